@@ -1,0 +1,127 @@
+"""The error tree: broken environments only. Expected failures are values of `agent.types`.
+
+    PatchshotError            message: one line, what is wrong and what to do; `status`: how it ends
+    ├── UsageError            exit 2: bad arguments, problem file, repository, configuration
+    │   ├── ProblemError          missing, empty, binary, too large
+    │   ├── RepositoryError       not a repository, bare, no commits, nothing usable, no git
+    │   ├── ConfigurationError    settings that contradict or cannot be read
+    │   └── ReplayMismatch        a recorded exchange does not belong to this prompt
+    ├── BudgetExceeded        exit 8: a call refused before it is made
+    ├── TimeLimitExceeded     exit 7: the clock of the whole run
+    ├── ProviderError         exit 9: unreachable, refused, nonsense
+    │   ├── AuthenticationFailed  401, 403
+    │   ├── UnknownModel          404 or the provider's own wording
+    │   ├── ContextTooLong        the provider counts more tokens than it takes
+    │   └── ProviderUnreachable   no connection, time-outs, 5xx and 429 after all tries
+    └── SandboxUnavailable    exit 10: nothing isolated can be run here
+
+Foreign errors (httpx, git, OS) are translated once, at the border where they arise.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Status(enum.StrEnum):
+    """How a run ended: the `status` string of `--json`. `exit_code` gives the process's own."""
+
+    ACCEPTED = "accepted"
+    USAGE = "usage"
+    NO_EDIT = "no-edit"
+    UNPARSEABLE = "unparseable"
+    NOT_APPLIED = "not-applied"
+    BROKEN = "broken"
+    TIME_LIMIT = "time-limit"
+    BUDGET = "budget"
+    PROVIDER = "provider"
+    SANDBOX = "sandbox"
+    UNVERIFIED = "unverified"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def exit_code(self) -> int:
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {
+    Status.ACCEPTED: 0,
+    Status.USAGE: 2,
+    Status.NO_EDIT: 3,
+    Status.UNPARSEABLE: 4,
+    Status.NOT_APPLIED: 5,
+    Status.BROKEN: 6,
+    Status.TIME_LIMIT: 7,
+    Status.BUDGET: 8,
+    Status.PROVIDER: 9,
+    Status.SANDBOX: 10,
+    # Applies and parses, but no test could be run: neither "accepted" nor "broken" would be true.
+    Status.UNVERIFIED: 11,
+    Status.INTERRUPTED: 130,  # 128 + SIGINT, as shells report it
+}
+
+
+class PatchshotError(Exception):
+    """Base of all errors that the command line reports in one line."""
+
+    status = Status.USAGE
+
+
+class UsageError(PatchshotError):
+    """The command cannot be carried out as asked."""
+
+
+class ProblemError(UsageError):
+    """The problem text is missing, empty, binary, too large or unreadable."""
+
+
+class RepositoryError(UsageError):
+    """The repository is missing, bare, empty, unreadable, or git is not installed."""
+
+
+class ConfigurationError(UsageError):
+    """A setting is missing, malformed or contradicts another."""
+
+
+class ReplayMismatch(UsageError):
+    """A recorded exchange does not belong to the prompt that is about to be sent."""
+
+
+class BudgetExceeded(PatchshotError):
+    """A call would cost more than is left, in its worst case; it was not made."""
+
+    status = Status.BUDGET
+
+
+class TimeLimitExceeded(PatchshotError):
+    """The clock of the whole run has run out."""
+
+    status = Status.TIME_LIMIT
+
+
+class ProviderError(PatchshotError):
+    """The model's server cannot be reached, refuses, or answers nonsense."""
+
+    status = Status.PROVIDER
+
+
+class AuthenticationFailed(ProviderError):
+    """The key is missing, wrong or not allowed to use the model."""
+
+
+class UnknownModel(ProviderError):
+    """The server does not have the model."""
+
+
+class ContextTooLong(ProviderError):
+    """The server counts more input tokens than the model takes."""
+
+
+class ProviderUnreachable(ProviderError):
+    """No usable answer after all tries."""
+
+
+class SandboxUnavailable(PatchshotError):
+    """Untrusted code cannot be run in isolation on this machine."""
+
+    status = Status.SANDBOX

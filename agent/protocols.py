@@ -1,0 +1,143 @@
+"""The seams. Each protocol has a real and a deterministic implementation; both pass the same tests.
+
+Implementations are passed in (see `agent.services`), never looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from agent.events import Event
+    from agent.types import (
+        AppliedPatch,
+        Chunk,
+        Completion,
+        Problem,
+        Prompt,
+        Ranking,
+        ReproductionTest,
+        SkippedFile,
+        SourceFile,
+        TestRun,
+        ValidationReport,
+    )
+
+
+class Reporter(Protocol):
+    """Takes one progress event; must not raise and must be safe to call from worker threads."""
+
+    def __call__(self, event: Event, /) -> None: ...
+
+
+class Snapshot(Protocol):
+    """An immutable view of a repository's text files at one moment. Never writes to the repository.
+
+    `commit` is the id (40 hex digits) of the commit it is based on; with `dirty` the work tree
+    differed from it and the files are those of the work tree. `root` is the user's repository.
+    """
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def commit(self) -> str: ...
+    @property
+    def dirty(self) -> bool: ...
+    @property
+    def files(self) -> Mapping[str, SourceFile]:
+        """Usable files by path, in path order."""
+        ...
+
+    @property
+    def skipped(self) -> Sequence[SkippedFile]: ...
+
+    def read(self, path: str) -> bytes:
+        """The file's bytes. Raises KeyError for a path that is not in `files`."""
+        ...
+
+    def text(self, path: str) -> str:
+        """The file decoded (BOM removed, undecodable bytes replaced) with `\\n` line ends."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether the repository has this path at all, usable or skipped."""
+        ...
+
+    def overlay(self) -> Mapping[str, bytes | None]:
+        """How the work tree differs from `commit`: path -> bytes, None for deleted. Empty if clean.
+
+        Includes files that are skipped for retrieval (a changed binary fixture, say).
+        """
+        ...
+
+
+class Chunker(Protocol):
+    """Cuts one file. Pure: the same file gives the same chunks, in order of `start`."""
+
+    def __call__(self, file: SourceFile, text: str, /) -> tuple[Chunk, ...]: ...
+
+
+class TokenCounter(Protocol):
+    """Exact token counts of one tokenizer."""
+
+    @property
+    def name(self) -> str: ...
+    def count(self, text: str) -> int: ...
+    def truncate(self, text: str, limit: int) -> str:
+        """The longest prefix of `text` that has at most `limit` tokens."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors.
+
+    `embed` returns float32 of shape (len(texts), d), each row L2-normalised; a text that could not
+    be embedded gives a zero row, which never ranks above a real one. The dimension is discovered,
+    never configured. Raises ProviderError only when nothing at all can be embedded.
+    """
+
+    @property
+    def name(self) -> str:
+        """Identifies model and settings; part of every cache key."""
+        ...
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["query", "document"]
+    ) -> NDArray[np.float32]: ...
+
+
+class Retriever(Protocol):
+    async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking: ...
+
+
+class ChatModel(Protocol):
+    """One call, one reply. Retries of transport faults happen inside; budget checks outside."""
+
+    @property
+    def model(self) -> str: ...
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Send the prompt. `schema` (JSON Schema) is used where the server supports it.
+
+        Raises ProviderError (or a subclass).
+        """
+        ...
+
+
+class Validator(Protocol):
+    """Checks a patch against the snapshot it was made for; owns the sandboxed copies it needs."""
+
+    async def validate(
+        self, patch: AppliedPatch, test: ReproductionTest | None
+    ) -> ValidationReport: ...
+
+    async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
+        """Run the given test files on the patched tree (None: the base), for the iterative mode."""
+        ...

@@ -1,0 +1,438 @@
+"""Frozen values that cross the borders between steps.
+
+Everything here is data: no I/O, no behaviour beyond small derived properties. Lines are 1-based and
+inclusive everywhere; paths are POSIX, relative to the repository root. Expected failures
+(`ParseFailure`, `ApplyFailure`, a `ValidationReport` that is not accepted) are values of this module;
+exceptions live in `agent.errors`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+# --------------------------------------------------------------------------- problem and repository
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The issue to solve. `title` is its first non-empty line without Markdown heading marks."""
+
+    title: str
+    body: str
+    source: str = "<text>"
+
+    @property
+    def text(self) -> str:
+        """Title and body as one text, the form in which a model is shown the problem."""
+        return f"{self.title}\n\n{self.body}".strip() if self.body else self.title
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One usable text file of a snapshot. `blob` is the git blob id (SHA-1, hex) of its content."""
+
+    path: str
+    blob: str
+    size: int
+    language: str  # a name of agent.repository.languages, "text" when unknown
+    executable: bool = False
+
+
+SkipReason = Literal[
+    "binary", "lfs-pointer", "submodule", "symlink", "too-large", "unreadable", "missing"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """A tracked path that retrieval does not see, and why."""
+
+    path: str
+    reason: SkipReason
+
+
+# ------------------------------------------------------------------------------------------ retrieval
+
+
+class ChunkKind(enum.StrEnum):
+    """What a chunk is. Functions, methods and classes overlap nothing else of their kind."""
+
+    FUNCTION = "function"  # with decorators
+    METHOD = "method"  # with decorators
+    CLASS = "class"  # the header: decorators, bases, docstring, attributes; not its methods
+    MODULE = "module"  # what remains of a file: imports, constants, top-level code
+    WINDOW = "window"  # a run of lines of a file that no parser reads
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of one file, the unit of retrieval.
+
+    `text` is the decoded text of lines `start`..`end` of the file with `\\n` line ends, byte for byte
+    otherwise. A class or module chunk may leave out inner line ranges (`holes`, inclusive pairs):
+    its `text` is then the remaining lines only. `signature` is what stands for the chunk where its
+    body is not shown (decorators and the `def`/`class` lines, one or more lines).
+    """
+
+    path: str
+    start: int
+    end: int
+    symbol: str  # qualified: "Class.method", "function", "" for module and window chunks
+    kind: ChunkKind
+    text: str
+    blob: str
+    language: str
+    signature: str = ""
+    holes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def id(self) -> str:
+        """`path:L10-42`, with the symbol where there is one; unique within a snapshot."""
+        name = f" {self.symbol}" if self.symbol else ""
+        return f"{self.path}:L{self.start}-{self.end}{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One named contribution to a score: what a receipt prints. `note` says it in words."""
+
+    feature: str  # "lexical", "file", "cosine", "filename", "path", "symbol", "traceback", ...
+    value: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredFile:
+    path: str
+    score: float
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredChunk:
+    chunk: Chunk
+    score: float
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Chunks and files in total order: `-score, path, start`. `notes` say what was degraded."""
+
+    chunks: tuple[ScoredChunk, ...]
+    files: tuple[ScoredFile, ...]
+    total_chunks: int
+    notes: tuple[str, ...] = ()
+
+
+# -------------------------------------------------------------------------------- context and prompt
+
+
+PieceForm = Literal["whole", "part", "signatures"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPiece:
+    """What the model is shown of one file region; `text` is exactly the fenced body.
+
+    `whole`: every line of the chunk; `part`: a cut-down oversized chunk; `signatures`: the signature
+    lines of the functions and classes of the file that are not shown otherwise.
+    """
+
+    path: str
+    start: int
+    end: int
+    symbol: str
+    form: PieceForm
+    text: str
+    tokens: int  # of the rendered piece, its header and fence included
+    score: float
+    reasons: tuple[Reason, ...] = ()
+
+
+CutBy = Literal["budget", "max-chunks", "overlap", "duplicate", "secret"]
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedChunk:
+    """A ranked chunk that is not in the context, and what cut it."""
+
+    path: str
+    start: int
+    end: int
+    symbol: str
+    tokens: int
+    score: float
+    cut_by: CutBy
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBundle:
+    """The packed context. `text` is the rendered whole, `tokens` its exact count (<= `budget`)."""
+
+    pieces: tuple[ContextPiece, ...]
+    text: str
+    tokens: int
+    budget: int
+    dropped: tuple[DroppedChunk, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What one call sends. `sha256` covers roles and contents; `tokens` is a counted upper bound."""
+
+    messages: tuple[Message, ...]
+    sha256: str
+    tokens: int
+
+
+# ---------------------------------------------------------------------------------------------- model
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and dollars of one or more calls. `cost_usd` is None where no price is known."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = 0.0
+    calls: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        known = self.cost_usd is not None and other.cost_usd is not None
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            (self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+            self.calls + other.calls,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A model's reply. `finish_reason` "length" means it was cut off at the output limit."""
+
+    text: str
+    model: str
+    finish_reason: str
+    usage: Usage
+    seconds: float
+
+
+# ---------------------------------------------------------------------------------------------- edits
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReplace:
+    """Replace the one occurrence of `search`; `line` (1-based, optional) makes it unique."""
+
+    path: str
+    search: str
+    replace: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateFile:
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    path: str
+
+
+Edit = SearchReplace | CreateFile | DeleteFile
+
+
+@dataclass(frozen=True, slots=True)
+class ReproductionTest:
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class PatchProposal:
+    """What a reply asks for, whatever shape it was written in; `reader` names the shape that matched."""
+
+    edits: tuple[Edit, ...]
+    thought: str = ""
+    reproduction_test: ReproductionTest | None = None
+    missing: tuple[str, ...] = ()
+    reader: str = "json"
+
+
+ParseKind = Literal["empty", "no-edit", "truncated", "malformed", "schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class ParseFailure:
+    """A reply that asks for no edit or cannot be read. `reason` is written for the repair prompt."""
+
+    kind: ParseKind
+    reason: str
+
+
+class MatchTier(enum.StrEnum):
+    """How an edit's place was found. Further, more lenient tiers join here."""
+
+    EXACT = "exact"
+    CREATED = "created"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedEdit:
+    index: int  # position in PatchProposal.edits, 0-based
+    path: str
+    tier: MatchTier
+    line: int  # first line of the change in the file before this edit, 1-based
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One file before and after, as bytes; None = does not exist."""
+
+    path: str
+    before: bytes | None
+    after: bytes | None
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPatch:
+    """All edits applied. `diff` is a git-style unified diff that `git apply` accepts on the base."""
+
+    changes: tuple[FileChange, ...]
+    diff: bytes
+    edits: tuple[AppliedEdit, ...]
+
+
+ApplyKind = Literal[
+    "unknown-file",
+    "no-match",
+    "ambiguous",
+    "exists",
+    "no-change",
+    "refused-path",
+    "not-text",
+    "too-large",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A region of a file that an unmatched or ambiguous edit may have meant."""
+
+    path: str
+    start: int
+    end: int
+    text: str
+    similarity: float  # 0..1
+
+
+@dataclass(frozen=True, slots=True)
+class EditFailure:
+    index: int
+    path: str
+    kind: ApplyKind
+    reason: str
+    candidates: tuple[Candidate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyFailure:
+    """Nothing was applied. One entry for each edit that could not be."""
+
+    failures: tuple[EditFailure, ...]
+
+    @property
+    def reason(self) -> str:
+        """All reasons, one a line."""
+        return "\n".join(f"edit {f.index + 1} ({f.path}): {f.reason}" for f in self.failures)
+
+
+# ------------------------------------------------------------------------------------------ validation
+
+
+class Outcome(enum.StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"  # in set-up, tear-down or collection
+    SKIPPED = "skipped"  # expected failures too
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """One run of tests. `outcomes` maps a test id to its outcome; empty when none could be read."""
+
+    command: tuple[str, ...]
+    outcomes: Mapping[str, Outcome]
+    exit_code: int | None  # None: killed at a limit
+    seconds: float
+    ended: str  # "exited", "wall-limit", "cpu-limit", "output-limit", ...
+    output_tail: str
+    failures: Mapping[str, str] = field(default_factory=dict)  # test id -> the end of its report
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedTest:
+    """A test file chosen to run, and why."""
+
+    path: str
+    reason: str
+
+
+class Verdict(enum.StrEnum):
+    """What validation found. Only the first two let the policy accept the patch.
+
+    VERIFIED: at least one test failed before and passes after, and no test fails newly.
+    NOT_REGRESSED: tests ran and none fails newly, but none shows that the issue is fixed.
+    UNVERIFIED: no test could be run; only the syntax was checked.
+    REGRESSED: tests fail newly, or the reply's own reproduction test still fails.
+    BROKEN_SYNTAX: an edited file no longer parses.
+    """
+
+    VERIFIED = "verified"
+    NOT_REGRESSED = "not-regressed"
+    UNVERIFIED = "unverified"
+    REGRESSED = "regressed"
+    BROKEN_SYNTAX = "broken-syntax"
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxProblem:
+    path: str
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """The verdict and its evidence. `reason` is one paragraph; it also serves the repair prompt."""
+
+    verdict: Verdict
+    reason: str
+    backend: str  # sandbox backend, "none" when nothing was run
+    syntax_problems: tuple[SyntaxProblem, ...] = ()
+    selected: tuple[SelectedTest, ...] = ()
+    before: TestRun | None = None
+    after: TestRun | None = None
+    reproduction_before: TestRun | None = None
+    reproduction_after: TestRun | None = None
+    newly_failing: tuple[str, ...] = ()
+    newly_passing: tuple[str, ...] = ()
+    interpreter: str = ""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
