@@ -6,6 +6,7 @@ Implementations are passed in (see `agent.services`), never looked up.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -141,3 +142,14 @@ class Validator(Protocol):
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
         """Run the given test files on the patched tree (None: the base), for the iterative mode."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """One of each, passed in: real ones from `agent.services`, fakes in tests."""
+
+    retriever: Retriever
+    counter: TokenCounter
+    chat: ChatModel
+    validator: Validator
+    reporter: Reporter

@@ -1,0 +1,250 @@
+"""From an issue to a validated patch: the page to read first.
+
+    Problem + Snapshot
+     -> rank       lexical, evidence, cosine               agent.retrieval   -> Ranking
+     -> pack       the best chunks within the token budget agent.context     -> ContextBundle
+     -> prompt     templates in prompts/                   agent.prompting   -> Prompt
+     -> call       one completion, within the budget       agent.llm         -> Completion
+     -> parse      JSON and what models make of it         agent.patching    -> PatchProposal
+     -> apply      all edits or none, exact and unique     agent.patching    -> AppliedPatch
+     -> validate   tests before and after, in a sandbox    agent.validation  -> ValidationReport
+     -> policy     accept, repair once, iterate, give up   agent.policy
+
+What each step returns is a value, also when it failed; the policy decides what a failure costs.
+Exceptions are for broken environments. Whatever ends a run, its result holds the best patch so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from agent import iterative
+from agent.context.missing import missing_context
+from agent.context.packing import PackingOptions, pack
+from agent.context.receipt import receipt_dict
+from agent.errors import PatchshotError, Status
+from agent.events import Notice, StageFinished, StageStarted
+from agent.patching.applying import apply_proposal
+from agent.patching.parsing import parse_reply
+from agent.patching.schema import reply_schema
+from agent.policy import PolicyOptions, Step, next_step
+from agent.prompting import repair_prompt, solve_prompt
+from agent.protocols import Services, Snapshot
+from agent.result import Attempt, AttemptKind, Ledger, SolveResult, furthest, summarise
+from agent.types import (
+    ApplyFailure,
+    Completion,
+    ContextBundle,
+    ParseFailure,
+    PatchProposal,
+    Problem,
+    Prompt,
+    Usage,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SolveOptions:
+    """What `solve` decides itself. Times in seconds, sizes in tokens."""
+
+    packing: PackingOptions = field(default_factory=PackingOptions)
+    policy: PolicyOptions = field(default_factory=PolicyOptions)
+    iterative: iterative.IterativeOptions = field(default_factory=iterative.IterativeOptions)
+    max_output_tokens: int = 8192
+    timeout: float = 1500.0
+    allow: tuple[str, ...] = ()  # protected paths that edits may touch
+    include_test: bool = False  # keep the reproduction test in the diff
+
+
+async def solve(
+    problem: Problem,
+    snapshot: Snapshot,
+    services: Services,
+    options: SolveOptions,
+    ledger: Ledger,
+) -> SolveResult:
+    """Run the whole path. Never raises for what `agent.errors` names: the status says it."""
+    run = _Run(problem, snapshot, services, options, ledger)
+    try:
+        async with asyncio.timeout(options.timeout):
+            await run.attempt_all()
+        best = furthest(ledger.attempts)
+        assert best is not None
+        return run.result(best.status, best.reason)
+    except TimeoutError:
+        return run.result(
+            Status.TIME_LIMIT, f"the time limit of {options.timeout:g} s ran out (--timeout)"
+        )
+    except asyncio.CancelledError:
+        return run.result(Status.INTERRUPTED, "interrupted")
+    except PatchshotError as error:
+        return run.result(error.status, str(error))
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run: the steps above as methods that share what was passed in."""
+
+    problem: Problem
+    snapshot: Snapshot
+    services: Services
+    options: SolveOptions
+    ledger: Ledger
+
+    async def attempt_all(self) -> None:
+        bundle = await self.retrieve()
+        prompt = solve_prompt(self.problem, bundle, self.services.counter)
+        attempt = await self.attempt("one-shot", prompt)
+        while True:
+            match next_step(self.ledger.attempts, self.options.policy):
+                case Step.REPAIR:
+                    self.say_why(attempt, "one repair call")
+                    extra = self.missing(attempt, bundle)
+                    prompt = repair_prompt(prompt, attempt, extra, self.services.counter)
+                    attempt = await self.attempt("repair", prompt)
+                case Step.ITERATE:
+                    self.say_why(attempt, "the iterative mode")
+                    await self.iterate(bundle)
+                case Step.ACCEPT | Step.GIVE_UP:
+                    return
+
+    async def retrieve(self) -> ContextBundle:
+        with self.stage("retrieve") as note:
+            ranking = await self.services.retriever.rank(self.problem, self.snapshot)
+            self.ledger.ranking = ranking
+            note.append(f"{len(self.snapshot.files):,} files, {ranking.total_chunks:,} chunks")
+        with self.stage("pack") as note:
+            bundle = await asyncio.to_thread(
+                pack,
+                self.problem,
+                ranking,
+                self.snapshot,
+                self.services.counter,
+                self.options.packing,
+            )
+            self.ledger.bundle = bundle
+            note.append(f"{len(bundle.pieces)} pieces, {bundle.tokens:,} of {bundle.budget:,} tokens")
+        return bundle
+
+    async def attempt(self, kind: AttemptKind, prompt: Prompt) -> Attempt:
+        completion = await self.call(prompt)
+        return await self.judge(kind, completion)
+
+    async def call(self, prompt: Prompt) -> Completion:
+        with self.stage("call", self.services.chat.model) as note:
+            completion = await self.services.chat.complete(
+                prompt, max_output_tokens=self.options.max_output_tokens, schema=reply_schema()
+            )
+            note.append(_usage_in_words(completion.usage))
+        return completion
+
+    async def judge(self, kind: AttemptKind, completion: Completion) -> Attempt:
+        """Parse, apply, validate; record the attempt as soon as it holds a patch."""
+        with self.stage("apply") as note:
+            proposal = parse_reply(completion.text, finish_reason=completion.finish_reason)
+            if isinstance(proposal, ParseFailure):
+                attempt = Attempt(kind, completion, parse_failure=proposal)
+                note.append(f"{proposal.kind} reply")
+            else:
+                attempt = await asyncio.to_thread(self.apply, kind, completion, proposal)
+                note.append(_edits_in_words(attempt))
+        self.ledger.record(attempt)
+        return await self.validate(attempt) if attempt.patch is not None else attempt
+
+    def apply(self, kind: AttemptKind, completion: Completion, proposal: PatchProposal) -> Attempt:
+        applied = apply_proposal(
+            proposal,
+            self.snapshot,
+            allow=self.options.allow,
+            include_test=self.options.include_test,
+        )
+        if isinstance(applied, ApplyFailure):
+            return Attempt(kind, completion, proposal, apply_failure=applied)
+        return Attempt(kind, completion, proposal, patch=applied)
+
+    async def validate(self, attempt: Attempt) -> Attempt:
+        assert attempt.patch is not None
+        test = attempt.proposal.reproduction_test if attempt.proposal else None
+        with self.stage("validate") as note:
+            report = await self.services.validator.validate(attempt.patch, test)
+            note.append(report.verdict.value)
+        validated = Attempt(
+            attempt.kind,
+            attempt.completion,
+            attempt.proposal,
+            patch=attempt.patch,
+            report=report,
+        )
+        self.ledger.record(validated, replacing_last=True)
+        return validated
+
+    async def iterate(self, bundle: ContextBundle) -> None:
+        with self.stage("iterate") as note:
+            outcome = await iterative.run(
+                self.problem,
+                self.snapshot,
+                bundle,
+                self.ledger.attempts,
+                self.services,
+                self.options.iterative,
+            )
+            note.append(outcome.reason if outcome.patch is None else _edits_in_words(outcome))
+        self.ledger.record(outcome)
+        if outcome.patch is not None:
+            await self.validate(outcome)
+
+    def missing(self, attempt: Attempt, bundle: ContextBundle) -> str:
+        """The code that the reply said it lacked, as far as it exists and fits."""
+        names = attempt.proposal.missing if attempt.proposal else ()
+        return missing_context(names, bundle, self.snapshot, self.services.counter)
+
+    def say_why(self, attempt: Attempt, then: str) -> None:
+        first_line = attempt.reason.strip().splitlines()[0] if attempt.reason.strip() else ""
+        self.services.reporter(
+            Notice(f"{attempt.kind}: {attempt.status.value} ({first_line}); {then} next", "warning")
+        )
+
+    def result(self, status: Status, message: str) -> SolveResult:
+        ledger = self.ledger
+        both = ledger.ranking is not None and ledger.bundle is not None
+        return summarise(
+            ledger,
+            status=status,
+            message=message,
+            model=self.services.chat.model,
+            commit=self.snapshot.commit,
+            dirty=self.snapshot.dirty,
+            receipt=receipt_dict(ledger.ranking, ledger.bundle) if both else None,  # type: ignore[arg-type]
+            notes=ledger.ranking.notes if ledger.ranking else (),
+        )
+
+    @contextmanager
+    def stage(self, name: str, detail: str = "") -> Iterator[list[str]]:
+        """Report and time one stage; the caller appends what it made."""
+        started = time.perf_counter()
+        summary: list[str] = []
+        finished = False
+        self.services.reporter(StageStarted(name, detail))
+        try:
+            yield summary
+            finished = True
+        finally:
+            seconds = time.perf_counter() - started
+            self.ledger.spend(name, seconds)
+            self.services.reporter(StageFinished(name, seconds, "; ".join(summary), finished))
+
+
+def _usage_in_words(usage: Usage) -> str:
+    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
+    return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
+
+
+def _edits_in_words(attempt: Attempt) -> str:
+    if attempt.patch is None:
+        return "does not apply"
+    edits, files = len(attempt.patch.edits), len(attempt.patch.changes)
+    return f"{edits} edit{'s' * (edits != 1)} in {files} file{'s' * (files != 1)}"

@@ -1,0 +1,149 @@
+"""Renders what the model is sent, from the templates in `prompts/`.
+
+Issue text, repository text and test output are data: they stand between tags, and a closing tag
+inside the issue or a result is defused, so that data cannot pose as instructions. (Repository text
+stays byte for byte, or the model could not copy from it: its fences are longer than any run of
+backticks it holds.)
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agent.result import Attempt
+from agent.types import ContextBundle, EditFailure, Message, Problem, Prompt
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from agent.protocols import TokenCounter
+
+# The framing that chat formats add to each message and to the reply (OpenAI's cookbook says 3-4).
+_TOKENS_A_MESSAGE = 6
+
+# A failure report longer than this (in tokens) hides its point; the head says what, the tail how.
+FAILURE_TOKENS = 2500
+
+# A previous reply is repeated to the model; one that ran away is cut here.
+PREVIOUS_REPLY_TOKENS = 6000
+
+_CLOSING_TAG = re.compile(r"</(?=\s*(?:issue|context|result|failure)\b)", re.IGNORECASE)
+
+_HEADINGS = {
+    "no-edit": "It asked for no edit.",
+    "unparseable": "It could not be read as the JSON object that was asked for.",
+    "not-applied": "At least one edit could not be applied, so none was.",
+    "broken": "The edits apply, but they do not hold up when checked.",
+}
+
+
+def render(template: str, **values: object) -> str:
+    """Render `prompts/<template>.md.j2`. Raises jinja2.UndefinedError for a missing value."""
+    return _environment().get_template(f"{template}.md.j2").render(**values).strip()
+
+
+def make_prompt(messages: Sequence[Message], counter: TokenCounter) -> Prompt:
+    """Count and hash messages. The hash covers roles and contents only, never the model's name."""
+    canonical = json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False)
+    tokens = sum(counter.count(m.content) + _TOKENS_A_MESSAGE for m in messages)
+    digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+    return Prompt(tuple(messages), digest, tokens)
+
+
+def solve_prompt(problem: Problem, bundle: ContextBundle, counter: TokenCounter) -> Prompt:
+    """The prompt of the one call."""
+    user = render(
+        "solve",
+        issue=_defuse(problem.text),
+        context=bundle.text,
+        signatures=any(piece.form == "signatures" for piece in bundle.pieces),
+        reply_format=render("reply_format"),
+    )
+    return make_prompt([Message("system", render("system")), Message("user", user)], counter)
+
+
+def repair_prompt(
+    previous: Prompt, attempt: Attempt, extra_context: str, counter: TokenCounter
+) -> Prompt:
+    """The conversation so far, the reply, and why it was not accepted."""
+    reply = attempt.completion.text if attempt.completion else ""
+    request = render(
+        "repair",
+        heading=_HEADINGS[attempt.status.value],
+        failure=_defuse(describe_failure(attempt, counter)),
+        extra_context=extra_context,
+        discarded=attempt.patch is not None,
+    )
+    said = counter.truncate(reply, PREVIOUS_REPLY_TOKENS).strip() or "(an empty reply)"
+    return make_prompt(
+        [*previous.messages, Message("assistant", said), Message("user", request)], counter
+    )
+
+
+def describe_failure(attempt: Attempt, counter: TokenCounter) -> str:
+    """Why an attempt failed, for a model: the reason, and for edits the closest regions."""
+    if attempt.apply_failure is None:
+        return _shorten(attempt.reason, counter)
+    return _shorten("\n\n".join(_describe_edit(f) for f in attempt.apply_failure.failures), counter)
+
+
+def iterative_start(
+    problem: Problem, bundle: ContextBundle, history: str, *, max_steps: int, max_read_lines: int
+) -> tuple[Message, Message]:
+    """The two messages that open the iterative mode."""
+    system = render("iterative_system", max_steps=max_steps, max_read_lines=max_read_lines)
+    user = render(
+        "iterative_start",
+        issue=_defuse(problem.text),
+        context=bundle.text,
+        history=_defuse(history),
+    )
+    return Message("system", system), Message("user", user)
+
+
+def iterative_result(result: str, *, steps_left: int) -> Message:
+    """The message that shows the result of an action."""
+    return Message(
+        "user", render("iterative_result", result=_defuse(result), steps_left=steps_left)
+    )
+
+
+def _describe_edit(failure: EditFailure) -> str:
+    lines = [f"edit {failure.index + 1}, {failure.path}: {failure.reason}"]
+    for candidate in failure.candidates:
+        lines.append(
+            f"closest text in {candidate.path}, lines {candidate.start}-{candidate.end} "
+            f"({candidate.similarity:.0%} alike):\n```\n{candidate.text}\n```"
+        )
+    return "\n".join(lines)
+
+
+def _shorten(text: str, counter: TokenCounter) -> str:
+    if counter.count(text) <= FAILURE_TOKENS:
+        return text
+    head = counter.truncate(text, FAILURE_TOKENS // 2)
+    tail = text[-len(head) :]
+    return f"{head}\n[...]\n{tail}"
+
+
+def _defuse(text: str) -> str:
+    return _CLOSING_TAG.sub("<\\/", text)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("prompts", "."),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701  (prompts are plain text, not HTML)
+        trim_blocks=True,
+        lstrip_blocks=False,
+        keep_trailing_newline=False,
+    )

@@ -1,0 +1,299 @@
+"""What a run has made: attempts as they happen, and the `SolveResult` that `--json` prints.
+
+A `Ledger` is kept by the caller of `agent.pipeline.solve`, so that the best patch so far can be
+written whatever ends the run: a limit, Ctrl-C, or a crash of a later stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from agent.errors import Status
+from agent.types import (
+    AppliedPatch,
+    ApplyFailure,
+    Completion,
+    ContextBundle,
+    ParseFailure,
+    PatchProposal,
+    Ranking,
+    TestRun,
+    Usage,
+    ValidationReport,
+    Verdict,
+)
+
+AttemptKind = Literal["one-shot", "repair", "iterative", "saved-reply"]
+
+_VERDICT_STATUS = {
+    Verdict.VERIFIED: Status.ACCEPTED,
+    Verdict.NOT_REGRESSED: Status.ACCEPTED,
+    Verdict.UNVERIFIED: Status.UNVERIFIED,
+    Verdict.REGRESSED: Status.BROKEN,
+    Verdict.BROKEN_SYNTAX: Status.BROKEN,
+}
+_VERDICT_RANK = {
+    Verdict.BROKEN_SYNTAX: 1,
+    Verdict.REGRESSED: 2,
+    Verdict.UNVERIFIED: 3,
+    Verdict.NOT_REGRESSED: 4,
+    Verdict.VERIFIED: 5,
+}
+_FAILURE_RANK = {Status.NOT_APPLIED: -1, Status.UNPARSEABLE: -2, Status.NO_EDIT: -3}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One reply and how far it came. Later fields are None where an earlier step failed."""
+
+    kind: AttemptKind
+    completion: Completion | None = None
+    proposal: PatchProposal | None = None
+    parse_failure: ParseFailure | None = None
+    apply_failure: ApplyFailure | None = None
+    patch: AppliedPatch | None = None
+    report: ValidationReport | None = None
+
+    @property
+    def status(self) -> Status:
+        """How the run would end if this attempt were its last."""
+        if self.report is not None:
+            return _VERDICT_STATUS[self.report.verdict]
+        if self.apply_failure is not None:
+            return Status.NOT_APPLIED
+        if self.parse_failure is not None:
+            no_edit = self.parse_failure.kind in ("empty", "no-edit")
+            return Status.NO_EDIT if no_edit else Status.UNPARSEABLE
+        return Status.UNVERIFIED  # applied, its validation was cut off
+
+    @property
+    def reason(self) -> str:
+        """Why it was not accepted, or the verdict's reason; precise enough for a repair call."""
+        if self.report is not None:
+            return self.report.reason
+        if self.apply_failure is not None:
+            return self.apply_failure.reason
+        if self.parse_failure is not None:
+            return self.parse_failure.reason
+        return "the patch applies; it was not validated"
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Orders attempts by how far they came: by verdict, then by how little fails newly."""
+        if self.patch is None:
+            return (_FAILURE_RANK[self.status], 0)
+        if self.report is None:
+            return (0, 0)
+        return (_VERDICT_RANK[self.report.verdict], -len(self.report.newly_failing))
+
+
+def furthest(attempts: Sequence[Attempt]) -> Attempt | None:
+    """The attempt that came furthest; of equals the later one, which knew more."""
+    ranked = max(enumerate(attempts), key=lambda pair: (pair[1].rank, pair[0]), default=None)
+    return None if ranked is None else ranked[1]
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Collects what a run makes. `on_better` is called whenever the best patch changes."""
+
+    on_better: Callable[[AppliedPatch], None] | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+    ranking: Ranking | None = None
+    bundle: ContextBundle | None = None
+    usage: Callable[[], Usage] = Usage
+
+    def record(self, attempt: Attempt, *, replacing_last: bool = False) -> None:
+        """Keep an attempt. `replacing_last`: the same attempt, further on (validated now)."""
+        before = self.best
+        if replacing_last:
+            self.attempts.pop()
+        self.attempts.append(attempt)
+        after = self.best
+        if after is not None and after.patch is not None and self.on_better is not None:
+            if before is None or before.patch is not after.patch:
+                self.on_better(after.patch)
+
+    def spend(self, stage: str, seconds: float) -> None:
+        """Add to a stage's time."""
+        self.timings[stage] = self.timings.get(stage, 0.0) + seconds
+
+    @property
+    def best(self) -> Attempt | None:
+        """The best attempt that holds a patch."""
+        return furthest([attempt for attempt in self.attempts if attempt.patch is not None])
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EditSummary(_Model):
+    """One edit that was applied: where, and how its place was found."""
+
+    path: str
+    tier: str
+    line: int
+
+
+class TestSummary(_Model):
+    """Counts of one test run."""
+
+    __test__ = False  # not a test class
+
+    command: list[str]
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+    ended: str
+
+    @classmethod
+    def of(cls, run: TestRun | None) -> TestSummary | None:
+        if run is None:
+            return None
+        outcomes = list(run.outcomes.values())
+        return cls(
+            command=list(run.command),
+            passed=outcomes.count("passed"),  # type: ignore[arg-type]
+            failed=sum(outcome in ("failed", "error") for outcome in outcomes),
+            skipped=outcomes.count("skipped"),  # type: ignore[arg-type]
+            seconds=round(run.seconds, 3),
+            ended=run.ended,
+        )
+
+
+class ValidationSummary(_Model):
+    """The verdict and its evidence."""
+
+    verdict: str
+    reason: str
+    backend: str
+    interpreter: str
+    selected: list[dict[str, str]]
+    before: TestSummary | None
+    after: TestSummary | None
+    reproduction_before: TestSummary | None
+    reproduction_after: TestSummary | None
+    newly_failing: list[str]
+    newly_passing: list[str]
+    notes: list[str]
+    seconds: float
+
+    @classmethod
+    def of(cls, report: ValidationReport | None) -> ValidationSummary | None:
+        if report is None:
+            return None
+        return cls(
+            verdict=report.verdict.value,
+            reason=report.reason,
+            backend=report.backend,
+            interpreter=report.interpreter,
+            selected=[{"path": t.path, "reason": t.reason} for t in report.selected],
+            before=TestSummary.of(report.before),
+            after=TestSummary.of(report.after),
+            reproduction_before=TestSummary.of(report.reproduction_before),
+            reproduction_after=TestSummary.of(report.reproduction_after),
+            newly_failing=list(report.newly_failing),
+            newly_passing=list(report.newly_passing),
+            notes=list(report.notes),
+            seconds=round(report.seconds, 3),
+        )
+
+
+class AttemptSummary(_Model):
+    """One attempt in short."""
+
+    kind: str
+    status: str
+    reason: str
+    reader: str | None
+    edits: list[EditSummary]
+    validation: ValidationSummary | None
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> AttemptSummary:
+        return cls(
+            kind=attempt.kind,
+            status=attempt.status.value,
+            reason=attempt.reason,
+            reader=attempt.proposal.reader if attempt.proposal else None,
+            edits=[
+                EditSummary(path=e.path, tier=e.tier.value, line=e.line)
+                for e in (attempt.patch.edits if attempt.patch else ())
+            ],
+            validation=ValidationSummary.of(attempt.report),
+        )
+
+
+class UsageSummary(_Model):
+    """What the run cost. `cost_usd` is null where no price is known."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+
+
+class SolveResult(_Model):
+    """The result of `solve` and `apply`: the contract of `--json`."""
+
+    status: Status
+    exit_code: int
+    verdict: str | None
+    message: str
+    diff: str
+    thought: str
+    reproduction_test: dict[str, str] | None
+    attempts: list[AttemptSummary]
+    usage: UsageSummary
+    timings: dict[str, float]
+    model: str | None
+    commit: str
+    dirty: bool
+    receipt: dict[str, Any] | None
+    notes: list[str]
+
+
+def summarise(
+    ledger: Ledger,
+    *,
+    status: Status,
+    message: str,
+    model: str | None = None,
+    commit: str = "",
+    dirty: bool = False,
+    receipt: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+) -> SolveResult:
+    """The result of a run that ended with `status`; the diff is that of the best attempt."""
+    best = ledger.best
+    usage = ledger.usage()
+    test = best.proposal.reproduction_test if best and best.proposal else None
+    return SolveResult(
+        status=status,
+        exit_code=status.exit_code,
+        verdict=best.report.verdict.value if best and best.report else None,
+        message=message,
+        diff=best.patch.diff.decode("utf-8", "replace") if best and best.patch else "",
+        thought=best.proposal.thought if best and best.proposal else "",
+        reproduction_test={"path": test.path, "content": test.content} if test else None,
+        attempts=[AttemptSummary.of(a) for a in ledger.attempts],
+        usage=UsageSummary(
+            calls=usage.calls,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=None if usage.cost_usd is None else round(usage.cost_usd, 6),
+        ),
+        timings={stage: round(s, 3) for stage, s in ledger.timings.items()},
+        model=model,
+        commit=commit,
+        dirty=dirty,
+        receipt=dict(receipt) if receipt is not None else None,
+        notes=list(notes),
+    )

@@ -1,0 +1,164 @@
+"""All settings, and the only reader of environment variables.
+
+Order, the first wins: a flag of the command line; the environment (`PATCHSHOT_*`, then the usual
+names such as OPENAI_API_KEY); the user's configuration file; the target repository's own
+`patchshot.toml` or `[tool.patchshot]`. The last is untrusted: it may choose budgets, tests and
+retrieval, but not where keys are sent, what is run unprotected, or which interpreter runs.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from agent.errors import ConfigurationError
+
+# What a configuration file inside the target repository may set.
+_REPOSITORY_KEYS = frozenset(
+    {
+        "context_tokens",
+        "context_reserve",
+        "max_chunks",
+        "prefilter",
+        "filename_bonus",
+        "preset",
+        "test_cmd",
+        "max_test_files",
+        "test_timeout",
+        "max_output_tokens",
+        "iterative",
+        "max_steps",
+        "allow",
+    }
+)
+
+
+class Settings(BaseSettings):
+    """Every knob with its default. The field `base_url` is PATCHSHOT_BASE_URL, and so on."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="PATCHSHOT_", extra="forbid", frozen=True, env_ignore_empty=True
+    )
+
+    # --- the model
+    base_url: str | None = Field(None, description="OpenAI-compatible endpoint, .../v1")
+    api_key: SecretStr | None = Field(None, description="its key")
+    model: str | None = Field(None, description="its model")
+    temperature: float = Field(0.0, ge=0, le=2)
+    max_output_tokens: int = Field(8192, ge=64, description="cap on one reply")
+    request_timeout: float = Field(300.0, gt=0, description="seconds for one model call")
+    price_input: float | None = Field(None, ge=0, description="USD per million input tokens")
+    price_output: float | None = Field(None, ge=0, description="USD per million output tokens")
+
+    # --- embeddings
+    embed: Literal["auto", "off", "local", "remote"] = Field(
+        "auto", description="auto: remote when PATCHSHOT_EMBED_MODEL is set, else off"
+    )
+    embed_base_url: str | None = None
+    embed_api_key: SecretStr | None = None
+    embed_model: str | None = None
+    embed_concurrency: int | None = Field(None, ge=1, le=256, description="default 8")
+
+    # --- retrieval and context (defaults of the original system are named in docs/retrieval.md)
+    preset: Literal["default", "lexical", "original"] = "default"
+    prefilter: int | None = Field(None, ge=1, description="chunks that are embedded")
+    filename_bonus: float | None = Field(None, ge=0)
+    context_tokens: int = Field(6000, ge=200, description="budget of the context")
+    context_reserve: float = Field(0.15, ge=0, lt=1, description="share of it kept free")
+    max_chunks: int = Field(30, ge=1)
+
+    # --- limits of the whole run
+    timeout: float = Field(1500.0, gt=0, description="seconds for the whole run")
+    max_cost: float | None = Field(None, ge=0, description="USD for the whole run")
+    max_tokens: int | None = Field(None, ge=1, description="input + output of all calls")
+    max_calls: int | None = Field(None, ge=0)
+
+    # --- after a failure
+    repairs: int = Field(1, ge=0, le=5, description="repair calls before the iterative mode")
+    iterative: bool = True
+    max_steps: int = Field(12, ge=1, le=100, description="steps of the iterative mode")
+
+    # --- patching and validation
+    allow: tuple[str, ...] = Field((), description="protected paths that edits may touch")
+    include_test: bool = Field(False, description="keep the reproduction test in the diff")
+    tests: bool = Field(True, description="run tests; off: syntax only")
+    test_cmd: str | None = Field(None, description="the project's test command")
+    test_timeout: float = Field(300.0, gt=0, description="seconds for one test run")
+    max_test_files: int = Field(12, ge=1)
+    python: Path | None = Field(None, description="interpreter of the target project")
+    accept_unverified: bool = False
+    unsafe_no_sandbox: bool = Field(False, description="run the target's code unprotected")
+
+    # --- places
+    cache_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_cache_dir("patchshot")))
+
+
+def load(flags: Mapping[str, Any], *, repository: Path | None = None) -> Settings:
+    """Merge flags (None = not given), environment and configuration files.
+
+    Raises ConfigurationError, naming the setting and where its value came from.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    from_files = {
+        name: value
+        for name, value in _from_files(repository).items()
+        if not os.environ.get(f"PATCHSHOT_{name.upper()}")
+    }
+    try:
+        return Settings(**{**from_files, **given})
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, given, from_files)) from None
+
+
+def environment(names: tuple[str, ...]) -> Mapping[str, str]:
+    """The usual variables of other tools (OPENAI_API_KEY, ...) that are set and not empty."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+def _from_files(repository: Path | None) -> Mapping[str, Any]:
+    trusted = _read(Path(platformdirs.user_config_dir("patchshot")) / "patchshot.toml")
+    here = Path.cwd().resolve()
+    if repository is None:
+        return {**trusted, **_read_folder(here)}
+    root = repository.resolve()
+    untrusted = {k: v for k, v in _read_folder(root).items() if k in _REPOSITORY_KEYS}
+    if here == root or root in here.parents:
+        return {**untrusted, **trusted}
+    return {**untrusted, **_read_folder(here), **trusted}
+
+
+def _read_folder(folder: Path) -> Mapping[str, Any]:
+    own = _read(folder / "patchshot.toml")
+    shared = _read(folder / "pyproject.toml").get("tool", {})
+    section = shared.get("patchshot", {}) if isinstance(shared, dict) else {}
+    return own or (section if isinstance(section, dict) else {})
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        if path.name == "pyproject.toml":
+            return {}  # the target's own file may be broken: that is not our user's mistake
+        raise ConfigurationError(f"{path}: not valid TOML ({error})") from None
+
+
+def _explain(error: ValidationError, flags: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else "settings"
+    if name in flags:
+        place = f"--{name.replace('_', '-')}"
+    elif name in files:
+        place = f"{name} in patchshot.toml or [tool.patchshot]"
+    else:
+        place = f"PATCHSHOT_{name.upper()}"
+    return f"{place}: {first['msg'].lower()}"

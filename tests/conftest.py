@@ -1,0 +1,75 @@
+"""Shared fixtures. Puts the repository root on `sys.path` so that `tests.support` can be imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+_AMBIENT = ("PATCHSHOT_", "OPENAI_", "OPENROUTER_", "ANTHROPIC_", "RIDGES_")
+_KEPT = ("PATCHSHOT_REQUIRE_BWRAP", "PATCHSHOT_REQUIRE_REAL")
+
+
+@pytest.fixture(autouse=True)
+def no_ambient_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test sees the developer's keys, proxies, caches or git configuration."""
+    for name in list(os.environ):
+        if name.startswith(_AMBIENT) and name not in _KEPT:
+            monkeypatch.delenv(name)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(tmp_path / "patchshot-cache"))
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+
+
+def run_git(repository: Path, *arguments: str) -> str:
+    """Run git in a test's own repository, with a fixed identity and date."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(repository),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "Tester",
+        "GIT_AUTHOR_EMAIL": "tester@example.invalid",
+        "GIT_COMMITTER_NAME": "Tester",
+        "GIT_COMMITTER_EMAIL": "tester@example.invalid",
+        "GIT_AUTHOR_DATE": "2024-01-01T00:00:00Z",
+        "GIT_COMMITTER_DATE": "2024-01-01T00:00:00Z",
+    }
+    done = subprocess.run(
+        ["git", "-c", "init.defaultBranch=main", *arguments],
+        cwd=repository,
+        env=environment,
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    return done.stdout.decode("utf-8", "replace")
+
+
+@pytest.fixture
+def make_repository(tmp_path: Path) -> Callable[[Mapping[str, str | bytes]], Path]:
+    """Give a function that makes a committed git repository of `path -> content`."""
+
+    def make(files: Mapping[str, str | bytes], name: str = "target") -> Path:
+        root = tmp_path / name
+        root.mkdir()
+        for path, content in files.items():
+            file = root / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.encode() if isinstance(content, str) else content)
+        run_git(root, "init", "-q")
+        run_git(root, "add", "-A", "-f")
+        run_git(root, "commit", "-q", "--allow-empty", "-m", "base")
+        return root
+
+    return make
