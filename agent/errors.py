@@ -27,6 +27,7 @@ class Status(enum.StrEnum):
     """How a run ended: the `status` string of `--json`. `exit_code` gives the process's own."""
 
     ACCEPTED = "accepted"
+    CRASHED = "crashed"
     USAGE = "usage"
     NO_EDIT = "no-edit"
     UNPARSEABLE = "unparseable"
@@ -46,6 +47,7 @@ class Status(enum.StrEnum):
 
 _EXIT_CODES = {
     Status.ACCEPTED: 0,
+    Status.CRASHED: 1,  # a bug of ours; Python's own code for an uncaught exception
     Status.USAGE: 2,
     Status.NO_EDIT: 3,
     Status.UNPARSEABLE: 4,

@@ -125,6 +125,7 @@ class _Run:
                 self.snapshot,
                 self.services.counter,
                 self.options.packing,
+                chunker=self.services.chunker,
             )
             self.ledger.bundle = bundle
             note.append(f"{len(bundle.pieces)} pieces, {bundle.tokens:,} of {bundle.budget:,} tokens")
@@ -200,7 +201,16 @@ class _Run:
     def missing(self, attempt: Attempt, bundle: ContextBundle) -> str:
         """The code that the reply said it lacked, as far as it exists and fits."""
         names = attempt.proposal.missing if attempt.proposal else ()
-        return missing_context(names, bundle, self.snapshot, self.services.counter)
+        assert self.ledger.ranking is not None
+        return missing_context(
+            names,
+            self.problem,
+            self.ledger.ranking,
+            bundle,
+            self.snapshot,
+            self.services.counter,
+            self.services.chunker,
+        )
 
     def say_why(self, attempt: Attempt, then: str) -> None:
         first_line = attempt.reason.strip().splitlines()[0] if attempt.reason.strip() else ""

@@ -149,6 +149,7 @@ class Services:
     """One of each, passed in: real ones from `agent.services`, fakes in tests."""
 
     retriever: Retriever
+    chunker: Chunker
     counter: TokenCounter
     chat: ChatModel
     validator: Validator

@@ -139,7 +139,8 @@ class ContextPiece:
     """What the model is shown of one file region; `text` is exactly the fenced body.
 
     `whole`: every line of the chunk; `part`: a cut-down oversized chunk; `signatures`: the signature
-    lines of the functions and classes of the file that are not shown otherwise.
+    lines of the functions and classes of the file that are not shown otherwise. `shown` are the
+    inclusive line ranges that `text` holds; `start`..`end` spans them.
     """
 
     path: str
@@ -151,6 +152,7 @@ class ContextPiece:
     tokens: int  # of the rendered piece, its header and fence included
     score: float
     reasons: tuple[Reason, ...] = ()
+    shown: tuple[tuple[int, int], ...] = ()
 
 
 CutBy = Literal["budget", "max-chunks", "overlap", "duplicate", "secret"]

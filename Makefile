@@ -1,0 +1,70 @@
+# Everything a person or a machine does with a checkout. `make` alone lists the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+EXTRAS ?= dev
+WORKERS ?= 2
+
+.PHONY: help demo test test-real lint types layers check bench format clean system
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: system $(VENV)/.ready ## solve an issue of the bundled project, offline
+	@$(BIN)/agent demo
+
+test: system $(VENV)/.ready-$(EXTRAS) ## unit, property and end-to-end tests (minutes, no network)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not real"
+
+test-real: system $(VENV)/.ready-$(EXTRAS) ## solve real bugs of real projects, fetched from the package index
+	$(BIN)/python -m pytest -m real
+
+lint: $(VENV)/.ready-$(EXTRAS) ## ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready-$(EXTRAS) ## mypy, strict
+	$(BIN)/mypy
+
+layers: $(VENV)/.ready-$(EXTRAS) ## who may import whom
+	$(BIN)/lint-imports
+
+check: lint types layers test ## all of the above but the real projects
+
+bench: system $(VENV)/.ready-$(EXTRAS) ## measure; results go to benchmarks/results/
+	$(BIN)/python -m benchmarks
+
+format: $(VENV)/.ready-$(EXTRAS) ## let ruff rewrite the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+
+# bubblewrap isolates the target's tests. Installed where that can be done without asking; else the
+# command itself says what is missing.
+system:
+	@command -v bwrap >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing bubblewrap" >&2; \
+	    (apt-get install -y -qq bubblewrap || { apt-get update -qq && apt-get install -y -qq bubblewrap; }) >&2; \
+	  else \
+	    echo "note: bubblewrap is missing; tests cannot be run isolated. Install it: apt install bubblewrap, dnf install bubblewrap, pacman -S bubblewrap, apk add bubblewrap" >&2; \
+	  fi; }
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "the module venv is missing: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
+
+$(VENV)/.ready: pyproject.toml | $(BIN)/python
+	@echo "installing patchshot into $(VENV)" >&2
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.ready-$(EXTRAS): pyproject.toml | $(BIN)/python
+	@echo "installing patchshot[$(EXTRAS)] into $(VENV)" >&2
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$(EXTRAS)]'
+	@touch $@ $(VENV)/.ready

@@ -1,0 +1,375 @@
+"""The command line: arguments and help. What the commands do is in `agent.commands`.
+
+Nothing heavy is imported here: `agent --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="agent",
+    help="From an issue to a validated patch in one model call.",
+    epilog="Set PATCHSHOT_BASE_URL, PATCHSHOT_API_KEY and PATCHSHOT_MODEL, or OPENAI_API_KEY; "
+    "`agent doctor` shows what works here.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Dirty(enum.StrEnum):
+    """What to do with uncommitted changes of the target."""
+
+    INCLUDE = "include"
+    IGNORE = "ignore"
+    REFUSE = "refuse"
+
+
+class Preset(enum.StrEnum):
+    """Named retrieval settings."""
+
+    DEFAULT = "default"
+    LEXICAL = "lexical"
+    ORIGINAL = "original"
+
+
+class Embed(enum.StrEnum):
+    """Where embeddings come from."""
+
+    AUTO = "auto"
+    OFF = "off"
+    LOCAL = "local"
+    REMOTE = "remote"
+
+
+_MODEL, _CONTEXT, _LIMITS, _CHECK = "Model", "Retrieval and context", "Limits", "Validation"
+
+RepoOption = Annotated[Path, typer.Option("--repo", help="The target git repository.")]
+ProblemOption = Annotated[
+    str, typer.Option("--problem", help="The issue: a file, `-` for stdin, or a URL.")
+]
+CommitOption = Annotated[
+    str | None, typer.Option("--commit", help="Work on this commit instead of the work tree.")
+]
+DirtyOption = Annotated[
+    Dirty, typer.Option("--dirty", help="Uncommitted changes: part of the base, ignored, refused.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also the receipt: why each chunk is in.")
+]
+PresetOption = Annotated[
+    Preset | None, typer.Option("--preset", help="Named settings.", rich_help_panel=_CONTEXT)
+]
+EmbedOption = Annotated[
+    Embed | None,
+    typer.Option(
+        "--embed", help="`local` needs the extra patchshot[local].", rich_help_panel=_CONTEXT
+    ),
+]
+ContextTokensOption = Annotated[
+    int | None,
+    typer.Option("--context-tokens", help="Token budget (6000).", rich_help_panel=_CONTEXT),
+]
+MaxChunksOption = Annotated[
+    int | None,
+    typer.Option("--max-chunks", help="At most so many chunks (30).", rich_help_panel=_CONTEXT),
+]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", help="Protected path that edits may touch (repeatable)."),
+]
+IncludeTestOption = Annotated[
+    bool | None,
+    typer.Option("--include-test", help="Keep the reply's reproduction test in the diff."),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Also write the diff here, as soon as there is one."),
+]
+ApplyOption = Annotated[
+    bool, typer.Option("--apply", help="Write the accepted patch into the work tree.")
+]
+
+
+@app.command(
+    epilog="Example: `agent solve --problem issue.md --repo ./target > fix.diff`  ·  Exit codes: "
+    "0 accepted, 2 usage, 3 no edit, 4 unparseable, 5 does not apply, 6 breaks syntax or tests, "
+    "7 time limit, 8 budget, 9 provider, 10 sandbox, 11 unverified (no test could be run)."
+)
+def solve(
+    problem: ProblemOption,
+    repo: RepoOption = Path(),
+    commit: CommitOption = None,
+    dirty: DirtyOption = Dirty.INCLUDE,
+    output: OutputOption = None,
+    apply: ApplyOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+    record: Annotated[
+        Path | None, typer.Option(help="Save every model exchange to this file.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option(help="Answer from a recorded file, offline.")
+    ] = None,
+    allow: AllowOption = None,
+    include_test: IncludeTestOption = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(help="OpenAI-compatible endpoint [PATCHSHOT_BASE_URL].", rich_help_panel=_MODEL),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Its model [PATCHSHOT_MODEL].", rich_help_panel=_MODEL)
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(rich_help_panel=_MODEL)] = None,
+    max_output_tokens: Annotated[
+        int | None, typer.Option(help="Cap on one reply (8192).", rich_help_panel=_MODEL)
+    ] = None,
+    preset: PresetOption = None,
+    embed: EmbedOption = None,
+    context_tokens: ContextTokensOption = None,
+    max_chunks: MaxChunksOption = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds for the whole run (1500).", rich_help_panel=_LIMITS),
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(help="USD for all calls; refused before the call.", rich_help_panel=_LIMITS),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(help="Input and output tokens of all calls.", rich_help_panel=_LIMITS),
+    ] = None,
+    max_calls: Annotated[int | None, typer.Option(rich_help_panel=_LIMITS)] = None,
+    repairs: Annotated[
+        int | None, typer.Option(help="Repair calls (1).", rich_help_panel=_LIMITS)
+    ] = None,
+    iterative: Annotated[
+        bool | None,
+        typer.Option(
+            "--iterative/--no-iterative", help="Fall back to step by step.", rich_help_panel=_LIMITS
+        ),
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(help="Steps of the iterative mode (12).", rich_help_panel=_LIMITS)
+    ] = None,
+    tests: Annotated[
+        bool | None,
+        typer.Option("--tests/--no-tests", help="Run tests at all.", rich_help_panel=_CHECK),
+    ] = None,
+    test_cmd: Annotated[
+        str | None,
+        typer.Option(help="Test command, e.g. `pytest tests/unit`.", rich_help_panel=_CHECK),
+    ] = None,
+    test_timeout: Annotated[
+        float | None, typer.Option(help="Seconds for one test run (300).", rich_help_panel=_CHECK)
+    ] = None,
+    python: Annotated[
+        Path | None, typer.Option(help="The target's interpreter.", rich_help_panel=_CHECK)
+    ] = None,
+    accept_unverified: Annotated[
+        bool | None,
+        typer.Option(
+            "--accept-unverified",
+            help="Exit 0 also when no test could be run.",
+            rich_help_panel=_CHECK,
+        ),
+    ] = None,
+    unsafe_no_sandbox: Annotated[
+        bool | None,
+        typer.Option(
+            "--unsafe-no-sandbox",
+            help="Run the target's code without isolation.",
+            rich_help_panel=_CHECK,
+        ),
+    ] = None,
+) -> None:
+    """Solve an issue: retrieve, one model call, apply, validate; the diff goes to stdout."""
+    from agent.commands import solve as command
+
+    flags = {
+        "allow": tuple(allow) if allow else None,
+        "include_test": include_test,
+        "base_url": base_url,
+        "model": model,
+        "temperature": temperature,
+        "max_output_tokens": max_output_tokens,
+        "timeout": timeout,
+        "max_cost": max_cost,
+        "max_tokens": max_tokens,
+        "max_calls": max_calls,
+        "repairs": repairs,
+        "iterative": iterative,
+        "max_steps": max_steps,
+        "tests": tests,
+        "test_cmd": test_cmd,
+        "test_timeout": test_timeout,
+        "python": python,
+        "accept_unverified": accept_unverified,
+        "unsafe_no_sandbox": unsafe_no_sandbox,
+        **_retrieval_flags(preset, embed, context_tokens, max_chunks),
+    }
+    _leave(
+        command.run(
+            command.SolveRequest(
+                problem=problem,
+                repo=repo,
+                commit=commit,
+                dirty=dirty.value,
+                output=output,
+                apply=apply,
+                json=json,
+                quiet=quiet,
+                verbose=verbose,
+                record=record,
+                replay=replay,
+            ),
+            flags,
+        )
+    )
+
+
+@app.command(epilog='Example: `agent search "where are cookies parsed" --repo ./target`')
+def search(
+    query: Annotated[str | None, typer.Argument(help="Words, identifiers, a traceback.")] = None,
+    problem: Annotated[
+        str | None, typer.Option("--problem", help="Search for a whole issue instead.")
+    ] = None,
+    repo: RepoOption = Path(),
+    commit: CommitOption = None,
+    dirty: DirtyOption = Dirty.INCLUDE,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many chunks.")] = 20,
+    preset: PresetOption = None,
+    embed: EmbedOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Show the chunks of code that rank highest, and why."""
+    from agent.commands import inspect
+
+    request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, verbose)
+    _leave(inspect.search(request, query, limit, _retrieval_flags(preset, embed, None, None)))
+
+
+@app.command(epilog="Example: `agent context --problem issue.md --repo ./target`")
+def context(
+    problem: ProblemOption,
+    repo: RepoOption = Path(),
+    commit: CommitOption = None,
+    dirty: DirtyOption = Dirty.INCLUDE,
+    preset: PresetOption = None,
+    embed: EmbedOption = None,
+    context_tokens: ContextTokensOption = None,
+    max_chunks: MaxChunksOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Show the packed context and its receipt, as the model would be shown it; no model call."""
+    from agent.commands import inspect
+
+    request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, verbose=True)
+    flags = _retrieval_flags(preset, embed, context_tokens, max_chunks)
+    _leave(inspect.context(request, flags))
+
+
+@app.command(epilog="Example: `agent apply --reply reply.json --repo ./target | git apply`")
+def apply(
+    reply: Annotated[str, typer.Option("--reply", help="A saved model reply; `-` for stdin.")],
+    repo: RepoOption = Path(),
+    commit: CommitOption = None,
+    dirty: DirtyOption = Dirty.INCLUDE,
+    output: OutputOption = None,
+    write: ApplyOption = False,
+    allow: AllowOption = None,
+    include_test: IncludeTestOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Read and apply a saved model reply, check its syntax, and print the diff; no model call."""
+    from agent.commands import apply as command
+
+    flags = {"allow": tuple(allow) if allow else None, "include_test": include_test}
+    request = command.ApplyRequest(reply, repo, commit, dirty.value, output, write, json, quiet)
+    _leave(command.run(request, flags))
+
+
+@app.command(epilog="Example: `agent index --repo ./target`")
+def index(
+    repo: RepoOption = Path(),
+    commit: CommitOption = None,
+    dirty: DirtyOption = Dirty.INCLUDE,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Build or refresh the cache of chunks, so that the next command starts warm."""
+    from agent.commands import inspect
+
+    request = inspect.InspectRequest(None, repo, commit, dirty.value, json, quiet, verbose=False)
+    _leave(inspect.index(request))
+
+
+@app.command(epilog="Example: `agent doctor --json`")
+def doctor(
+    json: JsonOption = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Also make one real call to the model.")
+    ] = False,
+) -> None:
+    """Say what works here: git, tokenizer, sandbox guarantees, model, embeddings."""
+    from agent.commands import doctor as command
+
+    _leave(command.run(json=json, live=live))
+
+
+@app.command(epilog="Example: `agent demo`, or with your own model: `PATCHSHOT_BASE_URL=... agent demo`")
+def demo(
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Run the main job on a bundled project, offline, with a recorded model reply."""
+    from agent.commands import demo as command
+
+    _leave(command.run(json=json, quiet=quiet, verbose=verbose))
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from agent import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _retrieval_flags(
+    preset: Preset | None, embed: Embed | None, context_tokens: int | None, max_chunks: int | None
+) -> dict[str, Any]:
+    return {
+        "preset": preset.value if preset else None,
+        "embed": embed.value if embed else None,
+        "context_tokens": context_tokens,
+        "max_chunks": max_chunks,
+    }
+
+
+def _leave(code: int) -> None:
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """Entry point of the command `agent`."""
+    app()

@@ -1,0 +1,1 @@
+"""What each command does. `agent.cli` parses arguments and calls `run` here; one module a command."""

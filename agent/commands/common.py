@@ -1,0 +1,142 @@
+"""What all commands share: one-line errors, exit codes, progress, and the start of every job."""
+
+from __future__ import annotations
+
+import errno
+import json as json_module
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from agent.errors import PatchshotError, SandboxUnavailable, Status
+from agent.events import Notice, StageFinished, StageStarted
+from agent.result import Ledger, SolveResult, summarise
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter, Snapshot
+    from agent.types import Problem
+
+DirtyMode = Literal["include", "ignore", "refuse"]
+
+# Set to show the traceback of an internal error.
+DEBUG_VARIABLE = "PATCHSHOT_DEBUG"
+
+
+def guarded(command: Callable[[], int], *, json: bool = False) -> int:
+    """Run a command; turn what ends it into one line on stderr and an exit code.
+
+    With `json`, stdout still carries a SolveResult that says the same.
+    """
+    try:
+        return command()
+    except PatchshotError as error:
+        return fail(error.status, str(error), json=json)
+    except KeyboardInterrupt:
+        return fail(Status.INTERRUPTED, "interrupted", json=json)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no second error at exit
+        return Status.INTERRUPTED.exit_code
+    except OSError as error:
+        translated = translate_os_error(error)
+        return fail(translated.status, str(translated), json=json)
+    except Exception as error:  # noqa: BLE001  (the last line: a bug must still end in one line)
+        return fail(Status.CRASHED, describe_crash(error), json=json)
+
+
+def fail(status: Status, message: str, *, json: bool) -> int:
+    """Say why there is no result, and give the exit code."""
+    say(f"agent: {message}")
+    if json:
+        print_json(summarise(Ledger(), status=status, message=message))
+    return status.exit_code
+
+
+def say(line: str) -> None:
+    """One line to stderr, whatever it holds."""
+    print(line.encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def describe_crash(error: Exception) -> str:
+    """A bug in one line; its traceback where the user asks for it."""
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exception(error)
+    kind = type(error).__name__
+    return f"internal error, please report it: {kind}: {error} ({DEBUG_VARIABLE}=1 shows more)"
+
+
+def translate_os_error(error: OSError) -> PatchshotError:
+    """A full disk or missing rights, in words."""
+    place = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SandboxUnavailable(
+            f"the disk is full{place}: free some space or set TMPDIR and PATCHSHOT_CACHE_DIR to "
+            "a place that has some"
+        )
+    return PatchshotError(f"{error.strerror or error}{place}")
+
+
+def print_json(result: SolveResult) -> None:
+    """The result as JSON on stdout."""
+    write_stdout((result.model_dump_json(indent=2) + "\n").encode("utf-8", "replace"))
+
+
+def print_value(value: Any) -> None:
+    """Any JSON-able value on stdout."""
+    text = json_module.dumps(value, indent=2, ensure_ascii=False)
+    write_stdout((text + "\n").encode("utf-8", "replace"))
+
+
+def write_stdout(data: bytes) -> None:
+    """Bytes to stdout, unchanged."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+@contextmanager
+def reporting(*, quiet: bool) -> Iterator[Reporter]:
+    """The reporter for this terminal, its spinner stopped at the end."""
+    from agent.console import TerminalReporter, reporter_for
+
+    reporter = reporter_for(quiet=quiet)
+    manager = reporter if isinstance(reporter, TerminalReporter) else nullcontext(reporter)
+    with manager:
+        yield cast("Reporter", reporter)
+
+
+def load_problem(source: str) -> Problem:
+    """The issue, from wherever `--problem` says."""
+    from agent.problem import read_problem
+
+    return read_problem(source, stdin=sys.stdin.buffer)
+
+
+def load_snapshot(
+    repo: Path, commit: str | None, dirty: str, reporter: Reporter, ledger: Ledger | None = None
+) -> Snapshot:
+    """Read the repository and say what was found."""
+    from agent.repository.snapshot import take_snapshot
+
+    started = time.perf_counter()
+    reporter(StageStarted("snapshot", str(repo)))
+    ok = False
+    summary = ""
+    try:
+        snapshot = take_snapshot(repo, commit=commit, dirty=cast("DirtyMode", dirty))
+        state = "with uncommitted changes" if snapshot.dirty else "clean"
+        skipped = f", {len(snapshot.skipped):,} skipped" if snapshot.skipped else ""
+        base = f"{snapshot.commit[:10]} {state}"
+        summary, ok = f"{len(snapshot.files):,} files{skipped} at {base}", True
+    finally:
+        seconds = time.perf_counter() - started
+        reporter(StageFinished("snapshot", seconds, summary, ok))
+        if ledger is not None:
+            ledger.spend("snapshot", seconds)
+    for note in getattr(snapshot, "notes", ()):
+        reporter(Notice(note))
+    return snapshot

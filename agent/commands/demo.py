@@ -1,0 +1,93 @@
+"""`agent demo`: the main job on the bundled project, offline, with a recorded model reply.
+
+With an endpoint configured (PATCHSHOT_BASE_URL), that model is called instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from agent.commands import solve
+from agent.commands.common import guarded, say
+from agent.errors import ConfigurationError
+
+# Its own name is part of the recorded prompt's world only through its files.
+PROJECT = "rota"
+
+
+def run(*, json: bool, quiet: bool, verbose: bool) -> int:
+    """Make a repository of the bundled project, solve its issue, and say what was shown."""
+    return guarded(lambda: _run(json=json, quiet=quiet, verbose=verbose), json=json)
+
+
+def _run(*, json: bool, quiet: bool, verbose: bool) -> int:
+    source = _examples() / PROJECT
+    recording = _examples() / f"{PROJECT}.recording.jsonl"
+    live = bool(os.environ.get("PATCHSHOT_BASE_URL"))
+    with tempfile.TemporaryDirectory(prefix="patchshot-demo-") as folder:
+        target = Path(folder) / PROJECT
+        _make_repository(source, target)
+        if not quiet:
+            _introduce(source / "ISSUE.md", live=live)
+        request = solve.SolveRequest(
+            problem=str(source / "ISSUE.md"),
+            repo=target,
+            json=json,
+            quiet=quiet,
+            verbose=verbose,
+            replay=None if live else recording,
+        )
+        return solve.run(request, {} if live else _RECORDED)
+
+
+# What the recording was made with; a setting of the user's that changes the prompt would not match.
+_RECORDED = {
+    "model": "recorded",
+    "embed": "off",
+    "preset": "default",
+    "context_tokens": 6000,
+    "max_chunks": 30,
+    "repairs": 1,
+    "iterative": False,
+}
+
+
+def _introduce(issue: Path, *, live: bool) -> None:
+    title = issue.read_text("utf-8").split("\n", 1)[0].lstrip("# ")
+    say(f'demo: project "{PROJECT}", issue: {title}')
+    if live:
+        say(f"demo: calling the model at {os.environ['PATCHSHOT_BASE_URL']}")
+    else:
+        say(
+            "demo: the model's reply is a recorded one; retrieval, patching and tests are run now "
+            "(set PATCHSHOT_BASE_URL and PATCHSHOT_MODEL to call a model)"
+        )
+
+
+def _make_repository(source: Path, target: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", ".pytest_cache", "ISSUE.md")
+    shutil.copytree(source, target, ignore=ignored)
+    identity = ("-c", "user.name=demo", "-c", "user.email=demo@example.invalid")
+    quiet = ("-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false")
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "rota 1.4.0")):
+        try:
+            subprocess.run(
+                ["git", *identity, *quiet, *arguments],
+                cwd=target,
+                check=True,
+                capture_output=True,
+                timeout=60,
+            )
+        except FileNotFoundError:
+            raise ConfigurationError("git is not installed: install it and try again") from None
+
+
+def _examples() -> Path:
+    """Beside this package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "_examples"
+    return inside if inside.is_dir() else package.parent / "examples"

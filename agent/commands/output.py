@@ -1,0 +1,75 @@
+"""Writing patches where the user asked: a file, or (with `--apply`) the work tree itself."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.errors import ConfigurationError, RepositoryError
+
+if TYPE_CHECKING:
+    from agent.protocols import Snapshot
+    from agent.types import AppliedPatch
+
+
+class PatchFile:
+    """`--output`: holds the best patch so far, replaced as a whole each time there is a better one."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Raises ConfigurationError when nothing could be written there."""
+        if path is not None and not path.parent.is_dir():
+            raise ConfigurationError(f"--output {path}: there is no folder {path.parent}")
+        if path is not None and path.is_dir():
+            raise ConfigurationError(f"--output {path}: is a folder, not a file")
+        self._path = path
+
+    def write(self, patch: AppliedPatch) -> None:
+        """Replace the file atomically."""
+        if self._path is None:
+            return
+        if self._path.exists() and not self._path.is_file():
+            self._path.write_bytes(patch.diff)  # a pipe or /dev/stderr cannot be replaced
+            return
+        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(patch.diff)
+                file.flush()
+                os.fsync(file.fileno())
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(name, 0o666 & ~umask)  # noqa: PTH101
+            os.replace(name, self._path)  # noqa: PTH105
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def write_into_work_tree(patch: AppliedPatch, snapshot: Snapshot) -> None:
+    """Write a patch into the user's files, all or none, if they are still what it was made for.
+
+    Raises RepositoryError, with nothing written, when a file has changed in the meantime.
+    """
+    from sandbox.nofollow import delete_file, write_file
+
+    for change in patch.changes:
+        if _on_disk(snapshot.root / change.path) != change.before:
+            raise RepositoryError(
+                f"{change.path} has changed since it was read; nothing was written: solve again"
+            )
+    for change in patch.changes:
+        if change.after is None:
+            delete_file(snapshot.root, change.path)
+        else:
+            write_file(snapshot.root, change.path, change.after, executable=change.executable)
+
+
+def _on_disk(path: Path) -> bytes | None:
+    try:
+        if path.is_symlink():
+            raise RepositoryError(f"{path} is a link now; nothing was written")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+from agent import iterative
+from agent.context.options import PackingOptions
+from agent.context.packing import pack
+from agent.iterative import IterativeOptions
+from agent.protocols import Services
+from agent.result import Attempt
+from agent.retrieval.chunking import TreeSitterChunker
+from agent.types import ParseFailure, Problem, Ranking, Verdict
+from tests.support.fakes import (
+    EventLog,
+    MemorySnapshot,
+    ScriptedValidator,
+    WholeFileRetriever,
+    report,
+)
+from tests.support.scripted_model import ScriptedChatModel
+from tests.support.tokens import ApproximateCounter
+
+FILES = {"pkg/calc.py": "def add(a, b):\n    return a - b\n", "pkg/other.py": "X = 1\n"}
+
+
+def act(**fields) -> str:
+    return json.dumps(fields)
+
+
+def edit(search: str, replace: str, path: str = "pkg/calc.py") -> str:
+    return act(action="edit", edits=[{"path": path, "search": search, "replace": replace}])
+
+
+FINISH = act(action="finish", thought="sign")
+
+
+def run(*replies, **options):
+    snapshot = MemorySnapshot(FILES)
+    chat = ScriptedChatModel(replies)
+    validator = ScriptedValidator([report(Verdict.VERIFIED)])
+    counter = ApproximateCounter()
+    services = Services(
+        WholeFileRetriever(), TreeSitterChunker(), counter, chat, validator, EventLog()
+    )
+    problem = Problem("add subtracts", "")
+    bundle = pack(problem, Ranking((), (), 0), snapshot, counter, PackingOptions())
+    earlier = [Attempt("one-shot", parse_failure=ParseFailure("malformed", "it was no JSON"))]
+    attempt = asyncio.run(
+        iterative.run(problem, snapshot, bundle, earlier, services, IterativeOptions(**options))
+    )
+    return attempt, chat, validator
+
+
+def results(chat) -> list[str]:
+    """What the model was shown after each of its actions."""
+    return [call.prompt.messages[-1].content for call in chat.calls[1:]]
+
+
+def test_actions_are_carried_out_and_finish_gives_the_patch():
+    attempt, chat, validator = run(
+        act(action="list"),
+        act(action="search", query="add"),
+        act(action="read", path="pkg/calc.py"),
+        edit("return a - b", "return a + b"),
+        act(action="run_tests", paths=["tests/test_calc.py"]),
+        FINISH,
+    )
+    listed, found, read, edited, tested = results(chat)
+    assert "pkg/calc.py\npkg/other.py" in listed
+    assert "pkg/calc.py:L1-2" in found
+    assert "### pkg/calc.py:L1-3 of 3\ndef add(a, b):\n    return a - b\n" in read
+    assert "applied: pkg/calc.py:L2" in edited
+    assert "1 passed, 0 failed" in tested
+    assert validator.runs[0][1] == ("tests/test_calc.py",)
+    assert validator.runs[0][0].changes == attempt.patch.changes
+    assert attempt.proposal.thought == "sign"
+    assert b"+    return a + b" in attempt.patch.diff
+
+
+def test_the_earlier_failure_is_told():
+    _, chat, _ = run(FINISH)
+    assert "it was no JSON" in chat.prompts[0].messages[-1].content
+
+
+def test_edits_see_each_other_and_the_diff_is_against_the_base():
+    attempt, _, _ = run(edit("a - b", "a * b"), edit("a * b", "a + b"), FINISH)
+    assert b"-    return a - b\n+    return a + b\n" in attempt.patch.diff
+    assert b"a * b" not in attempt.patch.diff
+
+
+def test_edits_that_undo_each_other_are_no_patch():
+    attempt, _, _ = run(edit("a - b", "a + b"), edit("a + b", "a - b"), FINISH)
+    assert attempt.patch is None
+    assert attempt.parse_failure.kind == "no-edit"
+
+
+def test_a_failed_edit_is_explained_and_changes_nothing():
+    attempt, chat, _ = run(edit("a / b", "a + b"), FINISH)
+    assert "not applied" in results(chat)[0]
+    assert attempt.patch is None
+    assert attempt.apply_failure.failures[0].kind == "no-match"
+
+
+def test_a_whole_patch_counts_as_an_edit():
+    whole = act(edits=[{"path": "pkg/calc.py", "search": "a - b", "replace": "a + b"}])
+    attempt, _, _ = run(whole, FINISH)
+    assert attempt.patch is not None
+
+
+def test_the_step_limit_keeps_what_was_edited():
+    attempt, chat, _ = run(
+        edit("a - b", "a + b"), act(action="list"), act(action="list"), max_steps=2
+    )
+    assert len(chat.calls) == 2
+    assert attempt.patch is not None
+    assert "1 action left. Finish now." in results(chat)[0]
+
+
+def test_nonsense_ends_the_mode():
+    attempt, chat, _ = run("what?", "no", "never", FINISH)
+    assert len(chat.calls) == 3
+    assert attempt.parse_failure.kind in ("malformed", "schema")
+    assert "That was not one JSON action" in results(chat)[0]
+
+
+def test_unknown_and_malformed_actions_are_told_apart_from_the_rest():
+    _, chat, _ = run(act(action="dance"), act(action="read"), FINISH)
+    assert "dance" in results(chat)[0] or "action" in results(chat)[0]
+    assert "path" in results(chat)[1]
+
+
+def test_reading_beyond_the_end_and_absent_files_is_answered():
+    _, chat, _ = run(
+        act(action="read", path="pkg/none.py"),
+        act(action="read", path="pkg/calc.py", start=99),
+        act(action="list", path="nowhere"),
+        FINISH,
+    )
+    absent, beyond, nowhere = results(chat)
+    assert "no such file" in absent
+    assert "has 3 lines" in beyond
+    assert "no files below" in nowhere
+
+
+def test_old_results_are_elided_when_the_conversation_grows():
+    _, chat, _ = run(*[act(action="read", path="pkg/calc.py")] * 4, FINISH, history_tokens=900)
+    last = chat.prompts[-1]
+    assert "[this result was elided to save space]" in last.messages[3].content
+    assert "return a - b" in last.messages[-1].content

@@ -1,0 +1,220 @@
+"""The whole path with fakes at the seams: what is called, what is kept, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from agent.errors import BudgetExceeded, ProviderUnreachable, Status
+from agent.events import StageFinished, StageStarted
+from agent.patching.schema import reply_schema
+from agent.pipeline import SolveOptions, solve
+from agent.policy import PolicyOptions
+from agent.protocols import Services
+from agent.result import Ledger
+from agent.retrieval.chunking import TreeSitterChunker
+from agent.types import Problem, Verdict
+from tests.support.fakes import (
+    EventLog,
+    MemorySnapshot,
+    ScriptedValidator,
+    WholeFileRetriever,
+    report,
+)
+from tests.support.scripted_model import ScriptedChatModel
+from tests.support.tokens import ApproximateCounter
+
+PROBLEM = Problem("add() subtracts", "add(1, 2) gives -1.")
+SOURCE = "def add(a, b):\n    return a - b\n"
+FIXED = "def add(a, b):\n    return a + b\n"
+
+
+def reply(**fields) -> str:
+    edit = {"path": "calc.py", "search": "return a - b", "replace": "return a + b"}
+    return json.dumps({"thought": "wrong sign", "edits": [edit], **fields})
+
+
+GOOD = reply()
+UNMATCHED = reply(edits=[{"path": "calc.py", "search": "return a * b", "replace": "x"}])
+EMPTY = reply(edits=[])
+
+
+class Bench:
+    """Everything one run needs."""
+
+    def __init__(self, *replies, verdicts=(Verdict.VERIFIED,), hang=False, **options) -> None:
+        self.chat = ScriptedChatModel(replies)
+        self.validator = ScriptedValidator([report(v) for v in verdicts], hang=hang)
+        self.retriever = WholeFileRetriever()
+        self.log = EventLog()
+        self.patches: list[bytes] = []
+        self.ledger = Ledger(on_better=lambda patch: self.patches.append(patch.diff))
+        self.options = SolveOptions(**options)
+        self.snapshot = MemorySnapshot({"calc.py": SOURCE, "util.py": "def helper():\n    pass\n"})
+
+    async def run(self):
+        services = Services(
+            self.retriever,
+            TreeSitterChunker(),
+            ApproximateCounter(),
+            self.chat,
+            self.validator,
+            self.log,
+        )
+        return await solve(PROBLEM, self.snapshot, services, self.options, self.ledger)
+
+    def solve(self):
+        return asyncio.run(self.run())
+
+
+ONCE = PolicyOptions(repairs=0, iterative=False)
+REPAIR_ONLY = PolicyOptions(repairs=1, iterative=False)
+
+
+def test_a_good_reply_is_accepted_after_one_call():
+    bench = Bench(GOOD)
+    result = bench.solve()
+    assert (result.status, result.exit_code, result.verdict) == (Status.ACCEPTED, 0, "verified")
+    assert "-    return a - b\n+    return a + b\n" in result.diff
+    assert len(bench.chat.calls) == 1
+    assert bench.chat.calls[0].schema == reply_schema()
+    assert [a.kind for a in result.attempts] == ["one-shot"]
+    assert bench.patches == [result.diff.encode()]
+
+
+def test_the_prompt_holds_the_issue_and_the_code():
+    bench = Bench(GOOD)
+    bench.solve()
+    system, user = bench.chat.prompts[0].messages
+    assert (system.role, user.role) == ("system", "user")
+    assert "add(1, 2) gives -1." in user.content
+    assert SOURCE.strip() in user.content
+    assert bench.chat.prompts[0].tokens > 100
+
+
+def test_the_reproduction_test_goes_to_the_validator_and_not_into_the_diff():
+    test = {"path": "tests/test_new.py", "content": "def test_it(): assert True\n"}
+    bench = Bench(reply(reproduction_test=test))
+    result = bench.solve()
+    assert bench.validator.seen[0][1].path == "tests/test_new.py"
+    assert "test_new" not in result.diff
+    assert result.reproduction_test == test
+
+
+@pytest.mark.parametrize("bad", ["this is no JSON", UNMATCHED, EMPTY])
+def test_one_repair_call_carries_the_reply_and_the_reason(bad):
+    bench = Bench(bad, GOOD)
+    result = bench.solve()
+    assert result.status is Status.ACCEPTED
+    first, second = bench.chat.prompts
+    assert second.messages[: len(first.messages)] == first.messages
+    assert second.messages[-2].role == "assistant"
+    assert bad in second.messages[-2].content
+    assert result.attempts[0].reason.splitlines()[0] in second.messages[-1].content
+
+
+def test_red_tests_are_repaired_with_the_reason():
+    bench = Bench(GOOD, GOOD, verdicts=(Verdict.REGRESSED, Verdict.VERIFIED))
+    result = bench.solve()
+    assert result.status is Status.ACCEPTED
+    assert "regressed" in bench.chat.prompts[1].messages[-1].content
+
+
+@pytest.mark.parametrize(
+    ("replies", "status"),
+    [
+        (["nothing"] * 2, Status.UNPARSEABLE),
+        ([EMPTY] * 2, Status.NO_EDIT),
+        (["", ""], Status.NO_EDIT),
+        ([UNMATCHED] * 2, Status.NOT_APPLIED),
+        (['{"edits": [{"path": "a'] * 2, Status.UNPARSEABLE),
+    ],
+)
+def test_giving_up_says_how_far_it_came(replies, status):
+    result = Bench(*replies, policy=REPAIR_ONLY).solve()
+    assert (result.status, result.diff) == (status, "")
+    assert result.message
+
+
+def test_a_red_patch_is_given_but_not_accepted():
+    result = Bench(GOOD, verdicts=(Verdict.REGRESSED,), policy=ONCE).solve()
+    assert (result.status, result.exit_code) == (Status.BROKEN, 6)
+    assert "return a + b" in result.diff
+
+
+def test_no_runnable_tests_is_not_success_and_costs_no_second_call():
+    bench = Bench(GOOD, verdicts=(Verdict.UNVERIFIED,))
+    result = bench.solve()
+    assert (result.status, result.exit_code, result.verdict) == (
+        Status.UNVERIFIED,
+        11,
+        "unverified",
+    )
+    assert len(bench.chat.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ProviderUnreachable("down"), Status.PROVIDER),
+        (BudgetExceeded("too dear"), Status.BUDGET),
+    ],
+)
+def test_a_later_failure_of_the_world_keeps_the_patch(error, status):
+    result = Bench(GOOD, error, verdicts=(Verdict.REGRESSED,)).solve()
+    assert (result.status, result.message) == (status, str(error))
+    assert "return a + b" in result.diff
+
+
+def test_the_time_limit_keeps_the_patch():
+    bench = Bench(GOOD, hang=True, timeout=0.2)
+    result = bench.solve()
+    assert (result.status, result.exit_code) == (Status.TIME_LIMIT, 7)
+    assert "return a + b" in result.diff
+    assert bench.patches == [result.diff.encode()]
+
+
+def test_cancellation_keeps_the_patch():
+    bench = Bench(GOOD, hang=True)
+
+    async def interrupted():
+        task = asyncio.create_task(bench.run())
+        while not bench.validator.seen:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        return await task
+
+    result = asyncio.run(interrupted())
+    assert (result.status, result.exit_code) == (Status.INTERRUPTED, 130)
+    assert "return a + b" in result.diff
+
+
+def test_missing_code_is_fetched_before_paying_again():
+    bench = Bench(
+        reply(edits=[], missing=["calc.py:add"]),
+        GOOD,
+        # so small a context that the function is not in it
+        packing=__import__("agent.context.options", fromlist=["x"]).PackingOptions(budget=30),
+    )
+    result = bench.solve()
+    assert result.status is Status.ACCEPTED
+    assert "return a - b" not in bench.chat.prompts[0].messages[-1].content
+    assert "return a - b" in bench.chat.prompts[1].messages[-1].content
+
+
+def test_every_stage_is_reported_and_timed():
+    bench = Bench(GOOD)
+    result = bench.solve()
+    started = [e.stage for e in bench.log.events if isinstance(e, StageStarted)]
+    finished = [e.stage for e in bench.log.events if isinstance(e, StageFinished)]
+    assert started == finished == ["retrieve", "pack", "call", "apply", "validate"]
+    assert set(result.timings) == set(started)
+
+
+def test_the_same_input_gives_the_same_prompt():
+    first, second = Bench(GOOD), Bench(GOOD)
+    first.solve()
+    second.solve()
+    assert first.chat.prompts == second.chat.prompts
