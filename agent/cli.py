@@ -125,7 +125,7 @@ def solve(
     include_test: IncludeTestOption = None,
     base_url: Annotated[
         str | None,
-        typer.Option(help="OpenAI-compatible endpoint [PATCHSHOT_BASE_URL].", rich_help_panel=_MODEL),
+        typer.Option(help="OpenAI-compatible URL [PATCHSHOT_BASE_URL].", rich_help_panel=_MODEL),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="Its model [PATCHSHOT_MODEL].", rich_help_panel=_MODEL)
@@ -272,6 +272,9 @@ def context(
     embed: EmbedOption = None,
     context_tokens: ContextTokensOption = None,
     max_chunks: MaxChunksOption = None,
+    prompt: Annotated[
+        bool, typer.Option("--prompt", help="Print the whole prompt instead, as it would be sent.")
+    ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -280,7 +283,7 @@ def context(
 
     request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, verbose=True)
     flags = _retrieval_flags(preset, embed, context_tokens, max_chunks)
-    _leave(inspect.context(request, flags))
+    _leave(inspect.context(request, flags, prompt=prompt))
 
 
 @app.command(epilog="Example: `agent apply --reply reply.json --repo ./target | git apply`")
@@ -332,7 +335,9 @@ def doctor(
     _leave(command.run(json=json, live=live))
 
 
-@app.command(epilog="Example: `agent demo`, or with your own model: `PATCHSHOT_BASE_URL=... agent demo`")
+@app.command(
+    epilog="Example: `agent demo`; with your own model: `PATCHSHOT_BASE_URL=... agent demo`"
+)
 def demo(
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -372,4 +377,4 @@ def _leave(code: int) -> None:
 
 def main() -> None:
     """Entry point of the command `agent`."""
-    app()
+    app(prog_name="agent")

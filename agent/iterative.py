@@ -8,7 +8,6 @@ has been edited by then becomes the attempt's patch.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -63,7 +62,7 @@ class IterativeOptions:
     include_test: bool = False
 
 
-# ------------------------------------------------------------------------------------------- actions
+# ----------------------------------------------------------------------------------------- actions
 
 
 class _Action(BaseModel):
@@ -126,7 +125,7 @@ Action = ListFiles | Search | Read | EditFiles | RunTests | Finish
 _ACTIONS: TypeAdapter[Action] = TypeAdapter(Annotated[Action, Field(discriminator="action")])
 
 
-# ---------------------------------------------------------------------------------------------- loop
+# -------------------------------------------------------------------------------------------- loop
 
 
 async def run(
@@ -305,7 +304,7 @@ class _Desk:
         return ({*self.snapshot.files} | {*self.changes}) - gone
 
 
-# ------------------------------------------------------------------------------------------ in words
+# ---------------------------------------------------------------------------------------- in words
 
 
 def _fitted(messages: list[Message], services: Services, options: IterativeOptions) -> Prompt:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from agent import iterative
 from agent.context.missing import missing_context
 from agent.context.packing import PackingOptions, pack
-from agent.context.receipt import receipt_dict
+from agent.context.receipt import make_receipt
 from agent.errors import PatchshotError, Status
 from agent.events import Notice, StageFinished, StageStarted
 from agent.patching.applying import apply_proposal
@@ -36,6 +36,7 @@ from agent.prompting import repair_prompt, solve_prompt
 from agent.protocols import Services, Snapshot
 from agent.result import Attempt, AttemptKind, Ledger, SolveResult, furthest, summarise
 from agent.types import (
+    AppliedPatch,
     ApplyFailure,
     Completion,
     ContextBundle,
@@ -128,7 +129,8 @@ class _Run:
                 chunker=self.services.chunker,
             )
             self.ledger.bundle = bundle
-            note.append(f"{len(bundle.pieces)} pieces, {bundle.tokens:,} of {bundle.budget:,} tokens")
+            tokens = f"{bundle.tokens:,} of {bundle.budget:,} tokens"
+            note.append(f"{len(bundle.pieces)} pieces, {tokens}")
         return bundle
 
     async def attempt(self, kind: AttemptKind, prompt: Prompt) -> Attempt:
@@ -157,15 +159,22 @@ class _Run:
         return await self.validate(attempt) if attempt.patch is not None else attempt
 
     def apply(self, kind: AttemptKind, completion: Completion, proposal: PatchProposal) -> Attempt:
-        applied = apply_proposal(
-            proposal,
-            self.snapshot,
-            allow=self.options.allow,
-            include_test=self.options.include_test,
-        )
+        applied = apply_proposal(proposal, self.snapshot, allow=self.options.allow)
+        if self.options.include_test and isinstance(applied, AppliedPatch):
+            applied = self.with_test(proposal, applied)
         if isinstance(applied, ApplyFailure):
             return Attempt(kind, completion, proposal, apply_failure=applied)
         return Attempt(kind, completion, proposal, patch=applied)
+
+    def with_test(self, proposal: PatchProposal, applied: AppliedPatch) -> AppliedPatch:
+        """The patch with its reproduction test, or without where the test has no place."""
+        both = apply_proposal(proposal, self.snapshot, allow=self.options.allow, include_test=True)
+        if isinstance(both, AppliedPatch):
+            return both
+        self.services.reporter(
+            Notice(f"the reproduction test is left out of the diff: {both.reason}", "warning")
+        )
+        return applied
 
     async def validate(self, attempt: Attempt) -> Attempt:
         assert attempt.patch is not None
@@ -200,7 +209,8 @@ class _Run:
 
     def missing(self, attempt: Attempt, bundle: ContextBundle) -> str:
         """The code that the reply said it lacked, as far as it exists and fits."""
-        names = attempt.proposal.missing if attempt.proposal else ()
+        told = attempt.proposal or attempt.parse_failure
+        names = told.missing if told else ()
         assert self.ledger.ranking is not None
         return missing_context(
             names,
@@ -220,7 +230,9 @@ class _Run:
 
     def result(self, status: Status, message: str) -> SolveResult:
         ledger = self.ledger
-        both = ledger.ranking is not None and ledger.bundle is not None
+        receipt = None
+        if ledger.ranking is not None and ledger.bundle is not None:
+            receipt = make_receipt(ledger.ranking, ledger.bundle).as_json()
         return summarise(
             ledger,
             status=status,
@@ -228,7 +240,7 @@ class _Run:
             model=self.services.chat.model,
             commit=self.snapshot.commit,
             dirty=self.snapshot.dirty,
-            receipt=receipt_dict(ledger.ranking, ledger.bundle) if both else None,  # type: ignore[arg-type]
+            receipt=receipt,
             notes=ledger.ranking.notes if ledger.ranking else (),
         )
 

@@ -114,7 +114,7 @@ def iterative_result(result: str, *, steps_left: int) -> Message:
 
 
 def _describe_edit(failure: EditFailure) -> str:
-    lines = [f"edit {failure.index + 1}, {failure.path}: {failure.reason}"]
+    lines = [f"edit {failure.index + 1} ({failure.path}): {failure.reason}"]
     for candidate in failure.candidates:
         lines.append(
             f"closest text in {candidate.path}, lines {candidate.start}-{candidate.end} "

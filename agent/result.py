@@ -115,9 +115,10 @@ class Ledger:
             self.attempts.pop()
         self.attempts.append(attempt)
         after = self.best
-        if after is not None and after.patch is not None and self.on_better is not None:
-            if before is None or before.patch is not after.patch:
-                self.on_better(after.patch)
+        if self.on_better is None or after is None or after.patch is None:
+            return
+        if before is None or before.patch is not after.patch:
+            self.on_better(after.patch)
 
     def spend(self, stage: str, seconds: float) -> None:
         """Add to a stage's time."""
@@ -155,6 +156,7 @@ class TestSummary(_Model):
 
     @classmethod
     def of(cls, run: TestRun | None) -> TestSummary | None:
+        """The counts of a run; None for none."""
         if run is None:
             return None
         outcomes = list(run.outcomes.values())
@@ -187,6 +189,7 @@ class ValidationSummary(_Model):
 
     @classmethod
     def of(cls, report: ValidationReport | None) -> ValidationSummary | None:
+        """The report without texts that only a repair needs; None for none."""
         if report is None:
             return None
         return cls(
@@ -218,6 +221,7 @@ class AttemptSummary(_Model):
 
     @classmethod
     def of(cls, attempt: Attempt) -> AttemptSummary:
+        """The attempt without the model's words."""
         return cls(
             kind=attempt.kind,
             status=attempt.status.value,

@@ -1,9 +1,9 @@
 """Frozen values that cross the borders between steps.
 
 Everything here is data: no I/O, no behaviour beyond small derived properties. Lines are 1-based and
-inclusive everywhere; paths are POSIX, relative to the repository root. Expected failures
-(`ParseFailure`, `ApplyFailure`, a `ValidationReport` that is not accepted) are values of this module;
-exceptions live in `agent.errors`.
+inclusive; paths are POSIX, relative to the repository root. Expected failures
+(`ParseFailure`, `ApplyFailure`, a `ValidationReport` that is not accepted) are values of this
+module; exceptions live in `agent.errors`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-# --------------------------------------------------------------------------- problem and repository
+# -------------------------------------------------------------------------- problem and repository
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class SkippedFile:
     reason: SkipReason
 
 
-# ------------------------------------------------------------------------------------------ retrieval
+# --------------------------------------------------------------------------------------- retrieval
 
 
 class ChunkKind(enum.StrEnum):
@@ -71,7 +71,7 @@ class ChunkKind(enum.StrEnum):
 class Chunk:
     """A piece of one file, the unit of retrieval.
 
-    `text` is the decoded text of lines `start`..`end` of the file with `\\n` line ends, byte for byte
+    `text` is the decoded text of lines `start`..`end` of the file with `\\n` line ends, unchanged
     otherwise. A class or module chunk may leave out inner line ranges (`holes`, inclusive pairs):
     its `text` is then the remaining lines only. `signature` is what stands for the chunk where its
     body is not shown (decorators and the `def`/`class` lines, one or more lines).
@@ -128,7 +128,7 @@ class Ranking:
     notes: tuple[str, ...] = ()
 
 
-# -------------------------------------------------------------------------------- context and prompt
+# ------------------------------------------------------------------------------ context and prompt
 
 
 PieceForm = Literal["whole", "part", "signatures"]
@@ -138,7 +138,7 @@ PieceForm = Literal["whole", "part", "signatures"]
 class ContextPiece:
     """What the model is shown of one file region; `text` is exactly the fenced body.
 
-    `whole`: every line of the chunk; `part`: a cut-down oversized chunk; `signatures`: the signature
+    `whole`: every line of the chunk; `part`: a cut-down oversized chunk; `signatures`: signature
     lines of the functions and classes of the file that are not shown otherwise. `shown` are the
     inclusive line ranges that `text` holds; `start`..`end` spans them.
     """
@@ -191,14 +191,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one call sends. `sha256` covers roles and contents; `tokens` is a counted upper bound."""
+    """What one call sends. `sha256` covers roles and contents; `tokens` is an upper bound."""
 
     messages: tuple[Message, ...]
     sha256: str
     tokens: int
 
 
-# ---------------------------------------------------------------------------------------------- model
+# ------------------------------------------------------------------------------------------- model
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Completion:
     seconds: float
 
 
-# ---------------------------------------------------------------------------------------------- edits
+# ------------------------------------------------------------------------------------------- edits
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +266,7 @@ class ReproductionTest:
 
 @dataclass(frozen=True, slots=True)
 class PatchProposal:
-    """What a reply asks for, whatever shape it was written in; `reader` names the shape that matched."""
+    """What a reply asks for, whatever its shape; `reader` names the shape that matched."""
 
     edits: tuple[Edit, ...]
     thought: str = ""
@@ -280,10 +280,11 @@ ParseKind = Literal["empty", "no-edit", "truncated", "malformed", "schema"]
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """A reply that asks for no edit or cannot be read. `reason` is written for the repair prompt."""
+    """A reply that asks for no edit or cannot be read. `reason` serves the repair prompt."""
 
     kind: ParseKind
     reason: str
+    missing: tuple[str, ...] = ()  # what the reply said it lacked, where that could be read
 
 
 class MatchTier(enum.StrEnum):
@@ -314,7 +315,7 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPatch:
-    """All edits applied. `diff` is a git-style unified diff that `git apply` accepts on the base."""
+    """All edits applied. `diff` is in git's format; `git apply` accepts it on the base."""
 
     changes: tuple[FileChange, ...]
     diff: bytes
@@ -365,7 +366,7 @@ class ApplyFailure:
         return "\n".join(f"edit {f.index + 1} ({f.path}): {f.reason}" for f in self.failures)
 
 
-# ------------------------------------------------------------------------------------------ validation
+# -------------------------------------------------------------------------------------- validation
 
 
 class Outcome(enum.StrEnum):

@@ -1,4 +1,4 @@
-"""Shared fixtures. Puts the repository root on `sys.path` so that `tests.support` can be imported."""
+"""Shared fixtures. The repository root goes on `sys.path`: `tests.support` is imported from it."""
 
 from __future__ import annotations
 

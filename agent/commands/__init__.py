@@ -1,1 +1,1 @@
-"""What each command does. `agent.cli` parses arguments and calls `run` here; one module a command."""
+"""What each command does, one module a command. `agent.cli` parses arguments and calls `run`."""

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.commands.common import guarded, load_snapshot, print_json, reporting, say, write_stdout
+from agent.commands.common import (
+    guarded,
+    load_snapshot,
+    own_file,
+    print_json,
+    reporting,
+    say,
+    write_stdout,
+)
 from agent.commands.output import PatchFile, write_into_work_tree
 from agent.errors import ConfigurationError, Status, UsageError
 from agent.result import Attempt, Ledger, summarise
@@ -46,7 +54,10 @@ def _run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
     text = _read_reply(request.reply)
     ledger = Ledger(on_better=PatchFile(request.output).write)
     with reporting(quiet=request.quiet) as reporter:
-        snapshot = load_snapshot(request.repo, request.commit, request.dirty, reporter, ledger)
+        own = (own_file(request.reply), request.output)
+        snapshot = load_snapshot(
+            request.repo, request.commit, request.dirty, reporter, ledger, exclude=own
+        )
         attempt = _attempt(text, snapshot, settings.allow, include_test=settings.include_test)
     ledger.record(attempt)
     status = _status(attempt)
@@ -95,9 +106,11 @@ def _status(attempt: Attempt) -> Status:
 
 def _read_reply(source: str) -> str:
     try:
-        stream = sys.stdin.buffer if source == "-" else Path(source).open("rb")
-        with stream:
-            data = stream.read(MAX_REPLY_BYTES + 1)
+        if source == "-":
+            data = sys.stdin.buffer.read(MAX_REPLY_BYTES + 1)
+        else:
+            with Path(source).open("rb") as file:
+                data = file.read(MAX_REPLY_BYTES + 1)
     except OSError as error:
         raise UsageError(f"--reply {source}: {error.strerror or error}") from None
     if len(data) > MAX_REPLY_BYTES:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -116,10 +116,27 @@ def load_problem(source: str) -> Problem:
     return read_problem(source, stdin=sys.stdin.buffer)
 
 
+def own_file(source: str | None) -> Path | None:
+    """The file that a `--problem` or `--reply` names, if it names one."""
+    if source is None or source == "-" or source.startswith(("http://", "https://")):
+        return None
+    return Path(source)
+
+
 def load_snapshot(
-    repo: Path, commit: str | None, dirty: str, reporter: Reporter, ledger: Ledger | None = None
+    repo: Path,
+    commit: str | None,
+    dirty: str,
+    reporter: Reporter,
+    ledger: Ledger | None = None,
+    *,
+    exclude: Sequence[Path | None] = (),
 ) -> Snapshot:
-    """Read the repository and say what was found."""
+    """Read the repository and say what was found.
+
+    `exclude`: the command's own files (the issue, the output), which are no part of the project
+    even where they lie in it.
+    """
     from agent.repository.snapshot import take_snapshot
 
     started = time.perf_counter()
@@ -127,7 +144,8 @@ def load_snapshot(
     ok = False
     summary = ""
     try:
-        snapshot = take_snapshot(repo, commit=commit, dirty=cast("DirtyMode", dirty))
+        own = [path.resolve() for path in exclude if path is not None]
+        snapshot = take_snapshot(repo, commit=commit, dirty=cast("DirtyMode", dirty), exclude=own)
         state = "with uncommitted changes" if snapshot.dirty else "clean"
         skipped = f", {len(snapshot.skipped):,} skipped" if snapshot.skipped else ""
         base = f"{snapshot.commit[:10]} {state}"
@@ -137,6 +155,6 @@ def load_snapshot(
         reporter(StageFinished("snapshot", seconds, summary, ok))
         if ledger is not None:
             ledger.spend("snapshot", seconds)
-    for note in getattr(snapshot, "notes", ()):
+    for note in snapshot.notes:
         reporter(Notice(note))
     return snapshot

@@ -112,10 +112,9 @@ def _cache(settings: Settings) -> str:
 
 
 def _model(settings: Settings) -> str:
-    from agent.services import endpoint
+    from agent.services import endpoint, in_words
 
-    chosen = endpoint(settings)
-    return f"{chosen.model} at {chosen.base_url} ({chosen.why})"
+    return in_words(endpoint(settings))
 
 
 def _embeddings(settings: Settings) -> str:

@@ -1,11 +1,12 @@
-"""`agent search`, `agent context` and `agent index`: retrieval made visible, without a model call."""
+"""`agent search`, `agent context`, `agent index`: retrieval made visible, without a model call."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from agent.commands.common import (
     guarded,
     load_problem,
     load_snapshot,
+    own_file,
     print_value,
     reporting,
     say,
@@ -40,16 +42,14 @@ class InspectRequest:
     verbose: bool
 
 
-def search(
-    request: InspectRequest, query: str | None, limit: int, flags: Mapping[str, Any]
-) -> int:
+def search(request: InspectRequest, query: str | None, limit: int, flags: Mapping[str, Any]) -> int:
     """Print the best chunks as a table or JSON."""
     return guarded(lambda: _search(request, query, limit, flags))
 
 
-def context(request: InspectRequest, flags: Mapping[str, Any]) -> int:
-    """Print the packed context and its receipt as Markdown or JSON."""
-    return guarded(lambda: _context(request, flags))
+def context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool) -> int:
+    """Print the packed context and its receipt as Markdown or JSON, or the whole prompt."""
+    return guarded(lambda: _context(request, flags, prompt=prompt))
 
 
 def index(request: InspectRequest) -> int:
@@ -87,15 +87,16 @@ def _query(request: InspectRequest, query: str | None) -> Problem:
         raise ConfigurationError("give either a QUERY or --problem FILE")
     if request.problem is not None:
         return load_problem(request.problem)
-    from agent.problem import problem_from_text
+    from agent.problem import read_problem
 
     assert query is not None
-    return problem_from_text(query, source="<query>")
+    return read_problem("-", stdin=io.BytesIO(query.encode("utf-8", "replace")))
 
 
-def _context(request: InspectRequest, flags: Mapping[str, Any]) -> int:
+def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool) -> int:
     from agent.context.packing import pack
-    from agent.context.receipt import receipt_dict, render_receipt
+    from agent.context.receipt import make_receipt, render_receipt
+    from agent.prompting import solve_prompt
     from agent.services import make_counter, packing_options
 
     assert request.problem is not None
@@ -104,32 +105,45 @@ def _context(request: InspectRequest, flags: Mapping[str, Any]) -> int:
         settings, snapshot = _open(request, flags, reporter)
         ranking = _rank(problem, snapshot, settings, reporter)
         counter = make_counter(settings.model)
-        bundle: ContextBundle = pack(
-            problem, ranking, snapshot, counter, packing_options(settings)
-        )
-    if request.json:
-        print_value({**receipt_dict(ranking, bundle), "text": bundle.text})
+        bundle: ContextBundle = pack(problem, ranking, snapshot, counter, packing_options(settings))
+    receipt = make_receipt(ranking, bundle)
+    if prompt:
+        messages = solve_prompt(problem, bundle, counter).messages
+        if request.json:
+            print_value([{"role": m.role, "content": m.content} for m in messages])
+        else:
+            shown = "\n\n".join(f"[{m.role}]\n{m.content}" for m in messages)
+            write_stdout(f"{shown}\n".encode("utf-8", "replace"))
+    elif request.json:
+        print_value({**receipt.as_json(), "text": bundle.text})
     else:
-        receipt = render_receipt(ranking, bundle)
-        write_stdout(f"{bundle.text}\n\n{receipt}\n".encode("utf-8", "replace"))
+        shown = f"{bundle.text}\n\n## Receipt\n\n{render_receipt(receipt)}"
+        write_stdout(shown.encode("utf-8", "replace"))
     return 0
 
 
 def _index(request: InspectRequest) -> int:
-    from agent.services import warm_index
+    from agent.services import fill_index, index_path
 
     with reporting(quiet=request.quiet) as reporter:
         settings, snapshot = _open(request, {}, reporter)
         started = time.perf_counter()
-        summary = warm_index(settings, snapshot, reporter)
+        summary = fill_index(settings, snapshot, reporter)
         seconds = time.perf_counter() - started
     if request.json:
-        print_value({**summary, "seconds": round(seconds, 3), "commit": snapshot.commit})
+        print_value(
+            {
+                **asdict(summary),
+                "seconds": round(seconds, 3),
+                "commit": snapshot.commit,
+                "cache": str(index_path(settings)),
+            }
+        )
     else:
+        known = summary.files - summary.built
         line = (
-            f"{summary['files']:,} files, {summary['chunks']:,} chunks "
-            f"({summary['reused_files']:,} files from the cache) in {seconds:.2f} s; "
-            f"cache: {summary['cache']}\n"
+            f"{summary.files:,} files, {summary.chunks:,} chunks ({known:,} files were known) "
+            f"in {seconds:.2f} s; kept in {index_path(settings)}\n"
         )
         write_stdout(line.encode())
     return 0
@@ -141,12 +155,13 @@ def _open(
     from agent.settings import load
 
     settings = load(flags, repository=request.repo)
-    return settings, load_snapshot(request.repo, request.commit, request.dirty, reporter)
+    own = (own_file(request.problem),)
+    return settings, load_snapshot(
+        request.repo, request.commit, request.dirty, reporter, exclude=own
+    )
 
 
-def _rank(
-    problem: Problem, snapshot: Snapshot, settings: Settings, reporter: Reporter
-) -> Ranking:
+def _rank(problem: Problem, snapshot: Snapshot, settings: Settings, reporter: Reporter) -> Ranking:
     from agent.services import open_retriever
 
     async def rank() -> Ranking:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PatchFile:
-    """`--output`: holds the best patch so far, replaced as a whole each time there is a better one."""
+    """`--output`: the best patch so far, replaced as a whole each time there is a better one."""
 
     def __init__(self, path: Path | None) -> None:
         """Raises ConfigurationError when nothing could be written there."""

@@ -15,6 +15,7 @@ from agent.commands.common import (
     guarded,
     load_problem,
     load_snapshot,
+    own_file,
     print_json,
     reporting,
     say,
@@ -61,7 +62,14 @@ def _run(request: SolveRequest, flags: Mapping[str, Any]) -> int:
     output = PatchFile(request.output)
     ledger = Ledger(on_better=output.write)
     with reporting(quiet=request.quiet) as reporter:
-        snapshot = load_snapshot(request.repo, request.commit, request.dirty, reporter, ledger)
+        snapshot = load_snapshot(
+            request.repo,
+            request.commit,
+            request.dirty,
+            reporter,
+            ledger,
+            exclude=(own_file(request.problem), request.output, request.record, request.replay),
+        )
         result = solve_with(problem, snapshot, settings, request, ledger, reporter)
     return finish(result, snapshot, settings, request, ledger)
 
@@ -133,9 +141,9 @@ def finish(
     elif best is not None and best.patch is not None:
         write_stdout(best.patch.diff)
     if request.verbose and ledger.ranking is not None and ledger.bundle is not None:
-        from agent.context.receipt import render_receipt
+        from agent.context.receipt import make_receipt, render_receipt
 
-        say(render_receipt(ledger.ranking, ledger.bundle))
+        say(render_receipt(make_receipt(ledger.ranking, ledger.bundle)))
     if not request.quiet or status is not Status.ACCEPTED:
         say(in_words(result, has_patch=best is not None))
     return status.exit_code

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from agent.context.options import PackingOptions
 from agent.errors import BudgetExceeded, ProviderUnreachable, Status
 from agent.events import StageFinished, StageStarted
 from agent.patching.schema import reply_schema
@@ -196,7 +197,7 @@ def test_missing_code_is_fetched_before_paying_again():
         reply(edits=[], missing=["calc.py:add"]),
         GOOD,
         # so small a context that the function is not in it
-        packing=__import__("agent.context.options", fromlist=["x"]).PackingOptions(budget=30),
+        packing=PackingOptions(budget=30),
     )
     result = bench.solve()
     assert result.status is Status.ACCEPTED

@@ -64,7 +64,7 @@ def test_a_repair_shows_candidates_with_their_lines():
     first = make_prompt([Message("user", "solve")], COUNTER)
     said, request = repair_prompt(first, attempt, "", COUNTER).messages[1:]
     assert said == Message("assistant", "{...}")
-    assert "edit 1, a.py: not found" in request.content
+    assert "edit 1 (a.py): not found" in request.content
     assert "lines 3-4 (90% alike):\n```\nx = 1\ny = 2\n```" in request.content
     assert "<context>" not in request.content
 

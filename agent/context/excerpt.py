@@ -1,0 +1,106 @@
+"""Chooses the lines of an oversized chunk to show: its signature and those that match best."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from agent.context.pieces import FileView
+from agent.types import Chunk, Problem
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
+_SUBWORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}(?![a-z])")
+_TITLE_WEIGHT = 2.0  # the title names the matter, the body also holds logs and environment
+_TRACEBACK_WEIGHT = 10.0  # a named line outweighs any words
+_SMOOTHING = 3  # lines on either side that support a line
+_STEP = 4  # lines a window grows by before its tokens are counted again
+_MAX_SIGNATURE = 20  # lines; a longer head is no help in a part
+
+
+def signature_lines(chunk: Chunk, view: FileView) -> tuple[int, ...]:
+    """The line numbers of the chunk's signature, empty where the file does not show it there."""
+    signature = chunk.signature.strip("\n").split("\n") if chunk.signature.strip() else []
+    numbers = tuple(range(chunk.start, min(chunk.start + len(signature), len(view.lines) + 1)))
+    same = all(
+        view.lines[number - 1].strip() == line.strip()
+        for number, line in zip(numbers, signature, strict=False)
+    )
+    return numbers if same and len(numbers) == len(signature) <= _MAX_SIGNATURE else ()
+
+
+def best_lines(
+    chunk: Chunk,
+    lines: Iterable[int],
+    view: FileView,
+    problem: Problem,
+    fits: Callable[[frozenset[int]], bool],
+) -> frozenset[int]:
+    """The signature and the best matching window of a chunk's `lines`, as large as `fits` allows.
+
+    Empty when not even the signature and a few lines fit.
+    """
+    numbers = sorted(lines)
+    head = frozenset(signature_lines(chunk, view)) & frozenset(numbers)
+    scores = _smoothed(_line_scores(numbers, view, problem))
+    # Ties (no evidence at all, too) go to the earliest line.
+    best = max(range(len(numbers)), key=lambda i: (scores[i], -i))
+    low, high = best, best + 1
+    chosen: frozenset[int] = frozenset()
+    while True:
+        grown = head | frozenset(numbers[low:high])
+        if not fits(grown):
+            return chosen
+        chosen = grown
+        if low == 0 and high == len(numbers):
+            return chosen
+        low, high = _grow(scores, low, high)
+
+
+def _grow(scores: Sequence[float], low: int, high: int) -> tuple[int, int]:
+    """One step towards the side whose next lines match better; down when they are equal."""
+    above = sum(scores[max(0, low - _STEP) : low])
+    below = sum(scores[high : high + _STEP])
+    if low > 0 and (above > below or high >= len(scores)):
+        return max(0, low - _STEP), high
+    return low, min(len(scores), high + _STEP)
+
+
+def _line_scores(numbers: Sequence[int], view: FileView, problem: Problem) -> list[float]:
+    """How well each line matches the problem: rare shared words, and lines a traceback names."""
+    wanted = Counter(dict.fromkeys(_terms(problem.body), 1.0))
+    wanted.update(dict.fromkeys(_terms(problem.title), _TITLE_WEIGHT))
+    found = [_terms(view.lines[number - 1]) & wanted.keys() for number in numbers]
+    frequency = Counter(term for terms in found for term in terms)
+    named = _named_lines(problem.text, view.path)
+    return [
+        # Sorted: floating-point sums depend on their order.
+        sum(wanted[term] / frequency[term] for term in sorted(terms))
+        + (_TRACEBACK_WEIGHT if number in named else 0.0)
+        for number, terms in zip(numbers, found, strict=True)
+    ]
+
+
+def _smoothed(scores: Sequence[float]) -> list[float]:
+    """Triangular smoothing, so that a dense region beats a lucky line."""
+    return [
+        sum(
+            scores[j] * (1 - abs(i - j) / (_SMOOTHING + 1))
+            for j in range(max(0, i - _SMOOTHING), min(len(scores), i + _SMOOTHING + 1))
+        )
+        for i in range(len(scores))
+    ]
+
+
+def _terms(text: str) -> set[str]:
+    words = set(_WORD.findall(text))
+    return {word.lower() for word in words} | {
+        part.lower() for word in words for part in _SUBWORD.findall(word)
+    }
+
+
+def _named_lines(text: str, path: str) -> frozenset[int]:
+    """Lines of the file that a traceback or a `path:12` reference in `text` names."""
+    name = re.escape(path.rsplit("/", 1)[-1])
+    pattern = rf"(?<![\w.-]){name}(?:[\"']?,? line |:|#L)(\d{{1,7}})\b"
+    return frozenset(int(number) for number in re.findall(pattern, text))

@@ -1,0 +1,157 @@
+"""The file format of recorded model exchanges: JSON Lines, one `Exchange` a line.
+
+Exchanges stand in the order of their completion. Keys are in no part of an exchange.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from agent.llm.shapes import without_surrogates
+from agent.llm.wording import one_line
+from agent.types import Prompt
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FORMAT = 1
+
+EmbedKind = Literal["query", "document"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RecordedMessage(_Strict):
+    """One message of a prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class ChatRequest(_Strict):
+    """What was asked of a chat model."""
+
+    model: str
+    messages: tuple[RecordedMessage, ...]
+    max_output_tokens: int
+
+
+class RecordedUsage(_Strict):
+    """`agent.types.Usage` as recorded."""
+
+    input_tokens: int = Field(ge=0)
+    output_tokens: int = Field(ge=0)
+    cost_usd: float | None = Field(ge=0)
+    calls: int = Field(ge=0)
+
+
+class ChatReply(_Strict):
+    """What a chat model answered."""
+
+    text: str
+    model: str
+    finish_reason: str
+    usage: RecordedUsage
+
+
+class EmbedRequest(_Strict):
+    """What was asked of an embedder; `name` is `Embedder.name`."""
+
+    name: str
+    kind: EmbedKind
+    texts: tuple[str, ...]
+
+
+class EmbedReply(_Strict):
+    """Vectors: base64 of little-endian float32, row by row."""
+
+    rows: int = Field(ge=0)
+    dimension: int = Field(ge=0)
+    vectors: str
+
+
+class ChatExchange(_Strict):
+    """One chat call. `sha256` is `Prompt.sha256`."""
+
+    format: Literal[1] = 1
+    kind: Literal["chat"] = "chat"
+    sha256: str
+    request: ChatRequest
+    reply: ChatReply
+    seconds: float = Field(ge=0)
+
+
+class EmbedExchange(_Strict):
+    """One embedding call. `sha256` covers kind and texts, see `embed_sha256`."""
+
+    format: Literal[1] = 1
+    kind: Literal["embed"] = "embed"
+    sha256: str
+    request: EmbedRequest
+    reply: EmbedReply
+    seconds: float = Field(ge=0)
+
+
+Exchange = ChatExchange | EmbedExchange
+
+
+def embed_sha256(texts: Sequence[str], kind: EmbedKind) -> str:
+    """The hash of an embedding request: SHA-256 over the JSON of `[kind, texts]`, hex."""
+    canonical = json.dumps([kind, list(texts)], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def encode_vectors(vectors: NDArray[np.float32]) -> EmbedReply:
+    """A reply that holds `vectors`, of shape (rows, dimension), bit by bit."""
+    rows, dimension = vectors.shape
+    encoded = base64.b64encode(vectors.astype("<f4").tobytes()).decode("ascii")
+    return EmbedReply(rows=rows, dimension=dimension, vectors=encoded)
+
+
+def decode_vectors(reply: EmbedReply) -> NDArray[np.float32] | None:
+    """The vectors of a reply, float32 of shape (rows, dimension); None when damaged."""
+    import numpy as np
+
+    try:
+        raw = base64.b64decode(reply.vectors, validate=True)
+    except ValueError:
+        return None
+    if len(raw) != 4 * reply.rows * reply.dimension:
+        return None
+    vectors = np.frombuffer(raw, dtype="<f4").astype(np.float32)
+    if not np.isfinite(vectors).all():
+        return None
+    return vectors.reshape(reply.rows, reply.dimension)
+
+
+def recorded_messages(prompt: Prompt) -> tuple[RecordedMessage, ...]:
+    """The messages of a prompt as a recording holds them."""
+    return tuple(
+        RecordedMessage(role=m.role, content=without_surrogates(m.content)) for m in prompt.messages
+    )
+
+
+def format_exchange(exchange: Exchange) -> bytes:
+    """One line of the file. ASCII: no line separator of Unicode can break it in two."""
+    text = json.dumps(exchange.model_dump(mode="json"), separators=(",", ":"))
+    return text.encode("ascii") + b"\n"
+
+
+def parse_exchange(line: bytes) -> Exchange | str:
+    """The exchange of one line, or in words what is wrong with it."""
+    adapter: TypeAdapter[Exchange] = TypeAdapter(Annotated[Exchange, Field(discriminator="kind")])
+    try:
+        return adapter.validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return one_line(f"{where}: {first['msg']}" if where else first["msg"], 160)

@@ -1,0 +1,189 @@
+"""The one place where httpx is spoken to, and where its errors become `Failure` values."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from agent.errors import ConfigurationError, ProviderError, ProviderUnreachable
+from agent.llm.endpoint import Endpoint, without_credentials
+from agent.llm.failures import (
+    Failure,
+    RawReply,
+    host_of,
+    read_embedded_error,
+    read_failure,
+    unreadable,
+)
+from agent.llm.wording import one_line, redact
+
+CONNECT_SECONDS = 10.0  # a server that does not take a connection by then will not
+_MAX_BODY = 64 * 1024 * 1024  # bytes; a batch of 4096-d vectors as JSON stays well below
+_MAX_CONNECTIONS = 64
+_KEEP_ALIVE_SECONDS = 30.0  # shorter than the idle limit of common gateways (60 s)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonReply:
+    """A 2xx reply that is JSON without an error inside."""
+
+    value: Any
+
+
+Outcome = JsonReply | Failure
+
+
+def create_client(
+    *, transport: httpx.AsyncBaseTransport | None = None, trust_env: bool = True
+) -> httpx.AsyncClient:
+    """The client that all calls share; the caller closes it (`async with`).
+
+    With `trust_env`, HTTP(S)_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR hold.
+    Redirects are not followed: a POST would turn into a GET. `transport` replaces the network.
+    Raises ConfigurationError when those variables cannot be used.
+    """
+    try:
+        return httpx.AsyncClient(
+            transport=transport,
+            trust_env=trust_env,
+            http2=importlib.util.find_spec("h2") is not None,
+            follow_redirects=False,
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(
+                max_connections=_MAX_CONNECTIONS,
+                max_keepalive_connections=_MAX_CONNECTIONS,
+                keepalive_expiry=_KEEP_ALIVE_SECONDS,
+            ),
+            headers={"user-agent": "patchshot", "accept": "application/json"},
+        )
+    except (httpx.InvalidURL, ValueError, ImportError) as error:
+        said = one_line(without_credentials(str(error)))
+        raise ConfigurationError(
+            f"the HTTP proxy of the environment cannot be used ({said}): check HTTPS_PROXY, "
+            "HTTP_PROXY and ALL_PROXY"
+        ) from None
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"the TLS certificates cannot be read ({one_line(str(error))}): check SSL_CERT_FILE "
+            "and SSL_CERT_DIR"
+        ) from None
+
+
+async def exchange(
+    client: httpx.AsyncClient,
+    endpoint: Endpoint,
+    url: str,
+    payload: Mapping[str, Any] | None,
+    *,
+    seconds: float,
+) -> Outcome:
+    """One request and its whole reply within `seconds`; no retries.
+
+    POST with `payload` as JSON, GET without. Every expected trouble is a Failure; cancellation
+    passes through at once.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            reply = await _send(client, endpoint, url, payload, seconds)
+    except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, TimeoutError) as error:
+        return _translate(error, endpoint, seconds)
+    if reply is None:
+        return _oversized(endpoint)
+    return read_reply(reply, endpoint)
+
+
+def read_reply(reply: RawReply, endpoint: Endpoint) -> Outcome:
+    """The JSON of a reply, or what its refusal means."""
+    if not 200 <= reply.status < 300:
+        return read_failure(reply, endpoint, datetime.now(UTC))
+    try:
+        value = json.loads(reply.body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return unreadable(reply, endpoint)
+    return read_embedded_error(value, endpoint) or JsonReply(value)
+
+
+async def _send(
+    client: httpx.AsyncClient,
+    endpoint: Endpoint,
+    url: str,
+    payload: Mapping[str, Any] | None,
+    seconds: float,
+) -> RawReply | None:
+    """The raw reply; None when its body is larger than the limit."""
+    headers = {}
+    if endpoint.api_key is not None:
+        headers["authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
+    content = None
+    if payload is not None:
+        headers["content-type"] = "application/json"
+        content = _encode(payload)
+    request = client.build_request(
+        "GET" if payload is None else "POST",
+        url,
+        headers=headers,
+        content=content,
+        timeout=httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds)),
+    )
+    response = await client.send(request, stream=True)
+    try:
+        body = bytearray()
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > _MAX_BODY:
+                return None
+    finally:
+        await response.aclose()
+    names = {name.lower(): value for name, value in response.headers.items()}
+    return RawReply(response.status_code, names, bytes(body))
+
+
+def _encode(payload: Mapping[str, Any]) -> bytes:
+    # Lone surrogates (undecodable bytes of a repository) have no UTF-8 form and become "?".
+    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace")
+
+
+def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
+    host = host_of(endpoint)
+    said = one_line(redact(str(error), endpoint.api_key)) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return Failure(
+            ProviderError(
+                f"the certificate of {host} is not trusted ({said}): set SSL_CERT_FILE to the "
+                "certificates of your network"
+            )
+        )
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+        text = f"cannot connect to {host} ({said}): check {endpoint.url_setting} and the network"
+    elif isinstance(error, httpx.TimeoutException | TimeoutError):
+        text = (
+            f"{host} did not answer within {seconds:.0f} s: raise PATCHSHOT_REQUEST_TIMEOUT or "
+            "use a faster model"
+        )
+    elif isinstance(error, httpx.ProxyError):
+        text = f"the HTTP proxy refuses the connection to {host} ({said}): check HTTPS_PROXY"
+        return Failure(ProviderUnreachable(text), retriable="407" not in said)
+    elif isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | httpx.InvalidURL):
+        text = f"no request can be sent to {host} ({said}): check {endpoint.url_setting}"
+        return Failure(ProviderError(text))
+    else:
+        text = f"{host} dropped the connection ({said}): try again later"
+    return Failure(ProviderUnreachable(text), retriable=True)
+
+
+def _oversized(endpoint: Endpoint) -> Failure:
+    return Failure(
+        ProviderError(
+            f"{host_of(endpoint)} answers with more than {_MAX_BODY >> 20} MiB: check "
+            f"{endpoint.url_setting}"
+        )
+    )

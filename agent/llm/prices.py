@@ -1,0 +1,75 @@
+"""What a model costs: list prices from `prices.toml`, found by the model's name."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.types import Usage
+
+_MILLION = 1_000_000
+
+# What may follow a known name: nothing, a variant ("-preview", ":beta"), or a date or build number
+# of three digits and more. One or two digits are another version, digits with a letter a size.
+_CONTINUES = re.compile(r"$|[:@]|[-_](?!\d{1,2}(?!\d))(?!\d+(?:x\d+)?[a-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million input and output tokens."""
+
+    input: float
+    output: float
+
+    def of(self, usage: Usage) -> float:
+        """The cost of `usage` in US dollars."""
+        return (usage.input_tokens * self.input + usage.output_tokens * self.output) / _MILLION
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    as_of: str
+    models: dict[str, _Entry]
+
+
+def bundled_prices() -> Mapping[str, Price]:
+    """The table of this package, by model name."""
+    table = _Table.model_validate(
+        tomllib.loads(files("agent.llm").joinpath("prices.toml").read_text("utf-8"))
+    )
+    return {name: Price(entry.input, entry.output) for name, entry in table.models.items()}
+
+
+def find_price(model: str, prices: Mapping[str, Price] | None = None) -> Price | None:
+    """The price of the longest name in `prices` (default: the bundled ones) that `model` continues.
+
+    None when no name fits: an unknown version is never priced as its predecessor. OpenRouter's
+    ":free" variants cost nothing.
+    """
+    wanted = _normal(model)
+    if wanted.endswith(":free"):
+        return Price(0.0, 0.0)
+    known = {_normal(name): price for name, price in (prices or bundled_prices()).items()}
+    fitting = [
+        name
+        for name in known
+        if wanted.startswith(name) and _CONTINUES.match(wanted, pos=len(name))
+    ]
+    return known[max(fitting, key=len)] if fitting else None
+
+
+def _normal(model: str) -> str:
+    return model.strip().lower().rpartition("/")[2].replace(".", "-")

@@ -1,0 +1,263 @@
+"""Git-style unified diffs, made in the process: the same bytes whatever git is installed.
+
+Lines are matched as patience diff does (lines that are unique on both sides anchor the rest), and
+by the longest common subsequence between anchors. A gap too large for that is replaced as a whole:
+less pretty, never wrong. Formats: git's `diff-format` documentation and `quote.c`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rapidfuzz.distance import Indel
+
+from agent.types import FileChange
+
+_CONTEXT = 3
+
+# Product of line counts up to which a gap is compared exactly (bit-parallel: 4e6 takes about 1 ms).
+_MAX_GAP = 4_000_000
+
+# Hexadecimal digits of a blob id: enough to stay unique in any repository.
+_ID_DIGITS = 12
+
+# As git's default hunk heading: the last line before the hunk that begins with a letter, _ or $.
+_HEADING = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_$")
+_HEADING_BYTES = 80
+
+_ESCAPES = {0x07: "a", 0x08: "b", 0x09: "t", 0x0A: "n", 0x0B: "v", 0x0C: "f", 0x0D: "r"}
+
+Lines = Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Lines `a_start:a_end` of the old file become `b_start:b_end` of the new one."""
+
+    a_start: int
+    a_end: int
+    b_start: int
+    b_end: int
+
+
+def unified_diff(changes: Sequence[FileChange]) -> bytes:
+    """One diff of all changes, ordered by path; unchanged files are left out."""
+    changed = (change for change in changes if change.before != change.after)
+    return b"".join(_file_diff(c) for c in sorted(changed, key=lambda change: change.path))
+
+
+def _file_diff(change: FileChange) -> bytes:
+    old, new = _name("a/", change.path), _name("b/", change.path)
+    parts = [b"diff --git %s %s\n" % (old, new), *_mode_lines(change)]
+    before, after = _lines(change.before), _lines(change.after)
+    if before or after:
+        tab = b"\t" if b" " in old else b""  # ends a name that has spaces, as git does
+        parts.append(b"--- " + (b"/dev/null" if change.before is None else old + tab) + b"\n")
+        parts.append(b"+++ " + (b"/dev/null" if change.after is None else new + tab) + b"\n")
+        parts.extend(_hunks(before, after))
+    return b"".join(parts)
+
+
+def _mode_lines(change: FileChange) -> Iterator[bytes]:
+    mode = b"100755" if change.executable else b"100644"
+    ids = b"%s..%s" % (_blob_id(change.before), _blob_id(change.after))
+    if change.before is None:
+        yield b"new file mode %s\n" % mode
+    if change.after is None:
+        yield b"deleted file mode %s\n" % mode
+    both = change.before is not None and change.after is not None
+    yield b"index %s%s\n" % (ids, b" " + mode if both else b"")
+
+
+def _blob_id(content: bytes | None) -> bytes:
+    if content is None:
+        return b"0" * _ID_DIGITS
+    digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
+    return digest.hexdigest()[:_ID_DIGITS].encode()
+
+
+def _name(prefix: str, path: str) -> bytes:
+    """The name as git prints it: in C quotes if it has control characters, quotes, backslashes."""
+    raw = (prefix + path).encode("utf-8", "surrogateescape")
+    if not any(byte < 0x20 or byte in b'"\\\x7f' for byte in raw):
+        return raw
+    return b'"' + b"".join(map(_quoted, raw)) + b'"'
+
+
+def _quoted(byte: int) -> bytes:
+    if byte in _ESCAPES:
+        return f"\\{_ESCAPES[byte]}".encode()
+    if byte in b'"\\':
+        return b"\\" + bytes([byte])
+    return b"\\%03o" % byte if byte < 0x20 or byte == 0x7F else bytes([byte])
+
+
+def _lines(content: bytes | None) -> Lines:
+    """Lines with their line feeds; the last may lack it."""
+    if not content:
+        return ()
+    lines = [line + b"\n" for line in content.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+# ------------------------------------------------------------------------------------------- hunks
+
+
+def _hunks(a: Lines, b: Lines) -> Iterator[bytes]:
+    heading, looked = b"", 0
+    for group in _groups(_changes(a, b)):
+        start = max(0, group[0].a_start - _CONTEXT)
+        heading = _heading(a, looked, start) or heading
+        looked = start
+        yield _hunk(a, b, group, heading)
+
+
+def _groups(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
+    """Changes whose context would touch or overlap share a hunk."""
+    group: list[_Change] = []
+    for change in changes:
+        if group and change.a_start - group[-1].a_end > 2 * _CONTEXT:
+            yield group
+            group = []
+        group.append(change)
+    if group:
+        yield group
+
+
+def _hunk(a: Lines, b: Lines, group: Sequence[_Change], heading: bytes) -> bytes:
+    first, last = group[0], group[-1]
+    lead = min(_CONTEXT, first.a_start)
+    trail = min(_CONTEXT, len(a) - last.a_end)
+    a_span = _span(first.a_start - lead, last.a_end + trail)
+    b_span = _span(first.b_start - lead, last.b_end + trail)
+    parts = [b"@@ -%s +%s @@%s\n" % (a_span, b_span, b" " + heading if heading else b"")]
+    position = first.a_start - lead
+    for change in group:
+        parts.extend(_marked(b" ", a[position : change.a_start]))
+        parts.extend(_marked(b"-", a[change.a_start : change.a_end]))
+        parts.extend(_marked(b"+", b[change.b_start : change.b_end]))
+        position = change.a_end
+    parts.extend(_marked(b" ", a[position : position + trail]))
+    return b"".join(parts)
+
+
+def _span(start: int, end: int) -> bytes:
+    count = end - start
+    first = start + 1 if count else start
+    return b"%d" % first if count == 1 else b"%d,%d" % (first, count)
+
+
+def _marked(sign: bytes, lines: Lines) -> Iterator[bytes]:
+    for line in lines:
+        yield sign + line
+        if not line.endswith(b"\n"):
+            yield b"\n\\ No newline at end of file\n"
+
+
+def _heading(a: Lines, floor: int, start: int) -> bytes:
+    for index in range(start - 1, floor - 1, -1):
+        if a[index][0] in _HEADING:
+            # A comment to every reader: a character cut in half, or in another encoding, may go.
+            return a[index][:_HEADING_BYTES].decode("utf-8", "ignore").rstrip().encode()
+    return b""
+
+
+# ---------------------------------------------------------------------------------------- matching
+
+
+def _changes(a: Lines, b: Lines) -> list[_Change]:
+    """What differs, in order, as maximal runs."""
+    changes: list[_Change] = []
+    a_done = b_done = 0
+    for a_start, b_start, size in [*_common_runs(a, b), (len(a), len(b), 0)]:
+        if (a_start, b_start) != (a_done, b_done):
+            changes.append(_Change(a_done, a_start, b_done, b_start))
+        a_done, b_done = a_start + size, b_start + size
+    return changes
+
+
+def _common_runs(a: Lines, b: Lines) -> list[tuple[int, int, int]]:
+    """Runs (a, b, size) of equal lines, increasing on both sides."""
+    runs: list[tuple[int, int, int]] = []
+    pending = [(0, len(a), 0, len(b))]
+    while pending:
+        a_low, a_high, b_low, b_high = pending.pop()
+        head = _common_length(a, b, a_low, a_high, b_low, b_high)
+        a_low, b_low = a_low + head, b_low + head
+        tail = _common_tail(a, b, a_low, a_high, b_low, b_high)
+        a_high, b_high = a_high - tail, b_high - tail
+        runs.extend(((a_low - head, b_low - head, head), (a_high, b_high, tail)))
+        if a_low == a_high or b_low == b_high:
+            continue
+        anchors = _anchors(a[a_low:a_high], b[b_low:b_high])
+        if anchors:
+            pending.extend(_between(anchors, a_low, a_high, b_low, b_high))
+        else:
+            runs.extend(_exact_runs(a, b, a_low, a_high, b_low, b_high))
+    return sorted(run for run in runs if run[2])
+
+
+def _common_length(a: Lines, b: Lines, a_low: int, a_high: int, b_low: int, b_high: int) -> int:
+    limit = min(a_high - a_low, b_high - b_low)
+    size = 0
+    while size < limit and a[a_low + size] == b[b_low + size]:
+        size += 1
+    return size
+
+
+def _common_tail(a: Lines, b: Lines, a_low: int, a_high: int, b_low: int, b_high: int) -> int:
+    limit = min(a_high - a_low, b_high - b_low)
+    size = 0
+    while size < limit and a[a_high - 1 - size] == b[b_high - 1 - size]:
+        size += 1
+    return size
+
+
+def _between(
+    anchors: Sequence[tuple[int, int]], a_low: int, a_high: int, b_low: int, b_high: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """The regions that the anchors cut; all but the first begin with their anchor."""
+    a_start, b_start = a_low, b_low
+    for a_anchor, b_anchor in anchors:
+        yield a_start, a_low + a_anchor, b_start, b_low + b_anchor
+        a_start, b_start = a_low + a_anchor, b_low + b_anchor
+    yield a_start, a_high, b_start, b_high
+
+
+def _anchors(a: Lines, b: Lines) -> list[tuple[int, int]]:
+    """Lines unique on both sides, as the longest increasing sequence of index pairs."""
+    in_a, in_b = Counter(a), Counter(b)
+    place = {line: index for index, line in enumerate(b) if in_b[line] == 1}
+    pairs = [
+        (index, place[line]) for index, line in enumerate(a) if in_a[line] == 1 and line in place
+    ]
+    tops: list[int] = []  # smallest last b-index of an increasing sequence of each length
+    ends: list[int] = []  # the pair that has it
+    previous = [-1] * len(pairs)
+    for number, (_, b_index) in enumerate(pairs):
+        length = bisect_left(tops, b_index)
+        previous[number] = ends[length - 1] if length else -1
+        tops[length : length + 1] = [b_index]
+        ends[length : length + 1] = [number]
+    chain: list[tuple[int, int]] = []
+    number = ends[-1] if ends else -1
+    while number >= 0:
+        chain.append(pairs[number])
+        number = previous[number]
+    return chain[::-1]
+
+
+def _exact_runs(
+    a: Lines, b: Lines, a_low: int, a_high: int, b_low: int, b_high: int
+) -> Iterator[tuple[int, int, int]]:
+    if (a_high - a_low) * (b_high - b_low) > _MAX_GAP:
+        return
+    for step in Indel.opcodes(list(a[a_low:a_high]), list(b[b_low:b_high])):
+        if step.tag == "equal":
+            size = step.src_end - step.src_start
+            yield a_low + step.src_start, b_low + step.dest_start, size

@@ -1,0 +1,162 @@
+"""A file as the text that the model is shown, with the way back to its very bytes.
+
+The model sees `\\n` line ends, no byte-order mark, and characters; an edit must leave every byte
+outside of it as it was. So places are found in the normalised text, mapped to the raw text, from
+there to bytes, and only the replaced bytes are exchanged. Bytes that fit no encoding are carried as
+surrogate escapes (PEP 383): no edit can name them and none loses them.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.repository.text import decode, is_binary
+
+_LINE_END = re.compile(r"\r+\n")
+_LINE_FEED = re.compile(r"\n")
+_UNDECODED = re.compile(r"[\udc80-\udcff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Spliced:
+    """The new bytes. `line`: the first line that differs from the old ones, 1-based."""
+
+    data: bytes
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A decoded file. `text` has `\\n` ends and no byte-order mark; offsets count its characters.
+
+    `breaks` are the offsets in `text` of line feeds that stand for `\\r\\n` (or `\\r\\r\\n`);
+    `removed[k]` is the number of carriage returns left out before the k-th of them.
+    """
+
+    text: str
+    raw: str
+    data: bytes
+    mark: bytes
+    encoding: str
+    errors: str
+    breaks: Sequence[int]
+    removed: Sequence[int]
+
+    def line_at(self, offset: int) -> int:
+        """The 1-based line of a character."""
+        return self.text.count("\n", 0, offset) + 1
+
+    def splice(self, start: int, end: int, replacement: str) -> Spliced | str:
+        """Put `replacement` (`\\n` ends) in place of `text[start:end]`, or say why it cannot be.
+
+        What both have in common at their ends is not touched, so that context lines keep their
+        own line ends. New lines end as the replaced region's do.
+        """
+        start, end, replacement, ending = self._narrowed(start, end, replacement)
+        first, last = self._raw_offset(start), self._raw_offset(end)
+        try:
+            new = replacement.replace("\n", ending).encode(self.encoding)
+        except UnicodeEncodeError as error:
+            return self._cannot_hold(replacement.replace("\n", ending)[error.start])
+        head, old, tail = (
+            self._encoded(self.raw[:first]),
+            self._encoded(self.raw[first:last]),
+            self._encoded(self.raw[last:]),
+        )
+        if self.mark + head + old + tail != self.data:
+            return f"the file's encoding ({self.encoding}) cannot be edited here without loss"
+        return Spliced(self.mark + head + new + tail, self.line_at(start))
+
+    def _narrowed(self, start: int, end: int, replacement: str) -> tuple[int, int, str, str]:
+        old = self.text[start:end]
+        ending = self._ending(start, end)
+        head = _shared(old, replacement)
+        old, replacement = old[head:], replacement[head:]
+        tail = _shared(old[::-1], replacement[::-1])
+        start, end = start + head, end - tail
+        if start < end:
+            ending = self._ending(start, end, default=ending)
+        return start, end, replacement[: len(replacement) - tail], ending
+
+    def _ending(self, start: int, end: int, *, default: str | None = None) -> str:
+        """The line end that prevails in a region; without any, that of the nearest line."""
+        found = _LINE_FEED.finditer(self.text, start, end)
+        counts = Counter(self._end_at(match.start()) for match in found)
+        if counts:
+            return max(counts, key=lambda ending: counts[ending])
+        if default is not None:
+            return default
+        before = self.text.rfind("\n", 0, start)
+        near = before if before >= 0 else self.text.find("\n", end)
+        return self._end_at(near) if near >= 0 else "\n"
+
+    def _end_at(self, offset: int) -> str:
+        first = self._raw_offset(offset)
+        last = self._raw_offset(offset + 1)
+        return self.raw[first:last]
+
+    def _raw_offset(self, offset: int) -> int:
+        return offset + self.removed[bisect_left(self.breaks, offset)]
+
+    def _encoded(self, raw: str) -> bytes:
+        return raw.encode(self.encoding, self.errors)
+
+    def _cannot_hold(self, character: str) -> str:
+        return (
+            f"the file is encoded as {self.encoding}, which has no U+{ord(character):04X}; "
+            "write an escape sequence instead of the character"
+        )
+
+
+def open_text(data: bytes, *, python: bool = False) -> FileText | None:
+    """Decode a file's bytes; None if they are binary or cannot be decoded without loss.
+
+    `python`: the file is Python source, where a coding cookie counts.
+    """
+    if is_binary(data):
+        return None
+    decoded = decode(data, cookie=python)
+    errors = "surrogateescape" if decoded.replaced and decoded.encoding == "utf-8" else "strict"
+    mark = _mark(data, decoded.encoding) if decoded.bom else b""
+    try:
+        raw = data[len(mark) :].decode(decoded.encoding, errors)
+        if mark + raw.encode(decoded.encoding, errors) != data:
+            return None
+    except UnicodeError:
+        return None
+    breaks, removed = _line_ends(raw)
+    text = raw.replace("\r", "\n") if decoded.newline == "cr" else _LINE_END.sub("\n", raw)
+    return FileText(text, raw, data, mark, decoded.encoding, errors, breaks, removed)
+
+
+def plain(text: str) -> str:
+    """Text of a model with `\\n` line ends: the form in which it was shown the file."""
+    return _LINE_END.sub("\n", text) if "\r" in text else text
+
+
+def shown(text: str) -> str:
+    """Text as it may be printed: bytes that fit no encoding become U+FFFD."""
+    return _UNDECODED.sub("\ufffd", text)
+
+
+def _shared(a: str, b: str) -> int:
+    """The length of the common beginning."""
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((index for index, (x, y) in pairs if x != y), min(len(a), len(b)))
+
+
+def _mark(data: bytes, encoding: str) -> bytes:
+    return data[: len("\ufeff".encode(encoding))]
+
+
+def _line_ends(raw: str) -> tuple[Sequence[int], Sequence[int]]:
+    breaks: list[int] = []
+    removed = [0]
+    for match in _LINE_END.finditer(raw) if "\r" in raw else ():
+        breaks.append(match.start() - removed[-1])
+        removed.append(removed[-1] + len(match[0]) - 1)
+    return breaks, removed

@@ -1,0 +1,121 @@
+"""Finds JSON objects in a reply: the whole text, inside a code fence, or in the middle of prose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+from agent.patching.tolerant_json import Fault, Parsed, Work, parse_at
+
+# Failed attempts may together look at this many times the text; more means the text is hostile.
+_MAX_REREADING = 8
+
+# Braces tried as the beginning of an object. Prose about code has dozens.
+_MAX_ATTEMPTS = 5_000
+
+# An object begins with a quoted key, a comment, or ends at once; `{x}` in prose does not.
+_START = re.compile(r"\{(?=\s*+(?:[\"'}]|//|/\*|\Z))")
+_FENCE_OPENS = re.compile(r"^[ \t]*+(?:`{3,}+|~{3,}+)[^\n`]*+\n\s*+(?=\{)", re.MULTILINE)
+_THINKING = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+
+# Levels of wrapping objects ({"arguments": {"edits": ...}}) that are looked through.
+_MAX_WRAPPING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object that has a wanted key. `whole`: nothing but white space lies around it."""
+
+    value: dict[str, Any]
+    start: int
+    end: int
+    whole: bool
+    fenced: bool
+    slips: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenObject:
+    """An attempt at an object that went wrong. `ours`: it had a key that only a reply has."""
+
+    fault: Fault
+    ours: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Everything that was found. `others` are objects without any wanted key."""
+
+    text: str
+    found: tuple[Found, ...]
+    faults: tuple[BrokenObject, ...]
+    others: tuple[dict[str, Any], ...]
+
+
+def without_thinking(text: str) -> str:
+    """Drop the block in which a reasoning model thinks aloud before its answer."""
+    match = _THINKING.match(text)
+    return text[match.end() :] if match else text
+
+
+def scan(text: str, wanted: Set[str], known: Set[str]) -> Scan:
+    """Find the objects that have a `wanted` key.
+
+    A failed attempt is kept as a fault if it began the text or a fence, or had a `known` key; at
+    the latter the search ends, since what follows lies inside a broken reply. Linear time.
+    """
+    fences = frozenset(match.end() for match in _FENCE_OPENS.finditer(text))
+    first = len(text) - len(text.lstrip("\ufeff \t\r\n"))
+    found: list[Found] = []
+    faults: list[BrokenObject] = []
+    others: list[dict[str, Any]] = []
+    work, reread, position = Work(), 0, 0
+    for _ in range(_MAX_ATTEMPTS):
+        match = _START.search(text, position)
+        if match is None or reread > _MAX_REREADING * len(text):
+            break
+        start = match.start()
+        outcome = parse_at(text, start, work)
+        if isinstance(outcome, Parsed):
+            position = outcome.end
+            inner = _unwrapped(outcome.value, wanted)
+            if inner is None:
+                others.append(outcome.value)
+            else:
+                found.append(_found(text, start, outcome, inner, fenced=start in fences))
+            continue
+        ours = not known.isdisjoint(outcome.keys) and not _is_ellipsis(text, outcome)
+        if ours or start == first or start in fences:
+            faults.append(BrokenObject(outcome, ours))
+        if ours:
+            break
+        position = start + 1
+        reread += outcome.reached - start
+    ranked = sorted(faults, key=lambda broken: (not broken.ours, broken.fault.offset))
+    return Scan(text, tuple(found), tuple(ranked), tuple(others))
+
+
+def _found(text: str, start: int, parsed: Parsed, inner: dict[str, Any], *, fenced: bool) -> Found:
+    whole = not text[:start].strip("\ufeff \t\r\n") and not text[parsed.end :].strip()
+    slips = parsed.slips if inner is parsed.value else (*parsed.slips, "wrapped")
+    return Found(inner, start, parsed.end, whole, fenced, slips)
+
+
+def _unwrapped(value: Any, wanted: Set[str], depth: int = 0) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    if not wanted.isdisjoint(value):
+        return value
+    if depth < _MAX_WRAPPING:
+        for inner in value.values():
+            found = _unwrapped(inner, wanted, depth + 1)
+            if found is not None:
+                return found
+    return None
+
+
+def _is_ellipsis(text: str, fault: Fault) -> bool:
+    """`{"edits": [...]}` in prose talks about the format; it is no attempt at a reply."""
+    return text.startswith(("...", "…"), fault.offset)

@@ -1,0 +1,281 @@
+"""The shape of a reply: pydantic models, the JSON Schema sent to servers, and the way into values.
+
+One set of strict models serves both sides. `reply_schema` turns them into the dialect of OpenAI's
+strict `json_schema` mode (every property required, optional ones nullable, no additional
+properties, no `$ref`, `anyOf` for alternatives).
+Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent.types import (
+    CreateFile,
+    DeleteFile,
+    Edit,
+    ParseFailure,
+    PatchProposal,
+    ReproductionTest,
+    SearchReplace,
+)
+
+# A reply with more edits is no patch for one issue; it would only cost time to find that out.
+MAX_EDITS = 500
+
+# Problems named in one reason: enough to repair all, short enough to read.
+_MAX_PROBLEMS = 10
+
+# How much of the model's thought a "no edit" reason repeats.
+_THOUGHT_SHOWN = 500
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class SearchReplaceModel(_Strict):
+    """Change an existing file."""
+
+    path: str = Field(description="file to change, relative to the repository root")
+    search: str = Field(description="exact old text; must occur exactly once in the file")
+    replace: str = Field(description="the text to put in its place")
+    line: int | None = Field(
+        None, description="line at which search starts; only if search cannot be unique"
+    )
+
+
+class CreateModel(_Strict):
+    """Create a file."""
+
+    path: str = Field(description="file to create, relative to the repository root")
+    create: str = Field(description="the whole content of the new file")
+
+
+class DeleteModel(_Strict):
+    """Delete a file."""
+
+    path: str = Field(description="file to delete, relative to the repository root")
+    delete: Literal[True]
+
+
+class ReproductionTestModel(_Strict):
+    """A test that fails before the edits and passes after them."""
+
+    path: str = Field(description="a new path where the project's tests live")
+    content: str = Field(description="a complete test module")
+
+
+class ReplyModel(_Strict):
+    """What the model returns."""
+
+    thought: str = Field("", description="the cause, and why the change is right")
+    edits: list[SearchReplaceModel | CreateModel | DeleteModel]
+    reproduction_test: ReproductionTestModel | None = None
+    missing: list[str] = Field(default=[], description="code that was needed but not shown")
+
+
+def reply_schema() -> dict[str, Any]:
+    """JSON Schema of a reply, fit for strict `json_schema` mode. Same bytes for every call."""
+    raw = ReplyModel.model_json_schema()
+    schema: dict[str, Any] = _strict_schema(raw, raw["$defs"])
+    return schema
+
+
+def _strict_schema(node: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_strict_schema(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _strict_schema(definitions[node["$ref"].rsplit("/", 1)[1]], definitions)
+    dropped = ("title", "default", "$defs")
+    result = {k: _strict_schema(v, definitions) for k, v in node.items() if k not in dropped}
+    if "properties" in node:  # a property may itself be called "title": keep them all
+        result["properties"] = {
+            name: _strict_schema(value, definitions) for name, value in node["properties"].items()
+        }
+        result["required"] = list(node["properties"])
+        result["additionalProperties"] = False
+    return result
+
+
+# ------------------------------------------------------------------------------------- into values
+
+
+_EDIT_MODELS: Sequence[tuple[type[_Strict], frozenset[str]]] = (
+    (SearchReplaceModel, frozenset({"search", "replace"})),
+    (CreateModel, frozenset({"create"})),
+    (DeleteModel, frozenset({"delete"})),
+)
+
+
+def unknown_keys(reply: Mapping[str, Any]) -> bool:
+    """Whether a reply has keys, at any level, that the schema does not know."""
+    edits = reply.get("edits")
+    test = reply.get("reproduction_test")
+    known = frozenset().union(*(_fields(model) for model, _ in _EDIT_MODELS))
+    return (
+        not _fields(ReplyModel).issuperset(reply)
+        or (isinstance(test, dict) and not _fields(ReproductionTestModel).issuperset(test))
+        or (
+            isinstance(edits, list)
+            and any(isinstance(edit, dict) and not known.issuperset(edit) for edit in edits)
+        )
+    )
+
+
+def to_proposal(reply: Mapping[str, Any], reader: str) -> PatchProposal | ParseFailure:
+    """Check a parsed reply and turn it into values. Null fields and unknown keys count as absent.
+
+    The failure is "schema", with the place of every problem, or "no-edit" for an empty list.
+    """
+    problems: list[str] = []
+    edits = _edits(reply.get("edits"), problems)
+    given = {**_present(reply, ReplyModel), "edits": []}
+    test = given.get("reproduction_test")
+    if isinstance(test, dict):
+        given["reproduction_test"] = _present(test, ReproductionTestModel)
+    rest = _checked(ReplyModel, given, "", problems)
+    if problems or not isinstance(rest, ReplyModel):
+        return _schema_failure(problems)
+    if not edits:
+        return ParseFailure("no-edit", _no_edit_reason(rest), tuple(rest.missing))
+    wanted = rest.reproduction_test
+    return PatchProposal(
+        edits=tuple(edits),
+        thought=rest.thought,
+        reproduction_test=ReproductionTest(wanted.path, wanted.content) if wanted else None,
+        missing=tuple(rest.missing),
+        reader=reader,
+    )
+
+
+def _edits(raw: Any, problems: list[str]) -> list[Edit]:
+    if raw is None:
+        problems.append("edits: missing (give a list of edits; [] if nothing is to be changed)")
+        return []
+    if not isinstance(raw, list):
+        problems.append(f"edits: must be a list, is {_kind(raw)}")
+        return []
+    if len(raw) > MAX_EDITS:
+        problems.append(f"edits: {len(raw)} are too many, at most {MAX_EDITS} are taken")
+        return []
+    edits = (_edit(item, f"edits[{index}]", problems) for index, item in enumerate(raw))
+    return [edit for edit in edits if edit is not None]
+
+
+def _edit(raw: Any, place: str, problems: list[str]) -> Edit | None:
+    if not isinstance(raw, dict):
+        problems.append(f"{place}: must be an object, is {_kind(raw)}")
+        return None
+    # `"delete": false` beside another kind says nothing; alone it asks for nothing.
+    given = {k: v for k, v in raw.items() if v is not None and (k, v) != ("delete", False)}
+    fitting = [(model, keys) for model, keys in _EDIT_MODELS if keys & given.keys()]
+    if len(fitting) != 1:
+        problems.append(f"{place}: {_kind_problem(given, len(fitting))}")
+        return None
+    model = fitting[0][0]
+    return _as_edit(_checked(model, _present(given, model), place, problems))
+
+
+def _as_edit(model: BaseModel | None) -> Edit | None:
+    match model:
+        case SearchReplaceModel(path=path, search=search, replace=replace, line=line):
+            # A hint below 1 names no line; the edit stands or falls without it.
+            return SearchReplace(path, search, replace, line if line and line > 0 else None)
+        case CreateModel(path=path, create=content):
+            return CreateFile(path, content)
+        case DeleteModel(path=path):
+            return DeleteFile(path)
+        case _:
+            return None
+
+
+def _kind_problem(given: Mapping[str, Any], fitting: int) -> str:
+    kinds = '"search" and "replace", or "create", or "delete": true'
+    if fitting:
+        return f"an edit is one of {kinds}; this one mixes them"
+    has = ", ".join(repr(key[:40]) for key in list(given)[:_MAX_PROBLEMS]) or "nothing"
+    return f"needs {kinds}; it has {has}"
+
+
+def _present(given: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    return {k: v for k, v in given.items() if k in _fields(model) and v is not None}
+
+
+@functools.cache
+def _fields(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(model.model_fields)
+
+
+def _checked(
+    model: type[_Strict], given: dict[str, Any], place: str, problems: list[str]
+) -> _Strict | None:
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            problems.append(f"{_place(place, one['loc'])}: {_in_words(one)}")
+        return None
+
+
+def _place(prefix: str, parts: Sequence[int | str]) -> str:
+    place = prefix
+    for part in parts:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
+    return place
+
+
+_WANTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "list_type": "a list",
+    "model_type": "an object",
+    "literal_error": "true",
+}
+
+
+def _in_words(error: Any) -> str:
+    kind = error["type"]
+    if kind == "missing":
+        return "missing"
+    wanted = _WANTED.get(kind)
+    return f"must be {wanted}, is {_kind(error['input'])}" if wanted else str(error["msg"])
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a string"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+def _schema_failure(problems: Sequence[str]) -> ParseFailure:
+    shown = "; ".join(problems[:_MAX_PROBLEMS])
+    more = len(problems) - _MAX_PROBLEMS
+    return ParseFailure("schema", shown + (f"; and {more} more" if more > 0 else ""))
+
+
+def _no_edit_reason(reply: ReplyModel) -> str:
+    reason = 'the reply asks for no edit ("edits" is empty)'
+    if reply.thought.strip():
+        thought = reply.thought.strip()
+        cut = "..." if len(thought) > _THOUGHT_SHOWN else ""
+        reason += f"; its thought: {thought[:_THOUGHT_SHOWN]}{cut}"
+    if reply.missing:
+        reason += f"; it lacked: {', '.join(reply.missing[:_MAX_PROBLEMS])}"
+    return reason

@@ -1,0 +1,313 @@
+"""Reading the problem: from a file, from standard input, or from an address.
+
+The text is untrusted. It is decoded as sources are, cut of what could drive a terminal, and never
+larger than a megabyte; nothing in it is followed.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import urlsplit
+
+from agent.errors import ProblemError
+from agent.repository.text import decode, is_binary
+from agent.types import Problem
+
+if TYPE_CHECKING:
+    import httpx
+
+# Fifteen times the longest issue that GitHub stores (65,536 characters).
+MAX_BYTES = 1_000_000
+# The REST reply carries the text JSON-escaped (up to sixfold) beside a page of other fields.
+_MAX_JSON_BYTES = 8 * MAX_BYTES
+MAX_TITLE_CHARS = 200
+FETCH_SECONDS = 30.0  # for the whole body
+_WAIT_SECONDS = 10.0  # for a connection, and for each next part
+_MAX_REDIRECTS = 5
+GITHUB_API = "https://api.github.com"
+
+# A log pasted into an issue may hold a stray NUL; in a binary file they abound.
+_STRAY_NULS = 0.1
+
+_ISSUE_PATH = re.compile(r"/([\w.-]+)/([\w.-]+)/(?:issues|pull)/(\d+)/?")
+_TEXT_TYPES = frozenset({"", "application/octet-stream", "application/markdown"})
+_HTML = re.compile(rb"\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE)
+
+# ECMA-48: control sequences, then strings with their terminator, then two-character escapes. A
+# string holds no introducer, which keeps matching linear where a hostile text opens many and ends
+# none; its length is bounded so that an open one does not swallow the text up to some distant end.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]{0,256}[ -/]{0,16}[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]{0,4096}(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]{0,16}[0-~]"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A reply to a GET: `media_type` in lower case without parameters, "" when not given."""
+
+    status: int
+    media_type: str
+    content: bytes
+    rate_limited: bool = False
+
+
+Fetch = Callable[[str, Mapping[str, str], int], Fetched]
+"""GET an address with these headers, at most so many bytes. Raises ProblemError."""
+
+
+def read_problem(
+    source: str,
+    *,
+    stdin: BinaryIO,
+    fetch: Fetch | None = None,
+    github_api: str | None = None,
+    github_token: str | None = None,
+) -> Problem:
+    """Read the problem from a file name, `-` (standard input) or an http(s) address.
+
+    The address of an issue (`https://HOST/OWNER/REPO/issues/N`) gives its title and body through
+    GitHub's REST API: at `github_api` where given, else api.github.com for github.com and
+    `https://HOST/api/v3` (GitHub Enterprise Server) for other hosts. `github_token` goes to the
+    first two only. Other addresses must give plain text or Markdown.
+
+    Raises ProblemError: missing, a directory, empty, binary, above 1 MB, unreadable, unreachable.
+    """
+    if re.match(r"https?://", source, re.IGNORECASE):
+        return _from_address(source, fetch or http_get, github_api, github_token)
+    if source == "-":
+        return _problem(_clean(_read_stream(stdin, "standard input"), "<stdin>"), "<stdin>")
+    return _problem(_clean(_read_file(source), source), source)
+
+
+# --------------------------------------------------------------------------------- text to problem
+
+
+def _problem(text: str, source: str) -> Problem:
+    title, body = _split_title(text)
+    if not title:
+        raise ProblemError(f"{source}: the problem is empty; describe what is wrong")
+    return Problem(title, body, source)
+
+
+def _split_title(text: str) -> tuple[str, str]:
+    """The first line that says something, and the rest. A cut title leaves the body whole."""
+    lines = text.split("\n")
+    for index, line in enumerate(lines):
+        title = " ".join(line.strip().lstrip("#").split())
+        if title:
+            short = _shorten(title)
+            rest = lines[index + 1 :] if short == title else lines[index:]
+            return short, "\n".join(rest).strip()
+    return "", ""
+
+
+def _shorten(title: str) -> str:
+    if len(title) <= MAX_TITLE_CHARS:
+        return title
+    cut = title[: MAX_TITLE_CHARS - 1]
+    at_word = cut.rpartition(" ")[0]
+    return (at_word if len(at_word) > MAX_TITLE_CHARS // 2 else cut) + "…"
+
+
+def _clean(data: bytes, source: str) -> str:
+    """Bytes to printable text with `\\n` ends."""
+    if len(data) > MAX_BYTES:
+        raise _too_large(source, f"{len(data):,}", MAX_BYTES)
+    if is_binary(data) and not _has_stray_nuls_only(data):
+        raise ProblemError(f"{source}: binary data; give the problem as UTF-8 text")
+    return _printable(decode(data).text)
+
+
+def _has_stray_nuls_only(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return data.count(0) <= _STRAY_NULS * len(data)
+
+
+def _printable(text: str) -> str:
+    """Without terminal escapes, controls and lone surrogates (JSON can carry all of them)."""
+    plain = _CONTROLS.sub("", _ESCAPES.sub("", text))
+    return plain.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def _too_large(source: str, size: str, limit: int) -> ProblemError:
+    return ProblemError(
+        f"{source}: {size} bytes, the limit is {limit:,}; cut it down to the description"
+    )
+
+
+# ---------------------------------------------------------------------------- file and standard in
+
+
+def _read_file(name: str) -> bytes:
+    """A regular file, or whatever else can be read to its end (a shell's `<(command)`)."""
+    try:
+        with Path(name).open("rb") as stream:
+            size = Path(name).stat().st_size
+            if size > MAX_BYTES:
+                raise _too_large(name, f"{size:,}", MAX_BYTES)
+            return _read_stream(stream, name)
+    except FileNotFoundError:
+        raise ProblemError(
+            f"{name}: no such file; give a file, an address, or - for standard input"
+        ) from None
+    except IsADirectoryError:
+        raise ProblemError(f"{name}: a directory; give the file that holds the problem") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(name, error) from None
+
+
+def _unreadable(name: str, error: OSError | ValueError) -> ProblemError:
+    if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
+        return ProblemError(f"{name}: cannot be read ({error.strerror}); check its permissions")
+    return ProblemError(
+        f"{_printable(name)[:60]!r}: not a file name; to give the text itself, pipe it into "
+        "--problem -"
+    )
+
+
+def _read_stream(stream: BinaryIO, name: str) -> bytes:
+    try:
+        data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _unreadable(name, error) from None
+    if len(data) > MAX_BYTES:
+        raise _too_large(name, f"more than {MAX_BYTES:,}", MAX_BYTES)
+    return data
+
+
+# --------------------------------------------------------------------------------------- addresses
+
+
+def _from_address(
+    address: str, fetch: Fetch, github_api: str | None, github_token: str | None
+) -> Problem:
+    issue = _issue_api(address, github_api)
+    if issue is not None:
+        trusted = issue.startswith(f"{(github_api or GITHUB_API).rstrip('/')}/")
+        return _from_github(address, issue, fetch, github_token if trusted else None)
+    reply = fetch(address, {"Accept": "text/plain, text/markdown;q=0.9, text/*;q=0.5"}, MAX_BYTES)
+    _check_status(address, reply)
+    if reply.media_type in ("text/html", "application/xhtml+xml") or _HTML.match(reply.content):
+        raise ProblemError(
+            f"{address}: a web page, not text; give the address of the raw text, or save the "
+            "problem to a file"
+        )
+    if reply.media_type not in _TEXT_TYPES and not reply.media_type.startswith("text/"):
+        raise ProblemError(
+            f"{address}: {reply.media_type}, not text; save the problem to a text file"
+        )
+    return _problem(_clean(reply.content, address), address)
+
+
+def _issue_api(address: str, github_api: str | None) -> str | None:
+    """The REST address of an issue or pull request page, None for other addresses."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        raise ProblemError(f"{address}: not an address; check it") from None
+    match = _ISSUE_PATH.fullmatch(parts.path)
+    if match is None or not parts.hostname:
+        return None
+    public = parts.hostname in ("github.com", "www.github.com")
+    base = github_api or (GITHUB_API if public else f"{parts.scheme}://{parts.netloc}/api/v3")
+    owner, name, number = match.groups()
+    return f"{base.rstrip('/')}/repos/{owner}/{name}/issues/{number}"
+
+
+def _from_github(source: str, address: str, fetch: Fetch, token: str | None) -> Problem:
+    headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    reply = fetch(address, headers, _MAX_JSON_BYTES)
+    _check_status(source, reply, private=not token)
+    title, body = _parse_issue(source, reply.content)
+    title = " ".join(_printable(title).split())
+    body = _clean((body or "").encode("utf-8", errors="replace"), source).strip()
+    short = _shorten(title)
+    return _problem(f"{title}\n{body}", source) if short != title else Problem(title, body, source)
+
+
+def _parse_issue(source: str, content: bytes) -> tuple[str, str | None]:
+    from pydantic import BaseModel, ConfigDict, ValidationError
+
+    class Issue(BaseModel):
+        # An issue has some hundred fields, and GitHub adds more: the others are ignored.
+        model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+        title: str
+        body: str | None = None
+
+    try:
+        issue = Issue.model_validate_json(content)
+    except ValidationError:
+        raise ProblemError(
+            f"{source}: the reply is not an issue of GitHub's API; save its text to a file"
+        ) from None
+    if not issue.title.strip():
+        raise ProblemError(f"{source}: the issue has no title; save its text to a file")
+    return issue.title, issue.body
+
+
+def _check_status(address: str, reply: Fetched, *, private: bool = False) -> None:
+    if 200 <= reply.status < 300:
+        return
+    if reply.status in (404, 410):
+        why = "not found" + (" (or private: a token is needed)" if private else "")
+    elif reply.rate_limited:
+        why = "the rate limit is spent; wait, or use a token"
+    elif reply.status in (401, 403):
+        why = "access refused; it needs a sign-in or a token"
+    else:
+        why = f"the server answered {reply.status}"
+    raise ProblemError(f"{address}: {why}; or save its text to a file and give that")
+
+
+def http_get(address: str, headers: Mapping[str, str], max_bytes: int) -> Fetched:
+    """The real `Fetch`: bounded in time and size, through the proxies the environment names."""
+    import httpx
+
+    deadline = time.monotonic() + FETCH_SECONDS
+    agent = {"User-Agent": "patchshot", **headers}
+    try:
+        with (
+            httpx.Client(
+                timeout=_WAIT_SECONDS, follow_redirects=True, max_redirects=_MAX_REDIRECTS
+            ) as client,
+            client.stream("GET", address, headers=agent) as reply,
+        ):
+            content = _read_reply(reply, address, max_bytes, deadline)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        reason = str(error) or type(error).__name__
+        raise ProblemError(
+            f"{address}: cannot be fetched ({_printable(reason)}); check the address and the "
+            "network, or save its text to a file"
+        ) from None
+    media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    spent = reply.status_code == 429 or reply.headers.get("x-ratelimit-remaining") == "0"
+    return Fetched(
+        reply.status_code, media_type, content, spent and reply.status_code in (403, 429)
+    )
+
+
+def _read_reply(reply: httpx.Response, address: str, max_bytes: int, deadline: float) -> bytes:
+    content = bytearray()
+    for part in reply.iter_bytes():
+        content += part
+        if len(content) > max_bytes:
+            raise _too_large(address, f"more than {max_bytes:,}", max_bytes)
+        if time.monotonic() > deadline:
+            raise ProblemError(
+                f"{address}: took longer than {FETCH_SECONDS:g} s; save its text to a file"
+            )
+    return bytes(content)

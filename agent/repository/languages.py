@@ -1,0 +1,215 @@
+"""Which language a path holds; whether it is a test, generated or vendored. Names only, no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise, takewhile
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+TEXT = "text"
+
+_EXTENSIONS: Mapping[str, tuple[str, ...]] = {
+    # Languages that a parser reads.
+    "python": (".py", ".pyi", ".pyw"),
+    "javascript": (".js", ".jsx", ".mjs", ".cjs"),
+    "typescript": (".ts", ".mts", ".cts"),
+    "tsx": (".tsx",),
+    "go": (".go",),
+    "rust": (".rs",),
+    "java": (".java",),
+    # A header may be either; the C grammar reads most of both.
+    "c": (".c", ".h"),
+    "cpp": (".cc", ".cpp", ".cxx", ".c++", ".hh", ".hpp", ".hxx", ".h++", ".ipp", ".inl", ".tpp"),
+    "csharp": (".cs", ".csx"),
+    "ruby": (".rb", ".rake", ".gemspec", ".ru"),
+    "php": (".php", ".phtml", ".php5", ".php7"),
+    # Other languages.
+    "cython": (".pyx", ".pxd", ".pxi"),
+    "kotlin": (".kt", ".kts"),
+    "scala": (".scala", ".sbt"),
+    "swift": (".swift",),
+    "objective-c": (".m", ".mm"),
+    "lua": (".lua",),
+    "perl": (".pl", ".pm"),
+    "r": (".r",),
+    "julia": (".jl",),
+    "haskell": (".hs",),
+    "elixir": (".ex", ".exs"),
+    "erlang": (".erl", ".hrl"),
+    "clojure": (".clj", ".cljs", ".cljc"),
+    "dart": (".dart",),
+    "zig": (".zig",),
+    "fortran": (".f", ".f90", ".f95", ".for"),
+    "shell": (".sh", ".bash", ".zsh", ".ksh", ".fish"),
+    "powershell": (".ps1", ".psm1"),
+    "batch": (".bat", ".cmd"),
+    "sql": (".sql",),
+    "protobuf": (".proto",),
+    "graphql": (".graphql", ".gql"),
+    "terraform": (".tf", ".tfvars", ".hcl"),
+    "cmake": (".cmake",),
+    "make": (".mk", ".mak"),
+    "starlark": (".bzl", ".star"),
+    "vue": (".vue",),
+    "svelte": (".svelte",),
+    "css": (".css", ".scss", ".sass", ".less"),
+    # Markup, data and prose.
+    "html": (".html", ".htm", ".xhtml"),
+    "template": (".jinja", ".jinja2", ".j2", ".mako", ".erb", ".ejs", ".hbs"),
+    "markdown": (".md", ".markdown", ".mdx"),
+    "rst": (".rst", ".rest"),
+    "asciidoc": (".adoc", ".asciidoc"),
+    "tex": (".tex", ".bib", ".sty"),
+    "toml": (".toml",),
+    "yaml": (".yaml", ".yml"),
+    "json": (".json", ".jsonl", ".json5", ".jsonc", ".geojson", ".webmanifest"),
+    "notebook": (".ipynb",),
+    "xml": (".xml", ".xsd", ".xsl", ".xslt", ".svg", ".plist"),
+    "ini": (".ini", ".cfg", ".conf", ".properties", ".editorconfig"),
+    "csv": (".csv", ".tsv"),
+    "gettext": (".po", ".pot"),
+    "diff": (".diff", ".patch"),
+}
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "python": ("sconstruct", "sconscript", "wscript"),
+    "ruby": ("gemfile", "rakefile", "guardfile", "vagrantfile", "podfile", "brewfile"),
+    "make": ("makefile", "gnumakefile", "kbuild"),
+    "cmake": ("cmakelists.txt",),
+    "docker": ("dockerfile", "containerfile"),
+    "starlark": ("build", "build.bazel", "workspace", "workspace.bazel"),
+    "shell": (".bashrc", ".bash_profile", ".profile", ".zshrc", ".envrc"),
+    "toml": ("pipfile", "cargo.lock", "poetry.lock", "uv.lock"),
+    "json": (".babelrc", ".eslintrc", ".prettierrc", "composer.lock", "pipfile.lock"),
+    "ini": (".gitconfig", ".gitmodules", ".flake8", ".pylintrc", ".coveragerc", ".npmrc"),
+    "go-mod": ("go.mod", "go.work"),
+}
+
+_INTERPRETERS: Mapping[str, str] = {
+    "python": "python",
+    "pypy": "python",
+    "sh": "shell",
+    "bash": "shell",
+    "dash": "shell",
+    "zsh": "shell",
+    "ksh": "shell",
+    "node": "javascript",
+    "deno": "typescript",
+    "ruby": "ruby",
+    "php": "php",
+    "perl": "perl",
+    "lua": "lua",
+}
+
+_BY_EXTENSION = MappingProxyType({e: name for name, group in _EXTENSIONS.items() for e in group})
+_BY_NAME = MappingProxyType({n: name for name, group in _NAMES.items() for n in group})
+
+_SHEBANG = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?(?:\S*/)?([a-zA-Z]+)")
+
+
+def language_of(path: str, head: bytes = b"") -> str:
+    """The language of a file: a name of this module, `"text"` when unknown.
+
+    Where the name says nothing, the `#!` line in `head` (the file's first bytes) decides.
+    """
+    pure = PurePosixPath(path)
+    name = pure.name.lower()
+    language = _BY_NAME.get(name) or _BY_EXTENSION.get(pure.suffix.lower())
+    if language is None and name.partition(".")[0] in ("dockerfile", "makefile"):
+        language = _BY_NAME[name.partition(".")[0]]  # Dockerfile.dev, Makefile.am
+    if language is None and not pure.suffix:
+        language = _interpreter(head)
+    return language or TEXT
+
+
+def _interpreter(head: bytes) -> str | None:
+    match = _SHEBANG.match(head)
+    return _INTERPRETERS.get(match.group(1).decode("ascii").lower()) if match else None
+
+
+# -------------------------------------------------------------------------------------------- tests
+
+# File names that only tests have, whatever their folder.
+_TEST_NAME = re.compile(
+    r"""
+      (?: test_.* | .*_tests? | tests | conftest ) \.pyi?
+    | .*_test\.go
+    | .*[._-](?:spec|test|cy|e2e)\.(?:[cm]?[jt]sx?|vue|svelte)
+    | .*_(?:spec|test)\.(?:rb|exs|lua|dart|php)
+    | test_.*\.(?:rb|c|cc|cpp|cxx|sh|jl|lua|r)
+    | .*_(?:test|tests|unittest|unittests)\.(?:c|cc|cpp|cxx|rs|sh|jl)
+    """,
+    re.VERBOSE,
+)
+# Camel case: `FooTest.java`, `FooTests.cs`, `TestFoo.java`; not `Latest.java`, not `Contest.cs`.
+_TEST_CLASS_FILE = re.compile(
+    r"(?:(?:.*[a-z0-9_])?(?:Test|Tests|TestCase|IT|Spec)|Test[A-Z]\w*)\.(?:java|kt|scala|cs|php|swift|groovy)"
+)
+# A folder of these names holds tests at any depth.
+_TEST_FOLDERS = frozenset({"tests", "__tests__", "__mocks__", "__snapshots__", "testdata"})
+# These also name library code (`django/test/`, `numpy/testing/`, `org/springframework/test/`): they
+# count at the top of the repository only, or below `src/` (Maven, Gradle) ...
+_TOP_TEST_FOLDERS = frozenset({"test", "testing", "e2e"})
+# ... and at any depth in languages whose monorepos repeat them (`packages/a/test/x.js`), unless a
+# folder `lib` above says that they are shipped.
+_PROJECT_TEST_FOLDERS = frozenset({"test", "spec", "specs", "e2e"})
+_PROJECT_LANGUAGES = frozenset({"javascript", "typescript", "tsx", "ruby"})
+
+
+def is_test_path(path: str) -> bool:
+    """Whether the file is a test or belongs to tests (fixtures, helpers, conftest).
+
+    By name (`test_x.py`, `x_test.go`, `x.spec.ts`, `XTest.java`, `conftest.py`), by a folder
+    `tests` at any depth, or by a folder `test` or `testing` at the top of the repository or below
+    `src`. A nested Python or C folder `test` is library code: `django/test/client.py` is no test.
+    """
+    *folders, name = path.split("/")
+    if _TEST_NAME.fullmatch(name.lower()) or _TEST_CLASS_FILE.fullmatch(name):
+        return True
+    folders = [folder.lower() for folder in folders]
+    if not folders:
+        return False
+    return (
+        not _TEST_FOLDERS.isdisjoint(folders)
+        or folders[0] in _TOP_TEST_FOLDERS
+        or ("src", "test") in pairwise(folders)
+        or (language_of(path) in _PROJECT_LANGUAGES and _in_project_tests(folders))
+    )
+
+
+def _in_project_tests(folders: list[str]) -> bool:
+    before_lib = takewhile(lambda folder: folder != "lib", folders)
+    return not _PROJECT_TEST_FOLDERS.isdisjoint(before_lib)
+
+
+# -------------------------------------------------------------------------- vendored and generated
+
+_VENDOR_FOLDERS = frozenset(
+    {
+        "vendor", "vendored", "_vendor", "third_party", "third-party", "thirdparty", "extern",
+        "externals", "node_modules", "bower_components", "site-packages", ".yarn",
+    }
+)  # fmt: skip
+_GENERATED_NAME = re.compile(
+    r"""
+      .*\.min\.(?:js|css|mjs) | .*\.(?:js|css)\.map
+    | .*_pb2(?:_grpc)?\.pyi? | .*\.pb\.(?:go|cc|h) | .*\.pb\.gw\.go
+    | .*(?:\.|_)(?:generated|gen)\.[a-z]+ | .*\.g\.(?:cs|dart) | .*\.designer\.cs
+    | package-lock\.json | npm-shrinkwrap\.json | yarn\.lock | pnpm-lock\.yaml | composer\.lock
+    | poetry\.lock | uv\.lock | pdm\.lock | pipfile\.lock | cargo\.lock | gemfile\.lock | go\.sum
+    | parsetab\.py | versioneer\.py | _version\.py
+    """,
+    re.VERBOSE,
+)
+
+
+def is_vendored_path(path: str) -> bool:
+    """Whether the file is another project's code, kept in a folder that says so."""
+    return not _VENDOR_FOLDERS.isdisjoint(folder.lower() for folder in path.split("/")[:-1])
+
+
+def is_generated_path(path: str) -> bool:
+    """Whether a tool wrote the file (minified, protobuf output, lock files), judged by its name."""
+    return _GENERATED_NAME.fullmatch(path.rpartition("/")[2].lower()) is not None

@@ -1,0 +1,63 @@
+"""Where a repository is, found by looking at folders only: no git, no configuration is read.
+
+git itself would let the repository's own configuration (`core.worktree`) name any folder of the
+machine as its work tree; here the work tree is the folder that holds `.git`, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.errors import RepositoryError
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A repository on disk.
+
+    `root` is the top of the work tree, or the git directory itself when there is none (`bare`).
+    `git_dir` is what `--git-dir` takes: a directory, or a `.git` file that names one. `inside` is
+    the asked path below `root`, POSIX, "" for `root` itself.
+    """
+
+    root: Path
+    git_dir: Path
+    bare: bool
+    inside: str = ""
+
+
+def locate(path: Path) -> Location:
+    """The repository that `path` is in: itself, or the nearest parent that holds `.git`.
+
+    A bare repository is taken only where `path` names it, never found on the way up: a project may
+    carry one among its files. Raises RepositoryError.
+    """
+    try:
+        return _locate(path)
+    except PermissionError as error:
+        name = error.filename or path
+        raise RepositoryError(f"{name}: permission denied; run as a user who may read it") from None
+    except (OSError, RuntimeError, ValueError) as error:  # loops of symlinks, NUL in the name
+        raise RepositoryError(f"{path}: cannot be opened as a repository: {error}") from None
+
+
+def _locate(path: Path) -> Location:
+    if not path.exists():
+        raise RepositoryError(f"{path}: no such directory; give the repository's path with --repo")
+    if not path.is_dir():
+        raise RepositoryError(f"{path}: not a directory; --repo takes a repository's directory")
+    real = path.resolve()
+    for top in (real, *real.parents):
+        if (top / ".git").exists():
+            inside = real.relative_to(top).as_posix()
+            return Location(top, top / ".git", bare=False, inside="" if inside == "." else inside)
+        if top == real and _is_git_dir(top):
+            return Location(top, top, bare=True)
+    raise RepositoryError(
+        f"{path}: not a git repository; run `git init` and commit, or give another path"
+    )
+
+
+def _is_git_dir(path: Path) -> bool:
+    return (path / "HEAD").is_file() and (path / "objects").is_dir() and (path / "refs").is_dir()

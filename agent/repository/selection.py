@@ -1,0 +1,92 @@
+"""Which files of a repository retrieval sees, and why it does not see the others."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agent.repository.languages import language_of
+from agent.repository.text import is_binary
+from agent.types import SkippedFile, SkipReason, SourceFile
+
+# https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md: a pointer begins with this line and is
+# smaller than 1,024 bytes.
+_LFS_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n"
+)
+_LFS_POINTER_BYTES = 1024
+
+_NAMED = 3  # paths named in a message
+
+# Names that would break a line of output, a prompt or a terminal: controls and bidirectional marks.
+_UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# Names that mean another place than they seem to (git itself refuses to check them out).
+_NO_COMPONENT = frozenset({b"", b".", b"..", b".git"})
+
+
+def is_safe_path(raw: bytes) -> bool:
+    """Whether the path stays below the root and out of `.git`."""
+    return _NO_COMPONENT.isdisjoint(raw.lower().split(b"/"))
+
+
+def checked_path(raw: bytes) -> str | None:
+    """The path as text; None when it is not safe or not UTF-8."""
+    try:
+        return raw.decode("utf-8") if is_safe_path(raw) else None
+    except UnicodeDecodeError:
+        return None
+
+
+def shown_path(raw: bytes) -> str:
+    """The path for people: what is not UTF-8 or not showable as a backslash escape."""
+    path = raw.decode("utf-8", errors="backslashreplace")
+    return _UNSHOWABLE.sub(lambda match: ascii(match.group())[1:-1], path)
+
+
+def some(paths: Sequence[str]) -> str:
+    """The first few paths by name, the others by number: "a, b, c and 4 more"."""
+    named = ", ".join(sorted(paths)[:_NAMED])
+    return f"{named} and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else named
+
+
+def lfs_content_id(data: bytes) -> str | None:
+    """The SHA-256 (hex) of the content that a Git LFS pointer stands for; None for other bytes."""
+    match = _LFS_POINTER.match(data) if len(data) < _LFS_POINTER_BYTES else None
+    return match.group(1).decode("ascii") if match else None
+
+
+@dataclass(slots=True)
+class Selection:
+    """Collects the usable files, their bytes and the skipped paths. Not thread-safe."""
+
+    max_file_bytes: int
+    files: dict[str, SourceFile] = field(default_factory=dict)
+    contents: dict[str, bytes] = field(default_factory=dict)
+    skipped: list[SkippedFile] = field(default_factory=list)
+
+    def skip(self, raw: bytes, reason: SkipReason) -> None:
+        """Note that retrieval does not see this path."""
+        self.skipped.append(SkippedFile(shown_path(raw), reason))
+
+    def add(self, raw: bytes, data: bytes, *, blob: str, executable: bool) -> None:
+        """Take a regular file, or skip it when its name or its bytes are not fit for retrieval."""
+        path = checked_path(raw)
+        if path is None or _UNSHOWABLE.search(path):
+            self.skip(raw, "unreadable")
+        elif len(data) > self.max_file_bytes:
+            self.skip(raw, "too-large")
+        elif lfs_content_id(data) is not None:
+            self.skip(raw, "lfs-pointer")
+        elif is_binary(data):
+            self.skip(raw, "binary")
+        else:
+            language = language_of(path, data[:128])
+            self.files[path] = SourceFile(path, blob, len(data), language, executable)
+            self.contents[path] = data
+
+    def summary(self) -> str:
+        """What was skipped, in words: "3 binary, 1 submodule"; "" when nothing was."""
+        counts = Counter(file.reason for file in self.skipped)
+        return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))

@@ -1,0 +1,148 @@
+"""Bytes to text, for retrieval and for problem files.
+
+Decoding never fails: what no encoding explains is replaced, and the value says so. The applier of
+patches works on bytes and does not go through here.
+
+Lines are what `text.split("\\n")` gives. `str.splitlines` also cuts at form feeds and U+2028 and
+would number lines differently from git and from editors.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+NewlineStyle = Literal["lf", "crlf", "cr", "mixed", "none"]
+
+# As git does (buffer_is_binary): a NUL byte this early means that nobody edits the file as text.
+BINARY_PROBE_BYTES = 8192
+
+# UTF-32 before UTF-16: the little-endian mark of the one begins with that of the other.
+_BOMS: tuple[tuple[bytes, str], ...] = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+# PEP 263: a comment in the first or second line.
+_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_COMMENT_OR_BLANK = re.compile(rb"^[ \t\f]*(?:#|\r?$)")
+
+# Character encodings only. Python knows more "encodings" (punycode is quadratic in its input,
+# unicode_escape rewrites the text, rot13 is a joke), and a repository may name any of them.
+_CHARACTER_ENCODING = re.compile(
+    r"(?:ascii|utf-8(?:-sig)?|iso8859-\d+|latin-1|cp\d+|mac-[a-z]+|koi8-[rtu]|kz1048|tis-620|ptcp154"
+    r"|big5(?:hkscs)?|gb2312|gbk|gb18030|hz|euc_\w+|euc-\w+|shift_jis\w*|iso2022_\w+|johab)"
+)
+_COOKIE_SEARCH_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedText:
+    """Text with `\\n` line ends, and what it was.
+
+    `encoding` is a Python codec name. `bom`: the bytes began with a byte-order mark, which is not
+    in `text`. `newline` is the style of the bytes. `replaced`: some bytes fit no encoding and stand
+    in the text as U+FFFD.
+    """
+
+    text: str
+    encoding: str
+    bom: bool
+    newline: NewlineStyle
+    replaced: bool = False
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether the bytes are no text: a NUL in the first 8 KiB that no UTF-16/32 mark explains."""
+    if b"\0" not in data[:BINARY_PROBE_BYTES]:
+        return False
+    found = _byte_order_mark(data)
+    return found is None or found[1] == "utf-8"
+
+
+def decode(data: bytes, *, cookie: bool = False) -> DecodedText:
+    """Decode by the first that fits: byte-order mark, coding cookie, UTF-8, cp1252, latin-1.
+
+    `cookie`: whether a Python coding cookie counts. It does in Python sources only; elsewhere a
+    heading like "# Wrong encoding: cp1252" would pass for one.
+    """
+    mark = _byte_order_mark(data)
+    if mark is not None:
+        raw, encoding = data[len(mark[0]) :].decode(mark[1], errors="replace"), mark[1]
+        replaced = "\ufffd" in raw and raw.encode(encoding, "surrogatepass") != data[len(mark[0]) :]
+    else:
+        raw, encoding, replaced = _decode_unmarked(data, cookie)
+    text, newline = _normalise_newlines(raw)
+    return DecodedText(text, encoding, mark is not None, newline, replaced)
+
+
+def _byte_order_mark(data: bytes) -> tuple[bytes, str] | None:
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return mark, encoding
+    return None
+
+
+def _decode_unmarked(data: bytes, cookie: bool) -> tuple[str, str, bool]:
+    for encoding in (declared_encoding(data) if cookie else None, "utf-8"):
+        if encoding is None:
+            continue
+        try:
+            return data.decode(encoding), encoding, False
+        except UnicodeDecodeError:
+            continue
+    return _decode_damaged(data)
+
+
+def _decode_damaged(data: bytes) -> tuple[str, str, bool]:
+    """Not UTF-8 as a whole: either UTF-8 with a few bad bytes, or a single-byte encoding."""
+    lenient = data.decode("utf-8", errors="replace")
+    bad = lenient.count("\ufffd")
+    good = sum(1 for character in lenient if character > "\x7f") - bad
+    if good > bad:
+        return lenient, "utf-8", True
+    try:
+        return data.decode("cp1252"), "cp1252", False
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), "latin-1", False
+
+
+def declared_encoding(data: bytes) -> str | None:
+    """The encoding that a PEP 263 cookie in the first two lines names, or None."""
+    lines = data[:_COOKIE_SEARCH_BYTES].split(b"\n", 2)[:2]
+    for line in lines:
+        match = _COOKIE.match(line)
+        if match is not None:
+            return _character_encoding(match.group(1).decode("ascii", errors="replace"))
+        if not _COMMENT_OR_BLANK.match(line):
+            return None
+    return None
+
+
+def _character_encoding(name: str) -> str | None:
+    try:
+        canonical = codecs.lookup(name).name
+    except LookupError:
+        return None
+    return canonical if _CHARACTER_ENCODING.fullmatch(canonical) else None
+
+
+def _normalise_newlines(text: str) -> tuple[str, NewlineStyle]:
+    """Return the text with `\\n` ends, and its style.
+
+    A lone carriage return ends a line only where the file has no line feed at all (old Macintosh
+    files): elsewhere git and editors count it as a character of its line.
+    """
+    if "\r" not in text:
+        return text, "lf" if "\n" in text else "none"
+    if "\n" not in text:
+        return text.replace("\r", "\n"), "cr"
+    crlf = text.count("\r\n")
+    style: NewlineStyle = "lf" if crlf == 0 else "crlf" if crlf == text.count("\n") else "mixed"
+    # `\r\r\n` comes from converting twice; one plain replacement would leave a `\r\n` behind.
+    return re.sub(r"\r+\n", "\n", text), style

@@ -1,0 +1,192 @@
+"""Cutting a file into chunks: functions, class headers, module remainder, or windows of lines.
+
+Every line of a file belongs to exactly one chunk: the chunks' lines without their holes partition
+the file. Blank lines belong to the chunk of the line before them. Nothing here raises on any text.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.retrieval.grammars import GRAMMARS, Grammar
+from agent.retrieval.outline import Definition, Outliner
+from agent.retrieval.windows import cut_file, cut_rows
+from agent.types import Chunk, ChunkKind
+
+if TYPE_CHECKING:
+    from tree_sitter import Parser
+
+    from agent.types import SourceFile
+
+MAX_PARSED_CHARS = 2_000_000
+"""Larger files are data or amalgamations: windows, without the cost of a tree."""
+
+MINIFIED_LINE_CHARS = 300
+"""Mean line length from which a file is machine-made: lines are no units of it."""
+
+MAX_REMAINDER_LINES = 200
+"""A longer module remainder is cut, so that one relevant constant does not cost a whole budget."""
+
+_REMAINDER_PART_LINES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk without its file: what the index stores. Lines are 1-based and inclusive."""
+
+    start: int
+    end: int
+    symbol: str
+    kind: ChunkKind
+    signature: str = ""
+    holes: tuple[tuple[int, int], ...] = ()
+
+    def chunk(self, file: SourceFile, lines: Sequence[str]) -> Chunk:
+        """The chunk of this piece, with its text taken from the file's lines."""
+        return Chunk(
+            path=file.path,
+            start=self.start,
+            end=self.end,
+            symbol=self.symbol,
+            kind=self.kind,
+            text=self.text(lines),
+            blob=file.blob,
+            language=file.language,
+            signature=self.signature,
+            holes=self.holes,
+        )
+
+    def text(self, lines: Sequence[str]) -> str:
+        """Its lines without the holes, joined by `\\n`, without a final one."""
+        parts: list[str] = []
+        first = self.start
+        for hole_start, hole_end in self.holes:
+            parts.extend(lines[first - 1 : hole_start - 1])
+            first = hole_end + 1
+        parts.extend(lines[first - 1 : self.end])
+        return "\n".join(parts)
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines of a text with `\\n` line ends; a final line end does not begin another line."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return lines
+
+
+class TreeSitterChunker:
+    """The `Chunker`. Keeps one parser a language; use one instance a thread."""
+
+    def __init__(self) -> None:
+        self._parsers: dict[str, Parser] = {}
+
+    def __call__(self, file: SourceFile, text: str, /) -> tuple[Chunk, ...]:
+        """The chunks of one file in order of `start`."""
+        lines = split_lines(text)
+        return tuple(piece.chunk(file, lines) for piece in self.pieces(text, file.language))
+
+    def pieces(self, text: str, language: str) -> tuple[Piece, ...]:
+        """The same without the file's name: depends on the text and its language only."""
+        lines = split_lines(text)
+        if not lines:
+            return ()
+        grammar = GRAMMARS.get(language)
+        if grammar is None or len(text) > MAX_PARSED_CHARS or _is_minified(text, lines):
+            return _windows(lines, language)
+        data = text.encode("utf-8", "replace")
+        tree = self._parser(language, grammar).parse(data)
+        definitions = Outliner(grammar, data.split(b"\n")).collect(tree.root_node)
+        return _partition(lines, definitions)
+
+    def _parser(self, language: str, grammar: Grammar) -> Parser:
+        parser = self._parsers.get(language)
+        if parser is None:
+            from tree_sitter import Language, Parser
+
+            module = importlib.import_module(grammar.module)
+            parser = Parser(Language(getattr(module, grammar.factory)()))
+            self._parsers[language] = parser
+        return parser
+
+
+def _is_minified(text: str, lines: Sequence[str]) -> bool:
+    return len(text) > MINIFIED_LINE_CHARS * len(lines)
+
+
+def _windows(lines: Sequence[str], language: str) -> tuple[Piece, ...]:
+    return tuple(
+        Piece(rows.start + 1, rows.stop, "", ChunkKind.WINDOW) for rows in cut_file(lines, language)
+    )
+
+
+def _partition(lines: Sequence[str], definitions: Sequence[Definition]) -> tuple[Piece, ...]:
+    owners = _owners(lines, definitions)
+    rows: dict[int, list[int]] = {}
+    for row, owner in enumerate(owners):
+        rows.setdefault(owner, []).append(row)
+    remainder = rows.pop(_MODULE, [])
+    pieces = [_piece(rows[index], definitions[index]) for index in sorted(rows)]
+    pieces.extend(_remainder(remainder, lines))
+    return tuple(sorted(pieces, key=lambda piece: (piece.start, piece.end)))
+
+
+_MODULE = -1
+
+
+def _owners(lines: Sequence[str], definitions: Sequence[Definition]) -> list[int]:
+    """For each row the index of the innermost definition it belongs to, -1 for none.
+
+    A row belongs to one definition only: of two on the same line the first has it, and an inner
+    one that is left without a line of its own stays inside its parent.
+    """
+    owners = [_MODULE] * len(lines)
+    for index, definition in enumerate(definitions):
+        parent = _MODULE if definition.parent is None else definition.parent
+        for row in range(definition.start, min(definition.end + 1, len(owners))):
+            if owners[row] == parent:
+                owners[row] = index
+    _give_blank_lines(owners, lines)
+    return owners
+
+
+def _give_blank_lines(owners: list[int], lines: Sequence[str]) -> None:
+    """Blank lines go with the line before; those at the top of a file with the first of text."""
+    first = next((row for row, line in enumerate(lines) if line.strip()), 0)
+    owners[:first] = [owners[first]] * first
+    for row in range(first + 1, len(owners)):
+        if not lines[row].strip():
+            owners[row] = owners[row - 1]
+
+
+def _piece(rows: Sequence[int], definition: Definition) -> Piece:
+    return Piece(
+        start=rows[0] + 1,
+        end=rows[-1] + 1,
+        symbol=definition.symbol,
+        kind=definition.kind,
+        signature=definition.signature,
+        holes=_holes(rows),
+    )
+
+
+def _holes(rows: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Inclusive 1-based line ranges that ascending 0-based `rows` leave out between them."""
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return ()
+    return tuple(
+        (rows[i] + 2, rows[i + 1]) for i in range(len(rows) - 1) if rows[i + 1] > rows[i] + 1
+    )
+
+
+def _remainder(rows: Sequence[int], lines: Sequence[str]) -> Iterable[Piece]:
+    if not rows:
+        return
+    limit = _REMAINDER_PART_LINES if len(rows) > MAX_REMAINDER_LINES else len(rows)
+    parts = cut_rows(rows, lines, limit) if limit < len(rows) else [range(len(rows))]
+    for part in parts:
+        own = rows[part.start : part.stop]
+        yield Piece(own[0] + 1, own[-1] + 1, "", ChunkKind.MODULE, "", _holes(own))

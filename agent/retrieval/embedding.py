@@ -1,0 +1,304 @@
+"""Embeds any number of texts through one model: in parallel, with retries, splitting and caches.
+
+`ParallelEmbedder` turns a `BatchEmbedder` (one call, one attempt) into an `Embedder`. A text that
+cannot be embedded costs itself only, a zero row; a server without embeddings switches them off for
+the run, said once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tenacity
+
+from agent.errors import AuthenticationFailed, ProviderError, UnknownModel
+from agent.events import Notice, StageProgress
+from agent.retrieval.embedding_protocol import EmbeddingsUnsupported, InputTooLong
+from agent.retrieval.vector_cache import VectorCache, vector_key
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.protocols import Reporter
+    from agent.retrieval.embedding_protocol import BatchEmbedder, EmbeddingKind
+
+    Vector = NDArray[np.float32]
+
+_SHORTEST_HALF = 32  # characters; a text refused as too long at this size is refused for good
+_SMALLEST_NORM = 1e-12  # below it a vector has no direction in float32
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingOptions:
+    """How calls are made. Times in seconds; concurrency and tries are the original system's."""
+
+    concurrency: int = 8  # calls at once (EMBED_CONCURRENCY)
+    tries: int = 3  # of one call
+    timeout: float = 30.0  # of one try: a hanging call must not hold its slot for good
+    backoff: float = 0.5  # the first wait is at most this, doubling, with full jitter
+    longest_wait: float = 8.0
+    give_up_after: int = 16  # failed calls in a row, over all slots: the server is down
+    memory_entries: int = 20_000  # vectors of the cache in memory: 30 MB at 384 dimensions
+
+
+class ParallelEmbedder:
+    """An `Embedder` on top of a `BatchEmbedder`.
+
+    One instance serves one event loop at a time. The dimension is that of the first answer; an
+    answer of another dimension is refused with ProviderError, a cached vector of another one is
+    forgotten.
+    """
+
+    def __init__(
+        self,
+        model: BatchEmbedder,
+        reporter: Reporter,
+        options: EmbeddingOptions | None = None,
+        cache: VectorCache | None = None,
+    ) -> None:
+        self._model = model
+        self._reporter = reporter
+        self._options = options or EmbeddingOptions()
+        self._cache = cache
+        self._memory: OrderedDict[bytes, Vector] = OrderedDict()
+        self._dimension: int | None = None
+        self._answered = False  # the dimension is the model's own, not only a cache's
+        self._off: ProviderError | None = None
+        self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+        self._failures_in_a_row = 0
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._model.name
+
+    async def embed(self, texts: Sequence[str], *, kind: EmbeddingKind) -> NDArray[np.float32]:
+        """Vectors of `texts`, in their order.
+
+        Returns float32 of shape (len(texts), d), rows L2-normalised; rows of blank texts and of
+        texts that could not be embedded are zero. Raises ProviderError when nothing at all could
+        be embedded, when the server has no embeddings, or when its dimension changes.
+        """
+        if self._off is not None:
+            raise type(self._off)(str(self._off))
+        keys = [vector_key(self.name, kind, text) if text.strip() else b"" for text in texts]
+        wanted = {key: text for key, text in zip(keys, texts, strict=True) if key}
+        known = await self._known(list(wanted))
+        missing = {key: text for key, text in wanted.items() if key not in known}
+        fresh = await self._fetch(missing, kind)
+        if any(len(vector) != self._dimension for vector in known.values()):
+            # The model changed behind its name since these were cached.
+            fresh |= await self._fetch({key: wanted[key] for key in known}, kind)
+            known = {}
+        vectors = known | fresh
+        if wanted and not vectors:
+            raise ProviderError(
+                f"no text could be embedded with {self.name}: check the embedding server"
+            )
+        rows = np.zeros((len(texts), self._dimension or 0), dtype=np.float32)
+        for row, key in enumerate(keys):
+            if key in vectors:
+                rows[row] = vectors[key]
+        return rows
+
+    # ------------------------------------------------------------------------------------ caches
+
+    async def _known(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
+        """Cached vectors, all of one dimension."""
+        found = {key: self._memory[key] for key in keys if key in self._memory}
+        for key in found:
+            self._memory.move_to_end(key)
+        rest = [key for key in keys if key not in found]
+        if rest and self._cache is not None:
+            stored = await asyncio.to_thread(self._cache.get, rest)
+            found |= stored
+            self._remember(stored)
+        dimensions = {len(vector) for vector in found.values()}
+        if self._dimension is None and len(dimensions) == 1:
+            self._dimension = dimensions.pop()
+        return {key: v for key, v in found.items() if len(v) == self._dimension}
+
+    def _remember(self, vectors: Mapping[bytes, Vector]) -> None:
+        self._memory.update(vectors)
+        while len(self._memory) > self._options.memory_entries:
+            self._memory.popitem(last=False)
+
+    # ------------------------------------------------------------------------------------- calls
+
+    async def _fetch(
+        self, missing: Mapping[bytes, str], kind: EmbeddingKind
+    ) -> dict[bytes, Vector]:
+        """Embed these texts. Those that fail are left out and told about."""
+        self._failures_in_a_row = 0
+        # Texts of like length together: a local model pads a batch to its longest text.
+        keys = sorted(missing, key=lambda key: (len(missing[key]), key))
+        size = max(1, self._model.max_batch)
+        batches = [keys[start : start + size] for start in range(0, len(keys), size)]
+        vectors: dict[bytes, Vector] = {}
+        waiting = iter(batches)
+
+        async def _worker() -> None:
+            # A worker that waits between tries takes no other batch: a busy server gets less work.
+            for batch in waiting:
+                texts = [missing[key] for key in batch]
+                found = await self._isolated(texts, kind, self._options.tries)
+                good = {key: v for key, v in zip(batch, found, strict=True) if v is not None}
+                vectors.update(good)
+                self._remember(good)
+                if good and self._cache is not None:
+                    await asyncio.to_thread(self._cache.put, good)
+                if len(batches) > 1:
+                    self._reporter(StageProgress("embedding", len(vectors), len(missing)))
+
+        try:
+            await _all([_worker() for _ in range(min(self._slot_count, len(batches)))])
+        except _FATAL as error:
+            self._switch_off(error)
+            raise
+        if len(vectors) < len(missing):
+            failed = len(missing) - len(vectors)
+            self._reporter(
+                Notice(
+                    f"{failed} of {len(missing)} texts could not be embedded: ranked without",
+                    level="warning",
+                )
+            )
+        return vectors
+
+    async def _isolated(
+        self, texts: Sequence[str], kind: EmbeddingKind, tries: int
+    ) -> list[Vector | None]:
+        """Embed a batch; on failure halve it until the failing texts stand alone."""
+        if self._is_down():
+            return [None] * len(texts)
+        try:
+            return await self._attempted(texts, kind, tries)
+        except _FATAL:
+            raise
+        except InputTooLong:
+            if len(texts) == 1:
+                return [await self._halved(texts[0], kind)]
+        except ProviderError:
+            self._failures_in_a_row += 1
+            if len(texts) == 1:
+                return [None]
+            tries = 1  # the batch has had its own; a hanging text must not cost minutes
+        middle = len(texts) // 2
+        left = await self._isolated(texts[:middle], kind, tries)
+        return left + await self._isolated(texts[middle:], kind, tries)
+
+    def _is_down(self) -> bool:
+        return self._failures_in_a_row >= self._options.give_up_after
+
+    async def _halved(self, text: str, kind: EmbeddingKind) -> Vector | None:
+        """The mean of the vectors of both halves, weighted by their lengths."""
+        if len(text) < 2 * _SHORTEST_HALF:
+            return None
+        middle = len(text) // 2
+        # At a blank near the middle, so that no word is cut in two.
+        cut = text.rfind(" ", middle - _SHORTEST_HALF // 2, middle) + 1 or middle
+        halves = [half for half in (text[:cut], text[cut:]) if half.strip()]
+        tries = self._options.tries
+        vectors = [(await self._isolated([half], kind, tries))[0] for half in halves]
+        pairs = [(len(h), v) for h, v in zip(halves, vectors, strict=True) if v is not None]
+        if not pairs:
+            return None
+        return _normalised(np.sum([weight * vector for weight, vector in pairs], axis=0))
+
+    async def _attempted(
+        self, texts: Sequence[str], kind: EmbeddingKind, tries: int
+    ) -> list[Vector | None]:
+        """One call, tried again after faults that may pass. Raises ProviderError."""
+        options = self._options
+        async for attempt in tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(tries),
+            wait=tenacity.wait_random_exponential(options.backoff, options.longest_wait),
+            retry=tenacity.retry_if_exception(_is_passing),
+            reraise=True,
+        ):
+            with attempt:
+                vectors = self._checked(await self._called(texts, kind), len(texts))
+        self._failures_in_a_row = 0
+        return vectors
+
+    async def _called(self, texts: Sequence[str], kind: EmbeddingKind) -> NDArray[np.float32]:
+        """One try in one slot; the slots bound all `embed` calls that run at once."""
+        async with self._slot():
+            try:
+                async with asyncio.timeout(self._options.timeout):
+                    return await self._model.embed_batch(texts, kind=kind)
+            except TimeoutError as error:
+                raise ProviderError(
+                    f"{self.name} gave no vectors within {self._options.timeout:g} s: "
+                    "raise the time limit or check the embedding server"
+                ) from error
+
+    def _slot(self) -> asyncio.Semaphore:
+        loop = asyncio.get_running_loop()
+        if self._slots is None or self._slots[0] is not loop:
+            self._slots = (loop, asyncio.Semaphore(self._slot_count))
+        return self._slots[1]
+
+    @property
+    def _slot_count(self) -> int:
+        own = self._options.concurrency
+        return max(1, min(own, self._model.max_concurrency or own))
+
+    def _checked(self, answer: NDArray[np.float32], count: int) -> list[Vector | None]:
+        """Normalised rows of an answer, None for a row without direction. Raises ProviderError."""
+        rows = np.asarray(answer, dtype=np.float32)
+        if rows.ndim != 2 or len(rows) != count or rows.shape[1] == 0:
+            raise ProviderError(
+                f"{self.name} answered shape {rows.shape} for {count} texts: "
+                "check that the server is an embedding server"
+            )
+        if self._answered and rows.shape[1] != self._dimension:
+            raise _DimensionChanged(
+                f"{self.name} answered {rows.shape[1]} dimensions after {self._dimension}: "
+                "check that one model serves all calls"
+            )
+        self._dimension, self._answered = rows.shape[1], True
+        return [_normalised(row) for row in rows]
+
+    def _switch_off(self, error: ProviderError) -> None:
+        if self._off is None:
+            self._off = error
+            self._reporter(Notice(f"embeddings are switched off: {error}", level="warning"))
+
+
+class _DimensionChanged(ProviderError):
+    """The server answers vectors of another dimension than before."""
+
+
+# No further call can succeed after these.
+_FATAL = (EmbeddingsUnsupported, AuthenticationFailed, UnknownModel, _DimensionChanged)
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether another try of the same call may succeed."""
+    return isinstance(error, ProviderError) and not isinstance(error, (*_FATAL, InputTooLong))
+
+
+def _normalised(vector: Vector) -> Vector | None:
+    """The vector at length 1 as float32, None when it has no direction or is not finite."""
+    wide = np.asarray(vector, dtype=np.float64)  # squares of large float32 values overflow
+    norm = float(np.linalg.norm(wide))
+    if not _SMALLEST_NORM < norm < np.inf:
+        return None
+    return (wide / norm).astype(np.float32)
+
+
+async def _all(jobs: Sequence[Coroutine[object, object, None]]) -> None:
+    """Run all; the first exception cancels the rest and is raised as itself."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

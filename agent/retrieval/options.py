@@ -1,0 +1,46 @@
+"""What a retriever does, each part switchable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agent.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalOptions:
+    """Parts and weights of ranking. Lexical and file scores are normalised to a maximum of 1.
+
+    `prefilter`: chunks that are embedded. The original's 50 loses functions that word statistics
+    rank lower; a local model embeds 100 in about a second, and 100 is where the gain was measured.
+    `max_results`: chunks in a ranking; far more than any budget holds.
+    """
+
+    first_stage: Literal["bm25", "overlap"] = "bm25"
+    file_scores: bool = True
+    evidence: bool = True
+    embedding: bool = True
+    candidates: Literal["code", "all"] = "code"  # "all": tests, vendored and generated files too
+    prefilter: int = 100
+    max_results: int = 400
+    file_weight: float = 1.0
+    prose_weight: float = 0.3  # documents and data share an issue's words, but patches are code
+    lexical_weight: float = 1.0  # of the first stage, in the sum with the cosine
+    cosine_weight: float = 1.0
+    normalise_cosine: bool = True
+    filename_bonus: float = 0.2
+
+    def __post_init__(self) -> None:
+        """Raises ConfigurationError for numbers that cannot be meant."""
+        if self.prefilter < 1 or self.max_results < 1:
+            raise ConfigurationError("prefilter and max_results must be at least 1")
+        weights = (
+            self.file_weight,
+            self.prose_weight,
+            self.lexical_weight,
+            self.cosine_weight,
+            self.filename_bonus,
+        )
+        if not all(0.0 <= weight <= 1000.0 for weight in weights):
+            raise ConfigurationError("retrieval weights must lie between 0 and 1000")

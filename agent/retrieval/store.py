@@ -1,0 +1,220 @@
+"""The persistent cache of file records: one SQLite file, shared by all repositories of a user.
+
+A cache must never be the reason that a run fails. Whatever goes wrong (no permission, disk full,
+another program's file, damage), the store says so once as a Notice and goes on empty.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.events import Notice
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter
+
+DEFAULT_LIMIT = 1024**3
+"""Bytes of records kept. A repository of 2,500 Python files takes about 10 MB."""
+
+_APPLICATION_ID = 0x50534958  # "PSIX": tells our files from other programs'
+_SCHEMA_VERSION = 1
+_BUSY_SECONDS = 5.0
+_BATCH = 500  # keys a query: below SQLite's oldest limit of 999 variables
+_KEEP_SHARE = 0.8  # of the limit after clearing out, so that it does not happen on every run
+_DAY = 86_400  # resolution of "last used": finer would mean a write for every read
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS record (
+    key BLOB NOT NULL UNIQUE, used INTEGER NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS record_by_use ON record (used, size);
+"""
+
+# Everything but the most recently used records that together stay within the parameter.
+_CLEAR_OUT = """
+DELETE FROM record WHERE rowid IN (
+    SELECT id FROM (
+        SELECT rowid AS id, SUM(size) OVER (ORDER BY used DESC, rowid DESC) AS kept FROM record
+    ) WHERE kept > ?
+)
+"""
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+class _ForeignFile(Exception):
+    """A sound SQLite file of some other program or schema."""
+
+
+class RecordStore:
+    """Byte records by key. Safe for several processes at a time; use one instance a thread.
+
+    `path` None keeps nothing. `clock` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        reporter: Reporter,
+        limit: int = DEFAULT_LIMIT,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._report = reporter
+        self._limit = limit
+        self._today = int(clock() // _DAY)
+        self._written = False
+        self._connection = None if path is None else self._open(path)
+
+    def __enter__(self) -> RecordStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """The records that are known, and marks them as used today."""
+        found: dict[bytes, bytes] = {}
+        try:
+            for start in range(0, len(keys), _BATCH):
+                self._get_batch(keys[start : start + _BATCH], found)
+        except sqlite3.Error as error:
+            self._fail(error)
+        return found
+
+    def _get_batch(self, keys: Sequence[bytes], found: dict[bytes, bytes]) -> None:
+        if self._connection is None:
+            return
+        marks = ",".join("?" * len(keys))
+        stale: list[bytes] = []
+        query = f"SELECT key, used, data FROM record WHERE key IN ({marks})"  # noqa: S608 - marks
+        for key, used, data in self._connection.execute(query, keys):
+            if isinstance(data, bytes):
+                found[key] = data
+            if used != self._today:
+                stale.append(key)
+        if stale:
+            self._write(
+                "UPDATE record SET used = ? WHERE key = ?", ((self._today, k) for k in stale)
+            )
+
+    def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add or replace records, all in one transaction."""
+        rows = ((key, self._today, len(data), data) for key, data in records)
+        try:
+            self._write("INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            self._fail(error)
+        self._written = True
+
+    def close(self) -> None:
+        """Clear out what has not been used for longest, if over the limit, and let go."""
+        try:
+            if self._written:
+                self._clear_out()
+        except sqlite3.Error as error:
+            self._fail(error)
+        self._disconnect()
+
+    def _clear_out(self) -> None:
+        if self._connection is None:
+            return
+        (total,) = self._connection.execute("SELECT TOTAL(size) FROM record").fetchone()
+        if total > self._limit:
+            self._write(_CLEAR_OUT, [(int(self._limit * _KEEP_SHARE),)])
+
+    def _write(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
+        if self._connection is None:
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._connection.executemany(statement, rows)
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _open(self, path: Path) -> sqlite3.Connection | None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return self._open_or_rebuild(path)
+        except (sqlite3.Error, OSError) as error:
+            self._say(f"index cache {path} cannot be used ({error}); going on without it")
+            return None
+
+    def _open_or_rebuild(self, path: Path) -> sqlite3.Connection:
+        try:
+            return _connect(path)
+        except _ForeignFile:
+            self._set_aside(path, "is not an index of this version")
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode not in _DAMAGED:
+                raise
+            self._set_aside(path, "is damaged")
+        return _connect(path)
+
+    def _set_aside(self, path: Path, problem: str) -> None:
+        aside = path.with_name(path.name + ".bad")
+        path.replace(aside)
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        self._say(f"index cache {path} {problem}; moved to {aside.name} and rebuilt")
+
+    def _fail(self, error: sqlite3.Error) -> None:
+        """A working store that fails: rebuild when damaged, otherwise go on without."""
+        self._disconnect()
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in _DAMAGED and self._path is not None:
+            try:
+                self._set_aside(self._path, "is damaged")
+                self._connection = _connect(self._path)
+            except (sqlite3.Error, OSError, _ForeignFile):
+                self._connection = None
+            return
+        self._say(f"index cache {self._path} failed ({error}); going on without it")
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error:
+                pass  # the cache is given up anyway
+
+    def _say(self, message: str) -> None:
+        self._report(Notice(message, "warning"))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Raises sqlite3.Error when it cannot be used, _ForeignFile when it is not ours."""
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    try:
+        _prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA trusted_schema = OFF")
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if (application, version) == (_APPLICATION_ID, _SCHEMA_VERSION):
+        connection.execute("SELECT key, used, size, data FROM record LIMIT 0")
+    else:
+        (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        if tables or application or version:
+            raise _ForeignFile
+        connection.execute("PRAGMA journal_mode = WAL")
+        # One transaction: another process sees all of the schema or nothing.
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID};"
+            f" PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
+        )
+    connection.execute("PRAGMA synchronous = NORMAL")

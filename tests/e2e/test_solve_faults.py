@@ -1,0 +1,195 @@
+"""`agent solve` as a subprocess on a small repository: every way the model can misbehave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.behaviours import Good, Unauthorized, WrongPath, count_tokens
+from tests.support.fault_cases import FAULT_CASES, FaultCase, Replies, case_id
+from tests.support.scripted_provider import ScriptedProvider
+from tests.support.solve_command import (
+    apply_in_fresh_clone,
+    changed_files,
+    fingerprint,
+    require_sandbox,
+    shown_files,
+    solve,
+)
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
+
+MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
+
+DISCOUNTS = '''"""Discounts by quantity."""
+
+STEPS = ((100, 20), (10, 5))
+
+
+def discount_percent(quantity: int) -> int:
+    """Percent off for so many pieces."""
+    for least, percent in STEPS:
+        if quantity > least:
+            return percent
+    return 0
+'''
+CART = '''"""A cart of articles."""
+
+from shop.discounts import discount_percent
+
+
+class Cart:
+    """Holds (price in cents, quantity) pairs."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, int]] = []
+
+    def add(self, price: int, quantity: int = 1) -> None:
+        """Put articles into the cart."""
+        self.lines.append((price, quantity))
+
+    def total(self) -> int:
+        """Cents to pay, discounts deducted."""
+        return sum(
+            price * quantity * (100 - discount_percent(quantity)) // 100
+            for price, quantity in self.lines
+        )
+'''
+OLD_TESTS = """from shop.cart import Cart
+from shop.discounts import discount_percent
+
+
+def test_no_discount_for_few():
+    assert discount_percent(3) == 0
+
+
+def test_total():
+    cart = Cart()
+    cart.add(250, 2)
+    assert cart.total() == 500
+"""
+NEW_TEST = """from shop.discounts import discount_percent
+
+
+def test_discount_starts_at_the_limit():
+    assert discount_percent(10) == 5
+    assert discount_percent(100) == 20
+"""
+ISSUE = """# No discount when exactly ten pieces are ordered
+
+The price list says 5 % off "from ten pieces on", but `discount_percent(10)` gives 0. With eleven
+pieces the discount is there. The same happens at one hundred.
+"""
+FILES = {
+    "shop/__init__.py": '"""A shop."""\n',
+    "shop/discounts.py": DISCOUNTS,
+    "shop/cart.py": CART,
+    "shop/names.py": '"""Names."""\n\n\ndef clean(name: str) -> str:\n    return name.strip()\n',
+    "tests/test_shop.py": OLD_TESTS,
+    "README.md": "# Shop\n\nPrices and carts.\n",
+}
+
+
+def reply(search: str, replace: str) -> str:
+    return json.dumps(
+        {
+            "thought": "The limits themselves are meant to count.",
+            "edits": [{"path": "shop/discounts.py", "search": search, "replace": replace}],
+            "reproduction_test": {"path": "tests/test_limits.py", "content": NEW_TEST},
+        }
+    )
+
+
+REPLIES = Replies(
+    good=reply("        if quantity > least:\n", "        if quantity >= least:\n"),
+    breaking=reply("    return 0\n", "    return 50\n"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The repository, its issue, and a home for the command, apart from each other."""
+
+    repository: Path
+    problem: Path
+    home: Path
+
+
+@pytest.fixture
+def target(make_repository: MakeRepository, tmp_path: Path) -> Target:
+    require_sandbox()
+    problem = tmp_path / "issue.md"
+    problem.write_text(ISSUE, "utf-8")
+    home = tmp_path / "home"
+    home.mkdir()
+    return Target(make_repository(FILES), problem, home)
+
+
+@pytest.mark.parametrize("case", FAULT_CASES, ids=case_id)
+def test_end_of_run(case: FaultCase, target: Target) -> None:
+    before = fingerprint(target.repository)
+    with ScriptedProvider(case.script(REPLIES)) as provider:
+        solved = solve(
+            target.problem,
+            target.repository,
+            provider,
+            home=target.home,
+            arguments=case.arguments,
+            settings=case.settings,
+        )
+    assert solved.result.status is case.status, solved.explain()
+    assert solved.exit_code == case.status.exit_code
+    assert solved.result.exit_code == solved.exit_code
+    if case.requests is not None:
+        assert len(provider.chats) == case.requests
+    assert tuple(attempt.kind for attempt in solved.result.attempts) == case.kinds
+    assert fingerprint(target.repository) == before
+
+
+def test_accepted_patch_and_the_prompt_that_led_to_it(target: Target, tmp_path: Path) -> None:
+    with ScriptedProvider([Good(REPLIES.good)]) as provider:
+        solved = solve(target.problem, target.repository, provider, home=target.home)
+    assert solved.result.verdict == "verified", solved.explain()
+    clone = apply_in_fresh_clone(solved.result.diff, target.repository, tmp_path)
+    assert changed_files(clone) == {"shop/discounts.py"}
+    fixed = DISCOUNTS.replace("quantity > least", "quantity >= least")
+    assert (clone / "shop/discounts.py").read_text("utf-8") == fixed
+
+    request = provider.chats[0]
+    assert "shop/discounts.py" in shown_files(request.prompt)
+    assert "if quantity > least:" in request.prompt
+    assert "from ten pieces on" in request.prompt
+    assert request.headers["authorization"] == "Bearer test"
+    assert request.body["model"] == "scripted"
+
+
+def test_repair_call_says_what_was_wrong_and_is_paid_for(target: Target) -> None:
+    wrong, good = WrongPath("shop/gone.py"), Good(REPLIES.good)
+    with ScriptedProvider([wrong, good]) as provider:
+        solved = solve(target.problem, target.repository, provider, home=target.home)
+    first, second = provider.chats
+    assert "shop/gone.py" not in first.prompt
+    assert "shop/gone.py" in second.prompt
+    usage = solved.result.usage
+    assert usage.calls == 2, solved.explain()
+    assert usage.input_tokens == count_tokens(first.prompt) + count_tokens(second.prompt)
+    assert usage.output_tokens == count_tokens(wrong.reply) + count_tokens(good.reply)
+
+
+def test_same_input_gives_the_same_prompt(target: Target) -> None:
+    prompts = []
+    for hash_seed in ("1", "2"):
+        with ScriptedProvider([Unauthorized()]) as provider:
+            solve(
+                target.problem,
+                target.repository,
+                provider,
+                home=target.home,
+                variables={"PYTHONHASHSEED": hash_seed},
+            )
+        prompts.append(provider.chats[0].body["messages"])
+    assert prompts[0] == prompts[1]

@@ -1,0 +1,86 @@
+"""Source distributions by checksum: fetched once, kept in the user's cache, unpacked, committed."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.conftest import run_git
+from tests.real.project import RealProject
+
+_FETCH = Path(__file__).parent / "pip_fetch.py"
+_FETCH_SECONDS = 120
+
+
+class Unavailable(Exception):
+    """The distribution cannot be fetched here; the message says why."""
+
+
+def fetch(project: RealProject, environment: Mapping[str, str]) -> Path:
+    """The project's source distribution in the cache, its checksum verified.
+
+    `environment` is that of the user: pip's settings and proxies come from it. Raises Unavailable
+    where there is no way to the file, AssertionError where the file is another one.
+    """
+    folder = _cache(environment)
+    archive = folder / project.filename
+    if not archive.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            fetched = Path(scratch, project.filename)
+            _run_fetch(project, fetched, environment)
+            _verify(project, fetched)
+            fetched.replace(archive)
+    _verify(project, archive)
+    return archive
+
+
+def unpack(archive: Path, destination: Path) -> Path:
+    """Unpack into `destination` and give the one folder that the archive holds."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(destination, filter="data")
+    (root,) = destination.iterdir()
+    return root
+
+
+def commit(root: Path) -> None:
+    """Make a git repository of the tree, ignored files included, byte for byte."""
+    run_git(root, "init", "-q")
+    run_git(root, "-c", "core.autocrlf=false", "add", "-A", "-f")
+    run_git(root, "commit", "-q", "-m", "release")
+
+
+def _cache(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base, "patchshot-tests")
+
+
+def _run_fetch(project: RealProject, target: Path, environment: Mapping[str, str]) -> None:
+    arguments = [sys.executable, str(_FETCH), project.name, project.filename, str(target)]
+    try:
+        done = subprocess.run(
+            arguments,
+            env=dict(environment),
+            cwd=target.parent,
+            capture_output=True,
+            timeout=_FETCH_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"no answer from the package index in {_FETCH_SECONDS} s") from None
+    if done.returncode != 0:
+        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise Unavailable(lines[-1] if lines else f"pip ended with {done.returncode}")
+
+
+def _verify(project: RealProject, archive: Path) -> None:
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != project.sha256:
+        raise AssertionError(
+            f"{archive} has sha256 {found}, not {project.sha256}: delete it and look into the index"
+        )

@@ -1,0 +1,153 @@
+"""`agent solve` on real projects with their real bugs; only the model is scripted.
+
+The reply is made from the fetched sources and sent whatever the prompt says; that the prompt showed
+the code that the fix touches is asserted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agent.errors import Status
+from tests.real.project import Change, RealProject
+from tests.real.projects import JINJA2, NUM2WORDS, PROJECTS, SQLPARSE
+from tests.support.behaviours import ChatRequest, Good
+from tests.support.fault_cases import FAULT_CASES, FaultCase, Replies, case_id
+from tests.support.scripted_provider import ScriptedProvider, Step
+from tests.support.solve_command import (
+    Solved,
+    apply_in_fresh_clone,
+    changed_files,
+    fingerprint,
+    require_sandbox,
+    shown_files,
+    solve,
+)
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+
+LIMIT = 300.0  # seconds for one run; the slowest project's own tests take about twenty
+Checkout = Callable[[RealProject], Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One project solved once: what came back and what was sent."""
+
+    project: RealProject
+    repository: Path
+    solved: Solved
+    first_request: ChatRequest
+    untouched: bool
+
+
+@pytest.fixture(scope="module", params=PROJECTS, ids=lambda project: project.name)
+def run(
+    request: pytest.FixtureRequest, checkout: Checkout, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """Each project is solved once; the tests look at it from several sides."""
+    require_sandbox()
+    project: RealProject = request.param
+    repository = checkout(project)
+    before = fingerprint(repository)
+    home = tmp_path_factory.mktemp("home")
+    with ScriptedProvider([Good(project.make_reply(repository))]) as provider:
+        solved = solve(_issue(project, home), repository, provider, home=home, limit=LIMIT)
+    assert provider.chats, solved.explain()
+    untouched = fingerprint(repository) == before
+    return Run(project, repository, solved, provider.chats[0], untouched)
+
+
+def test_fix_is_verified(run: Run) -> None:
+    assert run.solved.result.status is Status.ACCEPTED, run.solved.explain()
+    assert run.solved.result.verdict == "verified", run.solved.explain()
+    assert run.solved.exit_code == 0
+    assert [attempt.kind for attempt in run.solved.result.attempts] == ["one-shot"]
+
+
+def test_prompt_showed_every_file_of_the_fix(run: Run) -> None:
+    missing = set(run.project.gold_files) - shown_files(run.first_request.prompt)
+    assert not missing, run.solved.result.receipt
+
+
+def test_prompt_showed_the_lines_that_the_fix_replaces(run: Run) -> None:
+    edits = [change.edit(run.repository) for change in run.project.changes]
+    hidden = [edit["search"] for edit in edits if edit["search"] not in run.first_request.prompt]
+    assert not hidden, run.solved.result.receipt
+
+
+def test_diff_applies_and_is_exactly_the_fix(run: Run, tmp_path: Path) -> None:
+    clone = apply_in_fresh_clone(run.solved.result.diff, run.repository, tmp_path)
+    assert changed_files(clone) == set(run.project.gold_files)
+    expected = run.project.fixed(run.repository)
+    assert {path: (clone / path).read_bytes() for path in expected} == expected
+
+
+def test_repository_is_untouched(run: Run) -> None:
+    assert run.untouched
+
+
+def test_related_tests_were_run(run: Run) -> None:
+    attempt = run.solved.result.attempts[-1]
+    assert attempt.validation is not None
+    selected = {test["path"] for test in attempt.validation.selected}
+    assert selected & set(run.project.related_tests), run.solved.explain()
+    assert attempt.validation.newly_failing == []
+
+
+def test_files_have_the_line_ends_that_this_suite_is_about(checkout: Checkout) -> None:
+    (path,) = NUM2WORDS.gold_files
+    content = (checkout(NUM2WORDS) / path).read_bytes()
+    assert content.count(b"\r\n") == content.count(b"\n") > 0
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=lambda project: project.name)
+def test_fix_lies_in_the_gold_functions(project: RealProject, checkout: Checkout) -> None:
+    tree = checkout(project)
+    touched = {change.enclosing(tree) for change in project.changes} - {None}
+    assert touched == set(project.gold_functions)
+
+
+def test_one_fix_spans_files_and_one_lies_under_src() -> None:
+    assert len(JINJA2.gold_files) == 2
+    assert JINJA2.source_root == "src"
+
+
+@pytest.mark.parametrize("case", FAULT_CASES, ids=case_id)
+def test_fault(case: FaultCase, checkout: Checkout, tmp_path: Path) -> None:
+    require_sandbox()
+    repository = checkout(SQLPARSE)
+    before = fingerprint(repository)
+    steps: list[Step] = case.script(_replies(repository))
+    with ScriptedProvider(steps) as provider:
+        solved = solve(
+            _issue(SQLPARSE, tmp_path),
+            repository,
+            provider,
+            home=tmp_path,
+            arguments=case.arguments,
+            settings=case.settings,
+            limit=LIMIT,
+        )
+    assert solved.result.status is case.status, solved.explain()
+    assert solved.exit_code == case.status.exit_code
+    if case.requests is not None:
+        assert len(provider.chats) == case.requests
+    assert tuple(attempt.kind for attempt in solved.result.attempts) == case.kinds
+    assert fingerprint(repository) == before
+
+
+def _replies(repository: Path) -> Replies:
+    splitter = SQLPARSE.gold_files[0]
+    breaks = Change(splitter, r"^( +)self\.level = 0$", r"\1self.level = 1")
+    return Replies(SQLPARSE.make_reply(repository), SQLPARSE.reply_of((breaks,), repository))
+
+
+def _issue(project: RealProject, folder: Path) -> Path:
+    path = folder / "issue.md"
+    path.write_text(project.issue, "utf-8")
+    return path

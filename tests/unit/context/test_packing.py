@@ -1,0 +1,476 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.context.packing import PackingOptions, pack
+from agent.context.pieces import PREAMBLE
+from agent.errors import ConfigurationError
+from agent.protocols import TokenCounter
+from agent.tokens import TiktokenCounter
+from agent.types import Chunk, ChunkKind, ContextBundle, Problem, Ranking
+from tests.support.chunks import make_chunk, make_ranking
+from tests.support.memory_snapshot import MemorySnapshot
+from tests.support.tokens import ApproximateCounter
+
+PROBLEM = Problem("parse fails on empty input", "Calling `parse('')` raises in the tokenizer step.")
+NO_SUPPORT = PackingOptions(support_share=0)
+COUNTER = ApproximateCounter()
+
+MODULE = '''\
+import os
+import sys
+from tools import helper, other
+
+
+@decorated
+@twice(1)
+class Parser(Base):
+    """Parses.
+
+    A long text.
+    """
+
+    limit = 3
+    a = 1
+    b = 2
+    c = 3
+    d = 4
+    e = 5
+    f = 6
+
+    def __init__(self, text):
+        self.text = text
+
+    def parse(self):
+        return self.step(helper(os.path)) + local(1)
+
+    def step(self, x):
+        return x
+
+
+def local(n):
+    return n
+
+
+def unrelated():
+    return None
+'''
+TOOLS = "def helper(value, *more):\n    return value\n"
+CLASS, INIT, PARSE, STEP, LOCAL, UNRELATED = (
+    ("Parser", 6, 28),
+    ("Parser.__init__", 22, 23),
+    ("Parser.parse", 25, 26),
+    ("Parser.step", 28, 29),
+    ("local", 32, 33),
+    ("unrelated", 36, 37),
+)
+
+
+def sample() -> tuple[MemorySnapshot, dict[str, Chunk]]:
+    snapshot = MemorySnapshot({"pkg/parser.py": MODULE, "tools.py": TOOLS})
+    chunks = {
+        name: make_chunk(snapshot, "pkg/parser.py", start, end, name)
+        for name, start, end in (INIT, PARSE, STEP, LOCAL, UNRELATED)
+    }
+    chunks["Parser"] = make_chunk(
+        snapshot,
+        "pkg/parser.py",
+        6,
+        29,
+        "Parser",
+        kind=ChunkKind.CLASS,
+        signature_lines=3,
+        holes=((22, 29),),
+    )
+    chunks["helper"] = make_chunk(snapshot, "tools.py", 1, 2, "helper")
+    return snapshot, chunks
+
+
+def functions(count: int, lines: int = 4) -> tuple[MemorySnapshot, list[Chunk]]:
+    """`count` functions of `lines` lines in files of five."""
+    bodies = [
+        "\n".join([f"def f{i}(x):", *(f"    y{i}_{j} = x + {j}" for j in range(lines - 1))])
+        for i in range(count)
+    ]
+    contents = {f"m{n // 5:02}.py": "\n".join(bodies[n : n + 5]) + "\n" for n in range(0, count, 5)}
+    snapshot = MemorySnapshot(contents)
+    chunks = [
+        make_chunk(snapshot, f"m{i // 5:02}.py", 1 + i % 5 * lines, (i % 5 + 1) * lines, f"f{i}")
+        for i in range(count)
+    ]
+    return snapshot, chunks
+
+
+def do_pack(
+    snapshot: MemorySnapshot,
+    ranking: Ranking,
+    options: PackingOptions | None = None,
+    counter: TokenCounter = COUNTER,
+) -> ContextBundle:
+    return pack(PROBLEM, ranking, snapshot, counter, options)
+
+
+def cuts(bundle: ContextBundle) -> dict[str, str]:
+    return {dropped.symbol or dropped.path: dropped.cut_by for dropped in bundle.dropped}
+
+
+def shown(bundle: ContextBundle) -> list[str]:
+    return [piece.symbol for piece in bundle.pieces if piece.form != "signatures"]
+
+
+# ------------------------------------------------------------------------------------- rendering
+
+
+def test_rendered_exactly() -> None:
+    snapshot, chunks = sample()
+    ranking = make_ranking([chunks["helper"], chunks["local"]])
+    assert do_pack(snapshot, ranking, NO_SUPPORT).text == (
+        "### tools.py:L1-2 helper\n"
+        "```python\n"
+        "def helper(value, *more):\n"
+        "    return value\n"
+        "```\n"
+        "\n"
+        "### pkg/parser.py:L32-33 local\n"
+        "```python\n"
+        "def local(n):\n"
+        "    return n\n"
+        "```\n"
+    )
+
+
+def test_defaults_are_the_original_systems() -> None:
+    options = PackingOptions()
+    assert (options.budget, options.reserve, options.max_chunks) == (6000, 0.15, 30)
+    assert options.limit == 5100
+
+
+def test_pieces_of_a_file_stand_together_in_line_order_and_files_by_best_rank() -> None:
+    snapshot, chunks = sample()
+    order = [chunks[name] for name in ("unrelated", "helper", "local", "Parser.parse")]
+    bundle = do_pack(snapshot, make_ranking(order), NO_SUPPORT)
+    assert shown(bundle) == ["Parser.parse", "local", "unrelated", "helper"]
+
+
+def test_the_fence_is_longer_than_any_in_the_body() -> None:
+    snapshot = MemorySnapshot({"a.md": "Text\n````python\ncode\n````\n"})
+    bundle = do_pack(snapshot, make_ranking([make_chunk(snapshot, "a.md", 1, 4)]), NO_SUPPORT)
+    assert bundle.text.split("\n")[1] == "`````markdown"
+    assert bundle.pieces[0].text == "Text\n````python\ncode\n````"
+
+
+def test_a_path_cannot_forge_a_header() -> None:
+    path = "a\n### fake.py:L1-1\n`x`.py"
+    snapshot = MemorySnapshot({path: "x = 1\n"})
+    text = do_pack(snapshot, make_ranking([make_chunk(snapshot, path, 1, 1)]), NO_SUPPORT).text
+    assert text.startswith("### a\\x0a### fake.py:L1-1\\x0a\\x60x\\x60.py:L1-1\n```python\nx = 1\n")
+
+
+def test_only_newlines_end_lines() -> None:
+    snapshot = MemorySnapshot({"a.py": "a = '\x0c\u2028\x85'\nb = 2\n"})
+    bundle = do_pack(snapshot, make_ranking([make_chunk(snapshot, "a.py", 2, 2)]), NO_SUPPORT)
+    assert bundle.pieces[0].text == "b = 2"
+
+
+def test_a_class_is_shown_without_its_methods() -> None:
+    snapshot, chunks = sample()
+    bundle = do_pack(snapshot, make_ranking([chunks["Parser"], chunks["Parser.parse"]]), NO_SUPPORT)
+    class_piece, method = bundle.pieces
+    assert class_piece.text.startswith("@decorated\n@twice(1)\nclass Parser(Base):")
+    assert class_piece.text.endswith("    f = 6\n")  # the blank line before the methods is its own
+    assert class_piece.shown == ((6, 21),)
+    assert method.symbol == "Parser.parse"
+    assert PREAMBLE not in bundle.text
+
+
+def test_inner_holes_are_marked() -> None:
+    snapshot = MemorySnapshot({"a.py": "A = 1\n\ndef f():\n    pass\n\nB = 2\n"})
+    chunk = make_chunk(snapshot, "a.py", 1, 6, holes=((3, 4),))
+    bundle = do_pack(snapshot, make_ranking([chunk]), NO_SUPPORT)
+    assert bundle.pieces[0].text == "A = 1\n\n⋮\n\nB = 2"
+    assert bundle.text.startswith(PREAMBLE)
+    assert bundle.pieces[0].shown == ((1, 2), (5, 6))
+
+
+# --------------------------------------------------------------------------------------- cutting
+
+
+def test_an_oversized_chunk_does_not_end_the_packing() -> None:
+    snapshot, chunks = functions(20, lines=40)
+    big = make_chunk(snapshot, "m00.py", 1, 200, "big")
+    order = [*chunks[5:8], big, *chunks[8:]]
+    options = PackingOptions(budget=3000, reserve=0, support_share=0, part_ranks=0)
+    bundle = do_pack(snapshot, make_ranking(order), options)
+    assert cuts(bundle)["big"] == "budget"
+    assert "f8" in shown(bundle)
+
+
+def test_the_original_rule_can_be_asked_for() -> None:
+    snapshot, chunks = functions(20, lines=40)
+    big = make_chunk(snapshot, "m00.py", 1, 200, "big")
+    options = PackingOptions(budget=800, support_share=0, chunk_share=1, stop_at_oversized=True)
+    bundle = do_pack(snapshot, make_ranking([chunks[5], big, *chunks[6:]]), options)
+    assert shown(bundle) == ["f5"]
+    assert set(cuts(bundle).values()) == {"budget"}
+
+
+def test_at_most_so_many_chunks() -> None:
+    snapshot, chunks = functions(40)
+    bundle = do_pack(snapshot, make_ranking(chunks), PackingOptions(budget=10**6, support_share=0))
+    assert shown(bundle) == [f"f{i}" for i in range(30)]
+    assert cuts(bundle) == {f"f{i}": "max-chunks" for i in range(30, 40)}
+
+
+def test_overlapping_and_identical_chunks_are_shown_once() -> None:
+    snapshot = MemorySnapshot(
+        {"a.py": "def f():\n    return 1\n\n\n", "b.py": "def f():\n    return 1\n"}
+    )
+    chunks = [
+        make_chunk(snapshot, "a.py", 1, 3, "f"),
+        make_chunk(snapshot, "a.py", 2, 2, "inner"),
+        make_chunk(snapshot, "b.py", 1, 2, "copy"),
+        make_chunk(snapshot, "a.py", 4, 4, "blank"),
+    ]
+    bundle = do_pack(snapshot, make_ranking(chunks), NO_SUPPORT)
+    assert shown(bundle) == ["f"]
+    assert cuts(bundle) == {"inner": "overlap", "copy": "duplicate", "blank": "overlap"}
+
+
+def test_files_that_hold_secrets_are_cut_and_values_masked() -> None:
+    key = "AKIA" + "Q3EGRIZX7M4WNPL2"
+    snapshot = MemorySnapshot(
+        {".env": "A=1\n", "a.py": f"import x\nKEY = '{key}'\nuse(KEY)\n", "b.py": "use = 1\n"}
+    )
+    chunks = [make_chunk(snapshot, ".env", 1, 1), make_chunk(snapshot, "a.py", 1, 3)]
+    bundle = do_pack(snapshot, make_ranking(chunks))
+    assert cuts(bundle) == {".env": "secret"}
+    assert bundle.pieces[0].text == "import x\nKEY = '<secret removed>'\nuse(KEY)"
+    assert key not in bundle.text
+    assert bundle.notes == (
+        "1 secret value(s) masked in a.py",
+        "1 chunk(s) of files that hold secrets left out",
+    )
+
+
+def test_chunks_beyond_the_depth_are_told() -> None:
+    snapshot, chunks = functions(30)
+    bundle = do_pack(snapshot, make_ranking(chunks), PackingOptions(depth=10, support_share=0))
+    assert len(bundle.pieces) == 10
+    assert bundle.notes == ("chunks after rank 10 of 30 were not looked at",)
+
+
+# ----------------------------------------------------------------------------------------- parts
+
+
+def long_function(marker_line: int, lines: int = 400) -> MemorySnapshot:
+    body = [f"    value_{i} = compute(value_{i - 1})" for i in range(1, lines + 1)]
+    body[marker_line - 2] = "    tokenizer_step = parse(empty_input)"
+    return MemorySnapshot({"a.py": "def long(value_0):\n" + "\n".join(body) + "\n"})
+
+
+@pytest.mark.parametrize("marker_line", [2, 150, 401])
+def test_a_top_chunk_that_is_too_long_is_shown_in_part(marker_line: int) -> None:
+    snapshot = long_function(marker_line)
+    chunk = make_chunk(snapshot, "a.py", 1, 401, "long")
+    options = PackingOptions(budget=2000, reserve=0, support_share=0)
+    bundle = do_pack(snapshot, make_ranking([chunk]), options)
+    (piece,) = bundle.pieces
+    assert piece.form == "part"
+    assert piece.text.startswith("def long(value_0):\n")
+    assert "    tokenizer_step = parse(empty_input)" in piece.text
+    assert 300 < piece.tokens <= 500
+    ranges = ", ".join(f"L{first}-{last}" for first, last in piece.shown)
+    assert f" long (part: {ranges})\n" in bundle.text
+    assert piece.text.endswith("\n⋮") == (piece.end < 401)
+    assert bundle.dropped == ()
+
+
+def test_a_line_named_in_a_traceback_is_shown() -> None:
+    snapshot = long_function(50)
+    chunk = make_chunk(snapshot, "a.py", 1, 401, "long")
+    problem = Problem("boom", 'Traceback:\n  File "/x/a.py", line 301, in long\nValueError')
+    options = PackingOptions(budget=2000, support_share=0)
+    bundle = pack(problem, make_ranking([chunk]), snapshot, COUNTER, options)
+    (head, *_, window) = bundle.pieces[0].shown
+    assert head[0] == 1
+    assert window[0] < 301 < window[1]
+
+
+def test_only_the_first_ranks_are_shown_in_part() -> None:
+    snapshot, chunks = functions(5)
+    snapshot = MemorySnapshot(
+        {
+            **{path: snapshot.text(path) for path in snapshot.files},
+            "a.py": long_function(9).text("a.py"),
+        }
+    )
+    big = make_chunk(snapshot, "a.py", 1, 401, "long")
+    bundle = do_pack(
+        snapshot, make_ranking([*chunks, big]), PackingOptions(budget=2000, support_share=0)
+    )
+    assert cuts(bundle) == {"long": "budget"}
+
+
+# --------------------------------------------------------------------------------------- support
+
+
+def outline(bundle: ContextBundle, path: str) -> str:
+    return "".join(p.text for p in bundle.pieces if p.form == "signatures" and p.path == path)
+
+
+def test_a_method_brings_its_class_header_imports_and_callees() -> None:
+    snapshot, chunks = sample()
+    names = ("Parser.parse", "Parser", "Parser.__init__", "Parser.step", "local", "helper")
+    # Room for the first only: the others are too large for what is left, their signatures are not.
+    options = PackingOptions(budget=1000, reserve=0, max_chunks=1)
+    bundle = do_pack(snapshot, make_ranking([chunks[name] for name in names]), options)
+    assert shown(bundle) == ["Parser.parse"]
+    assert outline(bundle, "pkg/parser.py") == (
+        "import os\nimport sys\nfrom tools import helper, other\n\n\n"
+        "@decorated\n@twice(1)\nclass Parser(Base):\n⋮\n"
+        "    def __init__(self, text):\n⋮\n"
+        "    def step(self, x):\n⋮\n"
+        "def local(n):"
+    )
+    assert outline(bundle, "tools.py") == "def helper(value, *more):"
+
+
+def test_the_best_ranked_chunks_support_comes_first() -> None:
+    snapshot, chunks = sample()
+    names = ("Parser.parse", "unrelated", "Parser", "Parser.step", "local", "helper")
+    ranking = make_ranking([chunks[name] for name in names])
+    sizes = range(60, 400, 4)
+    bundles = [
+        do_pack(
+            snapshot, ranking, PackingOptions(budget=n, reserve=0, max_chunks=1, support_share=0.5)
+        )
+        for n in sizes
+    ]
+    texts = [bundle.text for bundle in bundles if shown(bundle) == ["Parser.parse"]]
+    parts = ("class Parser", "import os", "from tools", "def step", "import sys")
+    first = [next(i for i, text in enumerate(texts) if part in text) for part in parts]
+    assert first == sorted(first)
+    assert first[0] == 0
+    assert first[-1] > first[0]
+
+
+def test_a_method_never_comes_without_its_class_header() -> None:
+    snapshot, chunks = sample()
+    ranking = make_ranking([chunks["local"], chunks["Parser.parse"], chunks["Parser"]])
+    for budget in range(30, 300, 3):
+        bundle = do_pack(snapshot, ranking, PackingOptions(budget=budget, reserve=0, part_ranks=0))
+        if "Parser.parse" in shown(bundle):
+            assert "@decorated\n@twice(1)\nclass Parser(Base):" in bundle.text
+
+
+def test_support_takes_no_more_than_its_share_while_chunks_wait() -> None:
+    snapshot, chunks = functions(60)
+    options = PackingOptions(budget=2000, reserve=0)
+    bundle = do_pack(snapshot, make_ranking(chunks), options)
+    support = sum(piece.tokens for piece in bundle.pieces if piece.form == "signatures")
+    assert support <= 0.2 * 2000
+
+
+def test_unused_support_goes_to_chunks() -> None:
+    snapshot = MemorySnapshot({f"f{i:02}.txt": f"alpha beta {i}\n" * 8 for i in range(30)})
+    chunks = [make_chunk(snapshot, f"f{i:02}.txt", 1, 8) for i in range(30)]
+    options = PackingOptions(budget=900, reserve=0)
+    bundle = do_pack(snapshot, make_ranking(chunks), options)
+    assert bundle.tokens > 0.9 * 900
+
+
+# ------------------------------------------------------------------------------------ properties
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[MemorySnapshot, Ranking, PackingOptions]:
+    """Files of classes with methods, windows that overlap them, any order, any budget."""
+    contents, spans = {}, []
+    for number in range(draw(st.integers(1, 3))):
+        path = f"pkg/m{number}.py"
+        lines = ["import os", "from x import helper", ""]
+        first = len(lines) + 1
+        holes, methods = [], []
+        lines.append(f"class C{number}:")
+        for index in range(draw(st.integers(1, 4))):
+            start = len(lines) + 1
+            length = draw(st.sampled_from([1, 2, 5, 60]))
+            lines.append(f"    def m{index}(self):")
+            lines += [
+                f"        {draw(st.sampled_from(['a()', 'helper(1)', '```', '']))} # {i}"
+                for i in range(length)
+            ]
+            methods.append((path, start, len(lines), f"C{number}.m{index}", ()))
+            holes.append((start, len(lines)))
+        lines += ["", f"tail = {number}"]
+        spans += [*methods, (path, first, len(lines), f"C{number}", tuple(holes))]
+        spans.append((path, 1, min(len(lines), 12), "", ()))
+        contents[path] = "\n".join(lines) + "\n"
+    snapshot = MemorySnapshot(contents)
+    order = draw(st.permutations(spans))
+    chunks = [
+        make_chunk(snapshot, path, start, end, symbol, holes=holes,
+                   kind=ChunkKind.CLASS if holes else None)
+        for path, start, end, symbol, holes in order
+    ]  # fmt: skip
+    options = PackingOptions(
+        budget=draw(st.integers(0, 1500)),
+        reserve=draw(st.sampled_from([0.0, 0.15])),
+        max_chunks=draw(st.integers(0, 8)),
+        support_share=draw(st.sampled_from([0.0, 0.2, 0.5])),
+    )
+    return snapshot, make_ranking(chunks), options
+
+
+@pytest.mark.parametrize("counter", [ApproximateCounter(), TiktokenCounter()], ids=["fake", "real"])
+@settings(max_examples=60, deadline=None)
+@given(world=worlds())
+def test_packing_keeps_its_promises(
+    counter: TokenCounter, world: tuple[MemorySnapshot, Ranking, PackingOptions]
+) -> None:
+    snapshot, ranking, options = world
+    bundle = pack(PROBLEM, ranking, snapshot, counter, options)
+
+    assert bundle.tokens == counter.count(bundle.text) <= options.limit == bundle.budget
+    assert bundle == pack(PROBLEM, ranking, snapshot, counter, options)
+    chunks = {(c.chunk.path, c.chunk.symbol): c.chunk for c in ranking.chunks}
+    seen: set[tuple[str, int]] = set()
+    chosen = []
+    for piece in bundle.pieces:
+        lines = snapshot.text(piece.path).split("\n")
+        numbers = [n for first, last in piece.shown for n in range(first, last + 1)]
+        places = {(piece.path, n) for n in numbers}
+        assert not places & seen
+        seen |= places
+        marks = [line for line in piece.text.split("\n") if line == "⋮"]
+        assert [x for x in piece.text.split("\n") if x != "⋮"] == [lines[n - 1] for n in numbers]
+        assert len(marks) >= len(piece.shown) - 1
+        assert piece.text in bundle.text
+        if piece.form == "whole":
+            assert (
+                piece.text.replace("⋮\n", "").split()
+                == chunks[piece.path, piece.symbol].text.split()
+            )
+        if piece.form != "signatures":
+            chosen.append((piece.path, piece.symbol))
+    dropped = [(d.path, d.symbol) for d in bundle.dropped]
+    assert sorted(chosen + dropped) == sorted(chunks)
+    assert len(chosen) <= options.max_chunks
+    assert len(re.findall(r"^### ", bundle.text, re.MULTILINE)) == len(bundle.pieces)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"budget": -1}, {"reserve": 1.5}, {"support_share": -0.1}, {"max_chunks": -1}]
+)
+def test_options_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match="shares lie in"):
+        PackingOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_empty_ranking_gives_an_empty_context() -> None:
+    bundle = do_pack(MemorySnapshot({}), make_ranking([]))
+    assert bundle == ContextBundle(pieces=(), text="", tokens=0, budget=5100)

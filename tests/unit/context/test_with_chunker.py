@@ -1,0 +1,40 @@
+"""Packing what the real chunker cuts, counted by the real tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import agent.context
+from agent.context.packing import pack
+from agent.retrieval.chunking import TreeSitterChunker
+from agent.tokens import TiktokenCounter
+from agent.types import Problem
+from tests.support.chunks import make_ranking
+from tests.support.memory_snapshot import MemorySnapshot
+
+
+def test_own_sources() -> None:
+    folder = Path(agent.context.__file__).parent
+    snapshot = MemorySnapshot({f"ctx/{p.name}": p.read_text() for p in sorted(folder.glob("*.py"))})
+    chunker = TreeSitterChunker()
+    chunks = [
+        chunk
+        for path, file in snapshot.files.items()
+        for chunk in chunker(file, snapshot.text(path))
+    ]
+    wanted = "Selection._take_part"
+    chunks.sort(key=lambda c: (c.symbol != wanted, c.path, c.start, c.symbol))
+    counter = TiktokenCounter()
+    bundle = pack(Problem("parts", ""), make_ranking(chunks), snapshot, counter, chunker=chunker)
+
+    assert 0.9 * bundle.budget < bundle.tokens <= bundle.budget
+    (method,) = (piece for piece in bundle.pieces if piece.symbol == wanted)
+    assert method.form == "whole"
+    (outline,) = (
+        piece for piece in bundle.pieces if piece.form == "signatures" and piece.path == method.path
+    )
+    assert "\nclass Selection:\n" in outline.text
+    assert "from agent.context.excerpt import best_lines\n" in outline.text
+    assert "    def _used_with(self, candidate: _Chosen) -> int:" in outline.text
+    # The helper of another file, imported here.
+    assert any("def best_lines(" in piece.text for piece in bundle.pieces)

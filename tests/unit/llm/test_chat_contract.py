@@ -1,0 +1,80 @@
+"""What every `ChatModel` promises, whoever implements it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agent.errors import ProviderError, ProviderUnreachable
+from agent.llm.budget import Budget, BudgetedChatModel
+from agent.llm.http import create_client
+from agent.llm.openai_chat import OpenAIChatModel
+from agent.llm.recording import Recorder, RecordingChatModel
+from agent.llm.replay import Recording, ReplayingChatModel
+from agent.protocols import ChatModel
+from tests.support.llm import FakeTime, WordCounter, chat_body, endpoint, make_prompt
+from tests.support.scripted_model import ScriptedChatModel
+
+REPLY = "two words"
+PROMPT = make_prompt()
+
+Opened = AbstractAsyncContextManager[ChatModel]
+Opener = Callable[[Path], Opened]
+
+
+@asynccontextmanager
+async def over_http(_: Path) -> AsyncIterator[ChatModel]:
+    replies = iter([httpx.Response(200, json=chat_body(REPLY)), httpx.Response(401)])
+    async with create_client(transport=httpx.MockTransport(lambda _: next(replies))) as client:
+        yield OpenAIChatModel(endpoint(), client, WordCounter(), retrier=FakeTime().retrier())
+
+
+def scripted() -> ScriptedChatModel:
+    return ScriptedChatModel([REPLY, ProviderUnreachable("gone: wait")])
+
+
+@asynccontextmanager
+async def by_script(_: Path) -> AsyncIterator[ChatModel]:
+    yield scripted()
+
+
+@asynccontextmanager
+async def budgeted(_: Path) -> AsyncIterator[ChatModel]:
+    yield BudgetedChatModel(scripted(), Budget())
+
+
+@asynccontextmanager
+async def recorded(folder: Path) -> AsyncIterator[ChatModel]:
+    with Recorder(folder / "run.jsonl") as recorder:
+        yield RecordingChatModel(scripted(), recorder)
+
+
+@asynccontextmanager
+async def replayed(folder: Path) -> AsyncIterator[ChatModel]:
+    async with recorded(folder) as model:
+        await model.complete(PROMPT, max_output_tokens=50)
+    yield ReplayingChatModel(Recording(folder / "run.jsonl"))
+
+
+@pytest.mark.parametrize("opener", [over_http, by_script, budgeted, recorded, replayed])
+def test_contract(opener: Opener, tmp_path: Path) -> None:
+    async def go() -> None:
+        async with opener(tmp_path) as model:
+            done = await model.complete(PROMPT, max_output_tokens=50)
+            with pytest.raises(Exception) as caught:
+                await model.complete(PROMPT, max_output_tokens=50)
+
+        assert model.model
+        assert (done.text, done.finish_reason, done.usage.calls) == (REPLY, "stop", 1)
+        assert done.usage.input_tokens > 0
+        assert done.usage.output_tokens > 0
+        assert done.seconds >= 0
+        assert isinstance(caught.value, ProviderError) or opener is replayed
+        assert "\n" not in str(caught.value)
+
+    asyncio.run(go())

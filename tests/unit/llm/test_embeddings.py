@@ -1,0 +1,135 @@
+"""`agent.llm.embeddings`: shapes of vectors, and what refusals mean for the retrieval."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import respx
+from numpy.typing import NDArray
+
+from agent.errors import AuthenticationFailed, ProviderError, ProviderUnreachable, UnknownModel
+from agent.llm.embeddings import OpenAIBatchEmbedder, read_vectors
+from agent.llm.http import create_client
+from agent.retrieval.embedding_protocol import EmbeddingsUnsupported, InputTooLong
+from tests.support.llm import endpoint, run
+
+ROWS = [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.fixture
+def route() -> Iterator[respx.Route]:
+    with respx.mock(assert_all_called=False) as router:
+        router.get("https://llm.example/v1/models").mock(return_value=httpx.Response(404))
+        yield router.post("https://llm.example/v1/embeddings")
+
+
+def embed(*texts: str) -> NDArray[np.float32]:
+    async def go() -> NDArray[np.float32]:
+        async with create_client() as client:
+            embedder = OpenAIBatchEmbedder(endpoint(), client)
+            return await embedder.embed_batch(texts, kind="document")
+
+    return run(go())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"data": [{"index": 0, "embedding": ROWS[0]}, {"index": 1, "embedding": ROWS[1]}]},
+        {"data": [{"index": 1, "embedding": ROWS[1]}, {"index": 0, "embedding": ROWS[0]}]},
+        {"data": [{"embedding": ROWS[0]}, {"embedding": ROWS[1]}]},
+        {"data": [{"index": 0, "embedding": ROWS[0]}, {"index": 0, "embedding": ROWS[1]}]},
+        {"embeddings": ROWS},
+        {"embedding": ROWS},
+        ROWS,
+        [{"index": 0, "embedding": [ROWS[0]]}, {"index": 1, "embedding": [ROWS[1]]}],
+        [[ROWS[0]], [ROWS[1]]],
+    ],
+)
+def test_shapes_of_two_vectors(value: Any) -> None:
+    vectors = read_vectors(value, 2)
+
+    assert vectors is not None
+    assert vectors.dtype == np.float32
+    assert vectors.tolist() == ROWS
+
+
+@pytest.mark.parametrize("value", [ROWS[0], [ROWS[0]], {"embedding": ROWS[0]}, {"data": [ROWS[0]]}])
+def test_shapes_of_one_vector(value: Any) -> None:
+    vectors = read_vectors(value, 1)
+
+    assert vectors is not None
+    assert vectors.tolist() == [ROWS[0]]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "x",
+        [],
+        {},
+        {"data": []},
+        {"data": [{"embedding": ROWS[0]}]},
+        [[1.0], [1.0, 2.0]],
+        [["a"], ["b"]],
+        [[], []],
+        [[float("nan")], [1.0]],
+        [[1e300], [1.0]],
+        [{"index": 0}, {"index": 1}],
+    ],
+)
+def test_what_is_not_two_vectors(value: Any) -> None:
+    assert read_vectors(value, 2) is None
+
+
+def test_the_request(route: respx.Route) -> None:
+    route.mock(return_value=httpx.Response(200, json={"data": [{"embedding": [1, 2]}]}))
+
+    assert embed("a text").tolist() == [[1.0, 2.0]]
+    assert json.loads(route.calls[0].request.content) == {
+        "model": "test-model",
+        "input": ["a text"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("response", "kind"),
+    [
+        (httpx.Response(404), EmbeddingsUnsupported),
+        (httpx.Response(405), EmbeddingsUnsupported),
+        (httpx.Response(501), EmbeddingsUnsupported),
+        (httpx.Response(422, json={"detail": "no"}), EmbeddingsUnsupported),
+        (httpx.Response(400, json={"error": "input is too long"}), InputTooLong),
+        (httpx.Response(413), InputTooLong),
+        (httpx.Response(401), AuthenticationFailed),
+        (httpx.Response(404, json={"error": "model not found"}), UnknownModel),
+        (httpx.Response(503), ProviderUnreachable),
+        (httpx.Response(200, json={"data": []}), ProviderError),
+        (httpx.Response(200, text="cut"), ProviderUnreachable),
+    ],
+)
+def test_refusals(route: respx.Route, response: httpx.Response, kind: type[ProviderError]) -> None:
+    route.mock(return_value=response)
+
+    with pytest.raises(ProviderError) as caught:
+        embed("a")
+
+    assert type(caught.value) is kind
+    assert "\n" not in str(caught.value)
+    assert route.call_count == 1  # one attempt: the caller retries
+
+
+def test_the_name_tells_models_and_servers_apart() -> None:
+    async def name(url: str, model: str) -> str:
+        async with create_client() as client:
+            return OpenAIBatchEmbedder(endpoint(url, model=model), client).name
+
+    names = {run(name(url, model)) for url in ("http://a", "http://b") for model in ("x", "y")}
+    assert len(names) == 4
+    assert run(name("http://a", "x")) in names

@@ -1,0 +1,247 @@
+"""`agent.llm.failures`: what servers really say, and what it means."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import (
+    AuthenticationFailed,
+    ContextTooLong,
+    ProviderError,
+    ProviderUnreachable,
+    UnknownModel,
+)
+from agent.llm.failures import (
+    Failure,
+    RawReply,
+    read_embedded_error,
+    read_failure,
+    retry_after,
+    unreadable,
+)
+from agent.llm.wording import one_line, redact
+from tests.support.llm import KEY, endpoint
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HTML_502 = "<html>\r\n<head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
+
+
+def failure(status: int, body: object, headers: dict[str, str] | None = None) -> Failure:
+    raw = body if isinstance(body, str) else json.dumps(body)
+    return read_failure(RawReply(status, headers or {}, raw.encode()), endpoint(), NOW)
+
+
+def openai_error(message: str, code: str | None = None, param: str | None = None) -> object:
+    return {"error": {"message": message, "type": "x", "param": param, "code": code}}
+
+
+CASES = [
+    (401, openai_error("Incorrect API key provided: sk-abc123456"), AuthenticationFailed, False),
+    (403, openai_error("Model not allowed"), AuthenticationFailed, False),
+    (400, {"detail": "Invalid API key"}, AuthenticationFailed, False),
+    (402, openai_error("Insufficient credits"), ProviderError, False),
+    (
+        429,
+        openai_error("You exceeded your current quota", "insufficient_quota"),
+        ProviderError,
+        False,
+    ),
+    (429, openai_error("Rate limit reached"), ProviderUnreachable, True),
+    (429, openai_error("Request too large for gpt-4 on tokens per min"), ContextTooLong, False),
+    (404, openai_error("The model `x` does not exist", "model_not_found"), UnknownModel, False),
+    (
+        404,
+        {"error": {"type": "not_found_error", "message": "model: claude-x"}},
+        UnknownModel,
+        False,
+    ),
+    (404, {"error": 'model "x" not found, try pulling it first'}, UnknownModel, False),
+    (404, {"error": {"message": "test-model is gone"}}, UnknownModel, False),
+    (400, {"error": {"message": "x is not a valid model ID", "code": 400}}, UnknownModel, False),
+    (404, {"detail": "Not Found"}, ProviderError, False),
+    (404, "404 page not found", ProviderError, False),
+    (405, {"detail": "Method Not Allowed"}, ProviderError, False),
+    (400, openai_error("too long", "context_length_exceeded"), ContextTooLong, False),
+    (
+        400,
+        {"message": "This model's maximum context length is 4096 tokens.", "object": "error"},
+        ContextTooLong,
+        False,
+    ),
+    (
+        400,
+        {"error": {"message": "the request exceeds the available context size", "code": 400}},
+        ContextTooLong,
+        False,
+    ),
+    (
+        400,
+        openai_error("prompt is too long: 250000 tokens > 200000 maximum"),
+        ContextTooLong,
+        False,
+    ),
+    (413, "<html><title>413 Request Entity Too Large</title></html>", ContextTooLong, False),
+    (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, ProviderError, False),
+    (408, "", ProviderUnreachable, True),
+    (409, "", ProviderUnreachable, True),
+    (425, "", ProviderUnreachable, True),
+    (500, {"error": "oops"}, ProviderUnreachable, True),
+    (502, HTML_502, ProviderUnreachable, True),
+    (
+        529,
+        {"error": {"type": "overloaded_error", "message": "Overloaded"}},
+        ProviderUnreachable,
+        True,
+    ),
+    (501, "", ProviderError, False),
+    (407, "", ProviderError, False),
+    (418, "", ProviderError, False),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "kind", "retriable"), CASES)
+def test_each_refusal_has_its_error(
+    status: int, body: object, kind: type[ProviderError], retriable: bool
+) -> None:
+    seen = failure(status, body)
+
+    assert (type(seen.error), seen.retriable, seen.status) == (kind, retriable, status)
+    assert ": " in str(seen.error)
+    assert "\n" not in str(seen.error)
+    assert "<" not in str(seen.error)
+
+
+@pytest.mark.parametrize(
+    ("status", "wrong"), [(404, True), (405, True), (400, False), (500, False)]
+)
+def test_only_an_unserved_url_is_a_wrong_path(status: int, wrong: bool) -> None:
+    assert failure(status, {"detail": "Not Found"}).wrong_path is wrong
+
+
+def test_a_quota_that_refills_is_waited_for() -> None:
+    body = openai_error("You exceeded your current quota")
+
+    seen = failure(429, body, {"retry-after": "7"})
+
+    assert (seen.retriable, seen.retry_after) == (True, 7.0)
+
+
+def test_the_message_names_what_to_change() -> None:
+    assert "check PATCHSHOT_API_KEY" in str(failure(401, "").error)
+    keyless = read_failure(RawReply(401, {}, b""), endpoint(key=None), NOW)
+    assert "wants a key (401): set PATCHSHOT_API_KEY" in str(keyless.error)
+    assert "502 Bad Gateway" in str(failure(502, HTML_502).error)
+    moved = failure(301, "", {"location": "https://me:pw@new.example/v1"})
+    assert "redirects to https://new.example/v1 (301)" in str(moved.error)
+
+
+def test_keys_are_never_quoted() -> None:
+    said = f"bad key {KEY} and Bearer abc.def and sk-proj-ABCDEFGH"
+
+    seen = failure(401, {"error": {"message": said}})
+
+    for secret in (KEY, "abc.def", "ABCDEFGH"):
+        assert secret not in str(seen.error) + seen.wording + repr(seen)
+
+
+def test_terminal_sequences_and_lines_are_flattened() -> None:
+    assert one_line("a\x1b[31m\r\nb\u202e c") == "a [31m b c"
+    assert one_line("x" * 50, 10) == "x" * 9 + "…"
+
+
+@given(st.text())
+def test_one_line_is_printable_whatever_comes(text: str) -> None:
+    line = one_line(redact(text))
+
+    assert line.isprintable()
+    assert len(line) <= 300
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.text(max_size=20),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["error", "message", "code", "detail", "x"]), inner, max_size=3
+            )
+        ),
+    )
+)
+def test_any_error_body_is_read(body: object) -> None:
+    assert isinstance(failure(400, body).error, ProviderError)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "retriable"),
+    [
+        ({"error": {"message": "Provider returned error", "code": 502}}, ProviderUnreachable, True),
+        ({"error": {"message": "no key", "code": 401}}, AuthenticationFailed, False),
+        ({"error": "upstream hiccup"}, ProviderUnreachable, True),
+        ({"error": "Invalid temperature"}, ProviderError, False),
+        ({"error": "maximum context length is 2048"}, ContextTooLong, False),
+        ({"error": "model not found"}, UnknownModel, False),
+        (
+            {"choices": [{"error": {"code": 429, "message": "slow down"}, "message": {}}]},
+            ProviderUnreachable,
+            True,
+        ),
+    ],
+)
+def test_an_error_inside_a_success(
+    value: object, kind: type[ProviderError], retriable: bool
+) -> None:
+    seen = read_embedded_error(value, endpoint())
+
+    assert seen is not None
+    assert (type(seen.error), seen.retriable) == (kind, retriable)
+
+
+@pytest.mark.parametrize("value", [{"error": None}, {"choices": []}, "error", [], {"error": {}}])
+def test_no_error_inside_a_success(value: object) -> None:
+    assert read_embedded_error(value, endpoint()) is None
+
+
+def test_an_unexpected_endpoint_inside_a_success_is_a_wrong_path() -> None:
+    seen = read_embedded_error({"error": "Unexpected endpoint or method. (POST /x)"}, endpoint())
+
+    assert seen is not None
+    assert seen.wrong_path
+
+
+@pytest.mark.parametrize(
+    ("body", "words", "retriable"),
+    [
+        (b"", "empty body", True),
+        (b'{"choices": [', "no JSON ('{\"choices\": [')", True),
+        (b"<!DOCTYPE html><title>Login</title>", "web page instead of JSON", False),
+    ],
+)
+def test_unreadable_successes(body: bytes, words: str, retriable: bool) -> None:
+    seen = unreadable(RawReply(200, {}, body), endpoint())
+
+    assert words in str(seen.error)
+    assert seen.retriable is retriable
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, None),
+        ({"retry-after": "2.5"}, 2.5),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after": "Thu, 01 Jan 2026 00:00:30 GMT"}, 30.0),
+        ({"retry-after": "Wed, 31 Dec 2025 00:00:00 GMT"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "Thu, 01 Jan 2026 00:00:30"}, None),
+    ],
+)
+def test_retry_after(headers: dict[str, str], expected: float | None) -> None:
+    assert retry_after(headers, NOW) == expected

@@ -1,0 +1,126 @@
+"""`agent.llm.retry`: what is tried again, how long it waits, when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from agent.errors import AuthenticationFailed, ProviderUnreachable
+from agent.events import Notice
+from agent.llm.failures import Failure
+from agent.llm.retry import Retrier, RetryPolicy
+from tests.support.llm import FakeTime, run
+
+BUSY = Failure(ProviderUnreachable("https://x fails (503): try again later"), retriable=True)
+DENIED = Failure(AuthenticationFailed("https://x refuses the key (401): check KEY"))
+
+
+class Attempts:
+    """Gives outcomes in order and counts the calls."""
+
+    def __init__(self, *outcomes: str | Failure) -> None:
+        self.outcomes = list(outcomes)
+        self.calls = 0
+
+    async def __call__(self) -> str | Failure:
+        self.calls += 1
+        return self.outcomes.pop(0)
+
+
+def test_a_reply_after_two_failures() -> None:
+    time = FakeTime()
+    attempts = Attempts(BUSY, BUSY, "reply")
+
+    assert run(time.retrier().run(attempts)) == "reply"
+    assert time.slept == [0.5, 1.0]
+    assert time.events == [
+        Notice("https://x fails (503); trying again in 0.5 s (try 2 of 4)", "warning"),
+        Notice("https://x fails (503); trying again in 1.0 s (try 3 of 4)", "warning"),
+    ]
+
+
+def test_a_final_failure_ends_at_once() -> None:
+    time = FakeTime()
+    attempts = Attempts(BUSY, DENIED, "reply")
+
+    assert run(time.retrier().run(attempts)) is DENIED
+    assert attempts.calls == 2
+
+
+def test_tries_are_bounded() -> None:
+    time = FakeTime()
+    attempts = Attempts(*[BUSY] * 9)
+
+    outcome = run(time.retrier(RetryPolicy(tries=3)).run(attempts))
+
+    assert attempts.calls == 3
+    assert isinstance(outcome, Failure)
+    assert str(outcome.error) == "https://x fails (503): try again later (tried 3 times)"
+
+
+def test_waits_double_up_to_the_longest_and_are_spread() -> None:
+    time = FakeTime()
+    policy = RetryPolicy(tries=6, first_wait=2, longest_wait=10)
+
+    run(time.retrier(policy, jitter=0.5).run(Attempts(*[BUSY] * 9)))
+
+    assert time.slept == [1.5, 3.0, 6.0, 7.5, 7.5]
+
+
+def test_retry_after_is_obeyed() -> None:
+    time = FakeTime()
+
+    run(time.retrier().run(Attempts(replace(BUSY, retry_after=40.0), "reply")))
+
+    assert time.slept == [40.0]
+
+
+def test_a_retry_after_that_is_too_long_ends_the_tries() -> None:
+    time = FakeTime()
+    attempts = Attempts(replace(BUSY, retry_after=3600.0), "reply")
+
+    outcome = run(time.retrier().run(attempts))
+
+    assert isinstance(outcome, Failure)
+    assert "the server asks to wait 3600 s" in str(outcome.error)
+    assert (attempts.calls, time.slept) == (1, [])
+
+
+def test_no_wait_reaches_past_the_deadline() -> None:
+    time = FakeTime(left=1.2)
+    attempts = Attempts(*[BUSY] * 9)
+
+    outcome = run(time.retrier().run(attempts))
+
+    assert isinstance(outcome, Failure)
+    assert "no time is left" in str(outcome.error)
+    assert time.slept == [0.5]
+
+
+def test_one_try_leaves_the_failure_as_it_is() -> None:
+    assert run(FakeTime().retrier(RetryPolicy(tries=1)).run(Attempts(BUSY))) is BUSY
+
+
+def test_cancellation_ends_a_wait_at_once() -> None:
+    async def go() -> None:
+        slow = Retrier(RetryPolicy(first_wait=60, longest_wait=60))
+        attempts = Attempts(*[BUSY] * 4)
+        task = asyncio.create_task(slow.run(attempts))
+        while not attempts.calls:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 2)
+        assert attempts.calls == 1
+
+    run(go())
+
+
+def test_other_exceptions_pass_through() -> None:
+    async def broken() -> str:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(FakeTime().retrier().run(broken))

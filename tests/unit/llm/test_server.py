@@ -1,0 +1,141 @@
+"""`agent.llm.server`: which path works, and which models the server has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import httpx
+import pytest
+import respx
+
+from agent.errors import TimeLimitExceeded, UnknownModel
+from agent.llm.failures import Failure
+from agent.llm.http import JsonReply, Outcome, create_client
+from agent.llm.server import ModelServer, nearest
+from tests.support.llm import FakeTime, endpoint, run
+
+HOST = "https://llm.example"
+NOT_FOUND = httpx.Response(404, json={"detail": "Not Found"})
+OK = httpx.Response(200, json={"ok": True})
+
+
+def post(base_url: str, times: int = 1, *, model: str = "test-model") -> list[Outcome]:
+    async def go() -> list[Outcome]:
+        async with create_client() as client:
+            place = endpoint(base_url, model=model)
+            server = ModelServer(place, client, retrier=FakeTime().retrier())
+            return [await server.post("/chat/completions", {}) for _ in range(times)]
+
+    return run(go())
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        NOT_FOUND,
+        httpx.Response(405),
+        httpx.Response(200, html="<html><title>Open WebUI</title></html>"),
+        httpx.Response(200, json={"error": "Unexpected endpoint or method. (POST /x)"}),
+    ],
+)
+def test_a_missing_version_is_found_and_remembered(first: httpx.Response) -> None:
+    with respx.mock:
+        bare = respx.post(f"{HOST}/chat/completions").mock(return_value=first)
+        versioned = respx.post(f"{HOST}/v1/chat/completions").mock(return_value=OK)
+
+        assert post(HOST, 3) == [JsonReply({"ok": True})] * 3
+        assert (bare.call_count, versioned.call_count) == (1, 3)
+
+
+def test_neither_path_is_served() -> None:
+    with respx.mock:
+        respx.post(f"{HOST}/chat/completions").mock(return_value=NOT_FOUND)
+        versioned = respx.post(f"{HOST}/v1/chat/completions").mock(return_value=NOT_FOUND)
+
+        (outcome,) = post(HOST)
+
+        assert isinstance(outcome, Failure)
+        assert "check PATCHSHOT_BASE_URL, it usually ends with /v1" in str(outcome.error)
+        assert versioned.call_count == 1
+
+
+def test_a_version_in_the_url_is_kept() -> None:
+    with respx.mock:
+        only = respx.post(f"{HOST}/v1beta/openai/chat/completions").mock(return_value=NOT_FOUND)
+
+        (outcome,) = post(f"{HOST}/v1beta/openai")
+
+        assert isinstance(outcome, Failure)
+        assert only.call_count == 1
+
+
+def test_a_refused_key_on_the_versioned_path_is_the_answer() -> None:
+    with respx.mock:
+        respx.post(f"{HOST}/chat/completions").mock(return_value=NOT_FOUND)
+        respx.post(f"{HOST}/v1/chat/completions").mock(return_value=httpx.Response(401))
+
+        (outcome,) = post(HOST)
+
+        assert isinstance(outcome, Failure)
+        assert outcome.status == 401
+
+
+def test_a_missing_model_is_not_a_missing_path() -> None:
+    refusal = httpx.Response(404, json={"error": {"message": "The model `gpt-5o` does not exist"}})
+    listed = {"data": [{"id": n} for n in ("openai/gpt-4o", "gpt-5", "llama", "gpt-5-mini")]}
+    with respx.mock:
+        respx.post(f"{HOST}/chat/completions").mock(return_value=refusal)
+        respx.get(f"{HOST}/models").mock(return_value=httpx.Response(200, json=listed))
+
+        (outcome,) = post(HOST, model="gpt-5o")
+
+    assert isinstance(outcome, Failure)
+    assert isinstance(outcome.error, UnknownModel)
+    assert str(outcome.error) == (
+        "https://llm.example has no model 'gpt-5o' (404: The model `gpt-5o` does not exist): set "
+        "PATCHSHOT_MODEL to one that it has; it has gpt-5, openai/gpt-4o, gpt-5-mini"
+    )
+
+
+@pytest.mark.parametrize(
+    "models",
+    [httpx.Response(404), httpx.Response(200, json={"data": "x"}), httpx.Response(200, text="")],
+)
+def test_a_server_without_a_list_still_says_what_is_wrong(models: httpx.Response) -> None:
+    with respx.mock:
+        respx.post(f"{HOST}/v1/chat/completions").mock(
+            return_value=httpx.Response(404, json={"error": "model not found"})
+        )
+        respx.get(f"{HOST}/v1/models").mock(return_value=models)
+
+        (outcome,) = post(f"{HOST}/v1")
+
+    assert isinstance(outcome, Failure)
+    assert "see the server's list of models" in str(outcome.error)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names", "expected"),
+    [
+        ("gpt-4o", ["a", "b"], ("a", "b")),
+        (
+            "gpt-4.1",
+            ["gpt-4.1-mini", "x", "openai/gpt-4.1", "y"],
+            ("openai/gpt-4.1", "gpt-4.1-mini"),
+        ),
+        ("zz", ["aa", "bb", "cc", "dd"], ("aa", "bb")),
+    ],
+)
+def test_nearest_names(wanted: str, names: Sequence[str], expected: tuple[str, ...]) -> None:
+    assert nearest(wanted, tuple(names), 2) == expected
+
+
+def test_nothing_is_sent_after_the_deadline() -> None:
+    async def go() -> None:
+        async with create_client() as client:
+            server = ModelServer(endpoint(), client, retrier=FakeTime(left=0).retrier())
+            await server.post("/chat/completions", {})
+
+    with respx.mock, pytest.raises(TimeLimitExceeded, match="PATCHSHOT_TIMEOUT"):
+        asyncio.run(go())

@@ -1,0 +1,338 @@
+"""All edits or none, over files in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.patching.applying import MAX_WRITTEN, OverlayFiles, apply_proposal
+from agent.patching.diff import unified_diff
+from agent.types import (
+    AppliedEdit,
+    AppliedPatch,
+    ApplyFailure,
+    CreateFile,
+    DeleteFile,
+    Edit,
+    FileChange,
+    MatchTier,
+    PatchProposal,
+    ReproductionTest,
+    SearchReplace,
+    SkippedFile,
+)
+from tests.support.memory_files import MemoryFiles
+
+FILES = MemoryFiles(
+    {
+        "pkg/__init__.py": "",
+        "pkg/a.py": "x = 1\ny = 2\nz = 3\n",
+        "pkg/b.py": "b = 1\n",
+        "run.sh": "echo\n",
+        "tests/test_a.py": "def test(): ...\n",
+    },
+    skipped=(
+        SkippedFile("logo.png", "binary"),
+        SkippedFile("link", "symlink"),
+        SkippedFile("vendor", "submodule"),
+        SkippedFile("big.json", "too-large"),
+    ),
+    executable=("run.sh",),
+)
+
+
+def apply(*edits: Edit, files: Any = FILES, **options: Any) -> AppliedPatch | ApplyFailure:
+    return apply_proposal(PatchProposal(edits), files, **options)
+
+
+def applied(*edits: Edit, **options: Any) -> AppliedPatch:
+    outcome = apply(*edits, **options)
+    assert isinstance(outcome, AppliedPatch), outcome
+    return outcome
+
+
+def failures(*edits: Edit, **options: Any) -> list[tuple[int, str, str]]:
+    outcome = apply(*edits, **options)
+    assert isinstance(outcome, ApplyFailure), outcome
+    return [(failure.index, failure.kind, failure.reason) for failure in outcome.failures]
+
+
+def kinds(*edits: Edit, **options: Any) -> list[tuple[int, str]]:
+    return [(index, kind) for index, kind, _ in failures(*edits, **options)]
+
+
+def test_applies_every_kind_of_edit() -> None:
+    outcome = applied(
+        SearchReplace("./pkg/a.py", "y = 2\n", "y = 20\n"),
+        CreateFile("pkg/new.py", "n = 1\n"),
+        DeleteFile("pkg/b.py"),
+    )
+    changes = (
+        FileChange("pkg/a.py", b"x = 1\ny = 2\nz = 3\n", b"x = 1\ny = 20\nz = 3\n"),
+        FileChange("pkg/b.py", b"b = 1\n", None),
+        FileChange("pkg/new.py", None, b"n = 1\n"),
+    )
+    assert outcome == AppliedPatch(
+        changes,
+        unified_diff(changes),
+        (
+            AppliedEdit(0, "pkg/a.py", MatchTier.EXACT, 2),
+            AppliedEdit(1, "pkg/new.py", MatchTier.CREATED, 1),
+            AppliedEdit(2, "pkg/b.py", MatchTier.DELETED, 1),
+        ),
+    )
+    assert b"-y = 2\n+y = 20\n" in outcome.diff
+
+
+def test_edits_of_one_file_see_each_other_in_order() -> None:
+    outcome = applied(
+        SearchReplace("pkg/a.py", "x = 1\n", "x = 1\nw = 0\n"),
+        SearchReplace("pkg/a.py", "w = 0\ny = 2\n", "w = 5\ny = 2\n"),
+    )
+    assert outcome.changes[0].after == b"x = 1\nw = 5\ny = 2\nz = 3\n"
+    assert [edit.line for edit in outcome.edits] == [2, 2]
+
+
+def test_a_created_file_can_be_edited_and_a_deleted_one_created() -> None:
+    outcome = applied(
+        CreateFile("pkg/new.py", "n = 1\n"),
+        SearchReplace("pkg/new.py", "1", "2"),
+        DeleteFile("pkg/b.py"),
+        CreateFile("pkg/b.py", "b = 2\n"),
+        DeleteFile("run.sh"),
+        CreateFile("run.sh", "echo 1\n"),
+    )
+    assert outcome.changes == (
+        FileChange("pkg/b.py", b"b = 1\n", b"b = 2\n"),
+        FileChange("pkg/new.py", None, b"n = 2\n"),
+        FileChange("run.sh", b"echo\n", b"echo 1\n", executable=True),
+    )
+
+
+def test_the_executable_bit_is_kept() -> None:
+    outcome = applied(SearchReplace("run.sh", "echo", "echo 2"))
+    assert outcome.changes[0].executable
+    assert b" 100755\n" in outcome.diff
+
+
+def test_an_empty_file_can_be_filled_and_an_empty_search_creates() -> None:
+    outcome = applied(
+        SearchReplace("pkg/__init__.py", "", "v = 1\n"), SearchReplace("pkg/c.py", "", "c = 1\n")
+    )
+    assert [change.after for change in outcome.changes] == [b"v = 1\n", b"c = 1\n"]
+    assert [edit.tier for edit in outcome.edits] == [MatchTier.EXACT, MatchTier.CREATED]
+
+
+def test_nothing_is_applied_if_one_edit_fails_and_all_failures_are_named() -> None:
+    outcome = apply(
+        SearchReplace("pkg/a.py", "y = 2", "y = 5"),
+        SearchReplace("pkg/a.py", "q = 2", "q = 5"),
+        SearchReplace("pkg/aa.py", "x", "y"),
+        CreateFile("../evil.py", ""),
+        CreateFile("pkg/b.py", "b = 1\n"),
+        SearchReplace("pkg/a.py", "=", "!="),
+        DeleteFile("gone.py"),
+    )
+    assert isinstance(outcome, ApplyFailure)
+    assert [(f.index, f.path, f.kind) for f in outcome.failures] == [
+        (1, "pkg/a.py", "no-match"),
+        (2, "pkg/aa.py", "unknown-file"),
+        (3, "../evil.py", "refused-path"),
+        (4, "pkg/b.py", "exists"),
+        (5, "pkg/a.py", "ambiguous"),
+        (6, "gone.py", "unknown-file"),
+    ]
+    assert "did you mean pkg/a.py" in outcome.failures[1].reason
+    assert "with this very content" in outcome.failures[3].reason
+    assert outcome.failures[0].candidates[0].path == "pkg/a.py"
+    assert outcome.reason.count("\n") == 5
+
+
+def test_an_unknown_path_is_not_guessed_but_suggested() -> None:
+    [(_, kind, reason)] = failures(SearchReplace("src/pkg/b.py", "b = 1", "b = 2"))
+    assert kind == "unknown-file"
+    assert "did you mean pkg/b.py" in reason
+
+
+@pytest.mark.parametrize(
+    ("edit", "kind"),
+    [
+        (SearchReplace("logo.png", "a", "b"), "not-text"),
+        (DeleteFile("logo.png"), "not-text"),
+        (CreateFile("logo.png", "x"), "exists"),
+        (SearchReplace("link", "a", "b"), "not-text"),
+        (DeleteFile("link"), "not-text"),
+        (CreateFile("link", "x"), "exists"),
+        (CreateFile("link/through.py", "x"), "refused-path"),
+        (CreateFile("vendor/x/y.py", "x"), "refused-path"),
+        (CreateFile("pkg/a.py/b.py", "x"), "refused-path"),
+        (CreateFile("pkg", "x"), "refused-path"),
+        (SearchReplace("big.json", "a", "b"), "too-large"),
+        (CreateFile("PKG/c.py", "x"), "refused-path"),
+        (CreateFile("pkg/A.py", "x"), "refused-path"),
+        (CreateFile("Logo.PNG", "x"), "refused-path"),
+        (CreateFile("pkg/ａ.py", "x"), "refused-path"),
+        (SearchReplace("pkg/A.py", "x = 1", "x"), "unknown-file"),
+        (CreateFile("```python", "x"), "refused-path"),
+        (CreateFile("tests/conftest.py", "x"), "refused-path"),
+        (CreateFile("c.py", "a\0b"), "not-text"),
+        (SearchReplace("pkg/a.py", "x", "a\0b"), "not-text"),
+        (CreateFile("c.py", "\ud800"), "not-text"),
+        (CreateFile("c.py", "é" * (MAX_WRITTEN // 2 + 1)), "too-large"),
+        (SearchReplace("pkg/a.py", "x = 1", "é" * (MAX_WRITTEN // 2 + 1)), "too-large"),
+        (SearchReplace("pkg/a.py", "x = 1", "x = 1"), "no-change"),
+        (SearchReplace("pkg/a.py", "", "x"), "no-match"),
+    ],
+)
+def test_refusals(edit: Edit, kind: str) -> None:
+    assert kinds(edit) == [(0, kind)]
+
+
+def test_names_that_collide_within_one_proposal() -> None:
+    assert kinds(CreateFile("n.py", "1"), CreateFile("n.py", "2")) == [(1, "exists")]
+    assert kinds(CreateFile("n.py", "1"), CreateFile("N.py", "2")) == [(1, "refused-path")]
+    assert kinds(CreateFile("d/n.py", "1"), CreateFile("d", "2")) == [(1, "refused-path")]
+    assert kinds(CreateFile("d", "1"), CreateFile("d/n.py", "2")) == [(1, "refused-path")]
+
+
+def test_a_file_may_be_renamed_to_another_case() -> None:
+    outcome = applied(
+        CreateFile("other.py", "o"), DeleteFile("pkg/b.py"), CreateFile("pkg/B.py", "b = 1\n")
+    )
+    assert [change.path for change in outcome.changes] == ["other.py", "pkg/B.py", "pkg/b.py"]
+
+
+def test_edits_after_a_deletion_fail() -> None:
+    assert kinds(DeleteFile("pkg/b.py"), SearchReplace("pkg/b.py", "1", "2"))[0][0] == 1
+    assert kinds(DeleteFile("pkg/b.py"), DeleteFile("pkg/b.py")) == [(1, "unknown-file")]
+
+
+def test_edits_that_cancel_out_change_nothing() -> None:
+    assert kinds(CreateFile("n.py", "1"), DeleteFile("n.py")) == [(0, "no-change")]
+
+
+def test_a_failure_names_a_hostile_path_in_plain_characters() -> None:
+    outcome = apply(DeleteFile("a\x1b[2J\u202e\ud800.py"))
+    assert isinstance(outcome, ApplyFailure)
+    assert outcome.failures[0].path == "a\\x1b[2J\\u202e\\ud800.py"
+
+
+def test_protected_paths_with_leave() -> None:
+    assert applied(CreateFile("tests/conftest.py", "x"), allow=("conftest.py",)).changes
+
+
+def test_the_reproduction_test_joins_on_request() -> None:
+    edits = (SearchReplace("pkg/a.py", "y = 2", "y = 5"),)
+    test = ReproductionTest("tests/test_new.py", "def test(): assert 0\n")
+    proposal = PatchProposal(edits, reproduction_test=test)
+    without = apply_proposal(proposal, FILES)
+    assert isinstance(without, AppliedPatch)
+    assert [change.path for change in without.changes] == ["pkg/a.py"]
+    both = apply_proposal(proposal, FILES, include_test=True)
+    assert isinstance(both, AppliedPatch)
+    assert [change.path for change in both.changes] == ["pkg/a.py", "tests/test_new.py"]
+    assert both.edits[1] == AppliedEdit(1, "tests/test_new.py", MatchTier.CREATED, 1)
+    existing = ReproductionTest("tests/test_a.py", "x")
+    refused = apply_proposal(
+        PatchProposal(edits, reproduction_test=existing), FILES, include_test=True
+    )
+    assert isinstance(refused, ApplyFailure)
+    assert [(f.index, f.kind) for f in refused.failures] == [(1, "exists")]
+
+
+def test_a_coding_cookie_decides_how_new_text_is_written() -> None:
+    before = b"# coding: latin-1\nx = 1\n"
+    files = MemoryFiles({"m.py": before})
+    outcome = applied(SearchReplace("m.py", "x = 1", "x = 'é'"), files=files)
+    assert outcome.changes[0].after == b"# coding: latin-1\nx = '\xe9'\n"
+    assert kinds(SearchReplace("m.py", "x = 1", "x = '→'"), files=files) == [(0, "not-text")]
+
+
+def test_bytes_are_kept_through_several_edits() -> None:
+    before = b"\xef\xbb\xbfa = 1\r\nb = '\xc3\xa9'\nc = 3\r\nd = 4"
+    files = MemoryFiles({"m.py": before})
+    outcome = applied(
+        SearchReplace("m.py", "a = 1\n", "a = 1\nA = 1\n"),
+        SearchReplace("m.py", "b = 'é'\nc = 3\n", "b = 'è'\nc = 3\n"),
+        SearchReplace("m.py", "d = 4\n", "d = 5\n"),
+        files=files,
+    )
+    after = b"\xef\xbb\xbfa = 1\r\nA = 1\r\nb = '\xc3\xa8'\nc = 3\r\nd = 5"
+    assert outcome.changes == (FileChange("m.py", before, after),)
+
+
+# ------------------------------------------------------------------------------------------ overlay
+
+
+def overlay() -> OverlayFiles:
+    return OverlayFiles(
+        FILES,
+        {
+            "pkg/a.py": FileChange("pkg/a.py", b"", b"changed\n"),
+            "pkg/b.py": FileChange("pkg/b.py", b"", None),
+            "new.py": FileChange("new.py", None, b"n\n"),
+        },
+    )
+
+
+def test_overlay_reads_changes_over_the_base() -> None:
+    files = overlay()
+    assert files.read("pkg/a.py") == b"changed\n"
+    assert files.read("pkg/b.py") is None
+    assert files.read("new.py") == b"n\n"
+    assert files.read("run.sh") == b"echo\n"
+    assert files.read("nowhere.py") is None
+    assert files.read("logo.png") is None
+    assert [files.exists(p) for p in ("pkg/a.py", "pkg/b.py", "new.py", "logo.png", "no")] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_overlay_lists_files_in_order() -> None:
+    files = overlay().files
+    assert list(files) == ["new.py", "pkg/__init__.py", "pkg/a.py", "run.sh", "tests/test_a.py"]
+    assert (files["pkg/a.py"].size, files["pkg/a.py"].language) == (8, "python")
+    assert files["new.py"].blob == "8ba3a16384aacc37d01564b28401755ce8053f51"
+
+
+def test_edits_apply_on_top_of_an_overlay() -> None:
+    outcome = applied(
+        SearchReplace("new.py", "n", "m"), CreateFile("pkg/b.py", "again\n"), files=overlay()
+    )
+    assert outcome.changes == (
+        FileChange("new.py", b"n\n", b"m\n"),
+        FileChange("pkg/b.py", None, b"again\n"),
+    )
+    assert kinds(SearchReplace("pkg/b.py", "b", "c"), files=overlay()) == [(0, "unknown-file")]
+
+
+# --------------------------------------------------------------------------------------- properties
+
+_PATHS = st.sampled_from(["pkg/a.py", "pkg/b.py", "run.sh", "n.py", "N.py", "logo.png", "../x"])
+_TEXT = st.text("xyz=12 \n", max_size=6)
+_EDITS: st.SearchStrategy[Edit] = st.one_of(
+    st.builds(SearchReplace, _PATHS, _TEXT, _TEXT, st.none() | st.integers(1, 4)),
+    st.builds(CreateFile, _PATHS, _TEXT),
+    st.builds(DeleteFile, _PATHS),
+)
+
+
+@given(st.lists(_EDITS, max_size=5))
+def test_all_or_nothing(edits: list[Edit]) -> None:
+    outcome = apply(*edits)
+    if isinstance(outcome, ApplyFailure):
+        assert outcome.failures
+        return
+    assert [edit.index for edit in outcome.edits] == list(range(len(edits)))
+    for change in outcome.changes:
+        base = FILES.read(change.path) if change.path in FILES.files else None
+        assert change.before == base
+        assert change.after != change.before
+    assert apply(*edits) == outcome

@@ -1,0 +1,240 @@
+"""Diffs that real git applies to the very bytes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.patching.diff import unified_diff
+from agent.types import FileChange
+
+EMPTY = "e69de29bb2d1"
+
+
+def git_apply(changes: Sequence[FileChange], diff: bytes) -> dict[str, tuple[bytes, bool]]:
+    """Apply a diff with git on a committed base; give the files and their executable bits."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        _git(root, "init", "-q")
+        for change in changes:
+            if change.before is not None:
+                file = root / change.path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(change.before)
+                file.chmod(0o755 if change.executable else 0o644)
+        _git(root, "add", "-A", "-f")
+        _git(root, "apply", "--check", "--index", "-", input=diff)
+        complaints = _git(root, "apply", "--index", "--whitespace=nowarn", "-", input=diff)
+        assert complaints == b""
+        return {
+            str(file.relative_to(root)): (file.read_bytes(), bool(file.stat().st_mode & 0o100))
+            for file in _files(root)
+        }
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for file in sorted(root.rglob("*")):
+        if file.is_file() and ".git" not in file.relative_to(root).parts:
+            yield file
+
+
+def _git(root: Path, *arguments: str, input: bytes = b"") -> bytes:
+    done = subprocess.run(
+        ["git", "-c", "core.autocrlf=false", *arguments],
+        cwd=root,
+        input=input,
+        capture_output=True,
+        timeout=60,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(root),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_NOSYSTEM": "1",
+        },
+    )
+    assert done.returncode == 0, (done.stderr, input)
+    return done.stderr
+
+
+def check(*changes: FileChange) -> bytes:
+    diff = unified_diff(changes)
+    wanted = {c.path: (c.after, c.executable) for c in changes if c.after is not None}
+    assert git_apply(changes, diff) == wanted
+    return diff
+
+
+def test_the_whole_form() -> None:
+    before = b"import os\n\n\ndef f():\n    a = 1\n    b = 2\n    c = 3\n    return a\n"
+    diff = check(
+        FileChange("pkg/m.py", before, before.replace(b"c = 3", b"c = 4")),
+        FileChange("gone.py", b"x\n", None),
+        FileChange("new.sh", None, b"echo", executable=True),
+        FileChange("same.py", b"x", b"x"),
+    )
+    assert diff.decode() == (
+        "diff --git a/gone.py b/gone.py\n"
+        "deleted file mode 100644\n"
+        "index 587be6b4c3f9..000000000000\n"
+        "--- a/gone.py\n"
+        "+++ /dev/null\n"
+        "@@ -1 +0,0 @@\n"
+        "-x\n"
+        "diff --git a/new.sh b/new.sh\n"
+        "new file mode 100755\n"
+        "index 000000000000..dccbe8ead873\n"
+        "--- /dev/null\n"
+        "+++ b/new.sh\n"
+        "@@ -0,0 +1 @@\n"
+        "+echo\n"
+        "\\ No newline at end of file\n"
+        "diff --git a/pkg/m.py b/pkg/m.py\n"
+        "index 485cf9b45fd5..e560ac62e4a2 100644\n"
+        "--- a/pkg/m.py\n"
+        "+++ b/pkg/m.py\n"
+        "@@ -4,5 +4,5 @@ import os\n"
+        " def f():\n"
+        "     a = 1\n"
+        "     b = 2\n"
+        "-    c = 3\n"
+        "+    c = 4\n"
+        "     return a\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, b""),
+        (b"", None),
+        (b"", b"a\n"),
+        (b"a\n", b""),
+        (b"a", b"a\n"),
+        (b"a\n", b"a"),
+        (b"a\nb", b"a\nb\nc"),
+        (b"a\r\nb\r\n", b"a\r\nc\r\n"),
+        (b"a\n", b"a\r\n"),
+        (b"\xef\xbb\xbfa\n", b"\xef\xbb\xbfb\n"),
+        (b"caf\xe9\n\xff\xfe\n", b"caf\xe8\n\xff\xfe\n"),
+        ("a\nb\n".encode("utf-16"), "a\nc\n".encode("utf-16")),
+        (b"a\0b\n", b"a\0c\n"),
+        (b"-- a\n++ b\n", b"++ c\n-- d\n"),
+        (b"a\rb\n", b"a\rc\n"),
+        (b"\x0c\nx\n\x0b\n", b"\x0c\ny\n\x0b\n"),
+        ("é" * 60 + "\n\n\n\n\nx\n", "é" * 60 + "\n\n\n\n\ny\n"),
+    ],
+)
+def test_contents(before: bytes | str | None, after: bytes | str | None) -> None:
+    old = before.encode() if isinstance(before, str) else before
+    new = after.encode() if isinstance(after, str) else after
+    check(FileChange("f", old, new))
+    check(FileChange("run", old, new, executable=True))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a b.py",
+        "dir x/a b",
+        "é/文件.py",
+        'q"uote.py',
+        "t\tab",
+        "new\nline",
+        "b\\s",
+        "\x7f",
+        "-x",
+        "b/a",
+    ],
+)
+@pytest.mark.parametrize(
+    "contents", [(None, b"x\n"), (b"x\n", None), (b"x\n", b"y\n"), (None, b"")]
+)
+def test_names(path: str, contents: tuple[bytes | None, bytes | None]) -> None:
+    check(FileChange(path, *contents))
+
+
+def test_ordered_by_path_whatever_comes_in() -> None:
+    changes = [FileChange(path, None, b"x\n") for path in ("b", "a", "c/a", "a.py")]
+    assert unified_diff(changes) == unified_diff(changes[::-1])
+
+
+_LINES = st.lists(st.sampled_from([b"a", b"b", b"c", b"", b"  a", b"a\r", b"\xff"]), max_size=14)
+
+
+@st.composite
+def _contents(draw: st.DrawFn) -> bytes:
+    content = b"".join(line + b"\n" for line in draw(_LINES))
+    return content[:-1] if draw(st.booleans()) else content
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "d/b c", "é", "z.py"]),
+        st.tuples(st.none() | _contents(), st.none() | _contents(), st.booleans()),
+        min_size=1,
+    )
+)
+def test_git_reproduces_the_bytes(
+    files: dict[str, tuple[bytes | None, bytes | None, bool]],
+) -> None:
+    changes = [
+        FileChange(path, before, after, executable)
+        for path, (before, after, executable) in files.items()
+        if (before, after) != (None, None) and before != after
+    ]
+    if changes:
+        check(*changes)
+
+
+def test_moved_and_repeated_lines_are_matched_minimally() -> None:
+    before = b"a\n\nb\n\nc\n"
+    diff = unified_diff([FileChange("f", before, b"a\n\n\nb\nc\n")])
+    body = diff.split(b"@@\n")[1].splitlines()
+    assert [line for line in body if line[:1] in (b"-", b"+")] == [b"-b", b"+b"]
+
+
+def test_context_is_shared_and_split() -> None:
+    lines = [f"line {n}\n" for n in range(40)]
+    near = [*lines]
+    near[10], near[17] = "x\n", "y\n"  # six lines between: one hunk
+    far = [*lines]
+    far[10], far[18] = "x\n", "y\n"  # seven: two
+    counts = [
+        unified_diff([FileChange("f", "".join(lines).encode(), "".join(changed).encode())]).count(
+            b"\n@@ "
+        )
+        for changed in (near, far)
+    ]
+    assert counts == [1, 2]
+
+
+def _big(kind: str) -> tuple[list[bytes], list[bytes]]:
+    unique = [b"    value_%d = %d\n" % (n, n) for n in range(100_000)]
+    if kind == "two ends":
+        return unique, [b"first\n", *unique[1:-1], b"last\n"]
+    if kind == "every tenth":
+        return unique, [b"new\n" if n % 10 == 0 else line for n, line in enumerate(unique)]
+    if kind == "all":
+        return unique, [b"  " + line for line in unique]
+    if kind == "reversed":
+        return unique, unique[::-1]
+    if kind == "repeated":
+        return [b"a\n", b"b\n"] * 50_000, [b"b\n", b"a\n", b"a\n"] * 33_333
+    return [b"x\n"] * 100_000, [b"x\n"] * 50_000 + [b"y\n"] + [b"x\n"] * 49_999
+
+
+@pytest.mark.parametrize("kind", ["two ends", "every tenth", "all", "reversed", "repeated", "same"])
+def test_a_hundred_thousand_lines_take_less_than_two_seconds(kind: str) -> None:
+    before, after = (b"".join(lines) for lines in _big(kind))
+    started = time.process_time()
+    diff = unified_diff([FileChange("f", before, after)])
+    assert time.process_time() - started < 2
+    assert git_apply([FileChange("f", before, None)], diff) == {"f": (after, False)}

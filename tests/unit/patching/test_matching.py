@@ -1,0 +1,207 @@
+"""Exactly one place, or a refusal that says what to do."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import pytest
+
+from agent.patching.filetext import open_text
+from agent.patching.matching import LINE_TOLERANCE, TIERS, Located, Match, Miss, locate
+from agent.types import Candidate, MatchTier, SearchReplace
+
+
+def place(text: str, search: str, replace: str = "new", line: int | None = None) -> Located | Miss:
+    file = open_text(text.encode())
+    assert file is not None
+    return locate(file, SearchReplace("a.py", search, replace, line))
+
+
+def exact(start: int, end: int, replacement: str = "new") -> Located:
+    return Located(MatchTier.EXACT, Match(start, end, replacement))
+
+
+def miss(outcome: Located | Miss) -> Miss:
+    assert isinstance(outcome, Miss), outcome
+    return outcome
+
+
+def test_the_exact_tier_is_the_only_one() -> None:
+    assert [tier.name for tier in TIERS] == [MatchTier.EXACT]
+
+
+def test_finds_the_only_occurrence() -> None:
+    assert place("a\nb\nc\n", "b\n") == exact(2, 4)
+
+
+def test_line_ends_are_translated_both_ways() -> None:
+    assert place("a\r\nb\r\n", "a\nb\n") == exact(0, 4)
+    assert place("a\nb\n", "a\r\nb\r\n", "x\r\n") == exact(0, 4, "x\n")
+
+
+def test_a_wrong_hint_does_not_harm_a_unique_text() -> None:
+    assert place("a\nb\nc\n", "b\n", line=3000) == exact(2, 4)
+
+
+def test_white_space_is_not_guessed() -> None:
+    assert miss(place("\tx = 1\n", "    x = 1\n")).kind == "no-match"
+    assert miss(place("x = 1 \ny\n", "x = 1\ny\n")).kind == "no-match"
+
+
+def test_a_missing_final_line_feed_is_not_seen_by_the_model() -> None:
+    assert place("a\nb", "b\n", "c\n") == exact(2, 3, "c")
+    assert place("a\nb", "b\n", "c") == exact(2, 3, "c")
+    assert place("a\nb", "b", "c\n") == exact(2, 3, "c\n")
+
+
+def test_several_occurrences_are_refused_with_their_lines() -> None:
+    outcome = miss(place("x\ny\nx\nz\nx\n", "x\n"))
+    assert outcome == Miss(
+        "ambiguous",
+        "the search text occurs 3 times, at lines 1, 3, 5; lengthen it by neighbouring lines "
+        'until it is unique, or add "line"',
+        (
+            Candidate("a.py", 1, 3, "x\ny\nx", 1.0),
+            Candidate("a.py", 1, 5, "x\ny\nx\nz\nx", 1.0),
+            Candidate("a.py", 3, 6, "x\nz\nx\n", 1.0),
+        ),
+    )
+
+
+def test_overlapping_occurrences_count() -> None:
+    assert miss(place("aXaXa", "aXa")).kind == "ambiguous"
+
+
+FAR = "x\n" + "-\n" * 20 + "x\n" + "-\n" * 3 + "x\n"  # x at lines 1, 22, 26
+
+
+@pytest.mark.parametrize(
+    ("line", "start"), [(1, 0), (6, 0), (22, 42), (23, 42), (25, 50), (26, 50), (31, 50)]
+)
+def test_a_hint_selects_the_nearest_occurrence(line: int, start: int) -> None:
+    assert place(FAR, "x", line=line) == exact(start, start + 1)
+
+
+@pytest.mark.parametrize("line", [7, 12, 16, 24, 32, 1000])
+def test_a_hint_far_off_or_in_the_middle_is_refused(line: int) -> None:
+    outcome = miss(place(FAR, "x", line=line))
+    assert outcome.kind == "ambiguous"
+    assert f'nearest to "line" {line} (within {LINE_TOLERANCE} lines)' in outcome.reason
+
+
+def test_a_hint_cannot_choose_within_a_line() -> None:
+    assert miss(place("x x\ny\nx\n", "x", line=1)).kind == "ambiguous"
+
+
+def test_empty_search() -> None:
+    assert miss(place("a\n", "")).kind == "no-match"
+    assert place("", "") == exact(0, 0)
+
+
+@pytest.mark.parametrize("replace", ["a\n", "a\r\n"])
+def test_no_change(replace: str) -> None:
+    assert miss(place("a\nb\n", "a\n", replace)).kind == "no-change"
+
+
+def test_an_applied_edit_is_recognised() -> None:
+    outcome = miss(place("a\nnew text\n", "old text\n", "new text\n"))
+    assert outcome.kind == "no-match"
+    assert "the replacement already is, at line 2" in outcome.reason
+
+
+@pytest.mark.parametrize("replace", ["", "\n"])
+def test_a_blank_replacement_does_not_look_applied(replace: str) -> None:
+    assert "already" not in miss(place("a\n\nb\n", "old\n", replace)).reason
+
+
+def test_bytes_without_encoding_do_not_reach_the_reason() -> None:
+    file = open_text("é è x = 1 ".encode() + b"\xff\n")
+    assert file is not None
+    outcome = miss(locate(file, SearchReplace("a.py", "é è x = 2 \ufffd\n", "y")))
+    assert outcome.candidates[0].text == "é è x = 1 \ufffd"
+    assert "U+FFFD" in outcome.reason
+    outcome.reason.encode()
+
+
+# ------------------------------------------------------------------------------ nearest candidates
+
+SOURCE = """\
+class A:
+    def first(self, value):
+        if value is None:
+            return 0
+        return value + 1
+
+    def second(self, value):
+        if value is None:
+            return 1
+        return value * 2
+"""
+
+
+def test_a_miss_shows_the_closest_region_and_what_differs() -> None:
+    search = "    def second(self, value):\n        if value is None:\n            return 2\n"
+    outcome = miss(place(SOURCE, search))
+    best = outcome.candidates[0]
+    assert (best.path, best.start, best.end) == ("a.py", 7, 9)
+    assert best.text == "\n".join(SOURCE.split("\n")[6:9])
+    assert best.similarity > 0.95
+    assert outcome.reason == (
+        "the search text is not in the file; line 3 of your search text: "
+        'expected "            return 2", file has "            return 1" at line 9'
+    )
+
+
+def test_only_white_space_differs() -> None:
+    outcome = miss(place("def f():\n\treturn 1\n", "def f():\n    return 1\n"))
+    assert outcome.reason.endswith(
+        'expected "    return 1", file has "\\treturn 1" at line 2 (only white space differs)'
+    )
+
+
+def test_candidates_do_not_overlap_and_are_ordered() -> None:
+    search = "        if value is None:\n            return 5\n        return value\n"
+    found = miss(place(SOURCE, search)).candidates
+    assert 1 <= len(found) <= 3
+    assert all(a.similarity >= b.similarity for a, b in pairwise(found))
+    ranges = sorted((c.start, c.end) for c in found)
+    assert all(a[1] < b[0] for a, b in pairwise(ranges))
+
+
+def test_a_line_that_differs_everywhere_is_still_found() -> None:
+    outcome = miss(place(SOURCE, "def secnd(self, val):\n"))
+    assert outcome.candidates[0].start == 7
+
+
+def test_nothing_alike_shows_nothing() -> None:
+    outcome = miss(place(SOURCE, "zzzzzz qqqqqq 12345\n"))
+    assert outcome == Miss("no-match", "the search text is not in the file")
+
+
+def test_elisions_are_named() -> None:
+    search = "    def second(self, value):\n        # ... existing code ...\n        return 3\n"
+    assert 'do not abbreviate with "..."' in miss(place(SOURCE, search)).reason
+    assert "abbreviate" not in miss(place(SOURCE, "class B:\n    x\n")).reason
+
+
+def test_a_huge_file_takes_less_than_two_seconds() -> None:
+    lines = [f"    value_{n % 5000} = compute({n}, {n % 7})\n" for n in range(100_000)]
+    text = "".join(lines)
+    near = "".join(lines[50_000:50_010]).replace("compute(50003", "compote(50003")
+    none = "value_1 = compute(-1, x)\n" * 10
+    repeated = "    return None\n" * 100_000
+    started = time.process_time()
+    assert miss(place(text, near)).candidates[0].start == 50_001
+    assert miss(place(text, none)).kind == "no-match"
+    assert miss(place(repeated, "    return Nine\n" * 50)).kind == "no-match"
+    assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "search"), [("a" * 1_000_000, "a" * 1000), ("a" * 1_000_000, "a" * 999_999 + "b")]
+)
+def test_a_huge_line_takes_less_than_two_seconds(text: str, search: str) -> None:
+    started = time.process_time()
+    miss(place(text, search, line=1))
+    assert time.process_time() - started < 2

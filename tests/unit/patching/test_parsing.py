@@ -1,0 +1,372 @@
+"""Replies in every shape that is taken, the failures of those that are not, hostile texts."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.patching.parsing import READERS, load_json, parse_reply
+from agent.types import (
+    CreateFile,
+    DeleteFile,
+    Edit,
+    ParseFailure,
+    PatchProposal,
+    ReproductionTest,
+    SearchReplace,
+)
+
+EDIT = {"path": "a.py", "search": "old", "replace": "new"}
+REPLY = json.dumps({"edits": [EDIT]})
+WANTED = (SearchReplace("a.py", "old", "new"),)
+FULL = json.dumps(
+    {
+        "thought": "because",
+        "edits": [
+            {**EDIT, "line": 3},
+            {"path": "b.py", "create": "x = 1\n"},
+            {"path": "c.py", "delete": True},
+        ],
+        "reproduction_test": {"path": "tests/test_a.py", "content": "def test(): ..."},
+        "missing": ["d.py:f"],
+    }
+)
+FULL_PROPOSAL = PatchProposal(
+    edits=(
+        SearchReplace("a.py", "old", "new", 3),
+        CreateFile("b.py", "x = 1\n"),
+        DeleteFile("c.py"),
+    ),
+    thought="because",
+    reproduction_test=ReproductionTest("tests/test_a.py", "def test(): ..."),
+    missing=("d.py:f",),
+    reader="json",
+)
+
+
+def failure(text: str, finish_reason: str = "stop") -> ParseFailure:
+    outcome = parse_reply(text, finish_reason=finish_reason)
+    assert isinstance(outcome, ParseFailure), outcome
+    return outcome
+
+
+# ------------------------------------------------------------------------------------------ shapes
+
+
+def test_reads_every_field() -> None:
+    assert parse_reply(FULL) == FULL_PROPOSAL
+
+
+def test_readers_are_tried_in_this_order() -> None:
+    names = [reader.name for reader in READERS]
+    assert names == ["json", "json-fenced", "json-prose", "json-lenient", "search-replace"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reader"),
+    [
+        (REPLY, "json"),
+        (f"\ufeff\n {REPLY} \n", "json"),
+        (f"<think>maybe {{'x': 1}}</think>\n{REPLY}", "json"),
+        (f"```json\n{REPLY}\n```", "json-fenced"),
+        (f"Here it is:\n\n```json\n{REPLY}\n```\nDone.", "json-fenced"),
+        (f"```\n{REPLY}\n```", "json-fenced"),
+        (f"~~~JSON\n{REPLY}\n~~~", "json-fenced"),
+        (f"```json\n{REPLY}", "json-fenced"),
+        (f"The fix is {REPLY} as you see.", "json-prose"),
+        (f"f'{{x}}' and {{'a': 1}} are no reply. {REPLY}", "json-prose"),
+        (f'```python\n{{"a": b}}\n```\nNow: {REPLY}', "json-prose"),
+        (f'Format: {{"edits": [...]}}. Mine: {REPLY}', "json-prose"),
+        (f'{{"edits": []}} was my first thought. {REPLY}', "json-prose"),
+        (f"{REPLY}\nOnce more:\n{REPLY}", "json-prose"),
+        (REPLY.replace("}]", "},]"), "json-lenient"),
+        (REPLY.replace('"a.py"', '"a.py" // here\n'), "json-lenient"),
+        (repr({"edits": [EDIT], "reproduction_test": None}), "json-lenient"),
+        (f"```json\n{REPLY.replace('}]', '},]')}\n```", "json-lenient"),
+        (json.dumps({"edits": [{**EDIT, "why": "x"}], "confidence": 1}), "json-lenient"),
+        (json.dumps({"arguments": {"edits": [EDIT]}}), "json-lenient"),
+        ("a.py\n<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>> REPLACE\n", "search-replace"),
+    ],
+)
+def test_names_the_shape_that_it_read(text: str, reader: str) -> None:
+    edits = (SearchReplace("a.py", "old\n", "new\n"),) if reader == "search-replace" else WANTED
+    assert parse_reply(text) == PatchProposal(edits, reader=reader)
+
+
+def test_raw_line_breaks_in_strings_are_kept() -> None:
+    text = '{"edits": [{"path": "a.py", "search": "if x:\n\treturn", "replace": "pass"}]}'
+    assert parse_reply(text) == PatchProposal(
+        (SearchReplace("a.py", "if x:\n\treturn", "pass"),), reader="json-lenient"
+    )
+
+
+def test_a_fence_inside_a_string_ends_nothing() -> None:
+    create = {"path": "README.md", "create": "```json\n{}\n```\n"}
+    fenced = f"```json\n{json.dumps({'edits': [create]}, indent=1)}\n```"
+    assert parse_reply(fenced) == PatchProposal(
+        (CreateFile("README.md", "```json\n{}\n```\n"),), reader="json-fenced"
+    )
+
+
+def test_null_fields_count_as_absent() -> None:
+    edit = {**EDIT, "line": None, "create": None, "delete": None}
+    reply = {"thought": None, "edits": [edit], "reproduction_test": None, "missing": None}
+    outcome = parse_reply(json.dumps(reply))
+    assert outcome == PatchProposal(WANTED, reader="json")
+
+
+@pytest.mark.parametrize("line", [0, -4])
+def test_a_hint_that_names_no_line_is_dropped(line: int) -> None:
+    outcome = parse_reply(json.dumps({"edits": [{**EDIT, "line": line}]}))
+    assert outcome == PatchProposal(WANTED, reader="json")
+
+
+# ---------------------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "<think>hm</think>\n"])
+def test_empty(text: str) -> None:
+    assert failure(text).kind == "empty"
+
+
+def test_no_edit_repeats_thought_and_missing() -> None:
+    text = '{"thought": "nothing to do", "edits": [], "missing": ["b.py:g"]}'
+    assert failure(text) == ParseFailure(
+        "no-edit",
+        'the reply asks for no edit ("edits" is empty); its thought: nothing to do; '
+        "it lacked: b.py:g",
+        missing=("b.py:g",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ({"edits": [EDIT, {"path": "b", "replace": "x"}]}, "edits[1].search: missing"),
+        ({"edits": [{**EDIT, "path": 3}]}, "edits[0].path: must be a string, is a number"),
+        ({"edits": [{**EDIT, "line": "3"}]}, "edits[0].line: must be an integer, is a string"),
+        ({"edits": [{**EDIT, "line": True}]}, "edits[0].line: must be an integer, is true"),
+        ({"edits": ["x"]}, "edits[0]: must be an object, is a string"),
+        ({"edits": {"path": "a"}}, "edits: must be a list, is an object"),
+        ({"edits": [{**EDIT, "create": ""}]}, "this one mixes them"),
+        ({"edits": [{"path": "a", "content": "x"}]}, "it has 'path', 'content'"),
+        ({"edits": [{"path": "a", "delete": False}]}, "edits[0]: needs"),
+        ({"edits": [{"path": "a", "delete": "yes"}]}, "edits[0].delete: must be true, is a string"),
+        ({"edits": [EDIT], "thought": 1}, "thought: must be a string, is a number"),
+        ({"edits": [EDIT], "missing": [1]}, "missing[0]: must be a string, is a number"),
+        (
+            {"edits": [EDIT], "reproduction_test": {"path": "t"}},
+            "reproduction_test.content: missing",
+        ),
+        ({"edits": [EDIT] * 501}, "edits: 501 are too many"),
+        ({"thought": "x"}, "edits: missing (the object has 'thought')"),
+        ({"edits": None}, "edits: missing"),
+        ([EDIT], "edits: missing"),
+    ],
+)
+def test_schema_problems_name_their_place(reply: Any, reason: str) -> None:
+    outcome = failure(json.dumps(reply))
+    assert outcome.kind == "schema"
+    assert reason in outcome.reason
+
+
+def test_all_schema_problems_are_named_at_once() -> None:
+    outcome = failure(json.dumps({"edits": [{"path": "a", "search": 1}, {"create": "x"}]}))
+    assert outcome.reason == (
+        "edits[0].search: must be a string, is a number; edits[0].replace: missing; "
+        "edits[1].path: missing"
+    )
+
+
+@pytest.mark.parametrize("text", ["I cannot help with that.", "null", "17", "{x}", "[]"])
+def test_a_reply_without_an_object_is_malformed(text: str) -> None:
+    assert failure(text).kind == "malformed"
+
+
+def test_a_malformed_reply_is_shown_its_fault() -> None:
+    text = '{"edits": [\n {"path": "a.py", "search": "print("hi")", "replace": ""}]}'
+    assert failure(text) == ParseFailure(
+        "malformed",
+        "not valid JSON at line 2, column 37 (near "
+        '\'h": "a.py", "search": "print("hi")", "replace": ""}]}\'): '
+        'expected "," or "}" after a value (a " inside a string must be written \\"), '
+        'found \'hi")", "repl\'',
+    )
+
+
+@pytest.mark.parametrize("cut", range(1, len(FULL)))
+def test_every_cut_of_a_reply_is_truncated(cut: int) -> None:
+    assert failure(FULL[:cut]).kind == "truncated"
+    assert failure(f"```json\n{FULL[:cut]}").kind == "truncated"
+
+
+def test_cut_off_at_the_output_limit() -> None:
+    assert failure("I will first", "length").kind == "truncated"
+    assert failure("", "length").kind == "truncated"
+    assert parse_reply(FULL, finish_reason="length") == FULL_PROPOSAL
+    blocks = "a.py\n<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>> REPLACE\nand"
+    assert failure(blocks, "length").kind == "truncated"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Two replies that differ: each may be one half.
+        f"```json\n{REPLY}\n```\n```json\n{REPLY.replace('a.py', 'b.py')}\n```",
+        # A broken one beside a whole one.
+        f'{{"edits": [{{"path": "b.py", "create": "say "hi""}}]}}\n{REPLY}',
+        f'{REPLY}\n{{"edits": [{{"path": "b.py", "create": "say "hi""}}]}}',
+        # A key given twice: two edits in one object.
+        '{"edits": [{"path": "a", "search": "x", "replace": "y", "search": "z", "replace": "w"}]}',
+        # JSON and blocks.
+        f"{REPLY}\nb.py\n<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>> REPLACE\n",
+    ],
+)
+def test_nothing_is_half_read(text: str) -> None:
+    assert failure(text).kind == "malformed"
+
+
+# -------------------------------------------------------------------------------------- properties
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+_EDITS: st.SearchStrategy[Edit] = st.one_of(
+    st.builds(SearchReplace, _TEXT, _TEXT, _TEXT, st.none() | st.integers(1, 10**6)),
+    st.builds(CreateFile, _TEXT, _TEXT),
+    st.builds(DeleteFile, _TEXT),
+)
+_PROPOSALS = st.builds(
+    PatchProposal,
+    st.lists(_EDITS, min_size=1, max_size=4).map(tuple),
+    _TEXT,
+    st.none() | st.builds(ReproductionTest, _TEXT, _TEXT),
+    st.lists(_TEXT, max_size=3).map(tuple),
+)
+
+
+def as_json(proposal: PatchProposal) -> str:
+    def edit(one: Edit) -> dict[str, object]:
+        match one:
+            case SearchReplace(path, search, replace, line):
+                return {"path": path, "search": search, "replace": replace, "line": line}
+            case CreateFile(path, content):
+                return {"path": path, "create": content}
+            case DeleteFile(path):
+                return {"path": path, "delete": True}
+
+    test = proposal.reproduction_test
+    return json.dumps(
+        {
+            "thought": proposal.thought,
+            "edits": [edit(one) for one in proposal.edits],
+            "reproduction_test": {"path": test.path, "content": test.content} if test else None,
+            "missing": list(proposal.missing),
+        }
+    )
+
+
+@given(_PROPOSALS)
+def test_valid_proposals_round_trip(proposal: PatchProposal) -> None:
+    assert parse_reply(as_json(proposal)) == proposal
+
+
+@given(st.text() | st.text("{}[]\"'\\,:/*\n` <>=SEARCHREPLACEedits", max_size=60))
+def test_arbitrary_text_never_raises(text: str) -> None:
+    for outcome in (parse_reply(text), load_json(text), parse_reply(text, finish_reason="length")):
+        if isinstance(outcome, ParseFailure):
+            outcome.reason.encode()  # printable: no half surrogates
+
+
+@given(st.integers(0, len(FULL) - 1), st.integers(0, 255), st.booleans())
+def test_flipped_replies_never_raise(place: int, byte: int, fenced: bool) -> None:
+    data = bytearray(FULL.encode())
+    data[place] = byte
+    text = data.decode("utf-8", "surrogateescape")
+    outcome = parse_reply(f"```json\n{text}\n```" if fenced else text)
+    if isinstance(outcome, ParseFailure):
+        outcome.reason.encode()
+
+
+_BIG = 10_000_000
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "{",
+        "[",
+        '{"',
+        "{'",
+        '{"a":',
+        '{"a',
+        "{/*",
+        '{"a":"x",',
+        "{}",
+        "```\n",
+        "<think>",
+        "\\",
+        "a",
+        '{"edits":[1]}',
+        '{"edits":',
+        "<<<<<<< SEARCH\n",
+        "```json\n{",
+        '{"edits":["',
+        " \n",
+        "//",
+        "a.py \n",
+    ],
+)
+def test_ten_megabytes_of_anything_take_less_than_two_seconds(unit: str) -> None:
+    text = unit * (_BIG // len(unit))
+    started = time.process_time()
+    assert isinstance(parse_reply(text), ParseFailure)
+    assert time.process_time() - started < 2
+
+
+def test_ten_megabytes_of_reply_take_less_than_two_seconds() -> None:
+    content = 'x = "text"\n' * (_BIG // 11)
+    reply = json.dumps({"edits": [{"path": "a.py", "create": content}]}).replace("}]", "},]")
+    started = time.process_time()
+    assert parse_reply(reply) == PatchProposal(
+        (CreateFile("a.py", content),), reader="json-lenient"
+    )
+    assert time.process_time() - started < 2
+
+
+# ----------------------------------------------------------------------------------------- actions
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"action": "read", "path": "a.py"}',
+        '```json\n{"action": "read", "path": "a.py"}\n```',
+        "I look at it. {'action': 'read', 'path': 'a.py',} Then I decide.",
+    ],
+)
+def test_load_json_gives_an_action(text: str) -> None:
+    assert load_json(text) == {"action": "read", "path": "a.py"}
+
+
+def test_load_json_gives_a_patch() -> None:
+    assert load_json(FULL) == json.loads(FULL)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("", "empty"),
+        ("done", "malformed"),
+        ('{"action": "rea', "truncated"),
+        ('{"tool": "read"}', "schema"),
+        ('{"action": "read"} {"action": "list"}', "malformed"),
+    ],
+)
+def test_load_json_says_why_not(text: str, kind: str) -> None:
+    outcome = load_json(text)
+    assert isinstance(outcome, ParseFailure)
+    assert outcome.kind == kind

@@ -1,0 +1,55 @@
+"""The JSON Schema that servers are sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from agent.patching.schema import reply_schema
+
+
+def objects(node: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(node, list):
+        for item in node:
+            yield from objects(item)
+    if isinstance(node, dict):
+        if node.get("type") == "object":
+            yield node
+        for value in node.values():
+            yield from objects(value)
+
+
+def test_every_object_is_closed_and_requires_all_it_has() -> None:
+    found = list(objects(reply_schema()))
+    assert len(found) == 5  # the reply, three kinds of edit, the test
+    for node in found:
+        assert node["additionalProperties"] is False
+        assert node["required"] == list(node["properties"])
+
+
+def test_the_model_thinks_before_it_edits() -> None:
+    assert list(reply_schema()["properties"]) == [
+        "thought",
+        "edits",
+        "reproduction_test",
+        "missing",
+    ]
+
+
+def test_alternatives_and_nullable_fields() -> None:
+    properties = reply_schema()["properties"]
+    edits = properties["edits"]["items"]["anyOf"]
+    assert [list(edit["properties"]) for edit in edits] == [
+        ["path", "search", "replace", "line"],
+        ["path", "create"],
+        ["path", "delete"],
+    ]
+    assert edits[0]["properties"]["line"]["anyOf"] == [{"type": "integer"}, {"type": "null"}]
+    assert properties["reproduction_test"]["anyOf"][1] == {"type": "null"}
+
+
+def test_uses_only_what_strict_mode_takes() -> None:
+    text = json.dumps(reply_schema())
+    assert not any(f'"{word}"' in text for word in ("$ref", "$defs", "default", "oneOf", "title"))
+    assert text == json.dumps(reply_schema())

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import RepositoryError
+from agent.repository.git import open_repository
+from agent.repository.listings import IndexEntry, TreeEntry, batch_contents, tree_entries
+from agent.repository.location import Location, locate
+from tests.conftest import run_git
+
+Make = Callable[[Mapping[str, str | bytes]], Path]
+
+
+def test_reads(make_repository: Make) -> None:
+    root = make_repository({"a b.py": "x\n", "dir/ü\n.txt": "y\n", ".gitignore": "*.log\n"})
+    (root / "staged.py").write_text("s\n")
+    run_git(root, "add", "staged.py")
+    (root / "loose.py").write_text("l\n")
+    (root / "ignored.log").write_text("i\n")
+    with open_repository(root) as git:
+        commit = git.resolve("HEAD")
+        assert commit == run_git(root, "rev-parse", "HEAD").strip()
+        oid = "587be6b4c3f93f93c489c0111bba5596147a26cb"  # of b"x\n"
+        tree = git.tree(commit, sizes=True)
+        assert tree[1] == TreeEntry(b"a b.py", "100644", oid, 2)
+        assert [entry.path for entry in tree] == [b".gitignore", b"a b.py", "dir/ü\n.txt".encode()]
+        assert git.tree(commit, sizes=False)[1].size is None
+        assert git.index()[-1] == IndexEntry(b"staged.py", "100644", skip_worktree=False)
+        assert git.untracked() == (b"loose.py",)
+        assert git.blobs([oid, "0" * 40]) == {oid: b"x\n"}
+        assert git.blobs([]) == {}
+        assert git.trusts_file_mode()
+
+
+@pytest.mark.parametrize(
+    "name", ["main", "v1", "HEAD~1", "--help", "-q", "no such", "main:a", "a\0b", ""]
+)
+def test_revisions_are_names_never_options(make_repository: Make, name: str) -> None:
+    root = make_repository({"a": "1\n"})
+    run_git(root, "tag", "-a", "v1", "-m", "annotated")
+    run_git(root, "commit", "-q", "--allow-empty", "-m", "second")
+    commits = run_git(root, "rev-list", "HEAD").split()
+    with open_repository(root) as git:
+        if name in ("main", "v1", "HEAD~1"):
+            assert git.resolve(name) == commits[name != "main"]
+        else:
+            with pytest.raises(RepositoryError):
+                git.resolve(name)
+
+
+def test_an_unmerged_file_is_listed_once(make_repository: Make) -> None:
+    root = make_repository({"a.py": "0\n"})
+    run_git(root, "checkout", "-q", "-b", "other")
+    (root / "a.py").write_text("1\n")
+    run_git(root, "commit", "-q", "-a", "-m", "one")
+    run_git(root, "checkout", "-q", "main")
+    (root / "a.py").write_text("2\n")
+    run_git(root, "commit", "-q", "-a", "-m", "two")
+    with pytest.raises(subprocess.CalledProcessError):
+        run_git(root, "merge", "other")
+    with open_repository(root) as git:
+        assert [entry.path for entry in git.index()] == [b"a.py"]
+
+
+def test_the_callers_git_variables_do_not_reach_git(
+    make_repository: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A git hook, or `git rebase --exec`, runs programs with these set."""
+    root = make_repository({"a.py": "1\n"})
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "index"))
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "alias.x")
+    with open_repository(root) as git:
+        assert [entry.path for entry in git.index()] == [b"a.py"]
+
+
+def test_the_users_own_ignore_file_counts(
+    make_repository: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_repository({"a.py": "1\n"})
+    (root / "notes.tmp").write_text("x\n")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/ignore\n")
+    (home / "ignore").write_text("*.tmp\n")
+    monkeypatch.setenv("HOME", str(home))
+    with open_repository(root) as git:
+        assert git.untracked() == ()
+
+
+def test_a_call_that_hangs_is_killed(make_repository: Make) -> None:
+    root = make_repository({"a.py": "1\n"})
+    (root / ".git" / "config").unlink()
+    os.mkfifo(root / ".git" / "config")
+    started = time.monotonic()
+    with (
+        pytest.raises(RepositoryError, match=r"longer than 0\.3 s"),
+        open_repository(root, seconds=0.3),
+    ):
+        pass
+    assert time.monotonic() - started < 10
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, check=False).stdout
+    assert os.fsencode(f"--git-dir={root}") not in running
+
+
+def test_a_fifo_in_place_of_the_index_does_not_block(make_repository: Make) -> None:
+    root = make_repository({"a.py": "1\n"})
+    (root / ".git" / "index").unlink()
+    os.mkfifo(root / ".git" / "index")
+    with open_repository(root) as git:
+        assert git.index() == ()
+
+
+def test_git_not_installed(
+    make_repository: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_repository({"a.py": "1\n"})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with (
+        pytest.raises(RepositoryError, match="git is not installed; install it"),
+        open_repository(root),
+    ):
+        pass
+
+
+def test_a_broken_repository_is_one_line(make_repository: Make) -> None:
+    root = make_repository({"a.py": "1\n"})
+    (root / ".git" / "config").write_text("[core\n\x1b[31m")
+    with pytest.raises(RepositoryError) as caught, open_repository(root):
+        pass
+    assert "not a usable git repository" in str(caught.value)
+    assert str(caught.value).isprintable()
+
+
+def test_sha256_repositories_are_refused(tmp_path: Path) -> None:
+    run_git(tmp_path, "init", "-q", "--object-format=sha256", "new")
+    with (
+        pytest.raises(RepositoryError, match="only sha1 is supported"),
+        open_repository(tmp_path / "new"),
+    ):
+        pass
+
+
+# ---------------------------------------------------------------------------------------- location
+
+
+def test_locate(make_repository: Make, tmp_path: Path) -> None:
+    root = make_repository({"pkg/sub/a.py": "1\n"})
+    found = Location(root, root / ".git", bare=False)
+    assert locate(root) == found
+    assert locate(root / "pkg" / "sub") == Location(root, root / ".git", False, "pkg/sub")
+    link = tmp_path / "link"
+    link.symlink_to(root)
+    assert locate(link) == found
+
+
+def test_a_bare_repository_is_found_by_its_name_only(tmp_path: Path, make_repository: Make) -> None:
+    root = make_repository({"a.py": "1\n"})
+    run_git(root, "init", "-q", "--bare", "embedded")
+    inner = root / "embedded"
+    assert locate(inner) == Location(inner, inner, bare=True)
+    assert locate(inner / "refs") == Location(root, root / ".git", False, "embedded/refs")
+
+
+def test_paths_that_are_no_repository(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, words in (
+        (tmp_path, "not a git repository"),
+        (tmp_path / "missing", "no such directory"),
+        (tmp_path / "file", "not a directory"),
+        (Path("a\0b"), "no such directory|cannot be opened"),
+        (Path("x" * 5000), "cannot be opened"),
+    ):
+        with pytest.raises(RepositoryError, match=words):
+            locate(path)
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(RepositoryError):
+        locate(loop)
+
+
+# ---------------------------------------------------------------------------------------- listings
+
+
+@given(st.lists(st.tuples(st.text("0123456789abcdef", min_size=40, max_size=40), st.binary()),
+                unique_by=lambda pair: pair[0]))  # fmt: skip
+def test_batches_of_any_bytes_are_cut_right(blobs: list[tuple[str, bytes]]) -> None:
+    output = b"".join(
+        f"{oid} blob {len(data)}\n".encode() + data + b"\n" + b"f" * 40 + b" missing\n"
+        for oid, data in blobs
+    )
+    assert list(batch_contents(output)) == blobs
+
+
+def test_tree_records() -> None:
+    listing = (
+        b"100755 blob " + b"a" * 40 + b"      12\tx y\0"
+        b"160000 commit " + b"b" * 40 + b"       -\tsub\0"
+        b"120000 blob " + b"c" * 40 + b"\tlink\n\xff\0"
+    )
+    assert tree_entries(listing) == (
+        TreeEntry(b"x y", "100755", "a" * 40, 12),
+        TreeEntry(b"sub", "160000", "b" * 40, None),
+        TreeEntry(b"link\n\xff", "120000", "c" * 40, None),
+    )

@@ -1,0 +1,190 @@
+"""The scripts that run inside the sandbox, run as they are run there: by another interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.types import Outcome
+from agent.validation.report import Report, read_report
+from agent.validation.runners import INSIDE
+
+MIXED = """
+import unittest
+
+def test_plain():
+    pass
+
+def test_red():
+    assert 1 == 2
+
+class Case(unittest.TestCase):
+    def test_green(self):
+        pass
+
+    @unittest.skip("not today")
+    def test_skipped(self):
+        raise AssertionError
+
+    @unittest.expectedFailure
+    def test_expected(self):
+        self.fail()
+
+    def test_parts(self):
+        for part in range(3):
+            with self.subTest(part=part):
+                self.assertNotEqual(part, 1)
+"""
+
+EXPECTED = {
+    "test_mixed.py::test_plain": Outcome.PASSED,
+    "test_mixed.py::test_red": Outcome.FAILED,
+    "test_mixed.py::Case::test_green": Outcome.PASSED,
+    "test_mixed.py::Case::test_skipped": Outcome.SKIPPED,
+    "test_mixed.py::Case::test_expected": Outcome.SKIPPED,
+    "test_mixed.py::Case::test_parts": Outcome.FAILED,
+    "test_broken.py": Outcome.ERROR,
+}
+
+
+def execute(folder: Path, *argv: str) -> tuple[int, Report, str]:
+    report = folder / "report"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{folder}:{INSIDE}",
+        "SANDBOX_REPORT": str(report),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, *argv],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        timeout=60,
+        text=True,
+    )
+    found = read_report(report.read_bytes()) if report.exists() else Report()
+    return done.returncode, found, done.stdout + done.stderr
+
+
+def with_pytest(folder: Path, *paths: str, more: tuple[str, ...] = ()) -> tuple[int, Report, str]:
+    options = ("-p", "patchshot_pytest", "--continue-on-collection-errors", *more)
+    return execute(folder, "-m", "pytest", *options, f"--rootdir={folder}", *paths)
+
+
+def with_unittest(folder: Path, *paths: str) -> tuple[int, Report, str]:
+    return execute(folder, str(INSIDE / "patchshot_unittest.py"), *paths)
+
+
+@pytest.mark.parametrize("runner", [with_pytest, with_unittest])
+def test_both_runners_report_the_same(tmp_path: Path, runner: object) -> None:
+    (tmp_path / "test_mixed.py").write_text(MIXED)
+    (tmp_path / "test_broken.py").write_text("import surely_not_there\n")
+    status, report, output = runner(tmp_path, "test_mixed.py", "test_broken.py")  # type: ignore[operator]
+    assert (status, report.statuses) == (1, (1,)), output
+    assert report.outcomes == EXPECTED
+    assert report.complete
+    assert "surely_not_there" in report.failures["test_broken.py"]
+    assert "1 == 2" in report.failures["test_mixed.py::test_red"]
+
+
+@pytest.mark.parametrize("runner", [with_pytest, with_unittest])
+def test_a_process_that_leaves_early_does_not_finish(tmp_path: Path, runner: object) -> None:
+    (tmp_path / "test_exit.py").write_text(
+        "import os\ndef test_a(): pass\ndef test_b(): os._exit(0)\n"
+    )
+    status, report, _ = runner(tmp_path, "test_exit.py")  # type: ignore[operator]
+    assert status == 0
+    assert not report.complete
+    assert report.in_flight == ("test_exit.py::test_b",)
+
+
+@pytest.mark.parametrize("runner", [with_pytest, with_unittest])
+def test_a_forked_child_reports_nothing(tmp_path: Path, runner: object) -> None:
+    (tmp_path / "test_fork.py").write_text(
+        "import os\n"
+        "def test_a():\n"
+        "    if os.fork() == 0:\n"
+        "        raise SystemError('the child goes on with the rest')\n"
+        "    os.wait()\n"
+    )
+    _, report, _ = runner(tmp_path, "test_fork.py")  # type: ignore[operator]
+    assert report.outcomes == {"test_fork.py::test_a": Outcome.PASSED}
+    assert report.begun == len(report.statuses) == 1
+
+
+def test_a_nested_pytest_reports_nothing(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text("def test_inner(): pass\n")
+    (tmp_path / "test_outer.py").write_text(
+        "import subprocess, sys\n"
+        "def test_outer():\n"
+        "    argv = [sys.executable, '-m', 'pytest', '-p', 'patchshot_pytest', 'inner.py']\n"
+        "    subprocess.run(argv, check=True)\n"
+    )
+    _, report, _ = with_pytest(tmp_path, "test_outer.py")
+    assert report.outcomes == {"test_outer.py::test_outer": Outcome.PASSED}
+
+
+def test_the_plugin_warns_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_a(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -W error --strict-config\n")
+    status, report, output = with_pytest(tmp_path, "test_a.py")
+    assert (status, report.complete) == (0, True), output
+
+
+def test_workers_of_xdist_leave_reporting_to_their_controller(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    _, report, output = with_pytest(tmp_path, "test_a.py", more=("-p", "xdist.plugin", "-n", "1"))
+    assert report.outcomes == dict.fromkeys(
+        ("test_a.py::test_a", "test_a.py::test_b"), Outcome.PASSED
+    ), output
+    assert (report.begun, len(report.statuses)) == (1, 1)
+
+
+def test_unittest_finds_packages_and_files_of_one_name(tmp_path: Path) -> None:
+    for folder in ("a", "b", "pkg/tests"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "test_same.py").write_text(f"def test_x(): assert {folder != 'b'}\n")
+    (tmp_path / "pkg/__init__.py").touch()
+    (tmp_path / "pkg/tests/__init__.py").touch()
+    (tmp_path / "pkg/tests/helper.py").write_text("value = 1\n")
+    (tmp_path / "pkg/tests/test_relative.py").write_text(
+        "from .helper import value\ndef test_x(): assert value == 1\n"
+    )
+    paths = (
+        "a/test_same.py",
+        "b/test_same.py",
+        "pkg/tests/test_same.py",
+        "pkg/tests/test_relative.py",
+    )
+    _, report, output = with_unittest(tmp_path, *paths)
+    passed = {path: report.outcomes.get(f"{path}::test_x") for path in paths}
+    assert passed == dict.fromkeys(paths, Outcome.PASSED) | {"b/test_same.py": Outcome.FAILED}, (
+        output
+    )
+
+
+def test_unittest_without_tests_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test_none.py").write_text("x = 1\n")
+    status, report, _ = with_unittest(tmp_path, "test_none.py")
+    assert (status, report.statuses, report.outcomes) == (5, (5,), {})
+
+
+def test_a_module_that_exits_is_an_error_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "test_b.py").write_text("def test_b(): pass\n")
+    _, report, _ = with_unittest(tmp_path, "test_a.py", "test_b.py")
+    assert report.outcomes == {"test_a.py": Outcome.ERROR, "test_b.py::test_b": Outcome.PASSED}
+
+
+def test_the_syntax_script_names_what_it_cannot_parse(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text("x = '\\d'\n")
+    (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
+    script = str(INSIDE / "patchshot_syntax.py")
+    status, _, output = execute(tmp_path, "-I", script, "good.py", "bad.py", "missing.py")
+    assert status == 0
+    assert output.startswith('[{"path": "bad.py", "line": 2, "message": ')

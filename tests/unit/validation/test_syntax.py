@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from agent.types import SyntaxProblem
+from agent.validation.syntax import check_syntax, doubtful
+from tests.support.validation import edit
+
+GOOD = "def f(x):\n    return x\n"
+BAD = "def f(x:\n    return x\n"
+PYTHON_2 = 'def f(x):\n    print "x", x\n'
+NEW_SYNTAX = "type Pair[T] = tuple[T, T]\n"  # Python 3.12
+
+
+@pytest.mark.parametrize(
+    ("path", "good", "bad", "line"),
+    [
+        ("a.py", GOOD, "x = 1\n" + BAD, 2),
+        ("a.pyi", GOOD, "def f(: ...\n", 1),
+        ("a.json", '{"a": 1}', '{\n"a": 1,\n}', 3),
+        ("a.toml", "a = 1\n", "a = 1\nb = \n", 2),
+        ("a.js", "const a = (b) => b;\n", "const a = (b => ;\n", 1),
+        ("a.ts", "let a: number = 1;\n", "let a: = 1;\n", 1),
+        ("a.tsx", "const a = <b>c</b>;\n", "const a = <b>c;\n", 1),
+        ("a.go", "package a\n\nfunc f() int { return 1 }\n", "package a\n\nfunc f( int { }\n", 3),
+        ("a.rs", "fn f() -> u8 { 1 }\n", "fn f( -> u8 { 1 }\n", 1),
+        ("a.java", "class A { int f() { return 1; } }\n", "class A { int f( { return 1; } }\n", 1),
+        ("a.rb", "def f\n  1\nend\n", "def f(\n  1\n", 1),
+        ("a.php", "<?php function f() { return 1; }\n", "<?php function f( { return 1; }\n", 1),
+    ],
+)
+def test_what_breaks_is_found_and_only_that(path: str, good: str, bad: str, line: int) -> None:
+    assert check_syntax([edit(path, good, good + "\n")]) == ()
+    assert check_syntax([edit(path, None, good)]) == ()
+    assert check_syntax([edit(path, bad, bad + "\n")]) == (), "it was broken before"
+    (problem,) = check_syntax([edit(path, good, bad)])
+    assert (problem.path, problem.line) == (path, line)
+    assert problem.message
+    assert len(check_syntax([edit(path, None, bad)])) == 1
+
+
+def test_problems_are_in_order_of_path_and_deletions_have_none() -> None:
+    found = check_syntax(
+        [edit("b.py", GOOD, BAD), edit("a.py", GOOD, BAD), edit("c.py", GOOD, None)]
+    )
+    assert [problem.path for problem in found] == ["a.py", "b.py"]
+    assert isinstance(found[0], SyntaxProblem)
+
+
+def test_python_2_stays_python_2() -> None:
+    assert check_syntax([edit("a.py", PYTHON_2, PYTHON_2.replace("x,", "y,"))]) == ()
+    assert check_syntax([edit("a.py", None, PYTHON_2)]) == ()
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="this interpreter reads it")
+def test_syntax_of_a_later_python_is_not_refused_but_doubted() -> None:
+    change = edit("a.py", GOOD, GOOD + NEW_SYNTAX)
+    assert check_syntax([change]) == ()
+    assert doubtful([change, edit("b.py", GOOD, GOOD + GOOD)]) == ("a.py",)
+
+
+def test_what_only_the_exact_grammar_refuses_is_left_to_the_target() -> None:
+    change = edit("a.py", GOOD, GOOD + "f(x for x in [], 1)\n")
+    assert check_syntax([change]) == ()
+    assert doubtful([change]) == ("a.py",)
+
+
+def test_warnings_of_the_parser_are_no_errors() -> None:
+    assert check_syntax([edit("a.py", GOOD, GOOD + 'x = "\\d"\n')]) == ()
+    assert doubtful([edit("a.py", GOOD, GOOD + 'x = "\\d"\n')]) == ()
+
+
+def test_nul_bytes_are_found() -> None:
+    assert len(check_syntax([edit("a.py", GOOD, GOOD + "\0")])) == 1
+
+
+def test_depth_is_no_error() -> None:
+    deep = "x = " + "(" * 5000 + ")" * 5000 + "\n"
+    assert check_syntax([edit("a.json", "[]", "[" * 100_000)]) == ()
+    check_syntax([edit("a.py", GOOD, deep)])
+
+
+@pytest.mark.parametrize("path", ["a.h", "a.c", "a.cpp", "tsconfig.json", "a.yaml", "README.md"])
+def test_what_cannot_be_told_is_not_checked(path: str) -> None:
+    assert check_syntax([edit(path, "{}", "{ // macro(\n")]) == ()

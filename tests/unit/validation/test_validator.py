@@ -1,0 +1,368 @@
+"""The validator's own work, with a sandbox that plays pytest: what is run, how often, on what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.errors import ConfigurationError, SandboxUnavailable
+from agent.events import Event, StageFinished, StageStarted
+from agent.repository.snapshot import take_snapshot
+from agent.types import Problem, ReproductionTest, ValidationReport, Verdict
+from agent.validation.validator import NullValidator, SandboxValidator, ValidationOptions
+from sandbox.types import Command, Ended, RunResult, SandboxError
+from sandbox.workspace import Workspace
+from tests.support.validation import ScriptedSandbox, edit, patch_of, result_of
+
+BUG, FIX = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
+WORSE = "def add(a, b):\n    return None\n"
+FILES = {
+    "calc.py": BUG,
+    "tests/test_calc.py": "from calc import add\n",
+    "tests/test_other.py": "import calc\n",
+}
+FIXES = patch_of(edit("calc.py", BUG, FIX))
+BREAKS = patch_of(edit("calc.py", BUG, WORSE))
+REPRODUCTION = ReproductionTest("tests/test_issue.py", "from calc import add\n")
+PROBLEM = Problem("add() subtracts", "")
+
+Play = Callable[[Path, tuple[str, ...]], Mapping[str, str]]
+
+
+def by_source(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+    """The sum is right with the fix; the project's tests pass with the bug too."""
+    source = (tree / "calc.py").read_text()
+    project = "failed" if source == WORSE else "passed"
+    issue = "passed" if source == FIX else "failed"
+    return {f"{p}::test": issue if "issue" in p else project for p in paths}
+
+
+def report_of(outcomes: Mapping[str, str]) -> tuple[bytes, int]:
+    status = int("failed" in outcomes.values())
+    lines: list[dict[str, object]] = [{"event": "begin", "runner": "pytest"}]
+    for test, outcome in outcomes.items():
+        line = {"event": "result", "id": test, "phase": "call", "outcome": outcome}
+        lines.append({**line, "xfail": False, "text": "E   assert 0" * (outcome == "failed")})
+    lines.append({"event": "finish", "status": status})
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines), status
+
+
+def pytest_played(play: Play, has_pytest: bool = True) -> ScriptedSandbox:
+    def answer(command: Command, tree: Path) -> RunResult:
+        if "-c" in command.argv:
+            return result_of(json.dumps(["3.11.7", "8.0" if has_pytest else None]).encode())
+        paths = tuple(part for part in command.argv if part.startswith("tests/"))
+        report, status = report_of(play(tree, paths))
+        return result_of(report=report, exit_code=status)
+
+    return ScriptedSandbox(answer)
+
+
+def runs(sandbox: ScriptedSandbox) -> list[tuple[str, ...]]:
+    """The test files of each run, in order; probes left out."""
+    return [
+        tuple(part for part in command.argv if part.startswith("tests/"))
+        for command in sandbox.commands
+        if "-c" not in command.argv
+    ]
+
+
+@pytest.fixture
+def repository(make_repository: Callable[[Mapping[str, str]], Path]) -> Path:
+    return make_repository(FILES)
+
+
+def validator_of(repository: Path, sandbox: ScriptedSandbox, **options: object) -> SandboxValidator:
+    given = ValidationOptions(**{"python": Path(sys.executable), **options})  # type: ignore[arg-type]
+    return SandboxValidator(take_snapshot(repository), PROBLEM, sandbox, given)
+
+
+def validate(
+    repository: Path, sandbox: ScriptedSandbox, *patches: object, **options: object
+) -> list[ValidationReport]:
+    async def all_of() -> list[ValidationReport]:
+        async with validator_of(repository, sandbox, **options) as validator:
+            return [await validator.validate(p, REPRODUCTION) for p in patches]  # type: ignore[arg-type]
+
+    return asyncio.run(all_of())
+
+
+PROJECT = ("tests/test_calc.py", "tests/test_other.py")
+ISSUE = ("tests/test_issue.py",)
+
+
+def test_each_attempt_is_compared_with_one_run_of_the_base(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+    again = patch_of(edit("calc.py", BUG, FIX))
+    first, second = validate(repository, sandbox, FIXES, again)
+    assert first.verdict is second.verdict is Verdict.VERIFIED
+    assert runs(sandbox) == [ISSUE, ISSUE, PROJECT, PROJECT, ISSUE, ISSUE, PROJECT]
+    assert [test.path for test in first.selected] == list(PROJECT)
+    assert first.newly_passing == ("tests/test_issue.py::test",)
+    assert first.backend == "scripted"
+
+
+def test_what_fails_newly_is_run_again_before_it_counts(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+    (report,) = validate(repository, sandbox, BREAKS)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.newly_failing == ("tests/test_calc.py::test", "tests/test_other.py::test")
+    assert runs(sandbox) == [ISSUE, ISSUE, PROJECT, PROJECT, PROJECT, PROJECT]
+
+
+def test_a_flake_is_dropped_and_named(repository: Path) -> None:
+    seen: list[str] = []
+
+    def flaky(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        outcomes = dict(by_source(tree, paths))
+        if "tests/test_other.py" in paths and (tree / "calc.py").read_text() == FIX:
+            seen.append("run")
+            if len(seen) == 1:
+                outcomes["tests/test_other.py::test"] = "failed"
+        return outcomes
+
+    sandbox = pytest_played(flaky)
+    (report,) = validate(repository, sandbox, FIXES)
+    assert report.verdict is Verdict.VERIFIED
+    assert report.newly_failing == ()
+    assert report.notes == ("flaky, not held against the patch: tests/test_other.py::test",)
+    assert runs(sandbox)[-2:] == [("tests/test_other.py",)] * 2
+
+
+def test_every_run_gets_a_fresh_tree(repository: Path) -> None:
+    def dirty(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        assert not (tree / "left-behind").exists()
+        assert (tree / "tests/test_issue.py").exists() == ("tests/test_issue.py" in paths)
+        (tree / "left-behind").touch()
+        (tree / "calc.py").write_text(FIX)
+        return by_source(tree, paths)
+
+    validate(repository, pytest_played(dirty), FIXES, FIXES)
+    assert (repository / "calc.py").read_text() == BUG
+    assert not (repository / "left-behind").exists()
+
+
+def test_broken_syntax_is_found_without_running_anything(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+    (report,) = validate(repository, sandbox, patch_of(edit("calc.py", BUG, "def add(a, b:\n")))
+    assert report.verdict is Verdict.BROKEN_SYNTAX
+    assert report.reason.splitlines()[0] == "The patch leaves files that do not parse:"
+    assert report.syntax_problems[0].path == "calc.py"
+    assert sandbox.commands == []
+
+
+def test_the_targets_own_grammar_has_the_last_word(repository: Path) -> None:
+    """The file is valid here; the target is a Python 3.8 that refuses it."""
+    problem = [{"path": "calc.py", "line": 2, "message": "invalid syntax"}]
+
+    def answer(command: Command, tree: Path) -> RunResult:
+        if "-c" in command.argv:
+            return result_of(b'["3.8.1", "7.0"]')
+        assert command.argv[-1] == "calc.py"
+        patched = (tree / "calc.py").read_text() != BUG
+        return result_of(json.dumps(problem if patched else []).encode())
+
+    (report,) = validate(repository, ScriptedSandbox(answer), FIXES)
+    assert report.verdict is Verdict.BROKEN_SYNTAX
+    assert report.reason.endswith("calc.py, line 2: invalid syntax")
+
+
+def test_options_of_missing_plugins_are_dropped_once(repository: Path) -> None:
+    def answer(command: Command, tree: Path) -> RunResult:
+        if "-c" in command.argv:
+            return result_of(b'["3.11.7", "8.0"]')
+        if "addopts=" not in command.argv:
+            return result_of(b"unrecognized arguments: --cov", exit_code=4)
+        report, status = report_of(by_source(tree, ("tests/test_issue.py",)))
+        return result_of(report=report, exit_code=status)
+
+    sandbox = ScriptedSandbox(answer)
+    (report,) = validate(repository, sandbox, FIXES)
+    assert report.verdict is Verdict.VERIFIED
+    given = ["addopts=" in command.argv for command in sandbox.commands if "-c" not in command.argv]
+    assert given == [False, True, True, True, True]
+
+
+def test_without_pytest_unittest_is_used_and_said(repository: Path) -> None:
+    sandbox = pytest_played(by_source, has_pytest=False)
+    (report,) = validate(repository, sandbox, FIXES)
+    assert report.verdict is Verdict.VERIFIED
+    assert all("patchshot_unittest.py" in c.argv[1] for c in sandbox.commands[1:])
+    assert "pytest cannot be imported" in report.notes[0]
+
+
+def test_the_users_command_is_run_as_given_and_reports_per_test(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+    command = "make 'tests/test_calc.py'"
+    (report,) = validate(repository, sandbox, FIXES, test_cmd=command)
+    assert report.verdict is Verdict.VERIFIED
+    given = [c for c in sandbox.commands if c.argv == ("make", "tests/test_calc.py")]
+    assert len(given) == 2
+    assert given[0].environment["PYTEST_PLUGINS"] == "patchshot_pytest"
+    assert report.selected == ()
+
+
+@pytest.mark.parametrize("command", ["  ", "make 'open"])
+def test_a_command_that_cannot_be_split_is_refused(repository: Path, command: str) -> None:
+    with pytest.raises(ConfigurationError, match="--test-cmd"):
+        validator_of(repository, pytest_played(by_source), test_cmd=command)
+
+
+def test_a_failing_sandbox_is_said_to_be_unavailable(repository: Path) -> None:
+    def answer(command: Command, tree: Path) -> RunResult:
+        raise SandboxError("no namespaces here; install bubblewrap")
+
+    with pytest.raises(SandboxUnavailable, match="install bubblewrap"):
+        validate(repository, ScriptedSandbox(answer), FIXES)
+
+
+def test_an_interpreter_that_does_not_answer_is_a_configuration_error(repository: Path) -> None:
+    with pytest.raises(ConfigurationError, match="does not start inside the sandbox"):
+        validate(repository, ScriptedSandbox(lambda _, __: result_of(b"nonsense")), FIXES)
+
+
+def test_no_tests_at_all_is_unverified(
+    make_repository: Callable[[Mapping[str, str]], Path],
+) -> None:
+    root = make_repository({"calc.py": BUG})
+
+    async def one() -> ValidationReport:
+        async with validator_of(root, pytest_played(by_source)) as validator:
+            return await validator.validate(FIXES, None)
+
+    report = asyncio.run(one())
+    assert report.verdict is Verdict.UNVERIFIED
+    assert report.reason == (
+        "No test could be run: no test file of the project is tied to the change. "
+        "Only the syntax was checked."
+    )
+
+
+def test_evidence_does_not_come_from_tests_that_the_patch_edits(repository: Path) -> None:
+    def edited(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        text = (tree / "tests/test_calc.py").read_text()
+        return {f"{p}::test": "passed" if "skip" in text else "failed" for p in paths[:1]}
+
+    patch = patch_of(
+        edit("calc.py", BUG, FIX),
+        edit("tests/test_calc.py", FILES["tests/test_calc.py"], "skip = 1\n"),
+    )
+
+    async def one() -> ValidationReport:
+        async with validator_of(repository, pytest_played(edited)) as validator:
+            return await validator.validate(patch, None)
+
+    report = asyncio.run(one())
+    assert report.verdict is Verdict.NOT_REGRESSED
+    assert report.newly_passing == ("tests/test_calc.py::test",)
+    assert report.notes == ("tests that the patch itself changes pass newly; they prove nothing",)
+
+
+def test_progress_names_each_run_and_counts_its_tests(repository: Path) -> None:
+    events: list[Event] = []
+
+    async def one() -> None:
+        options = ValidationOptions(python=Path(sys.executable))
+        snapshot, sandbox = take_snapshot(repository), pytest_played(by_source)
+        async with SandboxValidator(
+            snapshot, PROBLEM, sandbox, options, events.append
+        ) as validator:
+            await validator.validate(FIXES, REPRODUCTION)
+
+    asyncio.run(one())
+    assert [e.detail for e in events if isinstance(e, StageStarted)] == [
+        "the new tests on the base",
+        "the new tests on the patched tree",
+        "2 test files on the base",
+        "2 test files on the patched tree",
+    ]
+    assert [e.summary for e in events if isinstance(e, StageFinished)] == [
+        "1 failed",
+        "1 passed",
+        "2 passed",
+        "2 passed",
+    ]
+
+
+def test_the_iterative_mode_runs_the_files_it_names(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+
+    async def several() -> list[object]:
+        async with validator_of(repository, sandbox) as validator:
+            named = await validator.run_tests(BREAKS, ["tests/test_calc.py", "tests/nope.py"])
+            unknown = await validator.run_tests(None, ["../etc/passwd"])
+            tied = await validator.run_tests(FIXES, [])
+            return [dict(named.outcomes), unknown.output_tail, sorted(tied.outcomes)]
+
+    assert asyncio.run(several()) == [
+        {"tests/test_calc.py::test": "failed"},
+        "no such test file: ../etc/passwd",
+        ["tests/test_calc.py::test", "tests/test_other.py::test"],
+    ]
+
+
+def test_cancellation_stops_the_run_and_removes_the_copies(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    started, stopped = threading.Event(), threading.Event()
+
+    class Waiting(ScriptedSandbox):
+        def run(
+            self, command: Command, workspace: Workspace, *, cancel: object = None
+        ) -> RunResult:
+            started.set()
+            assert isinstance(cancel, threading.Event)
+            assert cancel.wait(20)
+            stopped.set()
+            return result_of(exit_code=None, ended=Ended.CANCELLED)
+
+    async def cancelled() -> None:
+        sandbox = Waiting(lambda _, __: result_of())
+        async with validator_of(repository, sandbox, python=None) as validator:
+            task = asyncio.create_task(validator.validate(FIXES, REPRODUCTION))
+            await asyncio.to_thread(started.wait, 20)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert stopped.is_set()
+
+    before = time.monotonic()
+    asyncio.run(cancelled())
+    assert time.monotonic() - before < 15
+    assert list(tmp_path.glob("patchshot-[0-9]*")) == []
+
+
+def test_without_tests_only_the_syntax_is_checked() -> None:
+    async def both() -> list[Verdict]:
+        validator = NullValidator()
+        broken = patch_of(edit("calc.py", BUG, "def add(:\n"))
+        reports = [await validator.validate(p, REPRODUCTION) for p in (FIXES, broken)]
+        assert [report.backend for report in reports] == ["none", "none"]
+        assert (await validator.run_tests(FIXES, ["tests/test_calc.py"])).outcomes == {}
+        return [report.verdict for report in reports]
+
+    assert asyncio.run(both()) == [Verdict.UNVERIFIED, Verdict.BROKEN_SYNTAX]
+
+
+def test_build_products_that_git_ignores_are_there(repository: Path) -> None:
+    (repository / ".gitignore").write_text("_version.py\n*.so\nsecret.txt\n")
+    (repository / "_version.py").write_text("version = '1'\n")
+    (repository / "native.so").write_bytes(b"\x7fELF")
+    (repository / "secret.txt").write_text("secret")
+    (repository / "linked.so").symlink_to("/etc/passwd")
+
+    def look(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        found = sorted(path.name for path in tree.iterdir() if path.name != ".git")
+        assert found == [".gitignore", "_version.py", "calc.py", "native.so", "tests"]
+        return by_source(tree, paths)
+
+    (report,) = validate(repository, pytest_played(look), FIXES)
+    assert report.verdict is Verdict.VERIFIED
