@@ -130,7 +130,7 @@ class _Run:
             )
             self.ledger.bundle = bundle
             tokens = f"{bundle.tokens:,} of {bundle.budget:,} tokens"
-            note.append(f"{len(bundle.pieces)} pieces, {tokens}")
+            note.append(f"{len(bundle.pieces)} piece{'s' * (len(bundle.pieces) != 1)}, {tokens}")
         return bundle
 
     async def attempt(self, kind: AttemptKind, prompt: Prompt) -> Attempt:

@@ -15,6 +15,8 @@ from sandbox.workspace import Workspace
 HOME = Path("/tmp/home")  # noqa: S108 - inside: a private tmpfs
 REPORT = Path("/report/report")
 
+_MAPPED = 1000
+
 _SIZE_SINCE = (0, 7)
 _DISABLE_USERNS_SINCE = (0, 8)
 
@@ -93,13 +95,20 @@ def _privileges(inside: Inside) -> tuple[str, ...]:
     if inside.uid is not None:
         return _ROOT
     nested = ("--disable-userns",) if inside.version >= _DISABLE_USERNS_SINCE else ()
-    return ("--unshare-user", *nested)
+    uid, gid = map(str, _identity(inside))
+    return ("--unshare-user", "--uid", uid, "--gid", gid, *nested)
+
+
+def _identity(inside: Inside) -> tuple[int, int]:
+    """Uid and gid of the command. Never 0: root of a container that can drop to nobody is mapped."""
+    if inside.uid is not None:
+        return inside.uid, inside.uid
+    return os.getuid() or _MAPPED, os.getgid() or _MAPPED
 
 
 def _identity_files(inside: Inside) -> list[Bind]:
     """Files of /etc that would otherwise name the people and machines of this network."""
-    uid = os.getuid() if inside.uid is None else inside.uid
-    gid = os.getgid() if inside.uid is None else inside.uid
+    uid, gid = _identity(inside)
     contents = {
         "group": identity.group(gid),
         "hosts": "127.0.0.1 localhost\n::1 localhost\n",

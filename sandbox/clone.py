@@ -21,8 +21,9 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # A few 10^5 files of a cold disk; a hostile repository ends here too.
 _GIT_SECONDS = 300.0
 
-# The private clone is read once: searching deltas or reflogs would be time spent for nothing.
+# The private clone is thrown away soon: deltas, reflogs and flushing to disk would be wasted.
 _SETTINGS = (
+    "core.fsync=none",
     "init.defaultBranch=base",
     "core.logAllRefUpdates=false",
     "pack.window=0",

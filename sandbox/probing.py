@@ -24,6 +24,9 @@ _MOUNT = Path("/workspace")
 _LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10)
 _NAMESPACES = ("net", "pid", "mnt", "ipc", "uts")
 
+# What bwrap says when the kernel, and not an argument, is in its way.
+_FORBIDDEN = ("namespace", "uid map", "loopback", "not permitted", "mount proc", "No space left")
+
 # POSIX sh and coreutils: no interpreter is needed. Each line of output is one fact.
 _SCRIPT = r"""
 try() { fact=$1; shift; "$@" >/dev/null 2>&1 && echo "did=$fact"; }
@@ -81,6 +84,7 @@ def judge(output: str, host: Mapping[str, str]) -> Mapping[str, bool]:
         "syscall-filter": last.get("Seccomp") == "2",
         "total-memory-limit": False,  # needs cgroups: rlimits bound each process, not their sum
         "usable": "use" in did,
+        "workspace-size-limit": False,  # needs a quota: rlimits bound each file, not their sum
     }
 
 
@@ -93,6 +97,8 @@ def advice(stderr: str, *, proc: Path = Path("/proc"), root: Path = Path("/")) -
     """What to install or allow, from what bwrap said and how this kernel is set."""
     if not stderr:
         return "install the package bubblewrap (apt, dnf, pacman, zypper: bubblewrap)"
+    if not any(word in stderr for word in _FORBIDDEN):
+        return "check the mount point of the workspace and the paths to be shown"
     settings = proc / "sys"
     if _reads(settings / "kernel/apparmor_restrict_unprivileged_userns", "1"):
         return (

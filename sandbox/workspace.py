@@ -31,7 +31,8 @@ class Workspace:
     """A directory tree of its own. Close it (or use it as a context manager) to remove it.
 
     `path` is the tree on the host, `mount` the absolute path at which a sandbox shows it. Host code
-    must not run anything inside `path` after a command ran there: its content is untrusted.
+    must not run anything inside `path` after a command ran there: its content is untrusted. One
+    command at a time: for parallel runs, copy.
     """
 
     def __init__(self, private: PrivateDirectory, mount: Path, *, parent: Path | None) -> None:

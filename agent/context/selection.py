@@ -107,7 +107,11 @@ class Selection:
             self._drop(rank, scored, "overlap", self._counter.count(chunk.text))
             return
         block = render(view, lines, symbol=chunk.symbol)
-        candidate = _Chosen(rank, scored, lines, self._header(chunk), block, self._tokens(block))
+        tokens = self._tokens(block)
+        # Most chunks after the first dozens are too large for what is left: spare their headers.
+        may_fit = tokens <= self._room(chunk.path, limit) or rank < self._options.part_ranks
+        header = self._header(chunk) if may_fit else frozenset()
+        candidate = _Chosen(rank, scored, lines, header, block, tokens)
         cut_by = self._refusal(candidate, limit, parts=parts)
         if cut_by == "budget" and parts and rank < self._options.part_ranks:
             cut_by = None if self._take_part(candidate, limit) else cut_by
@@ -122,7 +126,12 @@ class Selection:
         if len(self._chosen) >= self._options.max_chunks:
             return "max-chunks"
         cap = int(self._options.chunk_share * self._options.limit) if parts else limit
-        if self._stopped or candidate.tokens > min(cap, limit - self._used_with(candidate)):
+        cap = min(cap, self._room(candidate.block.path, limit))
+        if (
+            self._stopped
+            or candidate.tokens > cap
+            or candidate.tokens > limit - self._used_with(candidate)
+        ):
             self._stopped = self._options.stop_at_oversized
             return "budget"
         return None
@@ -156,6 +165,11 @@ class Selection:
         self._texts.add(_normal(chosen.block.body))
         self._shown.setdefault(path, set()).update(chosen.lines)
         self._set_outline(path, self._outline_lines(path) | chosen.header)
+
+    def _room(self, path: str, limit: int) -> int:
+        """Tokens left at most for a chunk of this file: its lines may leave the file's outline."""
+        outline = self._outlines.get(path)
+        return limit - self.used + (outline.tokens if outline else 0)
 
     def _used_with(self, candidate: _Chosen) -> int:
         """Tokens of all else once the candidate is in.

@@ -33,7 +33,7 @@ from agent.validation.selection import select_tests
 from agent.validation.syntax import check_syntax, doubtful
 from agent.validation.syntax_only import NullValidator, broken_syntax, nothing_run
 from agent.validation.verdict import Evidence, decide
-from agent.validation.wording import listed, number
+from agent.validation.wording import how_it_ended, listed, number
 from sandbox.types import Sandbox, SandboxError
 
 __all__ = ["NullValidator", "SandboxValidator", "ValidationOptions"]
@@ -158,7 +158,7 @@ class SandboxValidator:
     ) -> ValidationReport:
         before, after = report.before, report.after
         comparison = compare(before, after) if before and after else None
-        notes = list(report.notes)
+        notes = [*report.notes, *_cut_short(report)]
         if comparison and comparison.newly_failing:
             comparison = self._without_flakes(plan, report, comparison, notes, cancel)
         failing = comparison.newly_failing if comparison else ()
@@ -269,6 +269,16 @@ def _opened(plan: Plan, tools: Tools, backend: str) -> ValidationReport:
         note += " interpreter with --python"
         return replace(report, interpreter=about, notes=(*plan.notes, note))
     return replace(report, interpreter=about)
+
+
+def _cut_short(report: ValidationReport) -> list[str]:
+    """What was not seen of the project's tests: a verdict covers only what ran."""
+    runs = (("on the base", report.before), ("with the patch", report.after))
+    return [
+        f"{where} the run of the project's tests {how_it_ended(run)}; what came later is not known"
+        for where, run in runs
+        if run is not None and not is_whole(run)
+    ]
 
 
 def _to_ask(patch: AppliedPatch, tools: Tools) -> tuple[str, ...]:

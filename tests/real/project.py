@@ -74,6 +74,7 @@ def _names_around(node: ast.AST, line: int) -> list[str]:
 class RealProject:
     """One release with its bug. `gold_functions` are named as `path:Class.method`.
 
+    `hard_to_find` are those of them that the issue gives no clue to: a prompt may leave them out.
     `source_root` is what has to be on `sys.path` for the tests; `related_tests` are the project's
     own tests of the changed code, green before and after. `requirements` are distributions that
     those tests import beside pytest. `filename` and `sha256` pin the source distribution.
@@ -88,6 +89,7 @@ class RealProject:
     gold_functions: tuple[str, ...]
     related_tests: tuple[str, ...]
     reproduction_path: str
+    hard_to_find: frozenset[str] = frozenset()
     source_root: str = "."
     requirements: tuple[str, ...] = ()
 

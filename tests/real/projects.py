@@ -171,6 +171,10 @@ JINJA2 = RealProject(
         f"{_COMPILER}:CodeGenerator.visit_AssignBlock",
         f"{_COMPILER}:CodeGenerator.visit_NSRef",
     ),
+    # A user knows of parsing; that the check is in the way where the code is written, he does not.
+    hard_to_find=frozenset(
+        {f"{_COMPILER}:CodeGenerator.visit_Assign", f"{_COMPILER}:CodeGenerator.visit_AssignBlock"}
+    ),
     related_tests=("tests/test_core_tags.py", "tests/test_lexnparse.py", "tests/test_compile.py"),
     reproduction_path="tests/test_namespace_tuples.py",
     source_root="src",

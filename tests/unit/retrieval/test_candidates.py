@@ -8,7 +8,8 @@ from agent.types import Problem
 from tests.support.fakes import MemorySnapshot
 
 FILES: Mapping[str, str] = dict.fromkeys(
-    ("pkg/mod.py", "pkg/_vendor/x.py", "pkg/api_pb2.py", "tests/test_mod.py", "README.md"), "x = 1\n"
+    ("pkg/mod.py", "pkg/_vendor/x.py", "pkg/api_pb2.py", "tests/test_mod.py", "README.md"),
+    "x = 1\n",
 )
 
 

@@ -138,6 +138,27 @@ def test_definitions_sharing_a_line_keep_the_partition() -> None:
     assert_partition("class A { a() {} b() {\n} c() {} }\n", "javascript")
 
 
+def test_of_two_definitions_on_a_line_the_first_has_it() -> None:
+    assert outline("function a() {} function b() {\n}\n", "javascript") == [
+        ("function", "a", 1, 1),
+        ("function", "b", 2, 2),
+    ]
+
+
+def test_a_literals_first_line_is_not_its_first_functions() -> None:
+    assert outline("module.exports = { a() {\n  return 1;\n} };\n", "javascript") == [
+        ("module", "", 1, 3)
+    ]
+
+
+def test_a_comment_before_the_class_is_not_its_first_methods() -> None:
+    assert outline("/* c\n */ class A {\n  void f() {\n  }\n}\n", "java") == [
+        ("module", "", 1, 1),
+        ("class", "A", 2, 5),
+        ("method", "A.f", 3, 4),
+    ]
+
+
 LANGUAGES = {
     "javascript": (
         """\
@@ -222,16 +243,16 @@ LANGUAGES = {
 
         // S is.
         type S struct {
-        	a int
+            a int
         }
 
         // M does.
         func (s *S) M(x int) error {
-        	return nil
+            return nil
         }
 
         func F[T any](a T) T {
-        	return a
+            return a
         }
         """,
         [
@@ -476,8 +497,8 @@ def test_minified_code_is_not_parsed() -> None:
 
 def test_markdown_is_cut_at_headings_outside_of_fences() -> None:
     section = "text\n" * 40
-    text = f"# One\n{section}```\n# no heading\n```\n## Two\n{section}"
-    assert [(c.start, c.end) for c in chunk(text, "markdown")] == [(1, 44), (45, 85)]
+    text = f"# One\n{section}```\n# no heading\n{section}```\n## Two\n{section}"
+    assert [(c.start, c.end) for c in chunk(text, "markdown")] == [(1, 60), (61, 84), (85, 125)]
 
 
 def test_rst_is_cut_at_underlined_headings() -> None:
@@ -495,11 +516,12 @@ def test_deep_nesting_does_not_exhaust_the_stack() -> None:
 
 
 _SOURCES = [PYTHON, *(textwrap.dedent(text) for text, _ in LANGUAGES.values())]
-_ALPHABET = st.sampled_from(
-    ["\n", "\n\n", " ", "    ", "\t", "\f", "\r", "\x00", "\u2028", "é", "\U0001f600", "\udc80"]
-    + ["def f(", "class A:", "):", "{", "}", '"""', "'", "#", "//", "/*", "*/", "@", ";", "x = 1"]
-    + ["function g() {", "func (a", "impl ", "=> ", "<?php ", "end", "module ", "type ", "\\"]
-)
+_FRAGMENTS = [
+    *("\n", "\n\n", " ", "    ", "\t", "\f", "\r", "\x00", "\u2028", "é", "\U0001f600", "\udc80"),
+    *("def f(", "class A:", "):", "{", "}", '"""', "'", "#", "//", "/*", "*/", "@", ";", "x = 1"),
+    *("function g() {", "func (a", "impl ", "=> ", "<?php ", "end", "module ", "type ", "\\"),
+]
+_ALPHABET = st.sampled_from(_FRAGMENTS)
 
 
 @settings(max_examples=200, deadline=None)

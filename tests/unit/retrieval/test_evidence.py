@@ -22,7 +22,7 @@ from agent.retrieval.index import Index
 from agent.retrieval.mentions import Place, read_mentions
 from agent.types import Problem, Reason
 from tests.support.fakes import MemorySnapshot
-
+from tests.support.ignored_events import ignore
 
 CLIENT = """\
 class Client:
@@ -48,7 +48,7 @@ def find(
     title: str, body: str = "", files: Mapping[str, str] | None = None
 ) -> tuple[Corpus, Evidence]:
     snapshot = MemorySnapshot(files or FILES)
-    corpus = Index([].append).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
+    corpus = Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
     problem = Problem(title, body)
     return corpus, mention_evidence(problem, read_mentions(problem), snapshot, corpus)
 
@@ -130,9 +130,7 @@ def test_a_path_with_a_line_points_at_the_piece() -> None:
 def test_dotted_names_find_module_and_symbol() -> None:
     pieces = of_pieces("`pkg.client.Client.get` is wrong")
     assert pieces == {
-        "src/pkg/client.py:Client.get": {
-            "symbol": SYMBOL_WEIGHT * PLACE_FACTORS[Place.TITLE]
-        }
+        "src/pkg/client.py:Client.get": {"symbol": SYMBOL_WEIGHT * PLACE_FACTORS[Place.TITLE]}
     }
     assert "module" in of_files("pkg.client.Client.get is wrong")["src/pkg/client.py"]
 

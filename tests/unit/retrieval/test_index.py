@@ -15,6 +15,7 @@ from agent.retrieval.index import Index, IndexSummary, record_keys
 from agent.retrieval.pool import Cancelled
 from agent.types import SourceFile
 from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
 
 FILES = {
     "pkg/a.py": "def alpha():\n    return beta\n",
@@ -41,7 +42,7 @@ def load(index: Index, snapshot: MemorySnapshot, *words: str) -> Corpus:
 
 
 def test_corpus_is_in_path_order_with_postings_of_the_query() -> None:
-    corpus = load(Index([].append), MemorySnapshot(FILES), "beta")
+    corpus = load(Index(ignore), MemorySnapshot(FILES), "beta")
     assert [file.path for file in corpus.files] == ["pkg/a.py", "pkg/b.py", "pkg/empty.py"]
     assert [piece.symbol for piece in corpus.pieces] == ["alpha", "beta", "Gamma"]
     assert corpus.first_piece == (0, 1, 3, 3)
@@ -55,18 +56,18 @@ def test_corpus_is_in_path_order_with_postings_of_the_query() -> None:
 
 
 def test_a_query_without_terms_gives_no_postings() -> None:
-    corpus = load(Index([].append), MemorySnapshot(FILES))
+    corpus = load(Index(ignore), MemorySnapshot(FILES))
     assert corpus.piece.size == 0
     assert len(corpus.pieces) == 3
 
 
 def test_no_files_give_an_empty_corpus() -> None:
-    corpus = load(Index([].append), MemorySnapshot({}), "beta")
+    corpus = load(Index(ignore), MemorySnapshot({}), "beta")
     assert (corpus.pieces, corpus.first_piece) == ((), (0,))
 
 
 def test_second_run_reads_changed_files_only(tmp_path: Path) -> None:
-    index = Index([].append, tmp_path / "index.db")
+    index = Index(ignore, tmp_path / "index.db")
     first = CountingSnapshot(FILES)
     cold = load(index, first, "beta")
     assert first.reads == sorted(FILES)
@@ -84,12 +85,12 @@ def test_damaged_records_are_made_anew(tmp_path: Path) -> None:
     import sqlite3
 
     path = tmp_path / "index.db"
-    load(Index([].append, path), MemorySnapshot(FILES), "beta")
+    load(Index(ignore, path), MemorySnapshot(FILES), "beta")
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE record SET data = x'00'")
     connection.close()
     snapshot = CountingSnapshot(FILES)
-    assert len(load(Index([].append, path), snapshot, "beta").pieces) == 3
+    assert len(load(Index(ignore, path), snapshot, "beta").pieces) == 3
     assert snapshot.reads == sorted(FILES)
 
 
@@ -111,8 +112,8 @@ def test_progress_counts_the_files_that_are_cut() -> None:
 def test_large_trees_are_cut_in_worker_processes_alike() -> None:
     body = "".join(f"    name_{n} = {n}\n" for n in range(12_000))
     snapshot = MemorySnapshot({f"m{n}.py": f"def f{n}():\n{body}" for n in range(15)})
-    alone = load(Index([].append, workers=1), snapshot, "name")
-    pooled = load(Index([].append, workers=2), snapshot, "name")
+    alone = load(Index(ignore, workers=1), snapshot, "name")
+    pooled = load(Index(ignore, workers=2), snapshot, "name")
     assert pooled.pieces == alone.pieces
     np.testing.assert_array_equal(pooled.counts, alone.counts)
 
@@ -122,11 +123,11 @@ def test_cancelled_loads_stop() -> None:
     cancel.set()
     snapshot = MemorySnapshot(FILES)
     with pytest.raises(Cancelled):
-        Index([].append).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64), cancel)
+        Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64), cancel)
 
 
 def test_refresh_counts_what_it_did(tmp_path: Path) -> None:
-    index = Index([].append, tmp_path / "index.db")
+    index = Index(ignore, tmp_path / "index.db")
     snapshot = MemorySnapshot({**FILES, "tests/test_a.py": "def test_a(): pass\n"})
     assert index.refresh(snapshot) == IndexSummary(files=3, built=3, chunks=3)
     assert index.refresh(snapshot) == IndexSummary(files=3, built=0, chunks=3)

@@ -8,17 +8,18 @@ import pytest
 from agent.retrieval.candidates import all_files
 from agent.retrieval.identifiers import Terms, term_hash
 from agent.retrieval.index import Index
-from agent.retrieval.lexical import TITLE_WEIGHT, B, LexicalScores, make_query, score
 from agent.retrieval.lexical import K1 as K
+from agent.retrieval.lexical import TITLE_WEIGHT, B, LexicalScores, make_query, score
 from agent.types import Problem
 from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
 
 
 def scores(files: Mapping[str, str], title: str, body: str = "") -> LexicalScores:
     snapshot = MemorySnapshot(files)
     terms = Terms()
     query = make_query(Problem(title, body), terms)
-    corpus = Index([].append).load(snapshot, all_files(snapshot), query.hashes)
+    corpus = Index(ignore).load(snapshot, all_files(snapshot), query.hashes)
     return score(corpus, query, terms)
 
 

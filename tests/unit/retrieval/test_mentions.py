@@ -124,8 +124,30 @@ def test_any_text_can_be_read(title: str, body: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["a", "a.", "/", "a/", "\n", " at ", "at (", "(", "a:", "`", "```\n", '"', "::", "a.rb", "\t/"]
-    + ['File "', "x.go:", ".*/()-", "#0 ", "\\", "    \n", "'at '"],
+    [
+        "a",
+        "a.",
+        "/",
+        "a/",
+        "\n",
+        " at ",
+        "at (",
+        "(",
+        "a:",
+        "`",
+        "```\n",
+        '"',
+        "::",
+        "a.rb",
+        "\t/",
+        'File "',
+        "x.go:",
+        ".*/()-",
+        "#0 ",
+        "\\",
+        "    \n",
+        "'at '",
+    ],
 )
 def test_hostile_texts_take_no_time(piece: str) -> None:
     start = time.perf_counter()

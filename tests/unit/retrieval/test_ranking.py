@@ -24,6 +24,7 @@ from agent.retrieval.presets import preset
 from agent.retrieval.ranking import HybridRetriever
 from agent.types import Problem, Ranking, Reason, ScoredChunk, ScoredFile
 from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
 from tests.support.word_embedder import UnreachableEmbedder, WordEmbedder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -99,8 +100,17 @@ def test_tests_are_no_targets_and_prose_ranks_below_code() -> None:
     paths = [scored.chunk.path for scored in ranking.chunks]
     assert "tests/test_client.py" not in paths
     assert paths.index("CHANGES.md") > paths.index("pkg/client.py")
-    heavy = rank(replace(preset("lexical"), prose_weight=1.0, evidence=False))
+    words = replace(preset("lexical"), evidence=False)
+    assert rank(words).chunks[0].chunk.path == "pkg/client.py"
+    heavy = rank(replace(words, prose_weight=1.0))
     assert heavy.chunks[0].chunk.path == "CHANGES.md"
+
+
+def test_a_file_is_scored_by_its_best_chunk_its_words_and_evidence() -> None:
+    features = {reason.feature for reason in rank(preset("lexical")).files[0].reasons}
+    assert features == {"best-chunk", "lexical", "symbol"}
+    chunks_only = rank(replace(preset("lexical"), file_scores=False)).files[0].reasons
+    assert "lexical" not in {reason.feature for reason in chunks_only}
 
 
 def test_chunks_have_their_text() -> None:
@@ -117,9 +127,9 @@ def test_same_input_same_ranking() -> None:
 
 
 def test_equal_scores_are_ordered_by_path() -> None:
-    files = {f"m{n}.py": "def redirect():\n    pass\n" for n in (3, 1, 2)}
+    files = dict.fromkeys(("c1.py", "a3.py", "b2.py"), "def redirect():\n    pass\n")
     ranking = rank(preset("lexical"), files=files, problem=Problem("redirect", ""))
-    assert [scored.chunk.path for scored in ranking.chunks] == ["m1.py", "m2.py", "m3.py"]
+    assert [scored.chunk.path for scored in ranking.chunks] == ["a3.py", "b2.py", "c1.py"]
 
 
 def test_a_problem_without_any_hit_still_gets_context() -> None:
@@ -164,7 +174,7 @@ def test_sources_of_evidence_can_join() -> None:
         return evidence
 
     retriever = HybridRetriever(
-        preset("lexical"), embedder=None, index_path=None, reporter=[].append, sources=[history]
+        preset("lexical"), embedder=None, index_path=None, reporter=ignore, sources=[history]
     )
     best = asyncio.run(retriever.rank(PROBLEM, MemorySnapshot(FILES))).chunks[0]
     assert best.chunk.symbol == "paint"
@@ -293,6 +303,7 @@ import asyncio
 from agent.retrieval.presets import preset
 from agent.retrieval.ranking import HybridRetriever
 from agent.types import Problem
+from tests.support.ignored_events import ignore
 from tests.support.fakes import MemorySnapshot
 
 body = "".join(f"    name_{n} = {n}\\n" for n in range(3000))

@@ -398,6 +398,26 @@ class TestOnThisHost:
         time.sleep(0.3)
         assert alive.stat().st_size == size
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+    def test_root_of_a_user_namespace_is_isolated_too(self, nobody_runner: Runner) -> None:
+        """As in a rootless container: uid 0, but no other uid exists to drop to."""
+        code = (
+            "from sandbox.bwrap import BwrapSandbox; p = BwrapSandbox().probe(); "
+            "print(p.isolated, p.problem)"
+        )
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", SYSTEM_PYTHON, "-c", code],
+            cwd=nobody_runner.library,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            env={"PATH": "/usr/bin:/bin"},
+            timeout=30,
+        )
+        assert done.stdout == "True \n", done.stderr
+
     def test_two_workspaces_do_not_share_a_user(self) -> None:
         if os.geteuid() != 0:
             pytest.skip("only root gives each workspace a uid of its own")

@@ -23,6 +23,8 @@ from agent.types import (
 )
 from agent.validation.validator import SandboxValidator, ValidationOptions
 from sandbox.bwrap import BwrapSandbox
+from sandbox.process import ProcessSandbox
+from sandbox.types import Sandbox
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of
 
@@ -54,6 +56,7 @@ def validate(make_repository: Callable[..., Path], python_with_pytest: Path) -> 
         patch: AppliedPatch,
         test: ReproductionTest | None = None,
         name: str = "target",
+        sandbox: Sandbox | None = None,
         **options: object,
     ) -> ValidationReport:
         given = ValidationOptions(
@@ -62,8 +65,8 @@ def validate(make_repository: Callable[..., Path], python_with_pytest: Path) -> 
         snapshot = take_snapshot(make_repository(files, name))
 
         async def run() -> ValidationReport:
-            problem = Problem("add() subtracts", "")
-            async with SandboxValidator(snapshot, problem, BwrapSandbox(), given) as validator:
+            problem, backend = Problem("add() subtracts", ""), sandbox or BwrapSandbox()
+            async with SandboxValidator(snapshot, problem, backend, given) as validator:
                 return await validator.validate(patch, test)
 
         return asyncio.run(run())
@@ -84,6 +87,11 @@ def test_a_fix_is_verified(validate: Validate) -> None:
     )
     assert report.newly_passing == ("tests/test_issue.py::test_issue",)
     assert (report.newly_failing, report.notes, report.backend) == ((), (), "bwrap")
+
+
+def test_the_unprotected_backend_finds_the_same_and_says_its_name(validate: Validate) -> None:
+    report = validate(FILES, FIXES, ISSUE, sandbox=ProcessSandbox())
+    assert (report.verdict, report.backend) == (Verdict.VERIFIED, "process")
 
 
 def test_a_red_project_test_that_turns_green_is_proof_without_a_reproduction(
@@ -146,7 +154,7 @@ def test_without_tests_nothing_is_claimed(validate: Validate) -> None:
 def test_what_was_red_before_is_tolerated(validate: Validate) -> None:
     files = {
         **FILES,
-        "tests/test_red.py": "from calc import add\n\n\ndef test_red():\n    assert add(0, 0) == 9\n",
+        "tests/test_red.py": "import calc\n\n\ndef test_red():\n    assert calc.add(0, 0) == 9\n",
         "tests/test_broken.py": "import calc\nimport surely_not_there\n",
     }
     report = validate(files, FIXES, ISSUE)

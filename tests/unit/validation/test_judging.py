@@ -145,6 +145,7 @@ def one(state: str | None, text: str = "") -> Run:
         (None, "failed", Standing.STILL_FAILS),
         ("skipped", "skipped", Standing.SAYS_NOTHING),
         (None, None, Standing.SAYS_NOTHING),
+        ("collect", None, Standing.SAYS_NOTHING),  # a script without a test function
     ],
 )
 def test_what_a_new_test_says(before: str | None, after: str | None, standing: Standing) -> None:

@@ -1,0 +1,216 @@
+"""Bad input gets one line that says what is wrong, the right exit code, and no traceback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, run_git
+from tests.support.behaviours import Good
+from tests.support.scripted_provider import ScriptedProvider
+
+pytestmark = pytest.mark.e2e
+
+FILES = {"calc.py": "def add(a, b):\n    return a - b\n"}
+MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
+
+
+def agent(
+    *arguments: str,
+    cwd: Path,
+    stdin: bytes = b"",
+    wrapper: Sequence[str] = (),
+    **variables: str,
+) -> subprocess.CompletedProcess[bytes]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(cwd),
+        "PYTHONPATH": str(ROOT),
+        "PATCHSHOT_CACHE_DIR": str(cwd / "cache"),
+        "PATCHSHOT_BASE_URL": "http://127.0.0.1:9/v1",
+        "PATCHSHOT_MODEL": "none",
+        **variables,
+    }
+    return subprocess.run(
+        [*wrapper, sys.executable, "-m", "agent", *arguments],
+        cwd=cwd,
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def last_line(done: subprocess.CompletedProcess[bytes]) -> str:
+    """What the user reads last; nothing may look like a traceback."""
+    text = done.stderr.decode()
+    assert "Traceback" not in text, text
+    return text.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def issue(tmp_path: Path) -> Path:
+    file = tmp_path / "issue.md"
+    file.write_text("add() subtracts\n")
+    return file
+
+
+def test_problems_that_cannot_be_used(tmp_path: Path, make_repository: MakeRepository) -> None:
+    repository = make_repository(FILES)
+    cases: Mapping[str, tuple[bytes | None, str]] = {
+        "missing.md": (None, "no such file"),
+        "empty.md": (b" \n\t\n", "empty"),
+        "binary.md": (b"\x7fELF\0\0\0\1" * 200, "binary"),
+        "huge.md": (b"word " * 2_200_000, "the limit is"),
+    }
+    for name, (content, expected) in cases.items():
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        done = agent("solve", "--problem", name, "--repo", str(repository), cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, b""), name
+        assert expected in last_line(done).lower() or expected in last_line(done), name
+        assert name in last_line(done)
+
+
+def test_repositories_that_cannot_be_used(tmp_path: Path, issue: Path) -> None:
+    for name in ("plain", "fresh", "blank"):
+        (tmp_path / name).mkdir()
+    run_git(tmp_path / "fresh", "init", "-q")
+    run_git(tmp_path / "blank", "init", "-q")
+    run_git(tmp_path / "blank", "commit", "-q", "--allow-empty", "-m", "nothing")
+    run_git(tmp_path, "init", "-q", "--bare", "bare")
+    for name, expected in (
+        ("absent", "absent"),
+        ("plain", "not a git repository"),
+        ("fresh", "no commit"),
+        ("bare", "bare"),
+        ("blank", "no usable"),
+    ):
+        done = agent("solve", "--problem", str(issue), "--repo", name, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, b""), name
+        assert expected in last_line(done).lower(), last_line(done)
+
+
+def test_an_unknown_commit(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
+    repository = make_repository(FILES)
+    done = agent(
+        "solve", "--problem", str(issue), "--repo", str(repository), "--commit", "f" * 40,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "f" * 40 in last_line(done)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
+def test_unreadable_files(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
+    repository = make_repository(FILES)
+    (repository / "calc.py").chmod(0)
+    done = agent("solve", "--problem", str(issue), "--repo", str(repository), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "read" in last_line(done)
+
+
+def test_without_git(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
+    repository = make_repository(FILES)
+    (tmp_path / "empty-bin").mkdir()
+    done = agent(
+        "solve", "--problem", str(issue), "--repo", str(repository),
+        cwd=tmp_path, PATH=str(tmp_path / "empty-bin"),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "git is not installed" in last_line(done)
+
+
+def test_without_a_model(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
+    repository = make_repository(FILES)
+    done = agent(
+        "solve", "--no-tests", "--problem", str(issue), "--repo", str(repository),
+        cwd=tmp_path, PATCHSHOT_BASE_URL="", PATCHSHOT_MODEL="",
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "PATCHSHOT_BASE_URL" in last_line(done)
+
+
+def test_an_unreachable_server(
+    tmp_path: Path, issue: Path, make_repository: MakeRepository
+) -> None:
+    repository = make_repository(FILES)
+    done = agent(
+        "solve", "--no-tests", "--timeout", "20", "--problem", str(issue),
+        "--repo", str(repository), cwd=tmp_path, HTTPS_PROXY="http://127.0.0.1:9",
+    )  # fmt: skip
+    assert done.returncode in (7, 9)
+    assert done.stdout == b""
+    assert "127.0.0.1" in done.stderr.decode()
+
+
+def test_a_cost_limit_refuses_before_the_call(
+    tmp_path: Path, issue: Path, make_repository: MakeRepository
+) -> None:
+    repository = make_repository(FILES)
+    arguments = ("solve", "--no-tests", "--problem", str(issue), "--repo", str(repository))
+    prices = {"PATCHSHOT_PRICE_INPUT": "3", "PATCHSHOT_PRICE_OUTPUT": "15"}
+    with ScriptedProvider([Good("{}")]) as provider:
+        url = {"PATCHSHOT_BASE_URL": provider.base_url, "PATCHSHOT_MODEL": "scripted"}
+        for limit, variables in (
+            (("--max-cost", "0.01"), prices),
+            (("--max-cost", "5"), {}),
+            (("--max-tokens", "500"), {}),
+            (("--max-calls", "0"), {}),
+        ):
+            done = agent(*arguments, *limit, cwd=tmp_path, **url, **variables)
+            assert (done.returncode, done.stdout) == (8, b""), done.stderr
+            assert last_line(done)
+        assert provider.chats == []
+
+
+def test_nonsense_settings(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
+    repository = make_repository(FILES)
+    arguments = ("solve", "--problem", str(issue), "--repo", str(repository))
+    done = agent(*arguments, cwd=tmp_path, PATCHSHOT_TIMEOUT="soon")
+    assert done.returncode == 2
+    assert "PATCHSHOT_TIMEOUT" in last_line(done)
+    done = agent(*arguments, "--record", "a", "--replay", "b", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "exclude each other" in last_line(done)
+    done = agent(*arguments, "--output", "no/such/folder.diff", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no folder" in last_line(done)
+
+
+def test_usage_errors_as_json(tmp_path: Path) -> None:
+    done = agent("solve", "--json", "--problem", "none.md", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b'"status": "usage"' in done.stdout
+    assert b'"exit_code": 2' in done.stdout
+
+
+def test_a_full_disk(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
+    """A 64 KiB file system for everything temporary; the repository lies elsewhere."""
+    repository = make_repository({f"m{i}.py": "x = 1\n" * 500 for i in range(60)})
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = f'mount -t tmpfs -o size=64k none "{small}" && exec "$@"'
+    wrapper = ("unshare", "-Urm", "sh", "-c", mount, "sh")
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run(
+            [*wrapper, "true"], capture_output=True, timeout=20, check=False
+        ).returncode
+    ):
+        pytest.skip("no user namespaces: cannot make a small file system")
+    with ScriptedProvider([Good("{}")]) as provider:
+        done = agent(
+            "solve", "--unsafe-no-sandbox", "--problem", str(issue), "--repo", str(repository),
+            cwd=tmp_path, wrapper=wrapper, TMPDIR=str(small), PATCHSHOT_CACHE_DIR=str(small / "c"),
+            PATCHSHOT_BASE_URL=provider.base_url,
+        )  # fmt: skip
+    assert done.returncode in (3, 4, 10), done.stderr
+    assert last_line(done)
