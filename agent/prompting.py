@@ -1,9 +1,9 @@
 """Renders what the model is sent, from the templates in `prompts/`.
 
 Issue text, repository text and test output are data: they stand between tags, and a closing tag
-inside the issue or a result is defused, so that data cannot pose as instructions. (Repository text
-stays byte for byte, or the model could not copy from it: its fences are longer than any run of
-backticks it holds.)
+inside the issue or a result is defused, so that data cannot pose as instructions. Secrets in them
+are masked. (Repository text stays byte for byte otherwise, or the model could not copy from it: its
+fences are longer than any run of backticks it holds.)
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from agent.context.secrets import mask_secrets
 from agent.result import Attempt
 from agent.types import ContextBundle, EditFailure, Message, Problem, Prompt
 
@@ -59,7 +60,7 @@ def solve_prompt(problem: Problem, bundle: ContextBundle, counter: TokenCounter)
     """The prompt of the one call."""
     user = render(
         "solve",
-        issue=_defuse(problem.text),
+        issue=_as_data(problem.text),
         context=bundle.text,
         signatures=any(piece.form == "signatures" for piece in bundle.pieces),
         reply_format=render("reply_format"),
@@ -75,7 +76,7 @@ def repair_prompt(
     request = render(
         "repair",
         heading=_HEADINGS[attempt.status.value],
-        failure=_defuse(describe_failure(attempt, counter)),
+        failure=_as_data(describe_failure(attempt, counter)),
         extra_context=extra_context,
         discarded=attempt.patch is not None,
     )
@@ -99,9 +100,9 @@ def iterative_start(
     system = render("iterative_system", max_steps=max_steps, max_read_lines=max_read_lines)
     user = render(
         "iterative_start",
-        issue=_defuse(problem.text),
+        issue=_as_data(problem.text),
         context=bundle.text,
-        history=_defuse(history),
+        history=_as_data(history),
     )
     return Message("system", system), Message("user", user)
 
@@ -109,7 +110,7 @@ def iterative_start(
 def iterative_result(result: str, *, steps_left: int) -> Message:
     """The message that shows the result of an action."""
     return Message(
-        "user", render("iterative_result", result=_defuse(result), steps_left=steps_left)
+        "user", render("iterative_result", result=_as_data(result), steps_left=steps_left)
     )
 
 
@@ -131,8 +132,8 @@ def _shorten(text: str, counter: TokenCounter) -> str:
     return f"{head}\n[...]\n{tail}"
 
 
-def _defuse(text: str) -> str:
-    return _CLOSING_TAG.sub("<\\/", text)
+def _as_data(text: str) -> str:
+    return _CLOSING_TAG.sub("<\\/", mask_secrets(text).text)
 
 
 @functools.cache

@@ -96,11 +96,12 @@ def _privileges(inside: Inside) -> tuple[str, ...]:
         return _ROOT
     nested = ("--disable-userns",) if inside.version >= _DISABLE_USERNS_SINCE else ()
     uid, gid = map(str, _identity(inside))
-    return ("--unshare-user", "--uid", uid, "--gid", gid, *nested)
+    # Root of a user namespace, as in a rootless container, would keep its capabilities.
+    return ("--unshare-user", "--uid", uid, "--gid", gid, "--cap-drop", "ALL", *nested)
 
 
 def _identity(inside: Inside) -> tuple[int, int]:
-    """Uid and gid of the command. Never 0: root of a container that can drop to nobody is mapped."""
+    """Uid and gid of the command: never 0, also where root has nobody to drop to."""
     if inside.uid is not None:
         return inside.uid, inside.uid
     return os.getuid() or _MAPPED, os.getgid() or _MAPPED

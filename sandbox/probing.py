@@ -24,6 +24,8 @@ _MOUNT = Path("/workspace")
 _LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10)
 _NAMESPACES = ("net", "pid", "mnt", "ipc", "uts")
 
+_UPDATE = "try a newer kernel or bubblewrap"
+
 # What bwrap says when the kernel, and not an argument, is in its way.
 _FORBIDDEN = ("namespace", "uid map", "loopback", "not permitted", "mount proc", "No space left")
 
@@ -58,7 +60,7 @@ def probe_by_running(sandbox: Sandbox, *, homes: Sequence[Path]) -> Probe:
         raise SandboxError(f"a trial run failed: {' '.join(said[-1:]) or result.ended}")
     guarantees = judge(result.stdout.decode("utf-8", errors="replace"), _own_namespaces())
     missing = [name for name in REQUIRED if not guarantees[name]]
-    problem = f"not isolated here: {', '.join(missing)}; {advice('')}" if missing else ""
+    problem = f"{sandbox.name} gives no {', '.join(missing)} here; {_UPDATE}" if missing else ""
     return Probe(sandbox.name, not missing, not missing, guarantees, problem)
 
 

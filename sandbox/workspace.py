@@ -6,7 +6,7 @@ import itertools
 import os
 import subprocess
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
@@ -22,6 +22,9 @@ from sandbox.nofollow import (
 from sandbox.private import PrivateDirectory, make_private, sweep_stale
 
 __all__ = ["Workspace", "WorkspaceError", "prepare", "sweep_stale"]
+
+# Byte code in a repository or a patch may claim to belong to a source that it does not.
+_CACHE = "__pycache__"
 
 # Copying some 10^5 files on a slow disk.
 _TOOL_SECONDS = 300.0
@@ -69,11 +72,13 @@ class Workspace:
 
         Links are replaced, never followed; directories are made (and, when empty, removed) as
         needed. `executable` None keeps the bit of the file that is replaced. Raises WorkspaceError
-        for a path that leaves the tree, lies in `.git`, or would be written through a link.
+        for a path that leaves the tree, lies in `.git` or `__pycache__`, or would be written
+        through a link.
         """
         try:
-            if parts_of(path)[0].lower() == ".git":
-                raise WorkspaceError(f"refused to write inside .git: {path!r}")
+            parts = parts_of(path)
+            if parts[0].lower() == ".git" or _CACHE in parts:
+                raise WorkspaceError(f"refused to write inside .git or {_CACHE}: {path!r}")
             if data is None:
                 delete_file(self.path, path)
             else:
@@ -151,7 +156,7 @@ def prepare(
     """A private copy of `repository` at `commit` with `overlay` written over it.
 
     Nothing of the repository is run, and only its object store is read. `overlay` maps a relative
-    path to its bytes, or to None for a deleted file. `mount` is where the sandbox shows the tree;
+    path to its bytes, or to None for a deleted file; `__pycache__` is left out of both. `mount` is where the sandbox shows the tree;
     the default is the repository's own path, so that an editable install of the project in the
     user's environment finds the private copy there. `parent` holds the private directory.
 
@@ -160,6 +165,7 @@ def prepare(
     workspace = _empty(repository.resolve() if mount is None else mount, parent)
     try:
         check_out(repository, commit, workspace.path)
+        _drop_caches(workspace.path)
         _write_overlay(workspace, overlay)
     except BaseException:
         workspace.close()
@@ -186,13 +192,20 @@ def _empty(mount: Path, parent: Path | None) -> Workspace:
 
 def _write_overlay(workspace: Workspace, overlay: Mapping[str, bytes | None]) -> None:
     """Deletions first: a directory may stand where a file or a link was."""
-    for path in sorted(overlay):
+    paths = [path for path in sorted(overlay) if _CACHE not in PurePosixPath(path).parts]
+    for path in paths:
         if overlay[path] is None:
             workspace.write(path, None)
-    for path in sorted(overlay):
+    for path in paths:
         data = overlay[path]
         if data is not None:
             workspace.write(path, data)
+
+
+def _drop_caches(tree: Path) -> None:
+    """Remove every `__pycache__` that was committed; `find` follows no links."""
+    remove = ("-exec", "rm", "-rf", "--", "{}", "+")
+    _tool("find", str(tree), "-name", _CACHE, "-prune", *remove)
 
 
 def _copy_tree(source: Path, target: Path) -> None:

@@ -56,9 +56,12 @@ def fail(status: Status, message: str, *, json: bool) -> int:
     return status.exit_code
 
 
-def say(line: str) -> None:
-    """One line to stderr, whatever it holds."""
-    print(line.encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)  # noqa: T201
+def say(text: str) -> None:
+    """Text to stderr. It may hold a model's or a repository's words: no control characters."""
+    safe = "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+    print(safe, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def describe_crash(error: Exception) -> str:

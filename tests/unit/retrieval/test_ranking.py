@@ -113,6 +113,14 @@ def test_a_file_is_scored_by_its_best_chunk_its_words_and_evidence() -> None:
     assert "lexical" not in {reason.feature for reason in chunks_only}
 
 
+def test_a_chunk_gets_the_share_of_its_files_score() -> None:
+    ranking = rank(preset("lexical"))
+    scores = {file.path: file.score for file in ranking.files}
+    for scored in ranking.chunks:
+        (share,) = (reason.value for reason in scored.reasons if reason.feature == "file")
+        assert share == pytest.approx(scores[scored.chunk.path] / ranking.files[0].score)
+
+
 def test_chunks_have_their_text() -> None:
     chunk = rank(preset("lexical")).chunks[0].chunk
     lines = FILES["pkg/client.py"].split("\n")

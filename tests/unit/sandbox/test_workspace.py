@@ -57,6 +57,16 @@ def test_a_file_may_become_a_directory_and_a_directory_a_file(
         assert files(workspace) == {"a/x": b"1", "d": b"2"}
 
 
+def test_byte_code_of_the_repository_is_left_out(make_repository: Make, parent: Path) -> None:
+    """An unchecked-hash .pyc would make tests pass over a source that says something else."""
+    repository = make_repository({"p/m.py": "x", "p/__pycache__/m.cpython-311.pyc": b"forged"})
+    overlay = {"__pycache__/n.cpython-311.pyc": b"forged", "n.py": b"y"}
+    with prepare(repository, head(repository), overlay, parent=parent) as workspace:
+        assert files(workspace) == {"p/m.py": b"x", "n.py": b"y"}
+        with pytest.raises(WorkspaceError, match="__pycache__"):
+            workspace.write("p/__pycache__/m.cpython-311.pyc", b"forged")
+
+
 def test_executable_bits_are_kept(make_repository: Make, parent: Path) -> None:
     repository = make_repository({"run": "old", "text": "old"})
     (repository / "run").chmod(0o755)
