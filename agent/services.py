@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 # The original system's default; EMBED_CONCURRENCY is its name for the setting.
 DEFAULT_CONCURRENCY = 8
 
+# The pipeline's own clock ends a run at its time limit. Requests and waits are cut a moment later,
+# so that a slow server is reported as the time limit that it is.
+_GRACE_SECONDS = 2.0
+
 
 @asynccontextmanager
 async def open_services(
@@ -214,7 +218,7 @@ def _within_budget(settings: Settings, chat: ChatModel) -> BudgetedChatModel:
 
 
 def _clock(seconds: float) -> Callable[[], float]:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds + _GRACE_SECONDS
     return lambda: deadline - time.monotonic()
 
 

@@ -156,9 +156,10 @@ def prepare(
     """A private copy of `repository` at `commit` with `overlay` written over it.
 
     Nothing of the repository is run, and only its object store is read. `overlay` maps a relative
-    path to its bytes, or to None for a deleted file; `__pycache__` is left out of both. `mount` is where the sandbox shows the tree;
-    the default is the repository's own path, so that an editable install of the project in the
-    user's environment finds the private copy there. `parent` holds the private directory.
+    path to its bytes, or to None for a deleted file; `__pycache__` is left out of both. `mount` is
+    where the sandbox shows the tree; the default is the repository's own path, so that an editable
+    install of the project in the user's environment finds the private copy there. `parent` holds
+    the private directory.
 
     Raises WorkspaceError when the copy cannot be made.
     """

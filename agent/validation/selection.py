@@ -24,7 +24,7 @@ DEFAULT_LIMIT = 12
 _EDITED = 20.0
 _NAMED_BY_ISSUE = 12.0
 _SAME_NAME = 10.0
-_NAME_PREFIX = 5.0  # test_mod_errors.py for mod.py
+_NAME_PART = 5.0  # test_mod_errors.py for mod.py, test_pl.py for lang_pl.py
 _PACKAGE_NAME = 3.0  # test_pkg.py for pkg/mod.py
 _IMPORTS = 6.0
 _IMPORTS_PACKAGE = 1.0
@@ -32,9 +32,10 @@ _SYMBOL, _SYMBOLS_MOST = 3.0, 9.0
 _ISSUE_WORD, _ISSUE_WORDS_MOST = 1.0, 3.0
 _NEAR = 2.0  # times the share of the edited file's folders that the test file shares
 
-# What is only near is not worth its run time, unless nothing better is there.
+# What is only near is not worth its run time, unless few files are better: a handful of test files
+# costs little, and a regression shows where nobody looked for it.
 _WORTH_RUNNING = 2.5
-_NEAREST = 3
+_AT_LEAST = 6
 
 _WORD = re.compile(r"[A-Za-z_]\w{2,}")
 # Words of prose are not names of code: snake_case, CamelCase, dotted, or called.
@@ -92,9 +93,9 @@ def select_tests(
 
 
 def _best(scored: Sequence[tuple[float, str, str]], limit: int) -> tuple[SelectedTest, ...]:
-    chosen = [entry for entry in scored if -entry[0] >= _WORTH_RUNNING][:limit]
-    if not chosen:
-        chosen = [entry for entry in scored if entry[0] < 0][: min(limit, _NEAREST)]
+    tied = [entry for entry in scored if entry[0] < 0]
+    worth = sum(-entry[0] >= _WORTH_RUNNING for entry in tied)
+    chosen = tied[: min(limit, max(worth, _AT_LEAST))]
     return tuple(SelectedTest(path, reason) for _, path, reason in chosen)
 
 
@@ -171,8 +172,8 @@ def _name_tie(test: _TestFile, target: _Target) -> tuple[float, str] | None:
     stem, package = target.stem.strip("_").lower(), target.package.strip("_").lower()
     if bare in (stem, f"{package}_{stem}") and bare:
         return _SAME_NAME, f"named after {target.path}"
-    if stem and bare.startswith(f"{stem}_"):
-        return _NAME_PREFIX, f"named after {target.path}"
+    if (stem and bare.startswith(f"{stem}_")) or (bare and stem.endswith(f"_{bare}")):
+        return _NAME_PART, f"named after {target.path}"
     if package and bare == package:
         return _PACKAGE_NAME, f"named after the folder of {target.path}"
     return None

@@ -1,4 +1,4 @@
-"""The filter, carried out by a small interpreter of classic BPF, for machines that we are not on."""
+"""The filter, carried out by a small interpreter of classic BPF, also for other machines."""
 
 from __future__ import annotations
 

@@ -318,7 +318,10 @@ def test_closing_works_without_privileges_too() -> None:
 def test_three_thousand_files_are_ready_and_copied_fast(
     make_repository: Make, parent: Path
 ) -> None:
-    """A second of wall time each when the machine is idle; here, processor time with a margin."""
+    """A third of a second and a tenth on an idle machine; file systems under load take longer.
+
+    So this measures the work that is ours: one process or system call too many for each file.
+    """
     content = "".join(f"def function_{i}(): return {i}\n" for i in range(20))
     repository = make_repository({f"p{i % 60}/m{i}.py": f"{i}\n{content}" for i in range(3000)})
     started = _cpu_seconds()
@@ -327,10 +330,11 @@ def test_three_thousand_files_are_ready_and_copied_fast(
         with workspace.copy() as copy:
             copied = _cpu_seconds() - started - prepared
             assert len(files(copy)) == 3000
-    assert prepared < 2.0
-    assert copied < 2.0
+    assert prepared < 0.5
+    assert copied < 0.5
 
 
 def _cpu_seconds() -> float:
-    """What this process and its ended children have used."""
-    return sum(os.times()[:4])
+    """What this process and its ended children have used outside the kernel."""
+    used = os.times()
+    return used.user + used.children_user
