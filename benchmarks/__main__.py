@@ -49,6 +49,7 @@ class Stopwatch:
         self.asked = 0.0
 
     def __call__(self, _: ChatRequest) -> str:
+        """Note the moment and reply."""
         self.asked = time.monotonic()
         return REPLY
 

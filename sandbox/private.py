@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandbox.places import temporary_places
+
 _NAME = re.compile(r"patchshot-(\d+)-[0-9a-f]{16}")
 _LOCK = "lock"
 
@@ -51,10 +53,11 @@ def make_private(parent: Path | None = None) -> PrivateDirectory:
 def sweep_stale(parent: Path | None = None) -> tuple[Path, ...]:
     """Remove what killed agents of this user left below `parent`; the removed ones, in path order.
 
-    A directory whose lock is held is in use and stays.
+    Default: every place where they are put. A directory whose lock is held is in use and stays.
     """
-    base = Path(tempfile.gettempdir()) if parent is None else parent
-    stale = sorted(path for path in base.glob("patchshot-*") if _is_stale(path))
+    places = temporary_places() if parent is None else (parent,)
+    left = (path for place in places for path in place.glob("patchshot-*"))
+    stale = sorted(path for path in left if _is_stale(path))
     for path in stale:
         remove_tree(path)
     return tuple(stale)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self
 
-from sandbox.clone import WorkspaceError, check_out
+from sandbox.clone import WorkspaceError, check_out, objects_directory
 from sandbox.nofollow import (
     delete_file,
     is_file,
@@ -19,6 +19,7 @@ from sandbox.nofollow import (
     parts_of,
     write_file,
 )
+from sandbox.places import store_size, working_place
 from sandbox.private import PrivateDirectory, make_private, sweep_stale
 
 __all__ = ["Workspace", "WorkspaceError", "prepare", "sweep_stale"]
@@ -159,10 +160,12 @@ def prepare(
     path to its bytes, or to None for a deleted file; `__pycache__` is left out of both. `mount` is
     where the sandbox shows the tree; the default is the repository's own path, so that an editable
     install of the project in the user's environment finds the private copy there. `parent` holds
-    the private directory.
+    the private directory; the default is memory where there is plenty (see `sandbox.places`).
 
     Raises WorkspaceError when the copy cannot be made.
     """
+    if parent is None:
+        parent = working_place(store_size(objects_directory(repository)))
     workspace = _empty(repository.resolve() if mount is None else mount, parent)
     try:
         check_out(repository, commit, workspace.path)

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from agent.context.pieces import FileView
+from agent.context.views import FileView
 from agent.types import Chunk, Problem
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")

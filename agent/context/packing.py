@@ -9,7 +9,7 @@ is taken from the rendered text.
 from __future__ import annotations
 
 from agent.context.options import PackingOptions
-from agent.context.pieces import FileViews
+from agent.context.views import FileViews
 from agent.context.selection import Selection
 from agent.context.support import SupportFinder
 from agent.protocols import Chunker, Snapshot, TokenCounter

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from agent.context.excerpt import signature_lines
 from agent.context.imports import ImportStatement, import_statements
-from agent.context.pieces import FileViews, chunk_lines
+from agent.context.views import FileViews, chunk_lines
 from agent.protocols import Chunker, Snapshot
 from agent.types import Chunk, ChunkKind, Ranking
 
