@@ -79,6 +79,8 @@ def solve(kind: str, target: Path, home: Path, *arguments: str) -> Run:
         )  # fmt: skip
         ended = time.monotonic()
     result = json.loads(done.stdout)
+    if not watch.asked:
+        raise SystemExit(f"{kind}: no model call was made: {result['message']}")
     peak = float(done.stderr.decode().strip().splitlines()[-1].removeprefix("peak_mb="))
     return Run(
         kind,
