@@ -46,6 +46,7 @@ from agent.types import (
     Prompt,
     Usage,
 )
+from agent.validation.hints import find_test_hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class _Run:
 
     async def attempt_all(self) -> None:
         bundle = await self.retrieve()
-        prompt = solve_prompt(self.problem, bundle, self.services.counter)
+        prompt = await asyncio.to_thread(self.prompt, bundle)
         attempt = await self.attempt("one-shot", prompt)
         while True:
             match next_step(self.ledger.attempts, self.options.policy):
@@ -132,6 +133,12 @@ class _Run:
             tokens = f"{bundle.tokens:,} of {bundle.budget:,} tokens"
             note.append(f"{len(bundle.pieces)} piece{'s' * (len(bundle.pieces) != 1)}, {tokens}")
         return bundle
+
+    def prompt(self, bundle: ContextBundle) -> Prompt:
+        assert self.ledger.ranking is not None
+        counter = self.services.counter
+        tests = find_test_hints(self.problem, self.ledger.ranking, self.snapshot, counter)
+        return solve_prompt(self.problem, bundle, tests, counter)
 
     async def attempt(self, kind: AttemptKind, prompt: Prompt) -> Attempt:
         completion = await self.call(prompt)

@@ -88,6 +88,14 @@ def read_problem(
     return _problem(_clean(_read_file(source), source), source)
 
 
+def problem_from_text(text: str, source: str) -> Problem:
+    """The problem that a data set's row or another program states, read as a file would be.
+
+    Raises ProblemError: empty, binary, above 1 MB.
+    """
+    return _problem(_clean(text.encode("utf-8", errors="replace"), source), source)
+
+
 # --------------------------------------------------------------------------------- text to problem
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import jinja2
 
     from agent.protocols import TokenCounter
+    from agent.validation.hints import TestHints
 
 # The framing that chat formats add to each message and to the reply (OpenAI's cookbook says 3-4).
 _TOKENS_A_MESSAGE = 6
@@ -56,12 +57,15 @@ def make_prompt(messages: Sequence[Message], counter: TokenCounter) -> Prompt:
     return Prompt(tuple(messages), digest, tokens)
 
 
-def solve_prompt(problem: Problem, bundle: ContextBundle, counter: TokenCounter) -> Prompt:
+def solve_prompt(
+    problem: Problem, bundle: ContextBundle, tests: TestHints, counter: TokenCounter
+) -> Prompt:
     """The prompt of the one call."""
     user = render(
         "solve",
         issue=_as_data(problem.text),
         context=bundle.text,
+        tests=tests,
         signatures=any(piece.form == "signatures" for piece in bundle.pieces),
         reply_format=render("reply_format"),
     )

@@ -81,11 +81,16 @@ async def open_services(
 
 
 @asynccontextmanager
-async def open_retriever(settings: Settings, reporter: Reporter) -> AsyncIterator[Retriever]:
-    """Retrieval alone, for the commands that make no model call."""
+async def open_retriever(
+    settings: Settings, reporter: Reporter, *, workers: int | None = None
+) -> AsyncIterator[Retriever]:
+    """Retrieval alone, for the commands that make no model call.
+
+    `workers`: processes that cut files on a cold cache; None for one a core.
+    """
     async with AsyncExitStack() as stack:
         embedder = _embedder(settings, _Client(stack), reporter, lambda: math.inf, _Tapes(stack))
-        yield _retriever(settings, embedder, reporter)
+        yield _retriever(settings, embedder, reporter, workers)
 
 
 def solve_options(settings: Settings) -> SolveOptions:
@@ -337,7 +342,9 @@ def _concurrency(settings: Settings) -> int:
     return max(1, int(given)) if given.isdecimal() else DEFAULT_CONCURRENCY
 
 
-def _retriever(settings: Settings, embedder: Embedder | None, reporter: Reporter) -> Retriever:
+def _retriever(
+    settings: Settings, embedder: Embedder | None, reporter: Reporter, workers: int | None = None
+) -> Retriever:
     from agent.retrieval.ranking import HybridRetriever
 
     return HybridRetriever(
@@ -345,6 +352,7 @@ def _retriever(settings: Settings, embedder: Embedder | None, reporter: Reporter
         embedder=embedder,
         index_path=index_path(settings),
         reporter=reporter,
+        workers=workers,
     )
 
 
@@ -365,11 +373,13 @@ def index_path(settings: Settings) -> Path:
     return settings.cache_dir / "index.sqlite"
 
 
-def fill_index(settings: Settings, snapshot: Snapshot, reporter: Reporter) -> IndexSummary:
-    """Cut and cache what is not cached yet."""
+def fill_index(
+    settings: Settings, snapshot: Snapshot, reporter: Reporter, *, workers: int | None = None
+) -> IndexSummary:
+    """Cut and cache what is not cached yet. `workers` as for `open_retriever`."""
     from agent.retrieval.index import Index
 
-    return Index(reporter, index_path(settings)).refresh(snapshot)
+    return Index(reporter, index_path(settings), workers).refresh(snapshot)
 
 
 # ------------------------------------------------------------------------------------- validation

@@ -136,11 +136,15 @@ PieceForm = Literal["whole", "part", "signatures"]
 
 @dataclass(frozen=True, slots=True)
 class ContextPiece:
-    """What the model is shown of one file region; `text` is exactly the fenced body.
+    """What the model is shown of one chunk, or of the rest of a file. No line is in two pieces.
 
-    `whole`: every line of the chunk; `part`: a cut-down oversized chunk; `signatures`: signature
-    lines of the functions and classes of the file that are not shown otherwise. `shown` are the
-    inclusive line ranges that `text` holds; `start`..`end` spans them.
+    `whole`: every line of the chunk; `part`: a cut-down oversized chunk; `signatures`: the other
+    lines shown of the file (class headers, imports, signatures, what closes a short gap). `shown`
+    are inclusive line ranges; `start`..`end` spans them. Pieces that touch are rendered as one.
+
+    `tokens` is what the piece added to the rendered file when it was chosen: its lines, its class
+    header if no other method had brought that, and a header and fence if it stands apart. A piece
+    that closes the gap between others can add less than its own lines, even a negative number.
     """
 
     path: str
@@ -148,8 +152,7 @@ class ContextPiece:
     end: int
     symbol: str
     form: PieceForm
-    text: str
-    tokens: int  # of the rendered piece, its header and fence included
+    tokens: int
     score: float
     reasons: tuple[Reason, ...] = ()
     shown: tuple[tuple[int, int], ...] = ()

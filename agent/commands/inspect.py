@@ -98,6 +98,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     from agent.context.receipt import make_receipt, render_receipt
     from agent.prompting import solve_prompt
     from agent.services import make_counter, packing_options
+    from agent.validation.hints import find_test_hints
 
     assert request.problem is not None
     problem = load_problem(request.problem)
@@ -108,7 +109,8 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
         bundle: ContextBundle = pack(problem, ranking, snapshot, counter, packing_options(settings))
     receipt = make_receipt(ranking, bundle)
     if prompt:
-        messages = solve_prompt(problem, bundle, counter).messages
+        tests = find_test_hints(problem, ranking, snapshot, counter)
+        messages = solve_prompt(problem, bundle, tests, counter).messages
         if request.json:
             print_value([{"role": m.role, "content": m.content} for m in messages])
         else:

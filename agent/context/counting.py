@@ -6,8 +6,8 @@ import re
 
 from agent.protocols import TokenCounter
 
-# A line with the blank lines after it. Tokenizers cut at the start of a line that is not blank, so
-# that the counts of such parts add up (but for rare joins such as `)` with a `//` of the next line).
+# A line with the blank lines after it. Tokenizers cut where a line that is not blank begins, so
+# that the counts of such parts add up (but for rare joins: `)` with a `//` of the next line).
 _PART = re.compile(r"[^\n]*+\n(?:[^\S\n]*+\n)*+|[^\n]++")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.context.views import FileView, Run, runs
-from agent.types import Chunk, PieceForm, ScoredChunk
+from agent.types import Chunk, ChunkKind, PieceForm, ScoredChunk
 
 ELISION = "⋮"
 PREAMBLE = (
@@ -23,9 +23,9 @@ PREAMBLE = (
     "quote lines from before and after it as one text.\n\n"
 )
 
-# A gap up to this size is shown: a mark and a header would cost as much and tear code apart.
+# A gap up to this size is shown, as is a blank one: a mark and a header would cost as much.
 _BRIDGE_LINES = 4
-_BRIDGE_CHARACTERS = 40
+_BRIDGE_CHARACTERS = 60
 
 _BACKTICKS = re.compile(r"`+")
 _NOT_PRINTED = re.compile(r"[\x00-\x1f\x7f`\u2028\u2029]")  # what would break a header line
@@ -81,17 +81,18 @@ class FileShare:
 
     def render(self) -> str:
         """The blocks of the file with a blank line between them; "" when nothing is shown."""
-        return "\n".join(_render(self, block) for block in _blocks(self))
+        code = self.code
+        return "\n".join(_render(self, code, block) for block in _blocks(self, code))
 
 
 def _is_short(gap: range, view: FileView) -> bool:
-    if len(gap) > _BRIDGE_LINES:
-        return False
-    return sum(len(view.lines[number - 1].strip()) for number in gap) <= _BRIDGE_CHARACTERS
+    if all(map(view.is_blank, gap)):
+        return True
+    characters = (len(view.lines[number - 1].strip()) for number in gap)
+    return len(gap) <= _BRIDGE_LINES and sum(characters) <= _BRIDGE_CHARACTERS
 
 
-def _blocks(share: FileShare) -> list[list[Run]]:
-    code = share.code
+def _blocks(share: FileShare, code: frozenset[int]) -> list[list[Run]]:
     blocks: list[list[Run]] = []
     for run in runs(share.shown):
         if blocks and not _is_apart(share, code, blocks[-1][-1], run):
@@ -102,36 +103,40 @@ def _blocks(share: FileShare) -> list[list[Run]]:
 
 
 def _is_apart(share: FileShare, code: frozenset[int], before: Run, after: Run) -> bool:
-    """Whether code goes on after a gap that lies between chunks, not inside one."""
-    if not (_has_code(before, code) and _has_code(after, code)):
-        return False
-    return not any(
-        min(choice.lines) <= before[1] and after[0] <= max(choice.lines) for choice in share.choices
-    )
+    """Whether code ends, and other code goes on, at a gap that is not inside of one chunk."""
+    ends = {before[1], after[0]}
+    return ends <= code and not any(ends <= choice.lines for choice in share.choices)
 
 
-def _has_code(run: Run, code: frozenset[int]) -> bool:
-    return not code.isdisjoint(range(run[0], run[1] + 1))
-
-
-def _render(share: FileShare, block: Sequence[Run]) -> str:
+def _render(share: FileShare, code: frozenset[int], block: Sequence[Run]) -> str:
     view = share.view
     body = f"\n{ELISION}\n".join(view.text(range(first, last + 1)) for first, last in block)
     start, end = block[0][0], block[-1][1]
     cut = [choice.span for choice in share.choices if choice.form == "part"]
     if any(first < start <= last for first, last in cut):
         body = f"{ELISION}\n{body}"
-    if any(first <= end < last for first, last in cut):
+    goes_on = not all(map(view.is_blank, range(end + 1, len(view.lines) + 1)))
+    if (goes_on and end not in code) or any(first <= end < last for first, last in cut):
         body = f"{body}\n{ELISION}"
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(body)), default=0))
-    header = f"### {_printable(view.path)}:L{start}-{end}{_note(share, block)}"
+    header = f"### {_printable(view.path)}:L{start}-{end}{_name(share, start)}{_note(code, block)}"
     return f"{header}\n{fence}{view.language}\n{body}\n{fence}\n"
 
 
-def _note(share: FileShare, block: Sequence[Run]) -> str:
+def _name(share: FileShare, start: int) -> str:
+    """The method that a block begins with: its class is not to be seen there."""
+    names = (
+        choice.chunk.symbol
+        for choice in share.choices
+        if choice.chunk.kind is ChunkKind.METHOD and start in choice.lines
+    )
+    return "".join(f" {_printable(name)}" for name in names)
+
+
+def _note(code: frozenset[int], block: Sequence[Run]) -> str:
     """Says where the code of a block stands, if the header's first and last line do not."""
-    code = share.code
-    places = [run for run in block if _has_code(run, code)]
+    lines = (code.intersection(range(first, last + 1)) for first, last in block)
+    places = [(min(of_run), max(of_run)) for of_run in lines if of_run]
     if not places:
         return " (signatures)"
     if len(block) == 1:

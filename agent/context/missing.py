@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from agent.context.options import PackingOptions
 from agent.context.packing import pack
+from agent.context.views import FileViews, chunk_lines
 from agent.protocols import Chunker, Snapshot, TokenCounter
 from agent.types import Chunk, ContextBundle, Problem, Ranking, ScoredChunk
 
@@ -30,11 +31,17 @@ def missing_context(
     chunker: Chunker,
 ) -> str:
     """The named code within MISSING_TOKENS, rendered like the context; "" if there is none."""
-    shown = {(p.path, p.start, p.end) for p in bundle.pieces if p.form == "whole"}
+    views = FileViews(snapshot)
+    shown: dict[str, set[int]] = {}
+    for piece in bundle.pieces:
+        for first, last in piece.shown:
+            shown.setdefault(piece.path, set()).update(range(first, last + 1))
     found: dict[str, Chunk] = {}
     for name in names[:MAX_NAMES]:
         for chunk in _resolve(name, ranking, snapshot, chunker):
-            if (chunk.path, chunk.start, chunk.end) not in shown:
+            view = views[chunk.path]
+            lines = {n for n in chunk_lines(chunk, view) if not view.is_blank(n)}
+            if not lines <= shown.get(chunk.path, set()):
                 found.setdefault(chunk.id, chunk)
     if not found:
         return ""

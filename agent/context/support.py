@@ -23,6 +23,8 @@ _OWN = frozenset({"self", "cls", "this", "super", "Self"})
 
 # A class whose own lines (fields, docstring) are this few is shown entirely: dataclasses, enums.
 _SMALL_CLASS = 15
+# What remains of a file (imports, constants) is shown entirely if it has no more lines than this.
+_SMALL_MODULE = 15
 # Signatures shown for one chunk; beyond a handful they crowd out other chunks' support.
 _MAX_CALLEES = 8
 
@@ -49,6 +51,7 @@ class SupportFinder:
         self._chunker = chunker
         self._imports: dict[str, tuple[ImportStatement, ...]] = {}
         self._chunks: dict[str, tuple[Chunk, ...]] = {}
+        self._defined: dict[str, tuple[Chunk, ...]] = {}
         self._ranked: dict[str, list[Chunk]] = {}
         self._by_name: dict[str, list[Chunk]] = {}
         for scored in ranking.chunks:
@@ -73,9 +76,13 @@ class SupportFinder:
         yield from self._callees(chunk, text)
 
     def rest_of_file(self, path: str) -> Iterator[SupportItem]:
-        """Every import, then every signature of a file."""
+        """Every import, what else stands outside of a small file's functions, every signature."""
         for statement in self._statements(path):
             yield self._import_item(path, statement)
+        for chunk in self._chunks_of(path):
+            lines = chunk_lines(chunk, self._views[path])
+            if chunk.kind is ChunkKind.MODULE and 0 < len(lines) <= _SMALL_MODULE:
+                yield SupportItem(path, lines)
         for chunk in self._definitions(path):
             yield from self._signature(chunk)
 
@@ -145,14 +152,19 @@ class SupportFinder:
         return self._imports[path]
 
     def _definitions(self, path: str) -> Sequence[Chunk]:
+        if path not in self._defined:
+            found = (c for c in self._chunks_of(path) if c.kind in _DEFINITIONS)
+            self._defined[path] = tuple(found)
+        return self._defined[path]
+
+    def _chunks_of(self, path: str) -> Sequence[Chunk]:
         if path not in self._chunks:
             file = self._snapshot.files[path]
-            chunks = (
+            self._chunks[path] = tuple(
                 self._chunker(file, self._snapshot.text(path))
                 if self._chunker
                 else sorted(self._ranked.get(path, ()), key=lambda c: (c.start, c.end, c.id))
             )
-            self._chunks[path] = tuple(c for c in chunks if c.kind in _DEFINITIONS)
         return self._chunks[path]
 
 

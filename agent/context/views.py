@@ -56,7 +56,12 @@ def chunk_lines(chunk: Chunk, view: FileView) -> frozenset[int]:
     numbers = set(range(max(chunk.start, 1), min(chunk.end, len(view.lines)) + 1))
     for first, last in chunk.holes:
         numbers.difference_update(range(first, last + 1))
-    return frozenset(n for run in runs(numbers) for n in _without_blank_ends(run, view))
+    return without_blank_ends(numbers, view)
+
+
+def without_blank_ends(numbers: Iterable[int], view: FileView) -> frozenset[int]:
+    """The numbers without the blank lines at both ends of every run of them."""
+    return frozenset(n for first, last in runs(numbers) for n in _trimmed(first, last, view))
 
 
 def runs(numbers: Iterable[int]) -> tuple[Run, ...]:
@@ -70,8 +75,7 @@ def runs(numbers: Iterable[int]) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def _without_blank_ends(run: Run, view: FileView) -> range:
-    first, last = run
+def _trimmed(first: int, last: int, view: FileView) -> range:
     while first <= last and view.is_blank(first):
         first += 1
     while last > first and view.is_blank(last):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.context.layout import PREAMBLE
 from agent.context.packing import PackingOptions, pack
-from agent.context.pieces import PREAMBLE
 from agent.errors import ConfigurationError
 from agent.protocols import TokenCounter
 from agent.tokens import TiktokenCounter
@@ -41,7 +41,7 @@ class Parser(Base):
     d = 4
     e = 5
     f = 6
-
+    g = 7
     def __init__(self, text):
         self.text = text
 
@@ -118,6 +118,16 @@ def cuts(bundle: ContextBundle) -> dict[str, str]:
     return {dropped.symbol or dropped.path: dropped.cut_by for dropped in bundle.dropped}
 
 
+def lines_of(first: int, last: int) -> str:
+    return "\n".join(MODULE.split("\n")[first - 1 : last])
+
+
+def body(bundle: ContextBundle) -> str:
+    """What stands in the only fence."""
+    (found,) = re.findall(r"^```\w+\n(.*?)\n```$", bundle.text, re.DOTALL | re.MULTILINE)
+    return str(found)
+
+
 def shown(bundle: ContextBundle) -> list[str]:
     return [piece.symbol for piece in bundle.pieces if piece.form != "signatures"]
 
@@ -129,13 +139,13 @@ def test_rendered_exactly() -> None:
     snapshot, chunks = sample()
     ranking = make_ranking([chunks["helper"], chunks["local"]])
     assert do_pack(snapshot, ranking, NO_SUPPORT).text == (
-        "### tools.py:L1-2 helper\n"
+        "### tools.py:L1-2\n"
         "```python\n"
         "def helper(value, *more):\n"
         "    return value\n"
         "```\n"
         "\n"
-        "### pkg/parser.py:L32-33 local\n"
+        "### pkg/parser.py:L32-33\n"
         "```python\n"
         "def local(n):\n"
         "    return n\n"
@@ -159,8 +169,7 @@ def test_pieces_of_a_file_stand_together_in_line_order_and_files_by_best_rank() 
 def test_the_fence_is_longer_than_any_in_the_body() -> None:
     snapshot = MemorySnapshot({"a.md": "Text\n````python\ncode\n````\n"})
     bundle = do_pack(snapshot, make_ranking([make_chunk(snapshot, "a.md", 1, 4)]), NO_SUPPORT)
-    assert bundle.text.split("\n")[1] == "`````markdown"
-    assert bundle.pieces[0].text == "Text\n````python\ncode\n````"
+    assert bundle.text == ("### a.md:L1-4\n`````markdown\nText\n````python\ncode\n````\n`````\n")
 
 
 def test_a_path_cannot_forge_a_header() -> None:
@@ -173,27 +182,68 @@ def test_a_path_cannot_forge_a_header() -> None:
 def test_only_newlines_end_lines() -> None:
     snapshot = MemorySnapshot({"a.py": "a = '\x0c\u2028\x85'\nb = 2\n"})
     bundle = do_pack(snapshot, make_ranking([make_chunk(snapshot, "a.py", 2, 2)]), NO_SUPPORT)
-    assert bundle.pieces[0].text == "b = 2"
+    assert body(bundle) == "b = 2"
 
 
-def test_a_class_is_shown_without_its_methods() -> None:
+def test_chunks_that_touch_are_one_block() -> None:
     snapshot, chunks = sample()
     bundle = do_pack(snapshot, make_ranking([chunks["Parser"], chunks["Parser.parse"]]), NO_SUPPORT)
-    class_piece, method = bundle.pieces
-    assert class_piece.text.startswith("@decorated\n@twice(1)\nclass Parser(Base):")
-    assert class_piece.text.endswith("    f = 6\n")  # the blank line before the methods is its own
-    assert class_piece.shown == ((6, 21),)
-    assert method.symbol == "Parser.parse"
-    assert PREAMBLE not in bundle.text
+    assert [(piece.symbol, piece.form, piece.shown) for piece in bundle.pieces] == [
+        ("Parser", "whole", ((6, 21),)),
+        # The constructor is short: a mark in its place would save next to nothing.
+        ("", "signatures", ((22, 23),)),
+        ("Parser.parse", "whole", ((25, 26),)),
+    ]
+    assert bundle.text == f"### pkg/parser.py:L6-26\n```python\n{lines_of(6, 26)}\n```\n"
+
+
+def test_code_that_goes_on_after_a_gap_has_its_own_header() -> None:
+    snapshot, chunks = sample()
+    bundle = do_pack(snapshot, make_ranking([chunks["Parser"], chunks["Parser.step"]]), NO_SUPPORT)
+    assert bundle.text == (
+        f"### pkg/parser.py:L6-21\n```python\n{lines_of(6, 21)}\n```\n"
+        "\n"
+        f"### pkg/parser.py:L28-29 Parser.step\n```python\n{lines_of(28, 29)}\n```\n"
+    )
+
+
+def test_support_stays_in_the_block_of_the_code_beside_it() -> None:
+    snapshot, chunks = sample()
+    ranking = make_ranking([chunks["Parser.parse"], chunks["Parser"]])
+    bundle = do_pack(snapshot, ranking, PackingOptions(depth=1))
+    assert bundle.text == (
+        f"{PREAMBLE}### pkg/parser.py:L1-26 (code: L25-26)\n"
+        f"```python\n{lines_of(1, 8)}\n⋮\n{lines_of(25, 26)}\n```\n"
+    )
+
+
+def test_the_header_says_where_the_code_is_if_marks_stand_between() -> None:
+    text = "def a():\n" + "    pass  # a long line of a body\n" * 9
+    text += "\n\ndef b():\n" + "    pass  # a long line of a body\n" * 9 + "\n\ndef c(): b()\n"
+    snapshot = MemorySnapshot({"a.py": text})
+    a = make_chunk(snapshot, "a.py", 1, 10, "a")
+    b = make_chunk(snapshot, "a.py", 13, 22, "b")
+    c = make_chunk(snapshot, "a.py", 25, 25, "c")
+    bundle = do_pack(snapshot, make_ranking([a, c, b]), PackingOptions(max_chunks=2))
+    assert bundle.text.startswith(f"{PREAMBLE}### a.py:L1-25 (code: L1-10, L25-25)\n")
+    assert "\n\n\ndef b():\n⋮\ndef c(): b()\n```\n" in bundle.text
 
 
 def test_inner_holes_are_marked() -> None:
-    snapshot = MemorySnapshot({"a.py": "A = 1\n\ndef f():\n    pass\n\nB = 2\n"})
-    chunk = make_chunk(snapshot, "a.py", 1, 6, holes=((3, 4),))
+    inner = "    pass  # long enough for a mark in its place\n"
+    snapshot = MemorySnapshot({"a.py": f"A = 1\n\ndef f():\n{inner}{inner}\nB = 2\n"})
+    chunk = make_chunk(snapshot, "a.py", 1, 7, holes=((3, 5),))
     bundle = do_pack(snapshot, make_ranking([chunk]), NO_SUPPORT)
-    assert bundle.pieces[0].text == "A = 1\n\n⋮\n\nB = 2"
-    assert bundle.text.startswith(PREAMBLE)
-    assert bundle.pieces[0].shown == ((1, 2), (5, 6))
+    assert bundle.text == (
+        f"{PREAMBLE}### a.py:L1-7 (code: L1-1, L7-7)\n```python\nA = 1\n⋮\nB = 2\n```\n"
+    )
+    assert bundle.pieces[0].shown == ((1, 1), (7, 7))
+
+
+def test_blank_lines_around_a_chunk_are_not_sent() -> None:
+    snapshot = MemorySnapshot({"a.py": "\n\nx = 1\n\ny = 2\n   \n\n"})
+    bundle = do_pack(snapshot, make_ranking([make_chunk(snapshot, "a.py", 1, 7)]), NO_SUPPORT)
+    assert bundle.text == "### a.py:L3-5\n```python\nx = 1\n\ny = 2\n```\n"
 
 
 # --------------------------------------------------------------------------------------- cutting
@@ -225,6 +275,16 @@ def test_at_most_so_many_chunks() -> None:
     assert cuts(bundle) == {f"f{i}": "max-chunks" for i in range(30, 40)}
 
 
+def test_class_headers_and_module_code_take_no_place_of_a_function() -> None:
+    snapshot, chunks = sample()
+    module = make_chunk(snapshot, "pkg/parser.py", 1, 3)
+    lone = make_chunk(snapshot, "tools.py", 2, 2)
+    order = [chunks["Parser.parse"], module, chunks["Parser"], lone, chunks["Parser.step"]]
+    bundle = do_pack(snapshot, make_ranking(order), PackingOptions(max_chunks=1, support_share=0))
+    assert {piece.start for piece in bundle.pieces if piece.form == "whole"} == {1, 6, 25}
+    assert set(cuts(bundle).values()) == {"max-chunks"}
+
+
 def test_overlapping_and_identical_chunks_are_shown_once() -> None:
     snapshot = MemorySnapshot(
         {"a.py": "def f():\n    return 1\n\n\n", "b.py": "def f():\n    return 1\n"}
@@ -248,7 +308,7 @@ def test_files_that_hold_secrets_are_cut_and_values_masked() -> None:
     chunks = [make_chunk(snapshot, ".env", 1, 1), make_chunk(snapshot, "a.py", 1, 3)]
     bundle = do_pack(snapshot, make_ranking(chunks))
     assert cuts(bundle) == {".env": "secret"}
-    assert bundle.pieces[0].text == "import x\nKEY = '<secret removed>'\nuse(KEY)"
+    assert body(bundle) == "import x\nKEY = '<secret removed>'\nuse(KEY)"
     assert key not in bundle.text
     assert bundle.notes == (
         "1 secret value(s) masked in a.py",
@@ -280,12 +340,12 @@ def test_a_top_chunk_that_is_too_long_is_shown_in_part(marker_line: int) -> None
     bundle = do_pack(snapshot, make_ranking([chunk]), options)
     (piece,) = bundle.pieces
     assert piece.form == "part"
-    assert piece.text.startswith("def long(value_0):\n")
-    assert "    tokenizer_step = parse(empty_input)" in piece.text
+    assert body(bundle).startswith("def long(value_0):\n")
+    assert "    tokenizer_step = parse(empty_input)" in body(bundle)
     assert 300 < piece.tokens <= 500
     ranges = ", ".join(f"L{first}-{last}" for first, last in piece.shown)
-    assert f" long (part: {ranges})\n" in bundle.text
-    assert piece.text.endswith("\n⋮") == (piece.end < 401)
+    assert (f" (code: {ranges})\n" in bundle.text) == (len(piece.shown) > 1)
+    assert body(bundle).endswith("\n⋮") == (piece.end < 401)
     assert bundle.dropped == ()
 
 
@@ -318,25 +378,20 @@ def test_only_the_first_ranks_are_shown_in_part() -> None:
 # --------------------------------------------------------------------------------------- support
 
 
-def outline(bundle: ContextBundle, path: str) -> str:
-    return "".join(p.text for p in bundle.pieces if p.form == "signatures" and p.path == path)
+def outline(bundle: ContextBundle, path: str) -> list[tuple[int, int]]:
+    found = (p for p in bundle.pieces if p.form == "signatures" and p.path == path)
+    return [run for piece in found for run in piece.shown]
 
 
 def test_a_method_brings_its_class_header_imports_and_callees() -> None:
     snapshot, chunks = sample()
     names = ("Parser.parse", "Parser", "Parser.__init__", "Parser.step", "local", "helper")
-    # Room for the first only: the others are too large for what is left, their signatures are not.
-    options = PackingOptions(budget=1000, reserve=0, max_chunks=1)
+    options = PackingOptions(budget=1000, reserve=0, depth=1)
     bundle = do_pack(snapshot, make_ranking([chunks[name] for name in names]), options)
     assert shown(bundle) == ["Parser.parse"]
-    assert outline(bundle, "pkg/parser.py") == (
-        "import os\nimport sys\nfrom tools import helper, other\n\n\n"
-        "@decorated\n@twice(1)\nclass Parser(Base):\n⋮\n"
-        "    def __init__(self, text):\n⋮\n"
-        "    def step(self, x):\n⋮\n"
-        "def local(n):"
-    )
-    assert outline(bundle, "tools.py") == "def helper(value, *more):"
+    # Imports, class header, constructor, the method called (its short body closes a gap), `local`.
+    assert outline(bundle, "pkg/parser.py") == [(1, 8), (22, 23), (28, 32)]
+    assert outline(bundle, "tools.py") == [(1, 1)]
 
 
 def test_the_best_ranked_chunks_support_comes_first() -> None:
@@ -345,13 +400,11 @@ def test_the_best_ranked_chunks_support_comes_first() -> None:
     ranking = make_ranking([chunks[name] for name in names])
     sizes = range(60, 400, 4)
     bundles = [
-        do_pack(
-            snapshot, ranking, PackingOptions(budget=n, reserve=0, max_chunks=1, support_share=0.5)
-        )
+        do_pack(snapshot, ranking, PackingOptions(budget=n, reserve=0, depth=1, support_share=0.5))
         for n in sizes
     ]
     texts = [bundle.text for bundle in bundles if shown(bundle) == ["Parser.parse"]]
-    parts = ("class Parser", "import os", "from tools", "def step", "import sys")
+    parts = ("class Parser", "from tools", "def step", "def unrelated")
     first = [next(i for i, text in enumerate(texts) if part in text) for part in parts]
     assert first == sorted(first)
     assert first[0] == 0
@@ -373,6 +426,18 @@ def test_support_takes_no_more_than_its_share_while_chunks_wait() -> None:
     bundle = do_pack(snapshot, make_ranking(chunks), options)
     support = sum(piece.tokens for piece in bundle.pieces if piece.form == "signatures")
     assert support <= 0.2 * 2000
+
+
+def test_what_remains_of_a_small_file_comes_with_its_functions() -> None:
+    text = "LIMIT = 3\n\n\ndef f():\n    return LIMIT\n\n\nNAMES = [f]\n"
+    snapshot = MemorySnapshot({"a.py": text})
+    chunks = [
+        make_chunk(snapshot, "a.py", 4, 5, "f"),
+        make_chunk(snapshot, "a.py", 1, 8, holes=((4, 5),)),
+    ]
+    bundle = do_pack(snapshot, make_ranking(chunks), PackingOptions(depth=1))
+    assert body(bundle) == text.removesuffix("\n")
+    assert shown(bundle) == ["f"]
 
 
 def test_unused_support_goes_to_chunks() -> None:
@@ -401,7 +466,9 @@ def worlds(draw: st.DrawFn) -> tuple[MemorySnapshot, Ranking, PackingOptions]:
             length = draw(st.sampled_from([1, 2, 5, 60]))
             lines.append(f"    def m{index}(self):")
             lines += [
-                f"        {draw(st.sampled_from(['a()', 'helper(1)', '```', '']))} # {i}"
+                f"        {draw(st.sampled_from(['a()', 'helper(1)', '```']))} # {start + i}"
+                if draw(st.integers(0, 9))
+                else ""
                 for i in range(length)
             ]
             methods.append((path, start, len(lines), f"C{number}.m{index}", ()))
@@ -446,21 +513,50 @@ def test_packing_keeps_its_promises(
         places = {(piece.path, n) for n in numbers}
         assert not places & seen
         seen |= places
-        marks = [line for line in piece.text.split("\n") if line == "⋮"]
-        assert [x for x in piece.text.split("\n") if x != "⋮"] == [lines[n - 1] for n in numbers]
-        assert len(marks) >= len(piece.shown) - 1
-        assert piece.text in bundle.text
         if piece.form == "whole":
-            assert (
-                piece.text.replace("⋮\n", "").split()
-                == chunks[piece.path, piece.symbol].text.split()
-            )
+            chunk = chunks[piece.path, piece.symbol]
+            assert [lines[n - 1] for n in numbers if lines[n - 1].strip()] == [
+                line for line in chunk.text.split("\n") if line.strip()
+            ]
         if piece.form != "signatures":
             chosen.append((piece.path, piece.symbol))
     dropped = [(d.path, d.symbol) for d in bundle.dropped]
     assert sorted(chosen + dropped) == sorted(chunks)
-    assert len(chosen) <= options.max_chunks
-    assert len(re.findall(r"^### ", bundle.text, re.MULTILINE)) == len(bundle.pieces)
+    methods = [place for place in chosen if chunks[place].kind is ChunkKind.METHOD]
+    assert len(methods) <= options.max_chunks
+    rendered = rendered_lines(snapshot, bundle)
+    assert len(rendered) == len(set(rendered))
+    assert set(rendered) == {place for place in seen if snapshot_line(snapshot, *place).strip()}
+    if options.support_share:
+        classes = [(path, f"class C{path[-4]}:") for path, _ in methods]
+        assert set(classes) <= {(path, snapshot_line(snapshot, path, n)) for path, n in rendered}
+
+
+def snapshot_line(snapshot: MemorySnapshot, path: str, number: int) -> str:
+    return snapshot.text(path).split("\n")[number - 1]
+
+
+def rendered_lines(snapshot: MemorySnapshot, bundle: ContextBundle) -> list[tuple[str, int]]:
+    """Every line with text in the fences, by path and number; checks headers, order and marks."""
+    found = []
+    blocks = r"^### (\S+?):L(\d+)-(\d+)(?: [^\n]*)?\n(`{3,})python\n(.*?)\n\4\n"
+    text = bundle.text.removeprefix(PREAMBLE)
+    assert re.sub(blocks, "", text, flags=re.DOTALL | re.MULTILINE).strip("\n") == ""
+    for path, start, end, _, content in re.findall(blocks, text, re.DOTALL | re.MULTILINE):
+        lines = snapshot.text(path).split("\n")
+        numbers: list[int] = []
+        marked = False
+        for line in content.split("\n"):
+            if line.strip() and line != "⋮":
+                number = lines.index(line) + 1  # unique, if not blank
+                hidden = [n for n in range((numbers or [number])[-1] + 1, number) if lines[n - 1]]
+                assert bool(hidden) == (marked and bool(numbers))
+                numbers.append(number)
+            marked = line == "⋮"
+        assert (numbers[0], numbers[-1]) == (int(start), int(end))
+        assert numbers == sorted(numbers)
+        found += [(path, number) for number in numbers]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -469,6 +565,24 @@ def test_packing_keeps_its_promises(
 def test_options_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match="shares lie in"):
         PackingOptions(**wrong)  # type: ignore[arg-type]
+
+
+class DearHeaders(ApproximateCounter):
+    """A tokenizer whose counts of lines do not add up: a header inside a text costs 20 more."""
+
+    def count(self, text: str) -> int:
+        return super().count(text) + 20 * text.count("\n### ")
+
+
+def test_the_limit_holds_where_counts_do_not_add_up() -> None:
+    snapshot, chunks = sample()
+    ranking = make_ranking([chunks["Parser.parse"], chunks["helper"], chunks["unrelated"]])
+    options = PackingOptions(budget=130, reserve=0)
+    full = do_pack(snapshot, ranking, options)
+    bundle = do_pack(snapshot, ranking, options, DearHeaders())
+    assert DearHeaders().count(full.text) > 130 >= bundle.tokens
+    assert bundle.tokens == DearHeaders().count(bundle.text)
+    assert len(shown(bundle)) == len(ranking.chunks) - len(bundle.dropped) > 0
 
 
 def test_an_empty_ranking_gives_an_empty_context() -> None:

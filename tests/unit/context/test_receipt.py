@@ -74,21 +74,21 @@ def test_a_part_knows_its_rank() -> None:
 
 
 EXPECTED = """\
-119 of 340 tokens (35%): signatures 53, whole 66
+78 of 340 tokens (23%): signatures 16, whole 62
 4 pieces in 2 files, from 4 ranked of 9 chunks
 
 | rank | piece              | form       | tokens | score | why                                                            |
 |-----:|--------------------|------------|-------:|------:|----------------------------------------------------------------|
-|      | a.py:L1-1          | signatures |     24 |       | class headers, imports and signatures around the chosen chunks |
-|    1 | a.py:L2-3 parse    | whole      |     29 | 1.000 | path -0.75 (named in the issue), lexical 0.50                  |
-|      | b\\|c.py:L1-1       | signatures |     29 |       | class headers, imports and signatures around the chosen chunks |
-|    3 | b\\|c.py:L5-6 other | whole      |     37 | 0.980 | lexical 0.98                                                   |
+|      | a.py:L1-1          | signatures |      4 |       | class headers, imports and signatures around the chosen chunks |
+|    1 | a.py:L2-3 parse    | whole      |     27 | 1.000 | path -0.75 (named in the issue), lexical 0.50                  |
+|      | b\\|c.py:L1-2       | signatures |     12 |       | class headers, imports and signatures around the chosen chunks |
+|    3 | b\\|c.py:L5-6 other | whole      |     35 | 0.980 | lexical 0.98                                                   |
 
 Left out: 2 (duplicate 1, secret 1)
 
 | rank | chunk              | tokens | score | cut by    |
 |-----:|--------------------|-------:|------:|-----------|
-|    2 | b\\|c.py:L1-2 parse |     31 | 0.990 | duplicate |
+|    2 | b\\|c.py:L1-2 parse |     11 | 0.990 | duplicate |
 |    4 | .env:L1-1          |      3 | 0.970 | secret    |
 
 - embeddings off

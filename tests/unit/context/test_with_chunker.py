@@ -30,11 +30,9 @@ def test_own_sources() -> None:
     assert 0.9 * bundle.budget < bundle.tokens <= bundle.budget
     (method,) = (piece for piece in bundle.pieces if piece.symbol == wanted)
     assert method.form == "whole"
-    (outline,) = (
-        piece for piece in bundle.pieces if piece.form == "signatures" and piece.path == method.path
-    )
-    assert "\nclass Selection:\n" in outline.text
-    assert "from agent.context.excerpt import best_lines\n" in outline.text
-    assert "    def _used_with(self, candidate: _Chosen) -> int:" in outline.text
+    text = bundle.text
+    assert "\nclass Selection:\n" in text
+    assert "from agent.context.excerpt import best_lines\n" in text
+    assert "    def _added(self, share: FileShare) -> int:\n" in text
     # The helper of another file, imported here.
-    assert any("def best_lines(" in piece.text for piece in bundle.pieces)
+    assert "\ndef best_lines(\n" in text

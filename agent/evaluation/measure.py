@@ -1,0 +1,133 @@
+"""Retrieval for one instance, as `agent context` does it, and the answer it is judged by."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.context.packing import pack
+from agent.errors import ConfigurationError, UsageError
+from agent.evaluation.gold import counted_name, find_gold, gold_paths
+from agent.evaluation.messages import Job, PresetRow, Reply
+from agent.evaluation.query_kind import query_kinds
+from agent.evaluation.repositories import read_files
+from agent.evaluation.rows import ContextRange, Row
+from agent.problem import problem_from_text
+from agent.repository.snapshot import take_snapshot
+from agent.retrieval.chunking import TreeSitterChunker
+from agent.services import (
+    fill_index,
+    make_counter,
+    open_retriever,
+    packing_options,
+    retrieval_options,
+)
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter, Retriever, Snapshot
+    from agent.settings import Settings
+    from agent.types import ContextBundle, Problem, Ranking
+
+MAX_FUNCTIONS = 100
+
+
+@asynccontextmanager
+async def open_measurer(
+    settings: Mapping[str, Settings], reporter: Reporter
+) -> AsyncIterator[Measurer]:
+    """A measurer for presets by name. Cuts files in this process only: others run beside it.
+
+    Raises ConfigurationError.
+    """
+    async with AsyncExitStack() as stack:
+        presets: dict[str, _Preset] = {}
+        for name, own in settings.items():
+            retriever = await stack.enter_async_context(open_retriever(own, reporter, workers=1))
+            presets[name] = _Preset(own, retriever)
+        yield Measurer(presets, reporter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Preset:
+    settings: Settings
+    retriever: Retriever
+
+
+class Measurer:
+    """Made by `open_measurer`."""
+
+    def __init__(self, presets: Mapping[str, _Preset], reporter: Reporter) -> None:
+        self._presets = presets
+        self._report = reporter
+        self._chunker = TreeSitterChunker()
+
+    async def measure(self, job: Job) -> Reply:
+        """Rows for the job's presets. What is wrong with the instance is a reason to skip it.
+
+        Raises ConfigurationError where no instance can be measured.
+        """
+        instance, repository = job.instance, Path(job.repository)
+        try:
+            problem = problem_from_text(instance.problem_statement, instance.instance_id)
+            texts = read_files(repository, instance.base_commit, gold_paths(instance))
+            gold = find_gold(instance, texts, self._chunker)
+            rows = await self._rows(job, problem, repository) if job.presets else []
+        except ConfigurationError:
+            raise
+        except UsageError as error:  # the problem's or the repository's
+            return Reply(skipped=str(error))
+        return Reply(rows=tuple(rows), gold=gold, kinds=query_kinds(problem, gold))
+
+    async def _rows(self, job: Job, problem: Problem, repository: Path) -> list[PresetRow]:
+        snapshot = take_snapshot(repository, commit=job.instance.base_commit)
+        rows: list[PresetRow] = []
+        for name in job.presets:
+            row = await self._row(job.instance.instance_id, problem, snapshot, self._presets[name])
+            rows.append(PresetRow(preset=name, row=row))
+        return rows
+
+    async def _row(
+        self, instance_id: str, problem: Problem, snapshot: Snapshot, preset: _Preset
+    ) -> Row:
+        settings = preset.settings
+        if retrieval_options(settings).first_stage == "bm25":
+            # Not timed: what it takes depends on which commits came before this one.
+            fill_index(settings, snapshot, self._report, workers=1)
+        counter = make_counter(settings.model)
+        started = time.perf_counter()
+        ranking = await preset.retriever.rank(problem, snapshot)
+        bundle = pack(problem, ranking, snapshot, counter, packing_options(settings))
+        seconds = time.perf_counter() - started
+        return make_row(instance_id, ranking, bundle, seconds)
+
+
+def make_row(instance_id: str, ranking: Ranking, bundle: ContextBundle, seconds: float) -> Row:
+    """The row of a ranking and its context."""
+    return Row(
+        instance_id=instance_id,
+        files=tuple(dict.fromkeys(file.path for file in ranking.files)),
+        functions=function_names(ranking),
+        context=tuple(_shown(bundle)),
+        context_tokens=bundle.tokens,
+        seconds=round(seconds, 4),
+    )
+
+
+def function_names(ranking: Ranking) -> tuple[str, ...]:
+    """The 100 best functions and classes, each once; what has no name is no function."""
+    chunks = (scored.chunk for scored in ranking.chunks)
+    names = dict.fromkeys(counted_name(c.path, c.symbol) for c in chunks if c.symbol)
+    return tuple(names)[:MAX_FUNCTIONS]
+
+
+def _shown(bundle: ContextBundle) -> Sequence[ContextRange]:
+    return [
+        ContextRange(path=piece.path, start=start, end=end)
+        for piece in bundle.pieces
+        if piece.form != "signatures"
+        for start, end in piece.shown
+    ]

@@ -1,0 +1,59 @@
+"""What passes between the evaluation and its worker processes, as frames of JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from agent.evaluation.dataset import Instance
+from agent.evaluation.gold import Gold
+from agent.evaluation.rows import Row
+
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class Start(BaseModel):
+    """The first frame: settings as flags, the presets, and this worker's number among all."""
+
+    model_config = _FROZEN
+
+    flags: dict[str, Any]
+    presets: tuple[str, ...]
+    number: int
+    workers: int
+
+
+class Job(BaseModel):
+    """One instance. `presets`: those without a row; the answer is worked out in any case."""
+
+    model_config = _FROZEN
+
+    instance: Instance
+    repository: str
+    presets: tuple[str, ...]
+
+
+class PresetRow(BaseModel):
+    """A row, and the preset it was made with."""
+
+    model_config = _FROZEN
+
+    preset: str
+    row: Row
+
+
+class Reply(BaseModel):
+    """What came of a job, or of the start. `skipped` says why nothing did.
+
+    `fatal`: nothing can come of any job. `notices` are what the user should know.
+    """
+
+    model_config = _FROZEN
+
+    rows: tuple[PresetRow, ...] = ()
+    gold: Gold = Gold()
+    kinds: tuple[str, ...] = ()
+    skipped: str = ""
+    fatal: str = ""
+    notices: tuple[str, ...] = ()

@@ -1,0 +1,46 @@
+"""Finding a project's repository in the folder of `--repos`, and reading single files of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from agent.errors import ConfigurationError
+from agent.repository.git import open_repository
+from agent.repository.text import decode
+
+
+def check_folder(folder: Path) -> None:
+    """Raises ConfigurationError when there is no such folder."""
+    if not folder.is_dir():
+        raise ConfigurationError(
+            f"--repos {folder}: no such folder; give one with git repositories"
+        )
+
+
+def find_repository(folder: Path, repo: str) -> Path | None:
+    """The repository of `owner/name`: `owner__name`, `owner+name` or `owner/name`, with or without
+    `.git`; None where there is none.
+    """
+    owner, _, name = repo.partition("/")
+    for stem in (f"{owner}__{name}", f"{owner}+{name}", f"{owner}/{name}"):
+        for path in (folder / stem, folder / f"{stem}.git"):
+            if path.is_dir():
+                return path
+    return None
+
+
+def read_files(repository: Path, commit: str, paths: Iterable[str]) -> Mapping[str, str]:
+    """The text of those of `paths` that are files of the commit, with `\\n` line ends.
+
+    Raises RepositoryError: unusable, or without that commit.
+    """
+    wanted = {path.encode("utf-8", "surrogateescape"): path for path in paths}
+    with open_repository(repository) as git:
+        entries = [e for e in git.tree(git.resolve(commit), sizes=False) if e.path in wanted]
+        contents = git.blobs(sorted({entry.oid for entry in entries}))
+    return {
+        wanted[entry.path]: decode(contents[entry.oid], cookie=entry.path.endswith(b".py")).text
+        for entry in entries
+        if entry.oid in contents
+    }
