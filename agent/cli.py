@@ -23,6 +23,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+evaluations = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+app.add_typer(evaluations, name="eval")
+
 
 class Dirty(enum.StrEnum):
     """What to do with uncommitted changes of the target."""
@@ -47,6 +50,14 @@ class Embed(enum.StrEnum):
     OFF = "off"
     LOCAL = "local"
     REMOTE = "remote"
+
+
+class Split(enum.StrEnum):
+    """Which projects of a data set."""
+
+    TUNE = "tune"
+    HELD_OUT = "held-out"
+    ALL = "all"
 
 
 _MODEL, _CONTEXT, _LIMITS, _CHECK = "Model", "Retrieval and context", "Limits", "Validation"
@@ -347,6 +358,72 @@ def demo(
     from agent.commands import demo as command
 
     _leave(command.run(json=json, quiet=quiet, verbose=verbose))
+
+
+@evaluations.command(
+    epilog="Example: `agent eval retrieval --dataset issues.jsonl --repos ./repositories "
+    "--output rows.jsonl --preset lexical --preset original --split held-out`"
+)
+def retrieval(
+    dataset: Annotated[
+        Path, typer.Option("--dataset", help="SWE-bench rows: JSON lines or a JSON array.")
+    ],
+    repos: Annotated[
+        Path, typer.Option("--repos", help="Folder of repositories: owner__name, bare or not.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="One JSON row an instance; rows already there are kept."
+        ),
+    ],
+    preset: Annotated[
+        list[Preset] | None,
+        typer.Option(
+            "--preset",
+            help="Repeatable: side by side, each in a file of its own (rows.PRESET.jsonl).",
+            rich_help_panel=_CONTEXT,
+        ),
+    ] = None,
+    embed: EmbedOption = None,
+    context_tokens: ContextTokensOption = None,
+    max_chunks: MaxChunksOption = None,
+    split: Annotated[
+        Split, typer.Option("--split", help="Whole projects, by hash: tune on 60%, report 40%.")
+    ] = Split.ALL,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Only the first so many.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes (one a core).")
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Overwrite the rows that are there.")
+    ] = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure how well retrieval finds the code to change, on issues whose answer is known."""
+    from agent.commands import evaluate as command
+
+    request = command.EvaluateRequest(
+        dataset=dataset,
+        repos=repos,
+        output=output,
+        presets=[name.value for name in preset or ()],
+        split=split.value,
+        limit=limit,
+        workers=workers,
+        restart=restart,
+        json=json,
+        quiet=quiet,
+    )
+    _leave(command.retrieval(request, _retrieval_flags(None, embed, context_tokens, max_chunks)))
+
+
+@evaluations.callback()
+def _evaluations() -> None:
+    """Measure parts of the program on data sets of issues whose answer is known."""
 
 
 @app.callback(invoke_without_command=True)

@@ -97,6 +97,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     from agent.context.packing import pack
     from agent.context.receipt import make_receipt, render_receipt
     from agent.prompting import solve_prompt
+    from agent.retrieval.chunking import TreeSitterChunker
     from agent.services import make_counter, packing_options
     from agent.validation.hints import find_test_hints
 
@@ -106,7 +107,14 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
         settings, snapshot = _open(request, flags, reporter)
         ranking = _rank(problem, snapshot, settings, reporter)
         counter = make_counter(settings.model)
-        bundle: ContextBundle = pack(problem, ranking, snapshot, counter, packing_options(settings))
+        bundle: ContextBundle = pack(
+            problem,
+            ranking,
+            snapshot,
+            counter,
+            packing_options(settings),
+            chunker=TreeSitterChunker(),
+        )
     receipt = make_receipt(ranking, bundle)
     if prompt:
         tests = find_test_hints(problem, ranking, snapshot, counter)

@@ -16,6 +16,7 @@ class PackingOptions:
 
     budget: int = 6000  # tokens, as in the original system
     reserve: float = 0.15  # of the budget, left for differences between tokenizers
+    # Functions, methods and windows; class headers and module code of their files are not counted.
     max_chunks: int = 30
     support_share: float = 0.2  # class headers, imports, signatures; the rest goes to chunks
     # One function may not crowd out all others: beyond this share it counts as oversized.

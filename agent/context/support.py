@@ -23,6 +23,8 @@ _OWN = frozenset({"self", "cls", "this", "super", "Self"})
 
 # A class whose own lines (fields, docstring) are this few is shown entirely: dataclasses, enums.
 _SMALL_CLASS = 15
+# A constructor with this many lines at most is shown with its body beside a chosen method.
+_SMALL_CONSTRUCTOR = 30
 # What remains of a file (imports, constants) is shown entirely if it has no more lines than this.
 _SMALL_MODULE = 15
 # Signatures shown for one chunk; beyond a handful they crowd out other chunks' support.
@@ -109,7 +111,14 @@ class SupportFinder:
         constructor = f"{chunk.symbol}.__init__"
         for candidate in self._definitions(chunk.path):
             if candidate.symbol == constructor:
-                yield from self._signature(candidate)
+                yield from self._constructor(candidate)
+
+    def _constructor(self, chunk: Chunk) -> Iterator[SupportItem]:
+        """What sets up the state that the methods share: entirely where it is short."""
+        lines = chunk_lines(chunk, self._views[chunk.path])
+        if 0 < len(lines) <= _SMALL_CONSTRUCTOR:
+            yield SupportItem(chunk.path, lines)
+        yield from self._signature(chunk)
 
     def _callees(self, chunk: Chunk, text: str) -> Iterator[SupportItem]:
         """Signatures of what is called, in order of the calls."""

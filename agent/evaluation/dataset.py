@@ -1,4 +1,4 @@
-"""Reading a data set of issues whose answers are known: SWE-bench rows, as JSON lines or an array."""
+"""Reading data sets of issues whose answers are known: SWE-bench rows, JSON lines or an array."""
 
 from __future__ import annotations
 

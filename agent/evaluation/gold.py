@@ -112,7 +112,7 @@ def _gold(found: Mapping[str, Sequence[Place]], absent: Sequence[str] = ()) -> G
     )
 
 
-# ------------------------------------------------------------------------------------ by their lines
+# ----------------------------------------------------------------------------------- by their lines
 
 
 def _patched(files: Iterable[PatchedFile], outlines: Mapping[str, _Outline]) -> Gold:

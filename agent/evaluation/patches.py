@@ -55,7 +55,7 @@ class _Run:
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        self._lines = text.split("\n")
+        self._lines = text.removesuffix("\n").split("\n")
         self._at = 0
 
     def files(self) -> Iterator[PatchedFile]:
@@ -86,6 +86,8 @@ class _Reader:
         line = start + 1 if old == 0 else start
         run = _Run()
         while old or new:
+            if self._at >= len(self._lines) and old == new:
+                break  # the patch was stripped of blank lines of context at its end
             mark, rest = self._take()
             if mark == "-" and old:
                 run.removed.append(line)

@@ -41,9 +41,7 @@ def measure_all(
         idle.put(worker)
     executor = ThreadPoolExecutor(len(workers), thread_name_prefix="evaluate")
     try:
-        futures: dict[Future[Reply], Job] = {
-            executor.submit(_ask, idle, job): job for job in jobs
-        }
+        futures: dict[Future[Reply], Job] = {executor.submit(_ask, idle, job): job for job in jobs}
         for future in as_completed(futures):
             reply = future.result()
             if reply.fatal:

@@ -21,7 +21,8 @@ def query_kinds(problem: Problem, gold: Gold) -> tuple[str, ...]:
     frames, of whatever. PROSE: none of these.
     """
     mentions = read_mentions(problem)
-    paths = [mention.path for mention in (*mentions.paths, *mentions.frames)]
+    paths = [mention.path for mention in mentions.paths]
+    paths += [frame.path for frame in mentions.frames]
     words = {part for mention in mentions.names for part in mention.name.split(".")}
     words.update(frame.function for frame in mentions.frames)
     found = []

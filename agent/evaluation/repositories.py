@@ -1,4 +1,4 @@
-"""Finding a project's repository in the folder of `--repos`, and reading single files of a commit."""
+"""Finding a project's repository in the folder of `--repos`, and reading files of a commit."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
 
-
 _BEGIN = b'{"instance_id":"'  # of every row, as it is written
 
 

@@ -203,12 +203,10 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    tables, application, version = _identity(connection)
     if (application, version) == (_APPLICATION_ID, _SCHEMA_VERSION):
         connection.execute("SELECT key, used, size, data FROM record LIMIT 0")
     else:
-        (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if tables or application or version:
             raise _ForeignFile
         connection.execute("PRAGMA journal_mode = WAL")
@@ -218,3 +216,16 @@ def _prepare(connection: sqlite3.Connection) -> None:
             f" PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
         )
     connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _identity(connection: sqlite3.Connection) -> tuple[int, ...]:
+    """Number of tables, application and version, as of one moment: another process may be making
+    the file just now, and half of what it writes would look like a file of some other program.
+    """
+    connection.execute("BEGIN")
+    try:
+        questions = ("SELECT COUNT(*) FROM sqlite_master", "PRAGMA application_id")
+        found = [connection.execute(q).fetchone()[0] for q in (*questions, "PRAGMA user_version")]
+    finally:
+        connection.execute("COMMIT")
+    return tuple(found)

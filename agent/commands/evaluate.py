@@ -1,0 +1,68 @@
+"""`agent eval retrieval`: how well the code to change is found, on issues of known answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.commands.common import guarded, print_value, reporting, write_stdout
+from agent.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from agent.evaluation.dataset import Split
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateRequest:
+    """What is asked of one invocation, beside the settings."""
+
+    dataset: Path
+    repos: Path
+    output: Path
+    presets: Sequence[str]
+    split: Split
+    limit: int | None
+    workers: int | None
+    restart: bool
+    json: bool
+    quiet: bool
+
+
+def retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
+    """Write the rows and print the figures as tables or JSON."""
+    return guarded(lambda: _retrieval(request, flags))
+
+
+def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
+    from agent.evaluation.runner import Plan, evaluate
+    from agent.evaluation.table import render
+    from agent.settings import load
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    names = list(dict.fromkeys(request.presets)) or [load(given).preset]
+    if not request.output.parent.is_dir():
+        raise ConfigurationError(
+            f"--output {request.output}: there is no folder {request.output.parent}"
+        )
+    plan = Plan(
+        dataset=request.dataset,
+        repositories=request.repos,
+        output=request.output,
+        settings={name: load({**given, "preset": name}) for name in names},
+        flags=given,
+        split=request.split,
+        limit=request.limit,
+        workers=request.workers,
+        restart=request.restart,
+    )
+    with reporting(quiet=request.quiet) as reporter:
+        evaluation = evaluate(plan, reporter)
+    if request.json:
+        print_value(asdict(evaluation))
+    else:
+        write_stdout(render(evaluation).encode("utf-8", "replace"))
+    if evaluation.instances == len(evaluation.skipped):
+        raise ConfigurationError("every instance was skipped; see the reasons, check --repos")
+    return 0

@@ -1,0 +1,130 @@
+"""`agent eval retrieval` as a user runs it: rows, tables, resumption, interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.support.evaluation import bare_repository, dataset_row, write_dataset
+
+pytestmark = pytest.mark.e2e
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    return [
+        sys.executable, "-m", "agent", "eval", "retrieval", "--dataset", "d.jsonl",
+        "--repos", "repos", "--output", "r.jsonl", "--embed", "off", *arguments,
+    ]  # fmt: skip
+
+
+def environment(folder: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "TMPDIR": str(folder / "tmp"),
+        "PYTHONPATH": str(ROOT),
+        "PATCHSHOT_CACHE_DIR": str(folder / "cache"),
+    }
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        command(folder, *arguments),
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tmp").mkdir()
+    commit = bare_repository(tmp_path / "repos")
+    rows = [dataset_row(commit, number) for number in range(1, 7)]
+    write_dataset(tmp_path / "d.jsonl", [*rows, dataset_row(commit, 7, repo="owner/gone")])
+    return tmp_path
+
+
+def test_rows_tables_and_json(folder: Path) -> None:
+    arguments = ("--preset", "lexical", "--preset", "original", "--workers", "2")
+    done = run(folder, *arguments)
+    assert done.returncode == 0, done.stderr.decode()
+    table = done.stdout.decode()
+    assert table.startswith("Split all: 6 instances of 1 projects scored, 0 change no existing")
+    assert "- 1 × no repository of owner/gone (first: owner__shop-7)" in table
+    rows = [json.loads(x) for x in (folder / "r.lexical.jsonl").read_text().splitlines()]
+    assert [row["instance_id"] for row in rows] == [f"owner__shop-{n}" for n in range(1, 7)]
+    assert all(row["functions"][0] == "shop/basket.py:Basket.total_price" for row in rows)
+
+    before = (folder / "r.lexical.jsonl").read_bytes()
+    again = run(folder, *arguments, "--json", "--quiet")
+    assert again.returncode == 0, again.stderr.decode()
+    assert again.stderr == b""
+    assert (folder / "r.lexical.jsonl").read_bytes() == before
+    figures = json.loads(again.stdout)
+    assert figures["scored"] == 6
+    lexical = figures["reports"][0]
+    assert lexical["preset"] == "lexical"
+    assert lexical["overall"]["metrics"]["context recall"]["mean"] == 1.0
+
+    other = run(folder, *arguments, "--context-tokens", "500")
+    assert other.returncode == 2
+    assert b"made with other settings (context_tokens 6000, now 500)" in other.stderr
+
+
+def test_when_every_instance_is_skipped(folder: Path) -> None:
+    commit = "1" * 40
+    write_dataset(folder / "d.jsonl", [dataset_row(commit)])
+    done = run(folder, "--workers", "1")
+    assert done.returncode == 2
+    assert b"no commit" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith(b"agent: every instance was skipped")
+
+
+def test_a_bad_row_is_one_line(folder: Path) -> None:
+    (folder / "d.jsonl").write_text("{}\n")
+    done = run(folder)
+    assert done.returncode == 2
+    assert done.stderr == b"agent: d.jsonl:1: instance_id: Field required; correct the row\n"
+    assert not (folder / "r.jsonl").exists()
+
+
+def test_an_interrupted_run_leaves_whole_rows_and_goes_on(folder: Path) -> None:
+    commit = json.loads((folder / "d.jsonl").read_text().splitlines()[0])["base_commit"]
+    write_dataset(folder / "d.jsonl", [dataset_row(commit, n) for n in range(60)])
+    output = folder / "r.jsonl"
+    with subprocess.Popen(
+        command(folder, "--workers", "1"),
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (output.exists() and output.read_bytes().count(b"\n") >= 2):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr.decode()
+    assert b"Traceback" not in stderr
+    kept = output.read_bytes()
+    assert kept.endswith(b"}\n")
+    assert 2 <= kept.count(b"\n") < 60
+    assert list((folder / "tmp").iterdir()) == []
+    done = run(folder, "--workers", "2")
+    assert done.returncode == 0, done.stderr.decode()
+    rows = output.read_bytes()
+    assert rows.count(b"\n") == 60
+    assert all(line in rows for line in kept.splitlines())

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigurationError
+from agent.evaluation.runner import Evaluation, Plan, Skipped, evaluate, output_paths
+from agent.evaluation.table import render
+from agent.events import Event, StageProgress
+from agent.settings import load
+from tests.support.evaluation import bare_repository, dataset_row, write_dataset
+from tests.support.ignored_events import ignore
+
+
+def plan(folder: Path, *presets: str, **other: Any) -> Plan:
+    return Plan(
+        dataset=folder / "d.jsonl",
+        repositories=folder,
+        output=folder / "r.jsonl",
+        settings={name: load({"preset": name}) for name in presets or ("lexical",)},
+        flags={},
+        workers=1,
+        **other,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two instances that can be measured, one without answer, two that cannot be."""
+    commit = bare_repository(tmp_path)
+    rows = [
+        dataset_row(commit, 1),
+        dataset_row(commit, 2, repo="owner/gone"),
+        dataset_row(commit, 3, patch=None, gold_functions=["shop/basket.py:none"]),
+        dataset_row("1" * 40, 4),
+        dataset_row(commit, 5, gold_functions=["shop/basket.py:Basket", "README.md:none"]),
+    ]
+    write_dataset(tmp_path / "d.jsonl", rows)
+    return tmp_path
+
+
+def ids(path: Path) -> list[str]:
+    return [json.loads(line)["instance_id"] for line in path.read_text().splitlines()]
+
+
+def test_everything_is_accounted_for(folder: Path) -> None:
+    events: list[Event] = []
+    found = evaluate(plan(folder, "lexical", "original"), events.append)
+    assert isinstance(found, Evaluation)
+    assert (found.instances, found.scored, found.unscored, found.absent) == (5, 2, 1, 2)
+    assert found.skipped == (
+        Skipped("owner__shop-2", "no repository of owner/gone"),
+        Skipped(
+            "owner__shop-4",
+            f"{folder}/owner__shop.git: no commit {'1' * 40!r} here; check the name, "
+            "or fetch it first",
+        ),
+    )
+    assert [report.preset for report in found.reports] == ["lexical", "original"]
+    assert [report.overall.instances for report in found.reports] == [2, 2]
+    assert found.reports[0].overall.metrics["file @1"].mean == 1.0
+    for preset in ("lexical", "original"):
+        kept = ids(folder / f"r.{preset}.jsonl")
+        assert kept == ["owner__shop-1", "owner__shop-3", "owner__shop-5"]
+    progress = [event for event in events if isinstance(event, StageProgress)]
+    assert progress == [StageProgress("evaluate", n, 4) for n in range(1, 5)]
+
+
+def test_rows_that_are_there_are_kept_and_give_the_same_figures(folder: Path) -> None:
+    first = evaluate(plan(folder), ignore)
+    output = folder / "r.jsonl"
+    lines = output.read_text().splitlines(keepends=True)
+    changed = lines[0].replace('"seconds":', '"seconds":1234')
+    output.write_text(changed + lines[2] + lines[1][:40])  # the last one torn
+    second = evaluate(plan(folder), ignore)
+    assert ids(output) == ["owner__shop-1", "owner__shop-3", "owner__shop-5"]
+    assert output.read_text().startswith(changed)
+    assert second.reports[0].overall == first.reports[0].overall
+    evaluate(plan(folder, restart=True), ignore)
+    assert "1234" not in output.read_text()
+
+
+def test_limit_and_split_choose_instances(folder: Path) -> None:
+    limited = evaluate(plan(folder, limit=1), ignore)
+    assert (limited.instances, limited.scored) == (1, 1)
+    sides = {}
+    for split in ("tune", "held-out"):
+        try:
+            sides[split] = evaluate(plan(folder, split=split, restart=True), ignore).instances
+        except ConfigurationError as error:
+            assert "no instance in the split" in str(error)
+    assert sum(sides.values()) == 5
+
+
+def test_one_preset_writes_the_file_named_and_several_one_each(tmp_path: Path) -> None:
+    one = plan(tmp_path, "original")
+    several = plan(tmp_path, "lexical", "original")
+    assert output_paths(one) == {"original": tmp_path / "r.jsonl"}
+    assert output_paths(several) == {
+        "lexical": tmp_path / "r.lexical.jsonl",
+        "original": tmp_path / "r.original.jsonl",
+    }
+
+
+def test_the_tables(folder: Path) -> None:
+    text = render(evaluate(plan(folder, "lexical", "original"), ignore))
+    lines = text.splitlines()
+    assert lines[0] == (
+        "Split all: 2 instances of 1 projects scored, 1 change no existing function outside "
+        "tests, 2 skipped; 2 named functions not there."
+    )
+    assert "| file @1                | 100.0 (100–100) |" in text
+    assert "| owner/shop                   |   2 | 100.0 / " in text
+    assert lines[-3] == "Skipped (2):"
+    assert lines[-1] == "- 1 × no repository of owner/gone (first: owner__shop-2)"
+    tables = [line for line in lines if line.startswith("|")]
+    assert all(line.endswith("|") for line in tables)
+
+
+def test_a_table_without_anything_scored(folder: Path) -> None:
+    write_dataset(folder / "d.jsonl", [dataset_row("1" * 40)])
+    text = render(evaluate(plan(folder), ignore))
+    assert text.startswith("Split all: 0 instances of 0 projects scored")
+    assert "|" not in text
