@@ -14,6 +14,7 @@ from agent.validation.selection import select_tests
 # Files that the fix is most likely in; their tests are named.
 _LIKELY_FILES = 3
 _NAMED_TESTS = 6
+_OF_THE_LIKELIEST = 3
 
 # Of the nearest test file: enough for its imports, helpers and a first test.
 _HEAD_LINES = 40
@@ -41,13 +42,18 @@ def find_test_hints(
     likely = [file.path for file in ranking.files[:_LIKELY_FILES] if file.path in snapshot.files]
     contents = ((path, snapshot.read(path)) for path in likely)
     changes = [FileChange(path, content, content) for path, content in contents]
-    chosen = select_tests(snapshot, changes, problem.text, _NAMED_TESTS)
+    # The tests of the very likeliest file first: the tests of three files compete for one place.
+    chosen = (
+        *select_tests(snapshot, changes[:1], problem.text, _OF_THE_LIKELIEST),
+        *select_tests(snapshot, changes, problem.text, _NAMED_TESTS),
+    )
+    paths = tuple(dict.fromkeys(test.path for test in chosen))[:_NAMED_TESTS]
     total = sum(map(is_test_file, snapshot.files))
-    if not chosen:
+    if not paths:
         return TestHints(total=total)
-    nearest = chosen[0].path
+    nearest = paths[0]
     return TestHints(
-        tuple(test.path for test in chosen),
+        paths,
         total,
         _head(snapshot.text(nearest), counter),
         snapshot.files[nearest].language,

@@ -86,13 +86,19 @@ def test_rows_that_are_there_are_kept_and_give_the_same_figures(folder: Path) ->
 def test_limit_and_split_choose_instances(folder: Path) -> None:
     limited = evaluate(plan(folder, limit=1), ignore)
     assert (limited.instances, limited.scored) == (1, 1)
-    sides = {}
-    for split in ("tune", "held-out"):
-        try:
-            sides[split] = evaluate(plan(folder, split=split, restart=True), ignore).instances
-        except ConfigurationError as error:
-            assert "no instance in the split" in str(error)
-    assert sum(sides.values()) == 5
+    # By the hash of their names, owner/shop is held out and owner/gone is for tuning.
+    held_out = evaluate(plan(folder, split="held-out", restart=True), ignore)
+    assert (held_out.split, held_out.instances) == ("held-out", 4)
+    tune = evaluate(plan(folder, split="tune", restart=True), ignore)
+    assert tune.skipped == (Skipped("owner__shop-2", "no repository of owner/gone"),)
+    assert tune.instances == 1
+
+
+def test_a_split_without_instances(folder: Path) -> None:
+    commit = "1" * 40
+    write_dataset(folder / "d.jsonl", [dataset_row(commit)])
+    with pytest.raises(ConfigurationError, match="no instance in the split 'tune'"):
+        evaluate(plan(folder, split="tune"), ignore)
 
 
 def test_one_preset_writes_the_file_named_and_several_one_each(tmp_path: Path) -> None:
