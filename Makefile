@@ -61,7 +61,7 @@ $(BIN)/python:
 
 $(VENV)/.ready: pyproject.toml | $(BIN)/python
 	@echo "installing patchshot into $(VENV)" >&2
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[demo]'
 	@touch $@
 
 $(VENV)/.ready-$(EXTRAS): pyproject.toml | $(BIN)/python

@@ -82,8 +82,8 @@ def evaluate(plan: Plan, reporter: Reporter) -> Evaluation:
     with ExitStack() as stack:
         outputs: dict[str, RowFile] = {}
         for preset, path in output_paths(plan).items():
-            check_provenance(path, provenance(plan.settings[preset]), restart=plan.restart)
             outputs[preset] = stack.enter_context(RowFile(path, restart=plan.restart))
+            check_provenance(path, provenance(plan.settings[preset]), restart=plan.restart)
         found = _measure(plan, instances, outputs, reporter)
         for output in outputs.values():
             output.sort(instance.instance_id for instance in instances)
