@@ -26,6 +26,8 @@ _DOING = {
     "call": "waiting for the model",
     "apply": "reading and applying the reply",
     "validate": "testing before and after",
+    "evaluate": "measuring retrieval",
+    "test": "running",
     "iterate": "working step by step",
 }
 

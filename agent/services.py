@@ -119,12 +119,17 @@ def packing_options(settings: Settings) -> PackingOptions:
     """How the context is filled."""
     from agent.context.options import PackingOptions
 
-    return PackingOptions(
+    options = PackingOptions(
         budget=settings.context_tokens,
         reserve=settings.context_reserve,
         max_chunks=settings.max_chunks,
-        stop_at_oversized=settings.preset == "original",
     )
+    if settings.preset == "original":
+        # Whole chunks only, nothing around them, and the end at the first that does not fit.
+        return replace(
+            options, support_share=0.0, chunk_share=1.0, part_share=0.0, stop_at_oversized=True
+        )
+    return options
 
 
 def make_counter(model: str | None) -> TokenCounter:
