@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
+from tests.support.interrupts import INTERRUPTIBLE
 
 pytestmark = pytest.mark.e2e
 
@@ -104,7 +105,7 @@ def test_an_interrupted_run_leaves_whole_rows_and_goes_on(folder: Path) -> None:
     write_dataset(folder / "d.jsonl", [dataset_row(commit, n) for n in range(60)])
     output = folder / "r.jsonl"
     with subprocess.Popen(
-        command(folder, "--workers", "1"),
+        [*INTERRUPTIBLE, *command(folder, "--workers", "1")],
         cwd=folder,
         env=environment(folder),
         stdout=subprocess.PIPE,

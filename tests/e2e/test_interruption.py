@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.behaviours import Good, Slow
 from tests.support.fingerprint import fingerprint
+from tests.support.interrupts import INTERRUPTIBLE
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import require_sandbox
 
@@ -47,7 +48,7 @@ class Run:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "agent", "solve", "--problem", str(issue),
+                    *INTERRUPTIBLE, sys.executable, "-m", "agent", "solve", "--problem", str(issue),
                     "--repo", str(repository), "--output", str(self.output),
                 ],
                 cwd=home,
@@ -73,7 +74,12 @@ class Run:
 
     def stop(self, number: int) -> tuple[int, bytes]:
         self.process.send_signal(number)
-        stdout, _ = self.process.communicate(timeout=30)
+        try:
+            stdout, _ = self.process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
         return self.process.returncode, stdout
 
 

@@ -25,6 +25,7 @@ from agent.retrieval.ranking import HybridRetriever
 from agent.types import Problem, Ranking, Reason, ScoredChunk, ScoredFile
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
+from tests.support.interrupts import INTERRUPTIBLE
 from tests.support.word_embedder import UnreachableEmbedder, WordEmbedder
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -323,7 +324,7 @@ asyncio.run(retriever.rank(Problem("name", ""), snapshot))
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        [sys.executable, "-c", code],
+        [*INTERRUPTIBLE, sys.executable, "-c", code],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
