@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-# A running stage is redrawn at most this often on a terminal, in events.
+# What a running stage is doing, in words.
 _DOING = {
     "snapshot": "reading the repository",
     "index": "cutting files into chunks",
@@ -30,6 +30,10 @@ _DOING = {
     "test": "running",
     "iterate": "working step by step",
 }
+
+
+# Stages that run several times: their line says which one it was.
+_DETAILED = frozenset({"test"})
 
 
 class QuietReporter:
@@ -78,6 +82,7 @@ class TerminalReporter:
         self._console = console
         self._status: Status | None = None
         self._running: list[str] = []
+        self._details: dict[str, str] = {}
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -100,6 +105,7 @@ class TerminalReporter:
         match event:
             case StageStarted(stage, detail):
                 self._running.append(stage)
+                self._details[stage] = detail
                 doing = _DOING.get(stage, stage)
                 self._spin(f"{doing}{f' ({detail})' if detail else ''}")
             case StageProgress(stage, done, total):
@@ -108,7 +114,9 @@ class TerminalReporter:
                 if stage in self._running:
                     self._running.remove(stage)
                 mark = "[green]✓[/green]" if ok else "[yellow]·[/yellow]"
-                self._print(f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {_plain(summary)}")
+                what = f"{self._details.get(stage, '')}: " if stage in _DETAILED else ""
+                line = f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {_plain(what + summary)}"
+                self._print(line)
                 if not self._running:
                     self._stop()
             case Notice(message, level):

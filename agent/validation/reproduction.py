@@ -26,6 +26,9 @@ _BAD = (Outcome.FAILED, Outcome.ERROR)
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
+# Of tests that prove the fix, the names of two say enough; the JSON result has them all.
+_SHOWN = 2
+
 
 class Standing(enum.Enum):
     """What a new test says about the patch."""
@@ -77,7 +80,7 @@ def _judge_outcomes(before: TestRun, after: TestRun, ids: list[str]) -> Judgemen
     proving = tuple(test for test in passing if failed(before, test))
     if proving:
         text = f"{number(len(proving), 'test')} of the reproduction"
-        return Judgement(Standing.PROVES, f"{text}: {listed(proving)}", proving)
+        return Judgement(Standing.PROVES, f"{text}: {listed(proving, _SHOWN)}", proving)
     if passing:
         text = f"the reproduction test passes on the base already ({listed(passing)})"
         return Judgement(Standing.PASSES_BEFORE, text, tuple(passing))
