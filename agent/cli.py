@@ -5,11 +5,36 @@ Nothing heavy is imported here: `agent --help` answers at once.
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from agent.arguments import (
+    CHECK,
+    CONTEXT,
+    LIMITS,
+    MODEL,
+    AllowOption,
+    ApplyOption,
+    CommitOption,
+    ContextTokensOption,
+    Dirty,
+    DirtyOption,
+    Embed,
+    EmbedOption,
+    IncludeTestOption,
+    JsonOption,
+    MaxChunksOption,
+    OutputOption,
+    Preset,
+    PresetOption,
+    ProblemOption,
+    QuietOption,
+    RepoOption,
+    Split,
+    VerboseOption,
+)
 
 app = typer.Typer(
     name="agent",
@@ -25,90 +50,6 @@ app = typer.Typer(
 
 evaluations = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 app.add_typer(evaluations, name="eval")
-
-
-class Dirty(enum.StrEnum):
-    """What to do with uncommitted changes of the target."""
-
-    INCLUDE = "include"
-    IGNORE = "ignore"
-    REFUSE = "refuse"
-
-
-class Preset(enum.StrEnum):
-    """Named retrieval settings."""
-
-    DEFAULT = "default"
-    LEXICAL = "lexical"
-    ORIGINAL = "original"
-
-
-class Embed(enum.StrEnum):
-    """Where embeddings come from."""
-
-    AUTO = "auto"
-    OFF = "off"
-    LOCAL = "local"
-    REMOTE = "remote"
-
-
-class Split(enum.StrEnum):
-    """Which projects of a data set."""
-
-    TUNE = "tune"
-    HELD_OUT = "held-out"
-    ALL = "all"
-
-
-_MODEL, _CONTEXT, _LIMITS, _CHECK = "Model", "Retrieval and context", "Limits", "Validation"
-
-RepoOption = Annotated[Path, typer.Option("--repo", help="The target git repository.")]
-ProblemOption = Annotated[
-    str, typer.Option("--problem", help="The issue: a file, `-` for stdin, or a URL.")
-]
-CommitOption = Annotated[
-    str | None, typer.Option("--commit", help="Work on this commit instead of the work tree.")
-]
-DirtyOption = Annotated[
-    Dirty, typer.Option("--dirty", help="Uncommitted changes: part of the base, ignored, refused.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also the receipt: why each chunk is in.")
-]
-PresetOption = Annotated[
-    Preset | None, typer.Option("--preset", help="Named settings.", rich_help_panel=_CONTEXT)
-]
-EmbedOption = Annotated[
-    Embed | None,
-    typer.Option(
-        "--embed", help="`local` needs the extra patchshot[local].", rich_help_panel=_CONTEXT
-    ),
-]
-ContextTokensOption = Annotated[
-    int | None,
-    typer.Option("--context-tokens", help="Token budget (6000).", rich_help_panel=_CONTEXT),
-]
-MaxChunksOption = Annotated[
-    int | None,
-    typer.Option("--max-chunks", help="At most so many chunks (30).", rich_help_panel=_CONTEXT),
-]
-AllowOption = Annotated[
-    list[str] | None,
-    typer.Option("--allow", help="Protected path that edits may touch (repeatable)."),
-]
-IncludeTestOption = Annotated[
-    bool | None,
-    typer.Option("--include-test", help="Keep the reply's reproduction test in the diff."),
-]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="Also write the diff here, as soon as there is one."),
-]
-ApplyOption = Annotated[
-    bool, typer.Option("--apply", help="Write the accepted patch into the work tree.")
-]
 
 
 @app.command(
@@ -136,14 +77,14 @@ def solve(
     include_test: IncludeTestOption = None,
     base_url: Annotated[
         str | None,
-        typer.Option(help="OpenAI-compatible URL [PATCHSHOT_BASE_URL].", rich_help_panel=_MODEL),
+        typer.Option(help="OpenAI-compatible URL [PATCHSHOT_BASE_URL].", rich_help_panel=MODEL),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Its model [PATCHSHOT_MODEL].", rich_help_panel=_MODEL)
+        str | None, typer.Option(help="Its model [PATCHSHOT_MODEL].", rich_help_panel=MODEL)
     ] = None,
-    temperature: Annotated[float | None, typer.Option(rich_help_panel=_MODEL)] = None,
+    temperature: Annotated[float | None, typer.Option(rich_help_panel=MODEL)] = None,
     max_output_tokens: Annotated[
-        int | None, typer.Option(help="Cap on one reply (8192).", rich_help_panel=_MODEL)
+        int | None, typer.Option(help="Cap on one reply (8192).", rich_help_panel=MODEL)
     ] = None,
     preset: PresetOption = None,
     embed: EmbedOption = None,
@@ -151,49 +92,49 @@ def solve(
     max_chunks: MaxChunksOption = None,
     timeout: Annotated[
         float | None,
-        typer.Option(help="Seconds for the whole run (1500).", rich_help_panel=_LIMITS),
+        typer.Option(help="Seconds for the whole run (1500).", rich_help_panel=LIMITS),
     ] = None,
     max_cost: Annotated[
         float | None,
-        typer.Option(help="USD for all calls; refused before the call.", rich_help_panel=_LIMITS),
+        typer.Option(help="USD for all calls; refused before the call.", rich_help_panel=LIMITS),
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(help="Input and output tokens of all calls.", rich_help_panel=_LIMITS),
+        typer.Option(help="Input and output tokens of all calls.", rich_help_panel=LIMITS),
     ] = None,
-    max_calls: Annotated[int | None, typer.Option(rich_help_panel=_LIMITS)] = None,
+    max_calls: Annotated[int | None, typer.Option(rich_help_panel=LIMITS)] = None,
     repairs: Annotated[
-        int | None, typer.Option(help="Repair calls (1).", rich_help_panel=_LIMITS)
+        int | None, typer.Option(help="Repair calls (1).", rich_help_panel=LIMITS)
     ] = None,
     iterative: Annotated[
         bool | None,
         typer.Option(
-            "--iterative/--no-iterative", help="Fall back to step by step.", rich_help_panel=_LIMITS
+            "--iterative/--no-iterative", help="Fall back to step by step.", rich_help_panel=LIMITS
         ),
     ] = None,
     max_steps: Annotated[
-        int | None, typer.Option(help="Steps of the iterative mode (12).", rich_help_panel=_LIMITS)
+        int | None, typer.Option(help="Steps of the iterative mode (12).", rich_help_panel=LIMITS)
     ] = None,
     tests: Annotated[
         bool | None,
-        typer.Option("--tests/--no-tests", help="Run tests at all.", rich_help_panel=_CHECK),
+        typer.Option("--tests/--no-tests", help="Run tests at all.", rich_help_panel=CHECK),
     ] = None,
     test_cmd: Annotated[
         str | None,
-        typer.Option(help="Test command, e.g. `pytest tests/unit`.", rich_help_panel=_CHECK),
+        typer.Option(help="Test command, e.g. `pytest tests/unit`.", rich_help_panel=CHECK),
     ] = None,
     test_timeout: Annotated[
-        float | None, typer.Option(help="Seconds for one test run (300).", rich_help_panel=_CHECK)
+        float | None, typer.Option(help="Seconds for one test run (300).", rich_help_panel=CHECK)
     ] = None,
     python: Annotated[
-        Path | None, typer.Option(help="The target's interpreter.", rich_help_panel=_CHECK)
+        Path | None, typer.Option(help="The target's interpreter.", rich_help_panel=CHECK)
     ] = None,
     accept_unverified: Annotated[
         bool | None,
         typer.Option(
             "--accept-unverified",
             help="Exit 0 also when no test could be run.",
-            rich_help_panel=_CHECK,
+            rich_help_panel=CHECK,
         ),
     ] = None,
     unsafe_no_sandbox: Annotated[
@@ -201,7 +142,7 @@ def solve(
         typer.Option(
             "--unsafe-no-sandbox",
             help="Run the target's code without isolation.",
-            rich_help_panel=_CHECK,
+            rich_help_panel=CHECK,
         ),
     ] = None,
 ) -> None:
@@ -382,7 +323,7 @@ def retrieval(
         typer.Option(
             "--preset",
             help="Repeatable: side by side, each in a file of its own (rows.PRESET.jsonl).",
-            rich_help_panel=_CONTEXT,
+            rich_help_panel=CONTEXT,
         ),
     ] = None,
     embed: EmbedOption = None,

@@ -27,6 +27,7 @@ from agent.types import (
     ApplyFailure,
     Completion,
     ContextBundle,
+    CreateFile,
     FileChange,
     Message,
     Outcome,
@@ -267,6 +268,9 @@ class _Desk:
         lost: Action | ParseFailure | None = None,
     ) -> Attempt:
         """What the work comes to: a patch, or the reason why there is none."""
+        wanted = finish.reproduction_test if finish else None
+        if wanted and self.changes and self.options.include_test:
+            self._include(wanted)
         patch = self._patch()
         if patch is None and self.last_failure is not None:
             return Attempt("iterative", completion, apply_failure=self.last_failure)
@@ -277,10 +281,16 @@ class _Desk:
                 completion,
                 parse_failure=failure or ParseFailure("no-edit", "the model edited nothing"),
             )
-        wanted = finish.reproduction_test if finish else None
         test = ReproductionTest(wanted.path, wanted.content) if wanted else None
         proposal = PatchProposal((), finish.thought if finish else "", test, reader="iterative")
         return Attempt("iterative", completion, proposal, patch=patch)
+
+    def _include(self, test: ReproductionModel) -> None:
+        """Make the test part of the patch, where its place is free."""
+        proposal = PatchProposal((CreateFile(test.path, test.content),))
+        applied = apply_proposal(proposal, self.files, allow=self.options.allow)
+        if isinstance(applied, AppliedPatch):
+            self._merge(applied)
 
     def _merge(self, applied: AppliedPatch) -> None:
         for change in applied.changes:

@@ -108,6 +108,16 @@ def test_a_whole_patch_counts_as_an_edit():
     assert attempt.patch is not None
 
 
+def test_the_reproduction_test_joins_the_patch_only_when_asked_for():
+    test = {"path": "tests/test_add.py", "content": "def test_add(): pass\n"}
+    finish = act(action="finish", reproduction_test=test)
+    without, _, _ = run(edit("a - b", "a + b"), finish)
+    assert without.proposal.reproduction_test.path == "tests/test_add.py"
+    assert b"test_add.py" not in without.patch.diff
+    included, _, _ = run(edit("a - b", "a + b"), finish, include_test=True)
+    assert b"+++ b/tests/test_add.py" in included.patch.diff
+
+
 def test_the_step_limit_keeps_what_was_edited():
     attempt, chat, _ = run(
         edit("a - b", "a + b"), act(action="list"), act(action="list"), max_steps=2
