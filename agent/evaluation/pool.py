@@ -121,6 +121,7 @@ class _Worker:
             return Reply(skipped=f"the worker process ended with exit code {process.returncode}")
         finally:
             timer.cancel()
+            timer.join()  # it wakes up and ends: no thread of a request outlives it
 
 
 def _kill(process: subprocess.Popen[bytes], late: threading.Event) -> None:
