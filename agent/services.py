@@ -69,7 +69,7 @@ async def open_services(
         chat = _chat_model(settings, client, reporter, time_left, tapes)
         budgeted = _within_budget(settings, chat)
         ledger.usage = lambda: budgeted.usage
-        embedder = _embedder(settings, client, reporter, time_left, tapes)
+        embedder = _embedder(stack, settings, client, reporter, time_left, tapes)
         yield Services(
             retriever=_retriever(settings, embedder, reporter),
             chunker=TreeSitterChunker(),
@@ -89,7 +89,9 @@ async def open_retriever(
     `workers`: processes that cut files on a cold cache; None for one a core.
     """
     async with AsyncExitStack() as stack:
-        embedder = _embedder(settings, _Client(stack), reporter, lambda: math.inf, _Tapes(stack))
+        embedder = _embedder(
+            stack, settings, _Client(stack), reporter, lambda: math.inf, _Tapes(stack)
+        )
         yield _retriever(settings, embedder, reporter, workers)
 
 
@@ -250,6 +252,7 @@ async def live_call(settings: Settings) -> str:
 
 
 def _embedder(
+    stack: AsyncExitStack,
     settings: Settings,
     client: _Client,
     reporter: Reporter,
@@ -260,7 +263,7 @@ def _embedder(
         from agent.llm.replay import ReplayingEmbedder
 
         return ReplayingEmbedder(tapes.recording) if tapes.recording.has_embeddings else None
-    embedder = _live_embedder(settings, client, reporter, time_left)
+    embedder = _live_embedder(stack, settings, client, reporter, time_left)
     if embedder is not None and tapes.recorder is not None:
         from agent.llm.recording import RecordingEmbedder
 
@@ -269,6 +272,7 @@ def _embedder(
 
 
 def _live_embedder(
+    stack: AsyncExitStack,
     settings: Settings,
     client: _Client,
     reporter: Reporter,
@@ -293,6 +297,7 @@ def _live_embedder(
 
     options = EmbeddingOptions(concurrency=_concurrency(settings))
     cache = VectorCache(settings.cache_dir / "vectors.sqlite", reporter)
+    stack.callback(cache.close)
     return ParallelEmbedder(model, reporter, options, cache)
 
 

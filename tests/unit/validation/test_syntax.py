@@ -19,7 +19,7 @@ NEW_SYNTAX = "type Pair[T] = tuple[T, T]\n"  # Python 3.12
     [
         ("a.py", GOOD, "x = 1\n" + BAD, 2),
         ("a.pyi", GOOD, "def f(: ...\n", 1),
-        ("a.json", '{"a": 1}', '{\n"a": 1,\n}', 3),
+        ("a.json", '{"a": 1}', '{\n"a": 1,\n]', 3),
         ("a.toml", "a = 1\n", "a = 1\nb = \n", 2),
         ("a.js", "const a = (b) => b;\n", "const a = (b => ;\n", 1),
         ("a.ts", "let a: number = 1;\n", "let a: = 1;\n", 1),

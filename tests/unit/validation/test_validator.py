@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
 import sys
 import threading
 import time
@@ -57,7 +58,9 @@ def report_of(outcomes: Mapping[str, str]) -> tuple[bytes, int]:
 def pytest_played(play: Play, has_pytest: bool = True) -> ScriptedSandbox:
     def answer(command: Command, tree: Path) -> RunResult:
         if "-c" in command.argv:
-            return result_of(json.dumps(["3.11.7", "8.0" if has_pytest else None]).encode())
+            return result_of(
+                json.dumps([platform.python_version(), "8.0" if has_pytest else None]).encode()
+            )
         paths = tuple(part for part in command.argv if part.startswith("tests/"))
         report, status = report_of(play(tree, paths))
         return result_of(report=report, exit_code=status)
@@ -177,7 +180,7 @@ def test_the_targets_own_grammar_has_the_last_word(repository: Path) -> None:
 def test_options_of_missing_plugins_are_dropped_once(repository: Path) -> None:
     def answer(command: Command, tree: Path) -> RunResult:
         if "-c" in command.argv:
-            return result_of(b'["3.11.7", "8.0"]')
+            return result_of(json.dumps([platform.python_version(), "8.0"]).encode())
         if "addopts=" not in command.argv:
             return result_of(b"unrecognized arguments: --cov", exit_code=4)
         report, status = report_of(by_source(tree, ("tests/test_issue.py",)))
