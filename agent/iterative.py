@@ -10,14 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-
+from agent.actions import (
+    Action,
+    EditFiles,
+    Finish,
+    ListFiles,
+    Read,
+    Region,
+    ReproductionModel,
+    RunTests,
+    Search,
+    read_action,
+)
+from agent.context.secrets import is_secret_path
 from agent.events import Notice
 from agent.patching.applying import OverlayFiles, apply_proposal
 from agent.patching.diff import unified_diff
-from agent.patching.parsing import load_json, parse_reply
+from agent.patching.parsing import parse_reply
 from agent.prompting import describe_failure, iterative_result, iterative_start, make_prompt
 from agent.protocols import Services, Snapshot
 from agent.result import Attempt
@@ -29,6 +39,7 @@ from agent.types import (
     ContextBundle,
     CreateFile,
     FileChange,
+    MatchTier,
     Message,
     Outcome,
     ParseFailure,
@@ -45,8 +56,10 @@ MAX_READ_LINES = 250
 # Entries that one `list` shows.
 MAX_LIST_ENTRIES = 200
 
-# Hits that one `search` shows.
+# Hits that one `search` shows, ranked or exact.
 MAX_SEARCH_HITS = 12
+MAX_EXACT_HITS = 40
+_SHOWN_OF_A_LINE = 160
 
 # Replies in a row that are no action, after which the model is taken to be lost.
 MAX_NONSENSE = 3
@@ -61,69 +74,6 @@ class IterativeOptions:
     max_output_tokens: int = 4096
     allow: tuple[str, ...] = ()
     include_test: bool = False
-
-
-# ----------------------------------------------------------------------------------------- actions
-
-
-class _Action(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class ListFiles(_Action):
-    """List the files below a folder."""
-
-    action: Literal["list"]
-    path: str = ""
-
-
-class Search(_Action):
-    """Rank functions for a query."""
-
-    action: Literal["search"]
-    query: str = Field(min_length=1, max_length=4000)
-
-
-class Read(_Action):
-    """Show lines of a file."""
-
-    action: Literal["read"]
-    path: str
-    start: int = Field(1, ge=1)
-    end: int | None = Field(None, ge=1)
-
-
-class EditFiles(_Action):
-    """Apply edits, all or none. Their form is checked by the reader of replies."""
-
-    action: Literal["edit"]
-    edits: list[Any] = Field(min_length=1)
-
-
-class RunTests(_Action):
-    """Run test files on the edited copy."""
-
-    action: Literal["run_tests"]
-    paths: list[str] = []
-
-
-class ReproductionModel(_Action):
-    """The reproduction test of `finish`."""
-
-    path: str
-    content: str
-
-
-class Finish(_Action):
-    """End the work."""
-
-    action: Literal["finish"]
-    thought: str = ""
-    reproduction_test: ReproductionModel | None = None
-
-
-Action = ListFiles | Search | Read | EditFiles | RunTests | Finish
-_ACTIONS: TypeAdapter[Action] = TypeAdapter(Annotated[Action, Field(discriminator="action")])
 
 
 # -------------------------------------------------------------------------------------------- loop
@@ -168,21 +118,6 @@ async def run(
     return desk.attempt(completion, None)
 
 
-def read_action(completion: Completion) -> Action | ParseFailure:
-    """Read one action. A whole patch in the format of the one call counts as an edit."""
-    value = load_json(completion.text, finish_reason=completion.finish_reason)
-    if isinstance(value, ParseFailure):
-        return value
-    if "action" not in value and "edits" in value:
-        value = {**value, "action": "edit"}
-    try:
-        return _ACTIONS.validate_python(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "action"
-        return ParseFailure("schema", f"not an action: {place}: {first['msg']}")
-
-
 @dataclass(slots=True)
 class _Desk:
     """The model's working place: the edits so far, and what each action does."""
@@ -202,11 +137,11 @@ class _Desk:
     async def do(self, action: Action | ParseFailure) -> str:
         match action:
             case ListFiles():
-                return self.list(action.path)
+                return self.list_files(action.path)
             case Search():
-                return await self.search(action.query)
+                return self.lines_with(action.query) if action.exact else await self.search(action)
             case Read():
-                return self.read(action)
+                return self.read(action.files)
             case EditFiles():
                 return self.edit(action)
             case RunTests():
@@ -216,7 +151,7 @@ class _Desk:
             case Finish():
                 raise AssertionError("finish ends the loop before it is carried out")
 
-    def list(self, folder: str) -> str:
+    def list_files(self, folder: str) -> str:
         prefix = folder.strip("/")
         prefix = "" if prefix in ("", ".") else f"{prefix}/"
         paths = sorted(p for p in self._paths() if p.startswith(prefix))
@@ -224,8 +159,8 @@ class _Desk:
             return f"no files below {folder!r}"
         return _entries(paths, prefix)
 
-    async def search(self, query: str) -> str:
-        title, _, body = query.partition("\n")
+    async def search(self, action: Search) -> str:
+        title, _, body = action.query.partition("\n")
         ranking = await self.services.retriever.rank(Problem(title, body), self.snapshot)
         hits = [
             f"{c.path}:L{c.start}-{c.end} {c.symbol or c.kind.value}"
@@ -233,16 +168,40 @@ class _Desk:
         ]
         return "\n".join(hits) or "nothing found"
 
-    def read(self, action: Read) -> str:
-        content = self.files.read(action.path)
+    def lines_with(self, text: str) -> str:
+        found = [
+            f"{path}:{number}: {line.strip()[:_SHOWN_OF_A_LINE]}"
+            for path in sorted(self._paths())
+            for number, line in enumerate(self._lines(path) or (), 1)
+            if text in line
+        ]
+        more = len(found) - MAX_EXACT_HITS
+        shown = found[:MAX_EXACT_HITS] + ([f"... and {more} more"] if more > 0 else [])
+        return "\n".join(shown) or "no line holds this text"
+
+    def read(self, regions: Sequence[Region]) -> str:
+        parts: list[str] = []
+        room = MAX_READ_LINES
+        for region in regions:
+            lines = self._lines(region.path)
+            if is_secret_path(region.path):
+                parts.append(f"{region.path} is not shown: such files hold secrets")
+            elif lines is None:
+                parts.append(f"no such file: {region.path}")
+            elif region.start > len(lines):
+                parts.append(f"{region.path} has {len(lines)} lines")
+            else:
+                wanted = min(region.end or len(lines), len(lines))
+                end = min(wanted, region.start + room - 1)
+                room -= max(0, end - region.start + 1)
+                parts.append(_shown_region(region, lines, end, wanted))
+        return "\n\n".join(parts)
+
+    def _lines(self, path: str) -> list[str] | None:
+        content = None if is_secret_path(path) else self.files.read(path)
         if content is None:
-            return f"no such file: {action.path}"
-        lines = content.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
-        end = min(action.end or len(lines), action.start + MAX_READ_LINES - 1, len(lines))
-        if action.start > len(lines):
-            return f"{action.path} has {len(lines)} lines"
-        shown = "\n".join(lines[action.start - 1 : end])
-        return f"### {action.path}:L{action.start}-{end} of {len(lines)}\n{shown}"
+            return None
+        return content.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
 
     def edit(self, action: EditFiles) -> str:
         proposal = parse_reply(_as_reply(action))
@@ -255,7 +214,7 @@ class _Desk:
             return f"not applied:\n{describe_failure(failed, self.services.counter)}"
         self.last_failure = None
         self._merge(applied)
-        return "applied: " + ", ".join(f"{e.path}:L{e.line}" for e in applied.edits)
+        return "\n".join(["applied:", *map(_edit_in_words, applied.edits)])
 
     async def run_tests(self, paths: Sequence[str]) -> str:
         outcome = await self.services.validator.run_tests(self._patch(), paths)
@@ -268,9 +227,9 @@ class _Desk:
         lost: Action | ParseFailure | None = None,
     ) -> Attempt:
         """What the work comes to: a patch, or the reason why there is none."""
-        wanted = finish.reproduction_test if finish else None
-        if wanted and self.changes and self.options.include_test:
-            self._include(wanted)
+        test = self._reproduction(finish.reproduction_test if finish else None)
+        if test and self.changes and self.options.include_test:
+            self._include(test)
         patch = self._patch()
         if patch is None and self.last_failure is not None:
             return Attempt("iterative", completion, apply_failure=self.last_failure)
@@ -281,11 +240,21 @@ class _Desk:
                 completion,
                 parse_failure=failure or ParseFailure("no-edit", "the model edited nothing"),
             )
-        test = ReproductionTest(wanted.path, wanted.content) if wanted else None
         proposal = PatchProposal((), finish.thought if finish else "", test, reader="iterative")
         return Attempt("iterative", completion, proposal, patch=patch)
 
-    def _include(self, test: ReproductionModel) -> None:
+    def _reproduction(self, named: ReproductionModel | None) -> ReproductionTest | None:
+        """The test of `finish`. One that the model has created by an edit is no part of the fix."""
+        if named is None:
+            return None
+        made = self.changes.get(named.path)
+        content = named.content
+        if made is not None and made.before is None and made.after is not None:
+            content = made.after.decode("utf-8", "replace") if content is None else content
+            del self.changes[named.path]
+        return ReproductionTest(named.path, content) if content is not None else None
+
+    def _include(self, test: ReproductionTest) -> None:
         """Make the test part of the patch, where its place is free."""
         proposal = PatchProposal((CreateFile(test.path, test.content),))
         applied = apply_proposal(proposal, self.files, allow=self.options.allow)
@@ -329,7 +298,23 @@ def _fitted(messages: list[Message], services: Services, options: IterativeOptio
     return prompt
 
 
+def _shown_region(region: Region, lines: Sequence[str], end: int, wanted: int) -> str:
+    if end < region.start:
+        return f"{region.path}: not shown, {MAX_READ_LINES} lines are the most; read it next"
+    shown = "\n".join(lines[region.start - 1 : end])
+    cut = f"\n[cut: go on at line {end + 1}]" if end < wanted else ""
+    return f"### {region.path}:L{region.start}-{end} of {len(lines)}\n{shown}{cut}"
+
+
+def _edit_in_words(edit: AppliedEdit) -> str:
+    if edit.tier in (MatchTier.CREATED, MatchTier.DELETED):
+        return f"{edit.tier.value} {edit.path}"
+    return f"changed {edit.path} at line {edit.line}"
+
+
 def _tried(attempt: Attempt, services: Services) -> str:
+    if attempt.parse_failure is not None:
+        return f"A reply that was no usable patch ({attempt.parse_failure.kind})."
     diff = attempt.patch.diff.decode("utf-8", "replace") if attempt.patch else ""
     return f"{diff}\n{describe_failure(attempt, services.counter)}".strip()
 
@@ -359,7 +344,8 @@ def _entries(paths: Sequence[str], prefix: str) -> str:
 def _test_report(run: TestRun) -> str:
     outcomes = list(run.outcomes.values())
     bad = [i for i, o in sorted(run.outcomes.items()) if o in (Outcome.FAILED, Outcome.ERROR)]
-    lines = [f"{outcomes.count(Outcome.PASSED)} passed, {len(bad)} failed ({run.ended})"]
+    ended = "" if run.ended == "exited" else f" (the run ended early: {run.ended})"
+    lines = [f"{outcomes.count(Outcome.PASSED)} passed, {len(bad)} failed{ended}"]
     for test in bad[:5]:
         lines.append(f"--- {test}\n{run.failures.get(test, '')}")
     if not outcomes:
@@ -372,7 +358,7 @@ def _in_words(action: Action | ParseFailure) -> str:
         case ParseFailure():
             return "no action"
         case Read():
-            return f"read {action.path}"
+            return "read " + ", ".join(region.path for region in action.files)
         case Search():
             return f"search {action.query[:60]!r}"
         case _:

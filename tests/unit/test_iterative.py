@@ -21,7 +21,11 @@ from tests.support.fakes import (
 from tests.support.scripted_model import ScriptedChatModel
 from tests.support.tokens import ApproximateCounter
 
-FILES = {"pkg/calc.py": "def add(a, b):\n    return a - b\n", "pkg/other.py": "X = 1\n"}
+FILES = {
+    ".env": "PASSWORD=hunter2\n",
+    "pkg/calc.py": "def add(a, b):\n    return a - b\n",
+    "pkg/other.py": "X = 1\n",
+}
 
 
 def act(**fields) -> str:
@@ -70,7 +74,7 @@ def test_actions_are_carried_out_and_finish_gives_the_patch():
     assert "pkg/calc.py\npkg/other.py" in listed
     assert "pkg/calc.py:L1-2" in found
     assert "### pkg/calc.py:L1-3 of 3\ndef add(a, b):\n    return a - b\n" in read
-    assert "applied: pkg/calc.py:L2" in edited
+    assert "applied:\nchanged pkg/calc.py at line 2" in edited
     assert "1 passed, 0 failed" in tested
     assert validator.runs[0][1] == ("tests/test_calc.py",)
     assert validator.runs[0][0].changes == attempt.patch.changes
@@ -80,7 +84,7 @@ def test_actions_are_carried_out_and_finish_gives_the_patch():
 
 def test_the_earlier_failure_is_told():
     _, chat, _ = run(FINISH)
-    assert "it was no JSON" in chat.prompts[0].messages[-1].content
+    assert "A reply that was no usable patch (malformed)." in chat.prompts[0].messages[-1].content
 
 
 def test_edits_see_each_other_and_the_diff_is_against_the_base():
@@ -137,7 +141,7 @@ def test_nonsense_ends_the_mode():
 def test_unknown_and_malformed_actions_are_told_apart_from_the_rest():
     _, chat, _ = run(act(action="dance"), act(action="read"), FINISH)
     assert "dance" in results(chat)[0] or "action" in results(chat)[0]
-    assert "path" in results(chat)[1]
+    assert "files" in results(chat)[1]
 
 
 def test_reading_beyond_the_end_and_absent_files_is_answered():
@@ -151,6 +155,53 @@ def test_reading_beyond_the_end_and_absent_files_is_answered():
     assert "no such file" in absent
     assert "has 3 lines" in beyond
     assert "no files below" in nowhere
+
+
+def test_several_regions_are_read_at_once_within_one_limit(monkeypatch):
+    monkeypatch.setattr(iterative, "MAX_READ_LINES", 4)
+    regions = [
+        {"path": "pkg/calc.py"},
+        {"path": "pkg/none.py"},
+        {"path": "pkg/other.py"},
+        {"path": "pkg/other.py"},
+    ]
+    _, chat, _ = run(act(action="read", files=regions), FINISH)
+    shown = results(chat)[0]
+    assert "### pkg/calc.py:L1-3 of 3" in shown
+    assert "no such file: pkg/none.py" in shown
+    assert "### pkg/other.py:L1-1 of 2\nX = 1\n[cut: go on at line 2]" in shown
+    assert "pkg/other.py: not shown, 4 lines are the most" in shown
+
+
+def test_exact_search_lists_lines_of_the_edited_files():
+    _, chat, _ = run(
+        edit("a - b", "a + b"),
+        act(action="search", query="a + b", exact=True),
+        act(action="search", query="a - b", exact=True),
+        FINISH,
+    )
+    assert "pkg/calc.py:2: return a + b" in results(chat)[1]
+    assert "no line holds this text" in results(chat)[2]
+
+
+def test_a_test_that_the_model_created_is_its_reproduction_and_no_part_of_the_fix():
+    create = act(
+        action="edit", edits=[{"path": "tests/test_add.py", "create": "def test_add(): pass\n"}]
+    )
+    finish = act(action="finish", reproduction_test={"path": "tests/test_add.py"})
+    attempt, chat, _ = run(create, edit("a - b", "a + b"), finish)
+    assert "created tests/test_add.py" in results(chat)[0]
+    assert attempt.proposal.reproduction_test.content == "def test_add(): pass\n"
+    assert b"test_add.py" not in attempt.patch.diff
+
+
+def test_files_that_hold_secrets_are_not_shown():
+    _, chat, _ = run(
+        act(action="read", path=".env"), act(action="search", query="hunter", exact=True), FINISH
+    )
+    assert ".env is not shown" in results(chat)[0]
+    assert "no line holds this text" in results(chat)[1]
+    assert not any("hunter2" in m.content for p in chat.prompts for m in p.messages)
 
 
 def test_old_results_are_elided_when_the_conversation_grows():
