@@ -3,7 +3,7 @@
 Every figure comes from real runs of the command, as a process, against a server on the loopback
 interface that notes when the request arrives and when its reply has left. The target is a
 repository of about 2,500 Python files: the standard library, filled up from installed packages.
-Ratios compare runs of the same session; absolute seconds are for this machine only.
+Ratios compare solves of one run; absolute seconds are for this machine only.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def summarise(runs: list[Run]) -> dict[str, dict[str, Any]]:
 
 
 def print_table(summary: dict[str, dict[str, Any]]) -> None:
-    """The medians, and the ratios within this session."""
+    """The medians, and the ratios within this run."""
     print(f"\n{'':<18} start->request  reply->verdict  peak MB")
     for kind, row in summary.items():
         print(
