@@ -91,3 +91,73 @@ OutputOption = Annotated[
 ApplyOption = Annotated[
     bool, typer.Option("--apply", help="Write the accepted patch into the work tree.")
 ]
+
+# Options of `solve` alone.
+RecordOption = Annotated[Path | None, typer.Option(help="Save every model exchange to this file.")]
+ReplayOption = Annotated[Path | None, typer.Option(help="Answer from a recorded file, offline.")]
+BaseUrlOption = Annotated[
+    str | None,
+    typer.Option(help="OpenAI-compatible URL [PATCHSHOT_BASE_URL].", rich_help_panel=MODEL),
+]
+ModelOption = Annotated[
+    str | None, typer.Option(help="Its model [PATCHSHOT_MODEL].", rich_help_panel=MODEL)
+]
+TemperatureOption = Annotated[float | None, typer.Option(rich_help_panel=MODEL)]
+MaxOutputTokensOption = Annotated[
+    int | None, typer.Option(help="Cap on one reply (8192).", rich_help_panel=MODEL)
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(help="Seconds for the whole run (1500).", rich_help_panel=LIMITS),
+]
+MaxCostOption = Annotated[
+    float | None,
+    typer.Option(help="USD for all calls; refused before the call.", rich_help_panel=LIMITS),
+]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option(help="Input and output tokens of all calls.", rich_help_panel=LIMITS),
+]
+MaxCallsOption = Annotated[int | None, typer.Option(rich_help_panel=LIMITS)]
+RepairsOption = Annotated[
+    int | None, typer.Option(help="Repair calls (1).", rich_help_panel=LIMITS)
+]
+IterativeOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--iterative/--no-iterative", help="Fall back to step by step.", rich_help_panel=LIMITS
+    ),
+]
+MaxStepsOption = Annotated[
+    int | None, typer.Option(help="Steps of the iterative mode (12).", rich_help_panel=LIMITS)
+]
+TestsOption = Annotated[
+    bool | None,
+    typer.Option("--tests/--no-tests", help="Run tests at all.", rich_help_panel=CHECK),
+]
+TestCmdOption = Annotated[
+    str | None,
+    typer.Option(help="Test command, e.g. `pytest tests/unit`.", rich_help_panel=CHECK),
+]
+TestTimeoutOption = Annotated[
+    float | None, typer.Option(help="Seconds for one test run (300).", rich_help_panel=CHECK)
+]
+PythonOption = Annotated[
+    Path | None, typer.Option(help="The target's interpreter.", rich_help_panel=CHECK)
+]
+AcceptUnverifiedOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--accept-unverified",
+        help="Exit 0 also when no test could be run.",
+        rich_help_panel=CHECK,
+    ),
+]
+UnsafeNoSandboxOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--unsafe-no-sandbox",
+        help="Run the target's code without isolation.",
+        rich_help_panel=CHECK,
+    ),
+]

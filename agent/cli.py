@@ -11,12 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from agent.arguments import (
-    CHECK,
     CONTEXT,
-    LIMITS,
-    MODEL,
+    AcceptUnverifiedOption,
     AllowOption,
     ApplyOption,
+    BaseUrlOption,
     CommitOption,
     ContextTokensOption,
     Dirty,
@@ -24,15 +23,32 @@ from agent.arguments import (
     Embed,
     EmbedOption,
     IncludeTestOption,
+    IterativeOption,
     JsonOption,
+    MaxCallsOption,
     MaxChunksOption,
+    MaxCostOption,
+    MaxOutputTokensOption,
+    MaxStepsOption,
+    MaxTokensOption,
+    ModelOption,
     OutputOption,
     Preset,
     PresetOption,
     ProblemOption,
+    PythonOption,
     QuietOption,
+    RecordOption,
+    RepairsOption,
+    ReplayOption,
     RepoOption,
     Split,
+    TemperatureOption,
+    TestCmdOption,
+    TestsOption,
+    TestTimeoutOption,
+    TimeoutOption,
+    UnsafeNoSandboxOption,
     VerboseOption,
 )
 
@@ -67,84 +83,31 @@ def solve(
     json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
-    record: Annotated[
-        Path | None, typer.Option(help="Save every model exchange to this file.")
-    ] = None,
-    replay: Annotated[
-        Path | None, typer.Option(help="Answer from a recorded file, offline.")
-    ] = None,
+    record: RecordOption = None,
+    replay: ReplayOption = None,
     allow: AllowOption = None,
     include_test: IncludeTestOption = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option(help="OpenAI-compatible URL [PATCHSHOT_BASE_URL].", rich_help_panel=MODEL),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Its model [PATCHSHOT_MODEL].", rich_help_panel=MODEL)
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(rich_help_panel=MODEL)] = None,
-    max_output_tokens: Annotated[
-        int | None, typer.Option(help="Cap on one reply (8192).", rich_help_panel=MODEL)
-    ] = None,
+    base_url: BaseUrlOption = None,
+    model: ModelOption = None,
+    temperature: TemperatureOption = None,
+    max_output_tokens: MaxOutputTokensOption = None,
     preset: PresetOption = None,
     embed: EmbedOption = None,
     context_tokens: ContextTokensOption = None,
     max_chunks: MaxChunksOption = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(help="Seconds for the whole run (1500).", rich_help_panel=LIMITS),
-    ] = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option(help="USD for all calls; refused before the call.", rich_help_panel=LIMITS),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(help="Input and output tokens of all calls.", rich_help_panel=LIMITS),
-    ] = None,
-    max_calls: Annotated[int | None, typer.Option(rich_help_panel=LIMITS)] = None,
-    repairs: Annotated[
-        int | None, typer.Option(help="Repair calls (1).", rich_help_panel=LIMITS)
-    ] = None,
-    iterative: Annotated[
-        bool | None,
-        typer.Option(
-            "--iterative/--no-iterative", help="Fall back to step by step.", rich_help_panel=LIMITS
-        ),
-    ] = None,
-    max_steps: Annotated[
-        int | None, typer.Option(help="Steps of the iterative mode (12).", rich_help_panel=LIMITS)
-    ] = None,
-    tests: Annotated[
-        bool | None,
-        typer.Option("--tests/--no-tests", help="Run tests at all.", rich_help_panel=CHECK),
-    ] = None,
-    test_cmd: Annotated[
-        str | None,
-        typer.Option(help="Test command, e.g. `pytest tests/unit`.", rich_help_panel=CHECK),
-    ] = None,
-    test_timeout: Annotated[
-        float | None, typer.Option(help="Seconds for one test run (300).", rich_help_panel=CHECK)
-    ] = None,
-    python: Annotated[
-        Path | None, typer.Option(help="The target's interpreter.", rich_help_panel=CHECK)
-    ] = None,
-    accept_unverified: Annotated[
-        bool | None,
-        typer.Option(
-            "--accept-unverified",
-            help="Exit 0 also when no test could be run.",
-            rich_help_panel=CHECK,
-        ),
-    ] = None,
-    unsafe_no_sandbox: Annotated[
-        bool | None,
-        typer.Option(
-            "--unsafe-no-sandbox",
-            help="Run the target's code without isolation.",
-            rich_help_panel=CHECK,
-        ),
-    ] = None,
+    timeout: TimeoutOption = None,
+    max_cost: MaxCostOption = None,
+    max_tokens: MaxTokensOption = None,
+    max_calls: MaxCallsOption = None,
+    repairs: RepairsOption = None,
+    iterative: IterativeOption = None,
+    max_steps: MaxStepsOption = None,
+    tests: TestsOption = None,
+    test_cmd: TestCmdOption = None,
+    test_timeout: TestTimeoutOption = None,
+    python: PythonOption = None,
+    accept_unverified: AcceptUnverifiedOption = None,
+    unsafe_no_sandbox: UnsafeNoSandboxOption = None,
 ) -> None:
     """Solve an issue: retrieve, one model call, apply, validate; the diff goes to stdout."""
     from agent.commands import solve as command
