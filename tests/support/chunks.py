@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agent.types import Chunk, ChunkKind, Ranking, Reason, ScoredChunk
-from tests.support.memory_snapshot import MemorySnapshot
+from tests.support.fakes import MemorySnapshot
 
 
 def make_chunk(

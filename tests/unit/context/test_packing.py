@@ -13,7 +13,7 @@ from agent.protocols import TokenCounter
 from agent.tokens import TiktokenCounter
 from agent.types import Chunk, ChunkKind, ContextBundle, Problem, Ranking
 from tests.support.chunks import make_chunk, make_ranking
-from tests.support.memory_snapshot import MemorySnapshot
+from tests.support.fakes import MemorySnapshot
 from tests.support.tokens import ApproximateCounter
 
 PROBLEM = Problem("parse fails on empty input", "Calling `parse('')` raises in the tokenizer step.")

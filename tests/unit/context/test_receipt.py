@@ -7,7 +7,7 @@ from agent.context.packing import PackingOptions, pack
 from agent.context.receipt import Receipt, make_receipt, render_receipt
 from agent.types import Problem, Ranking, Reason
 from tests.support.chunks import make_chunk, make_ranking
-from tests.support.memory_snapshot import MemorySnapshot
+from tests.support.fakes import MemorySnapshot
 from tests.support.tokens import ApproximateCounter
 
 BODY = "def parse(text):\n    return text\n\n\ndef other(text):\n    return text + 'x'\n"

@@ -10,7 +10,7 @@ from agent.retrieval.chunking import TreeSitterChunker
 from agent.tokens import TiktokenCounter
 from agent.types import Problem
 from tests.support.chunks import make_ranking
-from tests.support.memory_snapshot import MemorySnapshot
+from tests.support.fakes import MemorySnapshot
 
 
 def test_own_sources() -> None:

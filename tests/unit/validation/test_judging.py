@@ -11,7 +11,7 @@ from agent.validation.layout import free_path, import_root, module_name, unsafe
 from agent.validation.plan import Plan, make_plan, over
 from agent.validation.reproduction import Judgement, Standing, judge
 from agent.validation.verdict import Evidence, decide
-from tests.support.memory_snapshot import MemorySnapshot
+from tests.support.fakes import MemorySnapshot
 from tests.support.validation import edit, patch_of, run_of
 
 TEST = "tests/test_issue.py"

@@ -5,7 +5,7 @@ import random
 from agent.types import SelectedTest
 from agent.validation.selection import select_tests
 from agent.validation.symbols import changed_symbols
-from tests.support.memory_snapshot import MemorySnapshot
+from tests.support.fakes import MemorySnapshot
 from tests.support.validation import edit
 
 BEFORE = """class Parser:
