@@ -8,7 +8,7 @@ has been edited by then becomes the attempt's patch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agent.actions import (
@@ -86,11 +86,12 @@ async def run(
     earlier: Sequence[Attempt],
     services: Services,
     options: IterativeOptions,
+    keep: Callable[[Attempt], None],
 ) -> Attempt:
     """Let the model work until it finishes or a limit is reached.
 
-    Raises what the chat model and the validator raise; what was edited until then is lost only if
-    it was never applied: the caller's ledger holds the earlier attempts.
+    `keep` is given the attempt as it stands after each edit, so that nothing is lost when the chat
+    model or the validator raises, or the run is cut off.
     """
     desk = _Desk(problem, snapshot, services, options)
     history = "\n\n".join(_tried(attempt, services) for attempt in earlier)
@@ -109,7 +110,10 @@ async def run(
             services.reporter(Notice(f"step {step}: finish"))
             return desk.attempt(completion, action)
         nonsense = nonsense + 1 if isinstance(action, ParseFailure) else 0
+        edits = len(desk.edits)
         result = await desk.do(action)
+        if len(desk.edits) > edits:
+            keep(desk.attempt(completion, None))
         services.reporter(Notice(f"step {step}: {_in_words(action)} -> {_first_line(result)}"))
         if nonsense == MAX_NONSENSE:
             return desk.attempt(completion, None, lost=action)

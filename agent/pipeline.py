@@ -205,14 +205,20 @@ class _Run:
                 self.problem,
                 self.snapshot,
                 bundle,
-                self.ledger.attempts,
+                tuple(self.ledger.attempts),
                 self.services,
                 self.options.iterative,
+                self.keep_draft,
             )
             note.append(outcome.reason if outcome.patch is None else _edits_in_words(outcome))
-        self.ledger.record(outcome)
+        self.keep_draft(outcome)
         if outcome.patch is not None:
             await self.validate(outcome)
+
+    def keep_draft(self, draft: Attempt) -> None:
+        """The iterative mode's attempt as it stands; each draft takes the place of the last."""
+        again = self.ledger.attempts[-1].kind == "iterative"
+        self.ledger.record(draft, replacing_last=again)
 
     def missing(self, attempt: Attempt, bundle: ContextBundle) -> str:
         """The code that the reply said it lacked, as far as it exists and fits."""

@@ -5,7 +5,6 @@ With an endpoint configured (PATCHSHOT_BASE_URL), that model is called instead.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -14,9 +13,14 @@ from pathlib import Path
 from agent.commands import solve
 from agent.commands.common import guarded, say
 from agent.errors import ConfigurationError
+from agent.llm.endpoint import without_credentials
+from agent.settings import environment
 
 # Its own name is part of the recorded prompt's world only through its files.
 PROJECT = "rota"
+
+# Set, it makes the demo call that model.
+_ENDPOINT = "PATCHSHOT_BASE_URL"
 
 
 def run(*, json: bool, quiet: bool, verbose: bool) -> int:
@@ -27,12 +31,13 @@ def run(*, json: bool, quiet: bool, verbose: bool) -> int:
 def _run(*, json: bool, quiet: bool, verbose: bool) -> int:
     source = _examples() / PROJECT
     recording = _examples() / f"{PROJECT}.recording.jsonl"
-    live = bool(os.environ.get("PATCHSHOT_BASE_URL"))
+    address = environment((_ENDPOINT,)).get(_ENDPOINT)
+    live = address is not None
     with tempfile.TemporaryDirectory(prefix="patchshot-demo-") as folder:
         target = Path(folder) / PROJECT
         _make_repository(source, target)
         if not quiet:
-            _introduce(source / "ISSUE.md", live=live)
+            _introduce(source / "ISSUE.md", address)
         request = solve.SolveRequest(
             problem=str(source / "ISSUE.md"),
             repo=target,
@@ -56,11 +61,11 @@ _RECORDED = {
 }
 
 
-def _introduce(issue: Path, *, live: bool) -> None:
+def _introduce(issue: Path, address: str | None) -> None:
     title = issue.read_text("utf-8").split("\n", 1)[0].lstrip("# ")
     say(f'demo: project "{PROJECT}", issue: {title}')
-    if live:
-        say(f"demo: calling the model at {os.environ['PATCHSHOT_BASE_URL']}")
+    if address is not None:
+        say(f"demo: calling the model at {without_credentials(address)}")
     else:
         say(
             "demo: the model's reply is a recorded one; retrieval, patching and tests are run now "

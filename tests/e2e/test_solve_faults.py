@@ -11,11 +11,11 @@ import pytest
 
 from tests.support.behaviours import Good, Unauthorized, WrongPath, count_tokens
 from tests.support.fault_cases import FAULT_CASES, FaultCase, Replies, case_id
+from tests.support.fingerprint import fingerprint
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import (
     apply_in_fresh_clone,
     changed_files,
-    fingerprint,
     require_sandbox,
     shown_files,
     solve,

@@ -17,12 +17,12 @@ from tests.real.project import Change, RealProject
 from tests.real.projects import JINJA2, NUM2WORDS, PROJECTS, SQLPARSE
 from tests.support.behaviours import ChatRequest, Good
 from tests.support.fault_cases import FAULT_CASES, FaultCase, Replies, case_id
+from tests.support.fingerprint import fingerprint
 from tests.support.scripted_provider import ScriptedProvider, Step
 from tests.support.solve_command import (
     Solved,
     apply_in_fresh_clone,
     changed_files,
-    fingerprint,
     require_sandbox,
     shown_files,
     solve,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.events import Event
 from agent.repository.languages import language_of
+from agent.repository.worktree import blob_id
 from agent.types import (
     AppliedPatch,
     Chunk,
@@ -27,11 +27,6 @@ from agent.types import (
     ValidationReport,
     Verdict,
 )
-
-
-def blob_id(content: bytes) -> str:
-    """The git blob id of some bytes."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 class MemorySnapshot:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -111,19 +110,6 @@ def changed_files(clone: Path) -> frozenset[str]:
     """The paths that differ from the clone's commit, new files included."""
     lines = run_git(clone, "status", "--porcelain", "--no-renames", "-uall", "-z").split("\0")
     return frozenset(line[3:] for line in lines if line)
-
-
-def fingerprint(folder: Path) -> str:
-    """A digest of every path, mode, link and byte under a folder, `.git` included."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        status = path.lstat()
-        digest.update(f"{path.relative_to(folder)}\0{status.st_mode:o}\0".encode())
-        if path.is_symlink():
-            digest.update(os.fsencode(path.readlink()))
-        elif path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def require_sandbox() -> None:

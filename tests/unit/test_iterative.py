@@ -49,9 +49,12 @@ def run(*replies, **options):
     )
     problem = Problem("add subtracts", "")
     bundle = pack(problem, Ranking((), (), 0), snapshot, counter, PackingOptions())
+    kept: list[Attempt] = []
     earlier = [Attempt("one-shot", parse_failure=ParseFailure("malformed", "it was no JSON"))]
     attempt = asyncio.run(
-        iterative.run(problem, snapshot, bundle, earlier, services, IterativeOptions(**options))
+        iterative.run(
+            problem, snapshot, bundle, earlier, services, IterativeOptions(**options), kept.append
+        )
     )
     return attempt, chat, validator
 

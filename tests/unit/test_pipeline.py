@@ -177,6 +177,16 @@ def test_the_time_limit_keeps_the_patch():
     assert bench.patches == [result.diff.encode()]
 
 
+def test_what_the_iterative_mode_has_edited_survives_a_later_failure():
+    action = json.loads(GOOD) | {"action": "edit"}
+    bench = Bench("no", "no", json.dumps(action), ProviderUnreachable("down"))
+    result = bench.solve()
+    assert (result.status, result.message) == (Status.PROVIDER, "down")
+    assert "return a + b" in result.diff
+    assert bench.patches == [result.diff.encode()]
+    assert [a.kind for a in result.attempts] == ["one-shot", "repair", "iterative"]
+
+
 def test_cancellation_keeps_the_patch():
     bench = Bench(GOOD, hang=True)
 

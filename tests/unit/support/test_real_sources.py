@@ -15,10 +15,10 @@ import pytest
 from tests.conftest import run_git
 from tests.real import sdist
 from tests.real.project import Change, RealProject
+from tests.support.fingerprint import fingerprint
 from tests.support.solve_command import (
     apply_in_fresh_clone,
     changed_files,
-    fingerprint,
     shown_files,
 )
 
@@ -155,18 +155,24 @@ def test_reply_holds_edits_and_reproduction(
 def test_fingerprint_sees_content_mode_and_names(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
+
+    def look() -> tuple[tuple[str, int, str], ...]:
+        """Without time stamps, which alone would tell the states apart."""
+        found = fingerprint(tree)
+        return tuple((path, mode, digest) for path, (mode, _, digest) in sorted(found.items()))
+
     (tree / "a").write_text("1")
-    seen = [fingerprint(tree)]
+    seen = [look()]
     (tree / "a").write_text("2")
-    seen.append(fingerprint(tree))
+    seen.append(look())
     (tree / "a").chmod(0o755)
-    seen.append(fingerprint(tree))
+    seen.append(look())
     (tree / "a").rename(tree / "b")
-    seen.append(fingerprint(tree))
+    seen.append(look())
     (tree / "link").symlink_to("b")
-    seen.append(fingerprint(tree))
+    seen.append(look())
     assert len(set(seen)) == len(seen)
-    assert fingerprint(tree) == seen[-1]
+    assert look() == seen[-1]
 
 
 def test_shown_files_reads_the_headers() -> None:
