@@ -74,11 +74,22 @@ ContextTokensOption = Annotated[
 ]
 MaxChunksOption = Annotated[
     int | None,
-    typer.Option("--max-chunks", help="At most so many chunks (30).", rich_help_panel=CONTEXT),
+    typer.Option(
+        "--max-chunks",
+        help="At most so many chunks (30 for each 6,000 tokens).",
+        rich_help_panel=CONTEXT,
+    ),
 ]
 AllowOption = Annotated[
     list[str] | None,
     typer.Option("--allow", help="Protected path that edits may touch (repeatable)."),
+]
+NoRepairOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--no-repair",
+        help="Leave a repair or lenient match tier out: its name, or `all` (repeatable).",
+    ),
 ]
 IncludeTestOption = Annotated[
     bool | None,

@@ -32,6 +32,7 @@ from agent.arguments import (
     MaxStepsOption,
     MaxTokensOption,
     ModelOption,
+    NoRepairOption,
     OutputOption,
     Preset,
     PresetOption,
@@ -86,6 +87,7 @@ def solve(
     record: RecordOption = None,
     replay: ReplayOption = None,
     allow: AllowOption = None,
+    no_repair: NoRepairOption = None,
     include_test: IncludeTestOption = None,
     base_url: BaseUrlOption = None,
     model: ModelOption = None,
@@ -114,6 +116,7 @@ def solve(
 
     flags = {
         "allow": tuple(allow) if allow else None,
+        "no_repair": tuple(no_repair) if no_repair else None,
         "include_test": include_test,
         "base_url": base_url,
         "model": model,
@@ -210,6 +213,7 @@ def apply(
     output: OutputOption = None,
     write: ApplyOption = False,
     allow: AllowOption = None,
+    no_repair: NoRepairOption = None,
     include_test: IncludeTestOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -217,7 +221,11 @@ def apply(
     """Read and apply a saved model reply, check its syntax, and print the diff; no model call."""
     from agent.commands import apply as command
 
-    flags = {"allow": tuple(allow) if allow else None, "include_test": include_test}
+    flags = {
+        "allow": tuple(allow) if allow else None,
+        "no_repair": tuple(no_repair) if no_repair else None,
+        "include_test": include_test,
+    }
     request = command.ApplyRequest(reply, repo, commit, dirty.value, output, write, json, quiet)
     _leave(command.run(request, flags))
 
@@ -292,6 +300,14 @@ def retrieval(
     embed: EmbedOption = None,
     context_tokens: ContextTokensOption = None,
     max_chunks: MaxChunksOption = None,
+    budgets: Annotated[
+        str,
+        typer.Option(
+            "--budgets",
+            help="Token budgets to show context recall at, with commas; '' for none.",
+            rich_help_panel=CONTEXT,
+        ),
+    ] = "3000,6000,12000,24000",
     split: Annotated[
         Split, typer.Option("--split", help="Whole projects, by hash: tune on 60%, report 40%.")
     ] = Split.ALL,
@@ -315,6 +331,7 @@ def retrieval(
         repos=repos,
         output=output,
         presets=[name.value for name in preset or ()],
+        budgets=budgets,
         split=split.value,
         limit=limit,
         workers=workers,

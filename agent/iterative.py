@@ -46,6 +46,7 @@ from agent.types import (
     PatchProposal,
     Problem,
     Prompt,
+    Repair,
     ReproductionTest,
     TestRun,
 )
@@ -73,6 +74,7 @@ class IterativeOptions:
     history_tokens: int = 32_000
     max_output_tokens: int = 4096
     allow: tuple[str, ...] = ()
+    no_repair: tuple[str, ...] = ()
     include_test: bool = False
 
 
@@ -132,6 +134,7 @@ class _Desk:
     options: IterativeOptions
     changes: dict[str, FileChange] = field(default_factory=dict)
     edits: list[AppliedEdit] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
     last_failure: ApplyFailure | None = None
 
     @property
@@ -211,7 +214,9 @@ class _Desk:
         proposal = parse_reply(_as_reply(action))
         if isinstance(proposal, ParseFailure):
             return f"not applied: {proposal.reason}"
-        applied = apply_proposal(proposal, self.files, allow=self.options.allow)
+        applied = apply_proposal(
+            proposal, self.files, allow=self.options.allow, no_repair=self.options.no_repair
+        )
         if isinstance(applied, ApplyFailure):
             self.last_failure = applied
             failed = Attempt("iterative", proposal=proposal, apply_failure=applied)
@@ -275,12 +280,13 @@ class _Desk:
             if before == change.after:
                 del self.changes[change.path]
         self.edits.extend(applied.edits)
+        self.repairs.extend(applied.repairs)
 
     def _patch(self) -> AppliedPatch | None:
         if not self.changes:
             return None
         changes = tuple(self.changes[path] for path in sorted(self.changes))
-        return AppliedPatch(changes, unified_diff(changes), tuple(self.edits))
+        return AppliedPatch(changes, unified_diff(changes), tuple(self.edits), tuple(self.repairs))
 
     def _paths(self) -> set[str]:
         gone = {c.path for c in self.changes.values() if c.after is None}
@@ -313,6 +319,10 @@ def _shown_region(region: Region, lines: Sequence[str], end: int, wanted: int) -
 def _edit_in_words(edit: AppliedEdit) -> str:
     if edit.tier in (MatchTier.CREATED, MatchTier.DELETED):
         return f"{edit.tier.value} {edit.path}"
+    if edit.tier is MatchTier.RENAMED:
+        return f"renamed {edit.path_as_written} to {edit.path}"
+    if edit.tier is MatchTier.ALREADY_APPLIED:
+        return f"left {edit.path} as it is: line {edit.line} has this change already"
     return f"changed {edit.path} at line {edit.line}"
 
 

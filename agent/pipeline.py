@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -59,6 +59,7 @@ class SolveOptions:
     max_output_tokens: int = 8192
     timeout: float = 1500.0
     allow: tuple[str, ...] = ()  # protected paths that edits may touch
+    no_repair: tuple[str, ...] = ()  # repairs and match tiers that are left out
     include_test: bool = False  # keep the reproduction test in the diff
 
 
@@ -166,16 +167,32 @@ class _Run:
         return await self.validate(attempt) if attempt.patch is not None else attempt
 
     def apply(self, kind: AttemptKind, completion: Completion, proposal: PatchProposal) -> Attempt:
-        applied = apply_proposal(proposal, self.snapshot, allow=self.options.allow)
+        applied = self.applied(kind, proposal)
         if self.options.include_test and isinstance(applied, AppliedPatch):
-            applied = self.with_test(proposal, applied)
+            applied = self.with_test(kind, proposal, applied)
         if isinstance(applied, ApplyFailure):
             return Attempt(kind, completion, proposal, apply_failure=applied)
         return Attempt(kind, completion, proposal, patch=applied)
 
-    def with_test(self, proposal: PatchProposal, applied: AppliedPatch) -> AppliedPatch:
+    def applied(
+        self, kind: AttemptKind, proposal: PatchProposal, *, include_test: bool = False
+    ) -> AppliedPatch | ApplyFailure:
+        # A repair call has shown more than the bundle.
+        shown = shown_lines(self.ledger.bundle) if kind == "one-shot" else None
+        return apply_proposal(
+            proposal,
+            self.snapshot,
+            allow=self.options.allow,
+            include_test=include_test,
+            shown=shown,
+            no_repair=self.options.no_repair,
+        )
+
+    def with_test(
+        self, kind: AttemptKind, proposal: PatchProposal, applied: AppliedPatch
+    ) -> AppliedPatch:
         """The patch with its reproduction test, or without where the test has no place."""
-        both = apply_proposal(proposal, self.snapshot, allow=self.options.allow, include_test=True)
+        both = self.applied(kind, proposal, include_test=True)
         if isinstance(both, AppliedPatch):
             return both
         self.services.reporter(
@@ -271,6 +288,14 @@ class _Run:
             seconds = time.perf_counter() - started
             self.ledger.spend(name, seconds)
             self.services.reporter(StageFinished(name, seconds, "; ".join(summary), finished))
+
+
+def shown_lines(bundle: ContextBundle | None) -> Mapping[str, Sequence[tuple[int, int]]]:
+    """The line ranges that the model was shown, by path."""
+    shown: dict[str, list[tuple[int, int]]] = {}
+    for piece in bundle.pieces if bundle else ():
+        shown.setdefault(piece.path, []).extend(piece.shown)
+    return shown
 
 
 def _usage_in_words(usage: Usage) -> str:

@@ -12,12 +12,20 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from agent.context.secrets import mask_secrets
 from agent.result import Attempt
-from agent.types import ContextBundle, EditFailure, Message, Problem, Prompt
+from agent.types import (
+    ContextBundle,
+    Edit,
+    EditFailure,
+    Message,
+    Problem,
+    Prompt,
+    SearchReplace,
+)
 
 if TYPE_CHECKING:
     import jinja2
@@ -30,6 +38,12 @@ _TOKENS_A_MESSAGE = 6
 
 # A failure report longer than this (in tokens) hides its point; the head says what, the tail how.
 FAILURE_TOKENS = 2500
+
+# Regions shown of one failed edit at first; fewer where the report would become too long.
+_MOST_REGIONS = 3
+
+# Characters of the first line of a search text that name the edit.
+_SEARCH_SHOWN = 120
 
 # A previous reply is repeated to the model; one that ran away is cut here.
 PREVIOUS_REPLY_TOKENS = 6000
@@ -94,7 +108,13 @@ def describe_failure(attempt: Attempt, counter: TokenCounter) -> str:
     """Why an attempt failed, for a model: the reason, and for edits the closest regions."""
     if attempt.apply_failure is None:
         return _shorten(attempt.reason, counter)
-    return _shorten("\n\n".join(_describe_edit(f) for f in attempt.apply_failure.failures), counter)
+    failures = attempt.apply_failure.failures
+    edits = attempt.proposal.edits if attempt.proposal else ()
+    for regions in range(_MOST_REGIONS, -1, -1):
+        text = "\n\n".join(_describe_edit(failure, edits, regions) for failure in failures)
+        if counter.count(text) <= FAILURE_TOKENS:
+            return text
+    return _shorten(text, counter)
 
 
 def iterative_start(
@@ -118,14 +138,27 @@ def iterative_result(result: str, *, steps_left: int) -> Message:
     )
 
 
-def _describe_edit(failure: EditFailure) -> str:
+def _describe_edit(failure: EditFailure, edits: Sequence[Edit], regions: int) -> str:
+    """One failed edit: what it was, why it failed, and at most so many regions of the file."""
     lines = [f"edit {failure.index + 1} ({failure.path}): {failure.reason}"]
-    for candidate in failure.candidates:
-        lines.append(
-            f"closest text in {candidate.path}, lines {candidate.start}-{candidate.end} "
-            f"({candidate.similarity:.0%} alike):\n```\n{candidate.text}\n```"
-        )
+    if failure.index < len(edits):
+        lines.extend(_quoted_search(edits[failure.index]))
+    for candidate in failure.candidates[:regions]:
+        where = f"{candidate.path}, lines {candidate.start}-{candidate.end}"
+        what = f"closest text in {where} ({candidate.similarity:.0%} alike)"
+        if failure.kind == "ambiguous":
+            what = f"one of the places, with its neighbours: {where}"
+        fence = "`" * max(3, max(map(len, re.findall("`+", candidate.text)), default=0) + 1)
+        lines.append(f"{what}:\n{fence}\n{candidate.text}\n{fence}")
     return "\n".join(lines)
+
+
+def _quoted_search(edit: Edit) -> Iterator[str]:
+    """The first line of what an edit looked for, by which a model knows it again."""
+    first = edit.search.strip("\n").split("\n")[0] if isinstance(edit, SearchReplace) else ""
+    if first.strip():
+        cut = "..." if len(first) > _SEARCH_SHOWN else ""
+        yield f"its search text begins: {first[:_SEARCH_SHOWN]}{cut}"
 
 
 def _shorten(text: str, counter: TokenCounter) -> str:

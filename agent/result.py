@@ -21,6 +21,7 @@ from agent.types import (
     ParseFailure,
     PatchProposal,
     Ranking,
+    Repair,
     TestRun,
     Usage,
     ValidationReport,
@@ -140,6 +141,22 @@ class EditSummary(_Model):
     path: str
     tier: str
     line: int
+    path_as_written: str | None  # the reply's own path, where it means another
+
+
+class RepairSummary(_Model):
+    """A slip of the reply that was put right without another call. `edit` counts from 1."""
+
+    name: str
+    note: str
+    saved: str
+    edit: int | None
+
+    @classmethod
+    def of(cls, repair: Repair) -> RepairSummary:
+        """For people: edits are numbered as in reasons."""
+        edit = None if repair.edit is None else repair.edit + 1
+        return cls(name=repair.name, note=repair.note, saved=repair.saved, edit=edit)
 
 
 class TestSummary(_Model):
@@ -217,6 +234,7 @@ class AttemptSummary(_Model):
     reason: str
     reader: str | None
     edits: list[EditSummary]
+    repairs: list[RepairSummary]
     validation: ValidationSummary | None
 
     @classmethod
@@ -228,9 +246,15 @@ class AttemptSummary(_Model):
             reason=attempt.reason,
             reader=attempt.proposal.reader if attempt.proposal else None,
             edits=[
-                EditSummary(path=e.path, tier=e.tier.value, line=e.line)
+                EditSummary(
+                    path=e.path,
+                    tier=e.tier.value,
+                    line=e.line,
+                    path_as_written=e.path_as_written or None,
+                )
                 for e in (attempt.patch.edits if attempt.patch else ())
             ],
+            repairs=[RepairSummary.of(r) for r in (attempt.patch.repairs if attempt.patch else ())],
             validation=ValidationSummary.of(attempt.report),
         )
 

@@ -98,9 +98,11 @@ async def open_retriever(
 def solve_options(settings: Settings) -> SolveOptions:
     """What the pipeline decides itself, from the settings."""
     from agent.iterative import IterativeOptions
+    from agent.patching.repair import switched_off
     from agent.pipeline import SolveOptions
     from agent.policy import PolicyOptions
 
+    switched_off(settings.no_repair)  # a name that there is not is said before a call is paid
     return SolveOptions(
         packing=packing_options(settings),
         policy=PolicyOptions(repairs=settings.repairs, iterative=settings.iterative),
@@ -108,11 +110,13 @@ def solve_options(settings: Settings) -> SolveOptions:
             max_steps=settings.max_steps,
             max_output_tokens=settings.max_output_tokens,
             allow=settings.allow,
+            no_repair=settings.no_repair,
             include_test=settings.include_test,
         ),
         max_output_tokens=settings.max_output_tokens,
         timeout=settings.timeout,
         allow=settings.allow,
+        no_repair=settings.no_repair,
         include_test=settings.include_test,
     )
 
@@ -129,7 +133,12 @@ def packing_options(settings: Settings) -> PackingOptions:
     if settings.preset == "original":
         # Whole chunks only, nothing around them, and the end at the first that does not fit.
         return replace(
-            options, support_share=0.0, chunk_share=1.0, part_share=0.0, stop_at_oversized=True
+            options,
+            max_chunks=settings.max_chunks or 30,
+            support_share=0.0,
+            chunk_share=1.0,
+            part_share=0.0,
+            stop_at_oversized=True,
         )
     return options
 
@@ -282,9 +291,9 @@ def _live_embedder(
 
     model: BatchEmbedder
     if settings.embed == "local":
-        from agent.retrieval.local_embedder import LocalEmbedder
+        from agent.retrieval.local_embedder import LocalEmbedder, local_model
 
-        model = LocalEmbedder()
+        model = LocalEmbedder(local_model(settings.embed_weights))
     else:
         chosen = embedding_endpoint(settings)
         if chosen is None:
@@ -330,9 +339,9 @@ def in_words(chosen: Endpoint) -> str:
 def embedding_in_words(settings: Settings) -> str:
     """Where embeddings come from, for `agent doctor`."""
     if settings.embed == "local":
-        from agent.retrieval.local_embedder import LocalEmbedder
+        from agent.retrieval.local_embedder import LocalEmbedder, local_model
 
-        return f"local: {LocalEmbedder().name}"
+        return f"local: {LocalEmbedder(local_model(settings.embed_weights)).name}"
     chosen = embedding_endpoint(settings)
     if chosen is None:
         return "off: lexical retrieval (set PATCHSHOT_EMBED_MODEL, or --embed local)"

@@ -36,6 +36,7 @@ _REPOSITORY_KEYS = frozenset(
         "iterative",
         "max_steps",
         "allow",
+        "no_repair",
     }
 )
 
@@ -61,6 +62,9 @@ class Settings(BaseSettings):
     embed: Literal["auto", "off", "local", "remote"] = Field(
         "auto", description="auto: remote when PATCHSHOT_EMBED_MODEL is set, else off"
     )
+    embed_weights: Literal["auto", "tuned", "packaged"] = Field(
+        "auto", description="of --embed local; auto: tuned where they are there, else packaged"
+    )
     embed_base_url: str | None = None
     embed_api_key: SecretStr | None = None
     embed_model: str | None = None
@@ -72,7 +76,7 @@ class Settings(BaseSettings):
     filename_bonus: float | None = Field(None, ge=0)
     context_tokens: int = Field(6000, ge=200, description="budget of the context")
     context_reserve: float = Field(0.15, ge=0, lt=1, description="share of it kept free")
-    max_chunks: int = Field(30, ge=1)
+    max_chunks: int | None = Field(None, ge=1, description="default 30 for each 6,000 tokens")
 
     # --- limits of the whole run
     timeout: float = Field(1500.0, gt=0, description="seconds for the whole run")
@@ -87,6 +91,9 @@ class Settings(BaseSettings):
 
     # --- patching and validation
     allow: tuple[str, ...] = Field((), description="protected paths that edits may touch")
+    no_repair: tuple[str, ...] = Field(
+        (), description="repairs of a reply, and lenient match tiers, that are left out; or `all`"
+    )
     include_test: bool = Field(False, description="keep the reproduction test in the diff")
     tests: bool = Field(True, description="run tests; off: syntax only")
     test_cmd: str | None = Field(None, description="the project's test command")

@@ -239,18 +239,26 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class SearchReplace:
-    """Replace the one occurrence of `search`; `line` (1-based, optional) makes it unique."""
+    """Replace the one occurrence of `search`; `line` (1-based, optional) makes it unique.
+
+    `within` (optional) is an enclosing line such as `def foo(` or `class X:`, or several of them,
+    outermost first, one a line: the place must come after it, and inside it where that can be told.
+    """
 
     path: str
     search: str
     replace: str
     line: int | None = None
+    within: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateFile:
+    """A new file. `replace_existing`: the reply shows a whole file, be it new or there already."""
+
     path: str
     content: str
+    replace_existing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +266,36 @@ class DeleteFile:
     path: str
 
 
-Edit = SearchReplace | CreateFile | DeleteFile
+@dataclass(frozen=True, slots=True)
+class RenameFile:
+    """Move a file, content and mode unchanged. Later edits of it name the new path."""
+
+    path: str
+    to: str
+
+
+Edit = SearchReplace | CreateFile | DeleteFile | RenameFile
 
 
 @dataclass(frozen=True, slots=True)
 class ReproductionTest:
     path: str
     content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A slip of a reply that was put right without asking the model again.
+
+    `name` is that of `agent.patching.repair.REPAIRS`, by which it can be switched off. `saved` is
+    the failure that it avoided (a `ParseKind`, an `ApplyKind`, or "broken-syntax"). `edit` is the
+    position in `PatchProposal.edits`, None for the reply as a whole.
+    """
+
+    name: str
+    note: str  # what was changed, in words
+    saved: str
+    edit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +307,7 @@ class PatchProposal:
     reproduction_test: ReproductionTest | None = None
     missing: tuple[str, ...] = ()
     reader: str = "json"
+    repairs: tuple[Repair, ...] = ()  # what the reader put right
 
 
 ParseKind = Literal["empty", "no-edit", "truncated", "malformed", "schema"]
@@ -291,11 +323,23 @@ class ParseFailure:
 
 
 class MatchTier(enum.StrEnum):
-    """How an edit's place was found. Further, more lenient tiers join here."""
+    """How an edit's place was found, strictest first; then what needs no place."""
 
     EXACT = "exact"
+    TRAILING_SPACE = "trailing-space"  # white space at the ends of lines is ignored
+    INDENTATION = "indentation"  # all lines are shifted by the same white space
+    TABS = "tabs"  # tabs and spaces differ, the columns agree up to one shift
+    WHITE_SPACE = "white-space"  # lines agree apart from white space
+    PUNCTUATION = "punctuation"  # typographic quotes, dashes, spaces, ellipses
+    LINE_NUMBERS = "line-numbers"  # the reply repeats the numbers of the lines
+    OUTER_BLANKS = "outer-blanks"  # blank lines before or after the search text are left out
+    ELISION = "elision"  # both sides leave out the same lines by `...`
+    BLANK_LINES = "blank-lines"  # the number of blank lines between lines differs
+    NEAR = "near"  # a few characters differ, and nothing else comes close
     CREATED = "created"
     DELETED = "deleted"
+    RENAMED = "renamed"
+    ALREADY_APPLIED = "already-applied"  # the file holds the replacement; nothing was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +348,7 @@ class AppliedEdit:
     path: str
     tier: MatchTier
     line: int  # first line of the change in the file before this edit, 1-based
+    path_as_written: str = ""  # where it is not `path`: the reply's own words
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +368,7 @@ class AppliedPatch:
     changes: tuple[FileChange, ...]
     diff: bytes
     edits: tuple[AppliedEdit, ...]
+    repairs: tuple[Repair, ...] = ()
 
 
 ApplyKind = Literal[
@@ -334,6 +380,7 @@ ApplyKind = Literal[
     "refused-path",
     "not-text",
     "too-large",
+    "broken-syntax",
 ]
 
 

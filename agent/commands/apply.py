@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.commands.common import (
     guarded,
@@ -21,6 +21,10 @@ from agent.commands.output import PatchFile, write_into_work_tree
 from agent.errors import ConfigurationError, Status, UsageError
 from agent.result import Attempt, Ledger, summarise
 from agent.types import ApplyFailure, ParseFailure, ValidationReport, Verdict
+
+if TYPE_CHECKING:
+    from agent.protocols import Snapshot
+    from agent.settings import Settings
 
 # A reply larger than this is no reply; the largest models write under 1 MB.
 MAX_REPLY_BYTES = 16 * 1024 * 1024
@@ -58,7 +62,7 @@ def _run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
         snapshot = load_snapshot(
             request.repo, request.commit, request.dirty, reporter, ledger, exclude=own
         )
-        attempt = _attempt(text, snapshot, settings.allow, include_test=settings.include_test)
+        attempt = _attempt(text, snapshot, settings)
     ledger.record(attempt)
     status = _status(attempt)
     if request.write and status is Status.ACCEPTED and attempt.patch is not None:
@@ -80,7 +84,7 @@ def _run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
     return status.exit_code
 
 
-def _attempt(text: str, snapshot: Any, allow: tuple[str, ...], *, include_test: bool) -> Attempt:
+def _attempt(text: str, snapshot: Snapshot, settings: Settings) -> Attempt:
     from agent.patching.applying import apply_proposal
     from agent.patching.parsing import parse_reply
     from agent.validation.syntax import check_syntax
@@ -88,7 +92,13 @@ def _attempt(text: str, snapshot: Any, allow: tuple[str, ...], *, include_test: 
     proposal = parse_reply(text)
     if isinstance(proposal, ParseFailure):
         return Attempt("saved-reply", parse_failure=proposal)
-    applied = apply_proposal(proposal, snapshot, allow=allow, include_test=include_test)
+    applied = apply_proposal(
+        proposal,
+        snapshot,
+        allow=settings.allow,
+        include_test=settings.include_test,
+        no_repair=settings.no_repair,
+    )
     if isinstance(applied, ApplyFailure):
         return Attempt("saved-reply", proposal=proposal, apply_failure=applied)
     problems = check_syntax(applied.changes)

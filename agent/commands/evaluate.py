@@ -22,6 +22,7 @@ class EvaluateRequest:
     repos: Path
     output: Path
     presets: Sequence[str]
+    budgets: str
     split: Split
     limit: int | None
     workers: int | None
@@ -52,6 +53,7 @@ def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
         output=request.output,
         settings={name: load({**given, "preset": name}) for name in names},
         flags=given,
+        budgets=_budgets(request.budgets),
         split=request.split,
         limit=request.limit,
         workers=request.workers,
@@ -66,3 +68,11 @@ def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
     if evaluation.instances == len(evaluation.skipped):
         raise ConfigurationError("every instance was skipped; see the reasons, check --repos")
     return 0
+
+
+def _budgets(text: str) -> tuple[int, ...]:
+    """Numbers with commas between, each once, ascending."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise ConfigurationError(f"--budgets {text}: give token counts such as 3000,6000")
+    return tuple(sorted({int(part) for part in parts}))

@@ -1,9 +1,9 @@
 """Packs the best chunks of a ranking into a token budget.
 
-Greedy in rank order: a chunk that does not fit is passed over (or, ranked very high, shown in
-part) and the next one is tried. A share of the budget is kept for support (see
-`agent.context.support`); what support does not use goes to further chunks. The count is exact: it
-is taken from the rendered text.
+Greedy in order of worth (see `agent.context.order`): a chunk that does not fit is passed over (or,
+ranked very high, shown in part) and the next one is tried. A small share of the budget is kept for
+support (see `agent.context.support`); what support does not use goes to further chunks, and what
+these leave to further support. The count is exact: it is taken from the rendered text.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from agent.context.counting import PartCounter
 from agent.context.layout import ELISION, PREAMBLE, Choice, FileShare
 from agent.context.options import PackingOptions
+from agent.context.order import by_worth
 from agent.context.selection import Selection
 from agent.context.support import SupportFinder
 from agent.context.views import FileViews, runs, without_blank_ends
@@ -40,10 +41,13 @@ def pack(
     options = options or PackingOptions()
     views = FileViews(snapshot)
     finder = SupportFinder(ranking, snapshot, views, chunker)
-    selection = Selection(problem, views, finder, PartCounter(counter), options)
+    parts = PartCounter(counter)
+    selection = Selection(problem, views, finder, parts, options)
     support_tokens = int(options.limit * options.support_share)
 
     ranked = list(enumerate(ranking.chunks[: options.depth]))
+    if not options.stop_at_oversized:
+        ranked = by_worth(ranked, parts)
     selection.choose(ranked, options.limit - support_tokens, parts=True)
     if support_tokens:
         selection.support(min(options.limit, selection.used + support_tokens))

@@ -20,6 +20,9 @@ from agent.types import Chunk, ChunkKind, CutBy, DroppedChunk, Problem, ScoredCh
 
 _AROUND = frozenset({ChunkKind.CLASS, ChunkKind.MODULE})
 
+# Lines that close the gap between two blocks save one header, beside its path: marks, fences.
+_JOIN_SAVES = 40
+
 
 class Selection:
     """What is in the context so far. No line of a file is in it twice."""
@@ -39,6 +42,7 @@ class Selection:
         self._options = options
         self._shares: dict[str, FileShare] = {}
         self._tokens: dict[str, int] = {}  # of each share, rendered
+        self._shown: dict[str, frozenset[int]] = {}  # of each share
         self._bodies: set[str] = set()
         self._cut: dict[int, DroppedChunk] = {}  # by rank
         self._stopped = False
@@ -74,7 +78,7 @@ class Selection:
     # ---------------------------------------------------------------------------------- choosing
 
     def choose(self, ranked: Sequence[tuple[int, ScoredChunk]], limit: int, *, parts: bool) -> None:
-        """Take what fits into `limit`, in rank order.
+        """Take what fits into `limit`, in this order.
 
         With `parts` no chunk takes more than its share, and one of the first ranks is then shown
         in part.
@@ -97,6 +101,11 @@ class Selection:
         chunk = scored.chunk
         if is_secret_path(chunk.path):
             return "secret"
+        in_part = parts and rank < self._options.part_ranks
+        if not (in_part or self._options.stop_at_oversized) and self._is_hopeless(
+            chunk, limit - self.used
+        ):
+            return "budget"
         share = self._share(chunk.path)
         lines = chunk_lines(chunk, share.view)
         if not lines or lines & share.code:
@@ -104,22 +113,40 @@ class Selection:
         body = _body(share.view, lines)
         if body in self._bodies:
             return "duplicate"
-        if self._takes_slot(chunk) and self._slots_taken() >= self._options.max_chunks:
+        if self._takes_slot(chunk) and self._slots_taken() >= self._options.slots:
             return "max-chunks"
         choice = Choice(rank, scored, lines, (min(lines), max(lines)))
-        room = limit - self.used
-        # However the file is shown then, it has at least these lines.
-        most = room + self._tokens.get(chunk.path, 0)
-        if parts:
-            most = min(most, int(self._options.chunk_share * self._options.limit))
-        if self._stopped or not (
-            (self._counter.count(body) <= most and self._take_whole(choice, room))
-            or (parts and self._take_part(choice, room))
-        ):
+        if self._stopped or not self._fit(choice, body, limit, parts=parts):
             self._stopped = self._options.stop_at_oversized
             return "budget"
         self._bodies.add(body)
         return None
+
+    def _is_hopeless(self, chunk: Chunk, room: int) -> bool:
+        """Whether the chunk is too large however it is shown: without looking at its file."""
+        tokens = self._counter.count(chunk.text.strip("\n"))
+        shown = self._shown.get(chunk.path)
+        if shown is None:
+            return tokens > room
+        if not shown.isdisjoint(range(chunk.start, chunk.end + 1)):
+            return False
+        return tokens > room + self._saved_by_joining(chunk.path)
+
+    def _saved_by_joining(self, path: str) -> int:
+        return self._counter.count(path) + _JOIN_SAVES
+
+    def _fit(self, choice: Choice, body: str, limit: int, *, parts: bool) -> bool:
+        room = limit - self.used
+        # However the file is shown then, it has at least these lines.
+        most = room + self._tokens.get(choice.chunk.path, 0)
+        if parts:
+            most = min(most, int(self._options.chunk_share * self._options.limit))
+        if self._counter.count(body) <= most and self._take_whole(choice, room):
+            return True
+        if parts and self._take_part(choice, room):
+            return True
+        # The best ranked rather at the cost of all others than not at all.
+        return parts and choice.rank == 0 and self._take_whole(choice, room)
 
     def _take_whole(self, choice: Choice, room: int) -> bool:
         if choice.chunk.kind is ChunkKind.METHOD:
@@ -191,11 +218,17 @@ class Selection:
     def _add_support(self, items: Iterable[SupportItem], limit: int) -> None:
         for item in items:
             share = self._share(item.path)
-            if is_secret_path(item.path) or item.lines <= share.shown:
+            new = item.lines - self._shown.get(item.path, frozenset())
+            room = limit - self.used
+            if not new or is_secret_path(item.path):
+                continue
+            if self._counter.count(_body(share.view, new)) > room + self._saved_by_joining(
+                item.path
+            ):
                 continue
             share = share.with_support(item.lines)
             added = self._added(share)
-            if self.used + added <= limit:
+            if added <= room:
                 self._put(share, added)
 
     # -------------------------------------------------------------------------------- accounting
@@ -226,8 +259,9 @@ class Selection:
         path = share.view.path
         self._shares[path] = share
         self._tokens[path] = self._tokens.get(path, 0) + added
+        self._shown[path] = share.shown
         if not share.shown:
-            del self._shares[path], self._tokens[path]
+            del self._shares[path], self._tokens[path], self._shown[path]
 
 
 def _body(view: FileView, lines: frozenset[int]) -> str:

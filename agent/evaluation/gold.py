@@ -81,6 +81,19 @@ def find_gold(instance: Instance, texts: Mapping[str, str], chunker: Chunker) ->
     return Gold(files=tuple(dict.fromkeys(file for file in files if not is_test_path(file))))
 
 
+def split_by_change(
+    file: PatchedFile, text: str, chunker: Chunker
+) -> tuple[tuple[Chunk, ...], tuple[Chunk, ...]]:
+    """The definitions of a file's old `text` that a patch changes, and the others; both in order.
+
+    The rule is that of `find_gold`. A constructor is a method here: see `counted_name`.
+    """
+    outline = _outline(file.path, text, chunker)
+    changed = outline.changed(file)
+    ids = {chunk.id for chunk in changed}
+    return tuple(changed), tuple(c for c in outline.definitions if c.id not in ids)
+
+
 # ----------------------------------------------------------------------------------- by their names
 
 
@@ -145,6 +158,11 @@ class _Outline:
         self._chunks = [chunk for chunk in chunks if chunk.kind in _DEFINITIONS]
         self._own = [self._own_lines(chunk) for chunk in self._chunks]
         self._extents = [self._extent(number) for number in range(len(self._chunks))]
+
+    @property
+    def definitions(self) -> list[Chunk]:
+        """All of them, in order."""
+        return self._chunks
 
     def named(self, symbol: str) -> list[Chunk]:
         """All definitions of that name; else the one that has it inside (chunks do not nest)."""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.context.packing import pack
+from agent.context.packing import PackingOptions, pack
 from agent.errors import ConfigurationError, UsageError
 from agent.evaluation.gold import counted_name, find_gold, gold_paths
 from agent.evaluation.messages import Job, PresetRow, Reply
 from agent.evaluation.query_kind import query_kinds
 from agent.evaluation.repositories import read_files
-from agent.evaluation.rows import ContextRange, Row
+from agent.evaluation.rows import BudgetContext, BudgetRow, ContextRange, Row
 from agent.problem import problem_from_text
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.chunking import TreeSitterChunker
@@ -37,9 +37,11 @@ MAX_FUNCTIONS = 100
 
 @asynccontextmanager
 async def open_measurer(
-    settings: Mapping[str, Settings], reporter: Reporter
+    settings: Mapping[str, Settings], budgets: Sequence[int], reporter: Reporter
 ) -> AsyncIterator[Measurer]:
     """A measurer for presets by name. Cuts files in this process only: others run beside it.
+
+    `budgets`: those to pack each ranking into beside the one that the settings say.
 
     Raises ConfigurationError.
     """
@@ -48,7 +50,7 @@ async def open_measurer(
         for name, own in settings.items():
             retriever = await stack.enter_async_context(open_retriever(own, reporter, workers=1))
             presets[name] = _Preset(own, retriever)
-        yield Measurer(presets, reporter)
+        yield Measurer(presets, budgets, reporter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,11 @@ class _Preset:
 class Measurer:
     """Made by `open_measurer`."""
 
-    def __init__(self, presets: Mapping[str, _Preset], reporter: Reporter) -> None:
+    def __init__(
+        self, presets: Mapping[str, _Preset], budgets: Sequence[int], reporter: Reporter
+    ) -> None:
         self._presets = presets
+        self._budgets = budgets
         self._report = reporter
         self._chunker = TreeSitterChunker()
 
@@ -84,15 +89,15 @@ class Measurer:
 
     async def _rows(self, job: Job, problem: Problem, repository: Path) -> list[PresetRow]:
         snapshot = take_snapshot(repository, commit=job.instance.base_commit)
-        rows: list[PresetRow] = []
-        for name in job.presets:
-            row = await self._row(job.instance.instance_id, problem, snapshot, self._presets[name])
-            rows.append(PresetRow(preset=name, row=row))
-        return rows
+        return [
+            await self._row(job.instance.instance_id, problem, snapshot, preset)
+            for preset in job.presets
+        ]
 
     async def _row(
-        self, instance_id: str, problem: Problem, snapshot: Snapshot, preset: _Preset
-    ) -> Row:
+        self, instance_id: str, problem: Problem, snapshot: Snapshot, name: str
+    ) -> PresetRow:
+        preset = self._presets[name]
         settings = preset.settings
         if retrieval_options(settings).first_stage == "bm25":
             # Not timed: what it takes depends on which commits came before this one.
@@ -100,9 +105,19 @@ class Measurer:
         counter = make_counter(settings.model)
         started = time.perf_counter()
         ranking = await preset.retriever.rank(problem, snapshot)
-        bundle = pack(problem, ranking, snapshot, counter, packing_options(settings))
+
+        def _packed(options: PackingOptions) -> ContextBundle:
+            return pack(problem, ranking, snapshot, counter, options, chunker=self._chunker)
+
+        options = packing_options(settings)
+        bundle = _packed(options)
         seconds = time.perf_counter() - started
-        return make_row(instance_id, ranking, bundle, seconds)
+        packed = {budget: _packed(replace(options, budget=budget)) for budget in self._budgets}
+        return PresetRow(
+            preset=name,
+            row=make_row(instance_id, ranking, bundle, seconds),
+            budgets=_budget_row(instance_id, packed),
+        )
 
 
 def make_row(instance_id: str, ranking: Ranking, bundle: ContextBundle, seconds: float) -> Row:
@@ -115,6 +130,14 @@ def make_row(instance_id: str, ranking: Ranking, bundle: ContextBundle, seconds:
         context_tokens=bundle.tokens,
         seconds=round(seconds, 4),
     )
+
+
+def _budget_row(instance_id: str, packed: Mapping[int, ContextBundle]) -> BudgetRow:
+    contexts = (
+        BudgetContext(budget=budget, context=tuple(_shown(b)), context_tokens=b.tokens)
+        for budget, b in packed.items()
+    )
+    return BudgetRow(instance_id=instance_id, budgets=tuple(contexts))
 
 
 def function_names(ranking: Ranking) -> tuple[str, ...]:

@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict
 
 from agent.evaluation.dataset import Instance
 from agent.evaluation.gold import Gold
-from agent.evaluation.rows import Row
+from agent.evaluation.rows import BudgetRow, Row
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class Start(BaseModel):
-    """The first frame: settings as flags, the presets, and this worker's number among all."""
+    """The first frame: settings as flags, presets, further budgets, this worker's number of all."""
 
     model_config = _FROZEN
 
@@ -22,6 +22,7 @@ class Start(BaseModel):
     presets: tuple[str, ...]
     number: int
     workers: int
+    budgets: tuple[int, ...] = ()
 
 
 class Job(BaseModel):
@@ -35,12 +36,13 @@ class Job(BaseModel):
 
 
 class PresetRow(BaseModel):
-    """A row, and the preset it was made with."""
+    """A row, the same ranking in further budgets, and the preset they were made with."""
 
     model_config = _FROZEN
 
     preset: str
     row: Row
+    budgets: BudgetRow
 
 
 class Reply(BaseModel):

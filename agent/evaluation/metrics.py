@@ -2,7 +2,8 @@
 
 Acc@k as LocAgent and SweRank define it: 1 when as many of the first k are right as can be, that is
 min(k, number of gold), else 0. MRR: 1 / rank of the first right file. Context recall: 1 when every
-line of every function to change is in the packed context.
+line of every function to change is in the packed context; at further budgets, the same of the same
+ranking.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from agent.evaluation.query_kind import KINDS
 
 if TYPE_CHECKING:
     from agent.evaluation.gold import Gold
-    from agent.evaluation.rows import ContextRange, Row
+    from agent.evaluation.rows import BudgetRow, ContextRange, Row
 
 FILE_RANKS = (1, 3, 5, 10)
 FUNCTION_RANKS = (5, 10, 20)
@@ -74,8 +75,13 @@ class Report:
     context_tokens_median: float
 
 
-def score(case: Case, row: Row) -> Score:
-    """Judge one row."""
+def recall_at(budget: int) -> str:
+    """The name of context recall at a further budget of tokens."""
+    return f"{RECALL}, {budget:,}"
+
+
+def score(case: Case, row: Row, further: BudgetRow | None = None) -> Score:
+    """Judge one row, and the contexts of its ranking at further budgets."""
     gold = case.gold
     values = {f"file @{k}": accuracy_at(row.files, gold.files, k) for k in FILE_RANKS}
     values[MRR] = reciprocal_rank(row.files, gold.files)
@@ -83,6 +89,8 @@ def score(case: Case, row: Row) -> Score:
         for k in FUNCTION_RANKS:
             values[f"function @{k}"] = accuracy_at(row.functions, gold.functions, k)
         values[RECALL] = context_recall(row.context, gold)
+        for packed in further.budgets if further else ():
+            values[recall_at(packed.budget)] = context_recall(packed.context, gold)
     return Score(case, values, row.seconds, row.context_tokens)
 
 
@@ -137,9 +145,10 @@ def _by(
 
 
 def _summary(scores: Sequence[Score]) -> Summary:
+    names = dict.fromkeys((*METRICS, *(name for score in scores for name in score.values)))
     found = {
         name: bootstrap_mean(np.array([score.values.get(name, np.nan) for score in scores]))
-        for name in METRICS
+        for name in names
     }
     known = {name: interval for name, interval in found.items() if interval is not None}
     return Summary(len(scores), known)

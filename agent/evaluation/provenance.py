@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from agent.settings import Settings
 
 _SETTINGS = (
-    "preset", "embed", "embed_model", "prefilter", "filename_bonus", "context_tokens",
-    "context_reserve", "max_chunks", "model",
+    "preset", "embed", "embed_model", "embed_weights", "prefilter", "filename_bonus",
+    "context_tokens", "context_reserve", "max_chunks", "model",
 )  # fmt: skip
 """What decides about a row; the model, because its tokenizer counts the context."""
 
 _CODE = (
     "retrieval", "context", "repository", "problem.py", "tokens.py", "services.py",
-    "evaluation/measure.py",
+    "evaluation/measure.py", "models/encoder/model.json",
 )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""The result rows, one a line: what `agent eval retrieval` writes and what it goes on from."""
+"""The result rows, one a line: what `agent eval retrieval` writes and what it goes on from.
+
+The rows of a run are as DESIGN.md's contract says; contexts of further budgets lie beside them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -43,16 +46,39 @@ class Row(BaseModel):
     seconds: float
 
 
-class RowFile:
+class BudgetContext(BaseModel):
+    """The code shown within a token budget, as `Row.context`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    budget: int
+    context: tuple[ContextRange, ...]
+    context_tokens: int
+
+
+class BudgetRow(BaseModel):
+    """The same ranking packed into several budgets."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    instance_id: str = Field(min_length=1)
+    budgets: tuple[BudgetContext, ...]
+
+
+R = TypeVar("R", Row, BudgetRow)
+
+
+class RowFile(Generic[R]):
     """Appends rows, each in one write: whatever ends the run, whole lines are left.
 
     What lies there already is kept; a last line that was torn is cut off. A context manager.
     """
 
-    def __init__(self, path: Path, *, restart: bool = False) -> None:
+    def __init__(self, path: Path, kind: type[R], *, restart: bool = False) -> None:
         """Raises ConfigurationError for a file that holds something else, or cannot be written."""
         self.path = path
-        self._rows: dict[str, Row] = {}
+        self._kind: type[R] = kind
+        self._rows: dict[str, R] = {}
         if path.exists() and not path.is_file():
             raise ConfigurationError(f"--output {path}: not a file; name one to write rows to")
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -67,11 +93,11 @@ class RowFile:
             raise
 
     @property
-    def rows(self) -> Mapping[str, Row]:
+    def rows(self) -> Mapping[str, R]:
         """All rows of the file by instance id."""
         return self._rows
 
-    def append(self, row: Row) -> None:
+    def append(self, row: R) -> None:
         """Add a row to the file."""
         rest = memoryview(_line(row))
         while rest:  # one round, unless the disk is full: the second then raises
@@ -118,9 +144,9 @@ class RowFile:
                 raise self._foreign(1 + data.count(b"\n"))
             os.ftruncate(self._handle, end)
 
-    def _parse(self, line: bytes, number: int) -> Row:
+    def _parse(self, line: bytes, number: int) -> R:
         try:
-            return Row.model_validate_json(line)
+            return self._kind.model_validate_json(line)
         except ValidationError:
             raise self._foreign(number) from None
 
@@ -131,5 +157,5 @@ class RowFile:
         )
 
 
-def _line(row: Row) -> bytes:
+def _line(row: Row | BudgetRow) -> bytes:
     return row.model_dump_json().encode() + b"\n"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import ConfigurationError
 from agent.evaluation.dataset import Instance, Split, load_dataset, part_of
-from agent.evaluation.messages import Job, Reply, Start
-from agent.evaluation.metrics import Case, Report, score, summarise
+from agent.evaluation.messages import Job, PresetRow, Reply, Start
+from agent.evaluation.metrics import Case, Report, Score, score, summarise
 from agent.evaluation.pool import measure_all
 from agent.evaluation.provenance import check_provenance, provenance
 from agent.evaluation.repositories import check_folder, find_repository
-from agent.evaluation.rows import RowFile
+from agent.evaluation.rows import BudgetRow, Row, RowFile
 from agent.events import Notice, StageFinished, StageProgress, StageStarted
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ STAGE = "evaluate"
 class Plan:
     """What to evaluate. `settings` by preset, in the order of the table; `flags` made them.
 
-    `limit` None: all. `workers` None: one process a core.
+    `limit` None: all. `workers` None: one process a core. `budgets`: token budgets to show context
+    recall at, beside the one of the settings.
     """
 
     dataset: Path
@@ -41,6 +42,7 @@ class Plan:
     flags: Mapping[str, Any]
     split: Split = "all"
     limit: int | None = None
+    budgets: tuple[int, ...] = ()
     workers: int | None = None
     restart: bool = False
 
@@ -80,13 +82,14 @@ def evaluate(plan: Plan, reporter: Reporter) -> Evaluation:
     if not instances:
         raise ConfigurationError(f"{plan.dataset}: no instance in the split {plan.split!r}")
     with ExitStack() as stack:
-        outputs: dict[str, RowFile] = {}
+        outputs: dict[str, _Output] = {}
         for preset, path in output_paths(plan).items():
-            outputs[preset] = stack.enter_context(RowFile(path, restart=plan.restart))
-            check_provenance(path, provenance(plan.settings[preset]), restart=plan.restart)
+            outputs[preset] = _open(stack, path, restart=plan.restart)
+            made_with = {**provenance(plan.settings[preset]), "budgets": list(plan.budgets)}
+            check_provenance(path, made_with, restart=plan.restart)
         found = _measure(plan, instances, outputs, reporter)
         for output in outputs.values():
-            output.sort(instance.instance_id for instance in instances)
+            output.sort([instance.instance_id for instance in instances])
         return _judge(plan.split, instances, found, outputs)
 
 
@@ -96,6 +99,37 @@ def output_paths(plan: Plan) -> Mapping[str, Path]:
         return dict.fromkeys(plan.settings, plan.output)
     stem, suffix = plan.output.stem, plan.output.suffix
     return {name: plan.output.with_name(f"{stem}.{name}{suffix}") for name in plan.settings}
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """The rows of one preset, and beside them its contexts at further budgets."""
+
+    rows: RowFile[Row]
+    budgets: RowFile[BudgetRow]
+
+    def has(self, instance_id: str) -> bool:
+        return instance_id in self.rows.rows and instance_id in self.budgets.rows
+
+    def append(self, made: PresetRow) -> None:
+        self.budgets.append(made.budgets)
+        self.rows.append(made.row)
+
+    def sort(self, order: Sequence[str]) -> None:
+        self.rows.sort(order)
+        self.budgets.sort(order)
+
+    def score(self, case: Case) -> Score:
+        name = case.instance_id
+        return score(case, self.rows.rows[name], self.budgets.rows[name])
+
+
+def _open(stack: ExitStack, path: Path, *, restart: bool) -> _Output:
+    beside = path.with_name(f"{path.name}.budgets.jsonl")
+    return _Output(
+        stack.enter_context(RowFile(path, Row, restart=restart)),
+        stack.enter_context(RowFile(beside, BudgetRow, restart=restart)),
+    )
 
 
 @dataclass(slots=True)
@@ -109,7 +143,7 @@ class _Found:
 def _measure(
     plan: Plan,
     instances: Sequence[Instance],
-    outputs: Mapping[str, RowFile],
+    outputs: Mapping[str, _Output],
     reporter: Reporter,
 ) -> _Found:
     found = _Found()
@@ -131,7 +165,7 @@ def _measure(
 
 
 def _jobs(
-    plan: Plan, instances: Sequence[Instance], outputs: Mapping[str, RowFile], found: _Found
+    plan: Plan, instances: Sequence[Instance], outputs: Mapping[str, _Output], found: _Found
 ) -> list[Job]:
     jobs: list[Job] = []
     for instance in instances:
@@ -139,7 +173,7 @@ def _jobs(
         if repository is None:
             found.skipped[instance.instance_id] = f"no repository of {instance.repo}"
             continue
-        missing = (n for n, output in outputs.items() if instance.instance_id not in output.rows)
+        missing = (n for n, output in outputs.items() if not output.has(instance.instance_id))
         jobs.append(
             Job(instance=instance, repository=str(repository.absolute()), presets=tuple(missing))
         )
@@ -149,13 +183,19 @@ def _jobs(
 def _starts(plan: Plan, jobs: int) -> list[Start]:
     workers = max(1, min(plan.workers or os.cpu_count() or 1, jobs))
     return [
-        Start(flags=dict(plan.flags), presets=tuple(plan.settings), number=n, workers=workers)
+        Start(
+            flags=dict(plan.flags),
+            presets=tuple(plan.settings),
+            budgets=plan.budgets,
+            number=n,
+            workers=workers,
+        )
         for n in range(workers)
     ]
 
 
 def _take(
-    job: Job, reply: Reply, outputs: Mapping[str, RowFile], found: _Found, reporter: Reporter
+    job: Job, reply: Reply, outputs: Mapping[str, _Output], found: _Found, reporter: Reporter
 ) -> None:
     name = job.instance.instance_id
     for notice in reply.notices:
@@ -165,7 +205,7 @@ def _take(
         reporter(Notice(f"{name} skipped: {reply.skipped}", "warning"))
         return
     for made in reply.rows:
-        outputs[made.preset].append(made.row)
+        outputs[made.preset].append(made)
     found.cases[name] = Case(name, job.instance.repo, reply.kinds, reply.gold)
 
 
@@ -173,12 +213,12 @@ def _judge(
     split: Split,
     instances: Sequence[Instance],
     found: _Found,
-    outputs: Mapping[str, RowFile],
+    outputs: Mapping[str, _Output],
 ) -> Evaluation:
     known = [found.cases[i.instance_id] for i in instances if i.instance_id in found.cases]
     scored = [case for case in known if case.gold.files]
     reports = [
-        summarise(preset, [score(case, output.rows[case.instance_id]) for case in scored])
+        summarise(preset, [output.score(case) for case in scored])
         for preset, output in outputs.items()
         if scored
     ]

@@ -40,7 +40,7 @@ def _heading(evaluation: Evaluation) -> str:
 def _metrics(reports: Sequence[Report]) -> str:
     rows = [
         [name, *(_with_interval(report.overall.metrics.get(name)) for report in reports)]
-        for name in METRICS
+        for name in dict.fromkeys((*METRICS, *(n for r in reports for n in r.overall.metrics)))
     ]
     rows.append(["seconds, median", *(f"{report.seconds_median:.2f}" for report in reports)])
     rows.append(["seconds, 95%", *(f"{report.seconds_p95:.2f}" for report in reports)])

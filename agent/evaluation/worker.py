@@ -41,7 +41,7 @@ async def serve(start: Start, source: BinaryIO, sink: BinaryIO) -> None:
     from agent.evaluation.measure import open_measurer
 
     notices = _Notices()
-    async with open_measurer(_settings(start), notices) as measurer:
+    async with open_measurer(_settings(start), start.budgets, notices) as measurer:
         _answer(sink, Reply())
         while True:
             try:

@@ -13,11 +13,14 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
+from agent.patching.tiers.lines import steps
 from agent.repository.text import decode, is_binary
 
 _LINE_END = re.compile(r"\r+\n")
 _LINE_FEED = re.compile(r"\n")
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")  # `splitlines` also cuts at form feeds and the like
 _UNDECODED = re.compile(r"[\udc80-\udcff]")
 
 
@@ -53,23 +56,39 @@ class FileText:
     def splice(self, start: int, end: int, replacement: str) -> Spliced | str:
         """Put `replacement` (`\\n` ends) in place of `text[start:end]`, or say why it cannot be.
 
-        What both have in common at their ends is not touched, so that context lines keep their
-        own line ends. New lines end as the replaced region's do.
+        Lines that both have are not touched, so that they keep their own line ends. New lines end
+        as those do that they replace, or else as their neighbours.
         """
-        start, end, replacement, ending = self._narrowed(start, end, replacement)
-        first, last = self._raw_offset(start), self._raw_offset(end)
-        try:
-            new = replacement.replace("\n", ending).encode(self.encoding)
-        except UnicodeEncodeError as error:
-            return self._cannot_hold(replacement.replace("\n", ending)[error.start])
-        head, old, tail = (
-            self._encoded(self.raw[:first]),
-            self._encoded(self.raw[first:last]),
-            self._encoded(self.raw[last:]),
-        )
-        if self.mark + head + old + tail != self.data:
+        runs = [self._narrowed(*run) for run in self._runs(start, end, replacement)]
+        old, new, done = [self.mark], [self.mark], 0
+        for first, last, text, ending in runs:
+            begin, after = self._raw_offset(first), self._raw_offset(last)
+            written = text.replace("\n", ending)
+            try:
+                replaced = written.encode(self.encoding)
+            except UnicodeEncodeError as error:
+                return self._cannot_hold(written[error.start])
+            kept = self._encoded(self.raw[done:begin])
+            old += [kept, self._encoded(self.raw[begin:after])]
+            new += [kept, replaced]
+            done = after
+        tail = self._encoded(self.raw[done:])
+        if b"".join(old) + tail != self.data:
             return f"the file's encoding ({self.encoding}) cannot be edited here without loss"
-        return Spliced(self.mark + head + new + tail, self.line_at(start))
+        return Spliced(b"".join(new) + tail, self.line_at(runs[0][0] if runs else start))
+
+    def _runs(self, start: int, end: int, replacement: str) -> list[tuple[int, int, str]]:
+        """The replacement as changes of runs of lines; a single one where all lines end alike."""
+        if not self.breaks or len(self.breaks) == self.text.count("\n"):
+            return [(start, end, replacement)]
+        old = _LINES.findall(self.text[start:end])
+        new = _LINES.findall(replacement)
+        offsets = list(accumulate(map(len, old), initial=start))
+        return [
+            (offsets[step.a_start], offsets[step.a_end], "".join(new[step.b_start : step.b_end]))
+            for step in steps(old, new)
+            if not step.equal
+        ]
 
     def _narrowed(self, start: int, end: int, replacement: str) -> tuple[int, int, str, str]:
         old = self.text[start:end]

@@ -1,30 +1,42 @@
 """Where in a file an edit belongs. Tiers are tried in order; a stricter one that finds several
 places ends the search, since a more lenient one could only find more.
 
-A tier is a function from text and edit to matches; a more lenient tier is one more entry of `TIERS`
-(with a `MatchTier` of its own), and adapts the replacement to what it matched.
+A tier is a function from page and wanted texts to places (`agent.patching.tiers`). What it
+tolerates is context: the lines that a reply keeps are the file's own afterwards, to the byte. A
+place is taken only if it is the only one, or if a hint decides; and beyond the exact tier only if
+the file still parses where it did before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from agent.patching.filetext import FileText, plain, shown
-from agent.patching.nearest import MAX_CANDIDATES, elided, nearest_regions, what_differs
-from agent.types import ApplyKind, Candidate, MatchTier, SearchReplace
+from agent.patching.filetext import FileText, plain
+from agent.patching.refusing import Miss, ambiguous, no_match, splits_word
+from agent.patching.repair import mend_exact
+from agent.patching.tiers import basic
+from agent.patching.tiers.applied import already_added, already_applied
+from agent.patching.tiers.basic import Find, Place
+from agent.patching.tiers.elision import abbreviates, elision
+from agent.patching.tiers.hints import LINE_TOLERANCE, Hints, choose
+from agent.patching.tiers.lines import MAX_OCCURRENCES, Page, Wanted
+from agent.patching.tiers.loose import blank_lines, near
+from agent.patching.tiers.variants import Variant, variants
+from agent.types import MatchTier, Repair, SearchReplace
 
-# A `line` hint selects the occurrence that starts nearest, if within this many lines: models count
-# from the header of the excerpt and are off by a few; beyond that the hint means another place.
-LINE_TOLERANCE = 5
-
-# Occurrences that are looked for; more are all the same reason to refuse.
-MAX_OCCURRENCES = 1000
-
-# Line numbers listed in a reason, and lines shown around an ambiguous place so that the model can
-# lengthen its search text.
-_LISTED = 20
-_CONTEXT = 2
+__all__ = [
+    "LINE_TOLERANCE",
+    "LOOSE_TIERS",
+    "MAX_OCCURRENCES",
+    "TIERS",
+    "Hints",
+    "Located",
+    "Match",
+    "Miss",
+    "Sight",
+    "locate",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +50,31 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The one place of an edit and the tier that found it."""
+    """The one place of an edit, the tier that found it, and what was put right on the way."""
 
     tier: MatchTier
     match: Match
+    repairs: tuple[Repair, ...] = ()
+
+
+Intact = Callable[[Match], bool]
+
+
+def _always(_: Match) -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
-    """Why an edit has no place of its own."""
+class Sight:
+    """What else is known when an edit is looked for.
 
-    kind: ApplyKind
-    reason: str
-    candidates: tuple[Candidate, ...] = ()
+    `intact`: whether the file would parse after a match, if it does now. `off`: names of tiers and
+    repairs that are switched off.
+    """
+
+    hints: Hints = field(default_factory=Hints)
+    intact: Intact = _always
+    off: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,101 +82,165 @@ class Tier:
     """One way to find places. `find` gives all of them (at most MAX_OCCURRENCES), in order."""
 
     name: MatchTier
-    find: Callable[[str, str, str], Sequence[Match]]
+    find: Find
 
 
-def find_exact(text: str, search: str, replacement: str) -> Sequence[Match]:
-    """All occurrences, overlapping ones too.
-
-    A search text that ends with a line feed also matches a last line that has none: the model
-    cannot see the difference. The file is then left without a final line feed.
-    """
-    haystack = text
-    if search.endswith("\n") and not text.endswith("\n"):
-        haystack = text + "\n"
-    matches: list[Match] = []
-    start = haystack.find(search)
-    while start >= 0 and len(matches) < MAX_OCCURRENCES:
-        end = start + len(search)
-        past_end = end > len(text)
-        new = replacement.removesuffix("\n") if past_end else replacement
-        matches.append(Match(start, min(end, len(text)), new))
-        start = haystack.find(search, start + 1)
-    return matches
+_LINES = (basic.trailing_space, basic.indentation, basic.tabs, basic.white_space)
 
 
-TIERS: Sequence[Tier] = (Tier(MatchTier.EXACT, find_exact),)
+def _elision(page: Page, wanted: Wanted) -> Sequence[Place]:
+    return elision(page, wanted, _LINES)
 
 
-def locate(file: FileText, edit: SearchReplace) -> Located | Miss:
+TIERS: Sequence[Tier] = (
+    Tier(MatchTier.EXACT, basic.exact),
+    Tier(MatchTier.TRAILING_SPACE, basic.trailing_space),
+    Tier(MatchTier.INDENTATION, basic.indentation),
+    Tier(MatchTier.TABS, basic.tabs),
+    Tier(MatchTier.WHITE_SPACE, basic.white_space),
+    Tier(MatchTier.PUNCTUATION, basic.punctuation),
+)
+"""Tried with every form of the search text (`tiers.variants`)."""
+
+LOOSE_TIERS: Sequence[Tier] = (
+    Tier(MatchTier.ELISION, _elision),
+    Tier(MatchTier.BLANK_LINES, blank_lines),
+    Tier(MatchTier.NEAR, near),
+)
+"""Tried after all others, with its last form."""
+
+_ORDER = tuple(MatchTier)
+
+
+def locate(file: FileText, edit: SearchReplace, sight: Sight | None = None) -> Located | Miss:
     """Find the one place that an edit means. `file` must be the state that the edit sees."""
-    search, replacement = plain(edit.search), plain(edit.replace)
-    if search == replacement:
-        return Miss("no-change", "search and replace are the same text (apart from line ends)")
+    sight = sight or Sight(Hints(edit.line, edit.within))
+    search, replace = plain(edit.search), plain(edit.replace)
+    if search == replace:
+        return _unchanged(file, search)
+    if not search and file.text and sight.hints.line is not None:
+        return _insertion(file, replace, sight)
     if not search and file.text:
         return Miss(
             "no-match", "the search text is empty, but the file is not: quote the text to replace"
         )
-    for tier in TIERS:
-        matches = tier.find(file.text, search, replacement)
-        if matches:
-            chosen = _unique(file, matches, edit.line)
-            return Located(tier.name, chosen) if chosen else _ambiguous(file, edit, matches)
-    return _no_match(file, edit.path, search, replacement)
+    return _Search(Page(file.text), edit, Wanted.of(search, replace), sight).run()
 
 
-def _unique(file: FileText, matches: Sequence[Match], hint: int | None) -> Match | None:
-    if len(matches) == 1:
-        return matches[0]
-    if hint is None or len(matches) == MAX_OCCURRENCES:
+def _unchanged(file: FileText, text: str) -> Located | Miss:
+    """An edit that asks for no change: harmless beside others if it quotes the file."""
+    found = basic.occurrences(file.text, text) if text else ()
+    if not found:
+        return Miss("no-change", "search and replace are the same text (apart from line ends)")
+    return Located(MatchTier.ALREADY_APPLIED, Match(*found[0], text))
+
+
+def _insertion(file: FileText, text: str, sight: Sight) -> Located | Miss:
+    """New lines before a line that the reply names by its number alone."""
+    page, line = Page(file.text), sight.hints.line or 0
+    if line > len(page.lines) + 1:
+        return Miss("no-match", f"the file has {len(page.lines)} lines, none can go before {line}")
+    start = page.starts[line - 1]
+    whole = text if text.endswith("\n") or not text else f"{text}\n"
+    if start == len(page.text) and not page.text.endswith("\n"):
+        whole = "\n" + whole.removesuffix("\n")
+    match = Match(start, start, whole)
+    if sight.intact(match):
+        return Located(MatchTier.EXACT, match)
+    reason = f"before line {line} the new lines would break the syntax; quote lines around them"
+    return Miss("broken-syntax", reason)
+
+
+@dataclass(slots=True)
+class _Search:
+    """One edit on its way through the tiers."""
+
+    page: Page
+    edit: SearchReplace
+    wanted: Wanted
+    sight: Sight
+    broken: list[tuple[MatchTier, Match]] = field(default_factory=list)
+
+    def run(self) -> Located | Miss:
+        for name, tier, variant in self._attempts():
+            places = tier.find(self.page, variant.wanted)
+            if not places:
+                continue
+            place = choose(self.page, places, self._hints(variant))
+            if place is None:
+                return ambiguous(self.page, self.edit, places, name)
+            outcome = self._take(name, place, variant)
+            if outcome is not None:
+                return outcome
+        return self._nowhere()
+
+    def _attempts(self) -> Iterator[tuple[MatchTier, Tier, Variant]]:
+        """What is tried, strictest first, with the tier's name under which it is reported."""
+        forms = list(variants(self.wanted)) if self.wanted.says_something else []
+        yield from self._named([TIERS[0]], Variant(MatchTier.EXACT, self.wanted))
+        for form in forms:
+            # An exact match of another form than the reply's own is one by whole lines.
+            yield from self._named(TIERS[1:], form)
+        if forms:
+            yield from self._named(LOOSE_TIERS, forms[-1])
+
+    def _named(
+        self, tiers: Sequence[Tier], form: Variant
+    ) -> Iterator[tuple[MatchTier, Tier, Variant]]:
+        left_out = abbreviates(self.wanted)
+        for tier in tiers:
+            name = max(tier.name, form.tier, key=_ORDER.index)
+            if name.value in self.sight.off or (left_out and tier.name is not MatchTier.ELISION):
+                continue
+            if name is MatchTier.NEAR and already_applied(self.page, self.wanted) is not None:
+                continue
+            yield name, tier, form
+
+    def _hints(self, variant: Variant) -> Hints:
+        hints = self.sight.hints
+        if hints.line is not None or variant.line is None:
+            return hints
+        return Hints(variant.line, hints.within, hints.shown)
+
+    def _take(self, name: MatchTier, place: Place, variant: Variant) -> Located | Miss | None:
+        """The place with the text that leaves the file whole; None if no text does."""
+        if name is MatchTier.EXACT:
+            return splits_word(self.page, self.edit, place) or self._exact(place)
+        text = place.make()
+        if text is None:
+            return None
+        match = Match(place.start, place.end, text)
+        if self.page.text[place.start : place.end] == text:
+            return Located(MatchTier.ALREADY_APPLIED, match)
+        if self.sight.intact(match):
+            return Located(name, match)
+        self.broken.append((name, match))
         return None
-    ranked = sorted((abs(file.line_at(m.start) - hint), m.start, m) for m in matches)
-    (nearest, _, chosen), (runner_up, _, _) = ranked[:2]
-    return chosen if nearest <= LINE_TOLERANCE and nearest < runner_up else None
 
+    def _exact(self, place: Place) -> Located:
+        literal = Match(place.start, place.end, place.make() or "")
+        if already_added(self.page, self.wanted, place.start):
+            return Located(MatchTier.ALREADY_APPLIED, literal)
 
-def _ambiguous(file: FileText, edit: SearchReplace, matches: Sequence[Match]) -> Miss:
-    lines = [file.line_at(match.start) for match in matches[:_LISTED]]
-    more = len(matches) - len(lines)
-    places = ", ".join(map(str, lines)) + (f" and {more} more" if more else "")
-    times = f"{len(matches)} times" if len(matches) < MAX_OCCURRENCES else f"{len(matches)}+ times"
-    reason = f"the search text occurs {times}, at lines {places}"
-    if edit.line is None:
-        reason += '; lengthen it by neighbouring lines until it is unique, or add "line"'
-    else:
-        reason += (
-            f'; not exactly one of them starts nearest to "line" {edit.line} '
-            f"(within {LINE_TOLERANCE} lines)"
+        def intact(text: str) -> bool:
+            return self.sight.intact(Match(place.start, place.end, text))
+
+        text, repairs = mend_exact(
+            self.page, self.wanted, place, literal.replacement, intact, self.sight.off
         )
-    places_shown = tuple(
-        _surroundings(file, edit.path, match) for match in matches[:MAX_CANDIDATES]
-    )
-    return Miss("ambiguous", reason, places_shown)
+        return Located(MatchTier.EXACT, Match(place.start, place.end, text), repairs)
 
-
-def _surroundings(file: FileText, path: str, match: Match) -> Candidate:
-    lines = file.text.split("\n")
-    first = file.line_at(match.start)
-    last = first + file.text[match.start : match.end].removesuffix("\n").count("\n")
-    start, end = max(1, first - _CONTEXT), min(len(lines), last + _CONTEXT)
-    return Candidate(path, start, end, shown("\n".join(lines[start - 1 : end])), 1.0)
-
-
-def _no_match(file: FileText, path: str, search: str, replacement: str) -> Miss:
-    applied = find_exact(file.text, replacement, "") if replacement.strip() else ()
-    if len(applied) == 1:
-        line = file.line_at(applied[0].start)
-        return Miss(
-            "no-match",
-            f"the search text is not in the file, but the replacement already is, at line {line}: "
-            "the edit seems to be applied; leave it out",
+    def _nowhere(self) -> Located | Miss:
+        offset = already_applied(self.page, self.wanted)
+        if offset is not None and not self.broken:
+            end = offset + len(self.wanted.replace)
+            return Located(MatchTier.ALREADY_APPLIED, Match(offset, end, self.wanted.replace))
+        left_out = abbreviates(self.wanted)
+        first = self.broken[0] if self.broken else None
+        return no_match(
+            self.page,
+            self.edit.path,
+            self.wanted,
+            left_out=left_out,
+            broken=(first[0], first[1].start) if first else None,
         )
-    candidates = nearest_regions(path, shown(file.text), search)
-    reason = "the search text is not in the file"
-    if candidates:
-        reason += f"; {what_differs(search, candidates[0])}"
-    if elided(search, file.text):
-        reason += '; do not abbreviate with "...", quote every line'
-    if "\ufffd" in search:
-        reason += "; U+FFFD stands for bytes that are no text: quote lines without it"
-    return Miss("no-match", reason, candidates)

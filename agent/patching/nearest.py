@@ -43,9 +43,10 @@ def nearest_regions(path: str, text: str, search: str) -> tuple[Candidate, ...]:
     wanted = search.removesuffix("\n").split("\n")
     if not any(line.strip() for line in wanted):
         return ()
-    compared = (
-        _candidate(path, lines, start, wanted) for start in _starts(lines, wanted)[:_COMPARED]
-    )
+    starts = likely_starts(lines, wanted)[:_COMPARED]
+    if len(starts) < MAX_CANDIDATES:
+        starts.extend(start for start, _ in _fuzzy_votes(lines, wanted) if 0 <= start < len(lines))
+    compared = (_candidate(path, lines, start, wanted) for start in dict.fromkeys(starts))
     chosen: list[Candidate] = []
     for candidate in sorted(compared, key=lambda c: (-c.similarity, c.start)):
         apart = all(candidate.end < c.start or c.end < candidate.start for c in chosen)
@@ -93,8 +94,8 @@ def _candidate(path: str, lines: Sequence[str], start: int, wanted: Sequence[str
     return Candidate(path, start + 1, end, region, round(ratio / 100, 3))
 
 
-def _starts(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Line indices at which a region may begin, most votes first."""
+def likely_starts(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Line indices at which a region like `wanted` may begin, most votes first."""
     votes: Counter[int] = Counter()
     for start, weight in _votes(lines, wanted):
         votes[min(max(start, 0), len(lines) - 1)] += weight

@@ -1,29 +1,54 @@
 """Reads a model's reply, whatever shape it was written in, as one `PatchProposal`, or says why not.
 
-Readers are tried in the order of `READERS`; the first that recognises its shape decides, with a
-proposal or with a failure, and its name is reported. A further shape is one more entry. Nothing is
-ever half read: a reply with one broken edit is a failure as a whole.
+Every reader of `READERS` looks at the whole reply. What stands inside of another shape is of that
+shape: a diff in a JSON string, a JSON object in a SEARCH block. If more than one shape is left,
+they must say the same. Nothing is ever half read: a reply with one broken edit is a failure as a
+whole.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from agent.patching.blocks import has_blocks, read_blocks
-from agent.patching.scanning import Found, Scan, scan, without_thinking
-from agent.patching.schema import ReplyModel, to_proposal, unknown_keys
-from agent.patching.tolerant_json import Fault
-from agent.types import ParseFailure, PatchProposal
+from agent.patching.readers.base import SHOWN, Outcome, Reader, Reading, Reply, Trouble, truncated
+from agent.patching.readers.blocks import read_blocks
+from agent.patching.readers.diffs import read_diffs
+from agent.patching.readers.envelopes import read_envelopes
+from agent.patching.readers.json_objects import (
+    choose,
+    fault_trouble,
+    is_clean,
+    json_reader,
+    read_loose_edits,
+    read_patch_strings,
+)
+from agent.patching.readers.names import is_placeholder_path, says_nothing
+from agent.patching.readers.tags import read_tags
+from agent.patching.readers.whole_files import read_whole_files
+from agent.patching.scanning import Found, Scan, scan
+from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, SearchReplace
 
-_EDITS = frozenset({"edits"})
-_REPLY_KEYS = frozenset(ReplyModel.model_fields)
 _ACTION_KEYS = frozenset({"action", "edits"})
 
-# Characters of the reply shown around the place of a fault.
-_SHOWN = 60
+# A reply with more lines is no patch; readers need not be quick on it.
+MAX_LINES = 1_000_000
+
+# Strictest first: of several that say the same the first is reported.
+READERS: Sequence[Reader] = (
+    Reader("json", json_reader(lambda found: found.whole and is_clean(found))),
+    Reader("json-fenced", json_reader(lambda found: found.fenced and is_clean(found))),
+    Reader("json-prose", json_reader(is_clean)),
+    Reader("json-lenient", json_reader(lambda _: True)),
+    Reader("apply-patch", read_envelopes),
+    Reader("search-replace", read_blocks),
+    Reader("tags", read_tags),
+    Reader("unified-diff", read_diffs),
+    Reader("json-patch", read_patch_strings),
+    Reader("json-edits", read_loose_edits),
+    Reader("whole-files", read_whole_files),
+)
 
 
 def parse_reply(text: str, *, finish_reason: str = "stop") -> PatchProposal | ParseFailure:
@@ -31,153 +56,165 @@ def parse_reply(text: str, *, finish_reason: str = "stop") -> PatchProposal | Pa
 
     Never raises; takes time linear in the length of the text.
     """
-    reply = _Reply(without_thinking(text), cut_off=finish_reason == "length")
-    if not reply.text.strip():
-        return _empty(reply)
-    for reader in READERS:
-        outcome = reader.read(reply, reader.name)
-        if outcome is not None:
-            return outcome
-    return _unreadable(reply, reply.scan, 'a JSON object with "edits"')
+    reply = Reply(text, cut_off=finish_reason == "length")
+    early = _nothing_to_read(reply)
+    if early is not None:
+        return early
+    outcomes = _outermost(_outcomes(reply))
+    if not outcomes:
+        return _unreadable(reply, reply.json, 'a JSON object with "edits"')
+    trouble = next((o for o in outcomes if isinstance(o, Trouble)), None)
+    if trouble is not None:
+        return trouble.failure
+    readings = [outcome for outcome in outcomes if isinstance(outcome, Reading)]
+    rival = next((r for r in readings[1:] if not _same(r.proposal, readings[0].proposal)), None)
+    if rival is not None:
+        return _mixed(reply, readings[0], rival)
+    return _meant(readings[0].proposal)
 
 
 def load_json(text: str, *, finish_reason: str = "stop") -> dict[str, Any] | ParseFailure:
     """The one JSON object of a reply in the iterative mode: an action, or a patch. Never raises."""
-    reply = _Reply(without_thinking(text), cut_off=finish_reason == "length")
-    if not reply.text.strip():
-        return _empty(reply)
-    result = scan(reply.text, _ACTION_KEYS, _ACTION_KEYS)
-    chosen = _choose(reply, result)
+    reply = Reply(text, cut_off=finish_reason == "length")
+    early = _nothing_to_read(reply)
+    if early is not None:
+        return early
+    result = scan(reply.text, _ACTION_KEYS, lambda keys: not _ACTION_KEYS.isdisjoint(keys))
+    chosen = choose(reply, result)
     if chosen is None:
         return _unreadable(reply, result, 'a JSON object with "action"')
-    return chosen.value if isinstance(chosen, Found) else chosen
+    if isinstance(chosen, Found):
+        value: dict[str, Any] = chosen.value
+        return value
+    return chosen.failure
 
 
-# ----------------------------------------------------------------------------------------- readers
+# ------------------------------------------------------------------------------- several outcomes
 
 
-class _Reply:
-    def __init__(self, text: str, *, cut_off: bool) -> None:
-        self.text = text
-        self.cut_off = cut_off
-
-    @functools.cached_property
-    def scan(self) -> Scan:
-        return scan(self.text, _EDITS, _REPLY_KEYS)
-
-    @functools.cached_property
-    def chosen(self) -> Found | ParseFailure | None:
-        return _choose(self, self.scan)
-
-
-Outcome = PatchProposal | ParseFailure | None
+def _outcomes(reply: Reply) -> list[Reading | Trouble]:
+    """What each reader makes of the reply; of the JSON readers only the first that accepts."""
+    found: list[Reading | Trouble] = []
+    seen: set[tuple[tuple[int, int], ...]] = set()
+    for reader in READERS:
+        outcome: Outcome = reader.read(reply, reader.name)
+        if outcome is None:
+            continue
+        spans = _spans(outcome)
+        if spans not in seen:
+            seen.add(spans)
+            found.append(outcome)
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """A shape of reply. `read` gives None for a reply that is not of this shape."""
-
-    name: str
-    read: Callable[[_Reply, str], Outcome]
+def _spans(outcome: Reading | Trouble) -> tuple[tuple[int, int], ...]:
+    return outcome.spans if isinstance(outcome, Reading) else (outcome.span,)
 
 
-def _json(accepts: Callable[[Found], bool]) -> Callable[[_Reply, str], Outcome]:
-    def read(reply: _Reply, name: str) -> Outcome:
-        chosen = reply.chosen
-        if chosen is None or isinstance(chosen, ParseFailure):
-            return chosen
-        return to_proposal(chosen.value, name) if accepts(chosen) else None
-
-    return read
-
-
-def _clean(found: Found) -> bool:
-    return not found.slips and not unknown_keys(found.value)
+def _outermost(outcomes: Sequence[Reading | Trouble]) -> list[Reading | Trouble]:
+    """Without those that lie wholly inside of what another one read."""
+    return [
+        outcome
+        for outcome in outcomes
+        if not any(other is not outcome and _inside(outcome, other) for other in outcomes)
+    ]
 
 
-def _blocks(reply: _Reply, name: str) -> Outcome:
-    if not has_blocks(reply.text):
-        return None
-    if reply.cut_off:
-        return _truncated(
-            "the reply was cut off at the output limit; further blocks may be missing"
-        )
-    edits = read_blocks(reply.text)
-    return edits if isinstance(edits, ParseFailure) else PatchProposal(edits, reader=name)
+def _inside(inner: Reading | Trouble, outer: Reading | Trouble) -> bool:
+    spans, around = sorted(_spans(inner)), sorted(_spans(outer))
+    if spans == around:
+        return False
+    index = 0
+    for start, end in spans:
+        while index < len(around) and around[index][1] < end:
+            index += 1
+        if index == len(around) or start < around[index][0]:
+            return False
+    return True
 
 
-READERS: Sequence[Reader] = (
-    Reader("json", _json(lambda found: found.whole and _clean(found))),
-    Reader("json-fenced", _json(lambda found: found.fenced and _clean(found))),
-    Reader("json-prose", _json(_clean)),
-    Reader("json-lenient", _json(lambda _: True)),
-    Reader("search-replace", _blocks),
-)
+def _same(one: PatchProposal, other: PatchProposal) -> bool:
+    return [_essence(edit) for edit in one.edits] == [_essence(edit) for edit in other.edits]
 
 
-def _choose(reply: _Reply, result: Scan) -> Found | ParseFailure | None:
-    """The object that is meant. Broken or competing objects fail the reply: none is preferred."""
-    if result.faults and (result.faults[0].ours or not result.found):
-        return _fault_failure(reply, result.faults[0].fault)
-    meaningful = [found for found in result.found if found.value.get("edits") != []]
-    rivals = [f for f in meaningful[1:] if f.value != meaningful[0].value]
-    if rivals:
-        where = ", ".join(str(_line(reply.text, f.start)) for f in [meaningful[0], *rivals][:5])
+def _essence(edit: Edit) -> Edit:
+    """An edit without what shapes write differently: hints and a last line break."""
+    match edit:
+        case SearchReplace(path=path, search=search, replace=new):
+            return SearchReplace(path, search.removesuffix("\n"), new.removesuffix("\n"))
+        case CreateFile(path=path, content=content):
+            return CreateFile(path, content.removesuffix("\n"))
+        case _:
+            return edit
+
+
+def _mixed(reply: Reply, one: Reading, other: Reading) -> ParseFailure:
+    def named(reading: Reading) -> str:
+        line = reply.line(reading.spans[0][0])
+        return f"{reading.proposal.reader} at line {line}"
+
+    return ParseFailure(
+        "malformed",
+        f"the reply mixes shapes that ask for different edits ({named(one)}, {named(other)}); "
+        "give all edits in one JSON object and nothing else",
+    )
+
+
+def _meant(proposal: PatchProposal) -> PatchProposal | ParseFailure:
+    """Without the edits of a quoted example, and without exact repetitions of an edit."""
+    meant = [edit for edit in dict.fromkeys(proposal.edits) if not _is_example(edit)]
+    if not meant and proposal.edits:
+        path = proposal.edits[0].path
         return ParseFailure(
-            "malformed",
-            f"the reply holds several different JSON objects (at lines {where}); "
-            "give exactly one that has everything",
+            "no-edit",
+            f"the only edits are the placeholders of an example ({path[:80]!r}); give real paths "
+            "and real code",
         )
-    chosen = next(iter([*meaningful, *result.found]), None)
-    if chosen and has_blocks(reply.text[: chosen.start]) | has_blocks(reply.text[chosen.end :]):
-        return ParseFailure("malformed", "the reply mixes JSON and SEARCH blocks; give JSON alone")
-    return chosen
+    return replace(proposal, edits=tuple(meant)) if len(meant) < len(proposal.edits) else proposal
+
+
+def _is_example(edit: Edit) -> bool:
+    if not is_placeholder_path(edit.path):
+        return False
+    match edit:
+        case SearchReplace(search=search, replace=new):
+            return says_nothing(search) or says_nothing(new)
+        case CreateFile(content=content):
+            return says_nothing(content)
+        case _:
+            return True
 
 
 # ---------------------------------------------------------------------------------------- failures
 
 
-def _empty(reply: _Reply) -> ParseFailure:
-    if reply.cut_off:
-        return _truncated("the output limit was reached before any answer was written")
-    return ParseFailure("empty", "the reply is empty; answer with the JSON object")
+def _nothing_to_read(reply: Reply) -> ParseFailure | None:
+    if reply.only_thought:
+        return truncated("the reply ends inside its thinking, before any answer")
+    if not reply.text.strip():
+        if reply.cut_off:
+            return truncated("the output limit was reached before any answer was written")
+        return ParseFailure("empty", "the reply is empty; answer with the JSON object")
+    lines = reply.text.count("\n")
+    if lines > MAX_LINES:
+        what = (
+            f"the reply has {lines} lines, at most {MAX_LINES} are read; answer with the edits only"
+        )
+        return ParseFailure("malformed", what)
+    return None
 
 
-def _unreadable(reply: _Reply, result: Scan, wanted: str) -> ParseFailure:
+def _unreadable(reply: Reply, result: Scan, wanted: str) -> ParseFailure:
+    if result.faults:
+        return fault_trouble(reply, result.faults[0]).failure
     if reply.cut_off:
-        return _truncated(f"the reply was cut off at the output limit before {wanted} was complete")
-    if result.others and isinstance(result.others[0], Mapping):
-        keys = ", ".join(repr(key[:40]) for key in list(result.others[0])[:8]) or "no key"
+        return truncated(f"the reply was cut off at the output limit before {wanted} was complete")
+    other = next((found.value for found in result.others if isinstance(found.value, dict)), None)
+    if other is not None:
+        keys = ", ".join(repr(key[:40]) for key in list(other)[:8]) or "no key"
         key = wanted.rsplit('"', 2)[1]
         return ParseFailure("schema", f"{key}: missing (the object has {keys})")
-    begin = " ".join(reply.text.split(maxsplit=12)[:12])[:_SHOWN]
+    begin = " ".join(reply.text.split(maxsplit=12)[:12])[:SHOWN]
     return ParseFailure(
         "malformed", f"the reply does not hold {wanted}; it begins {begin!r}. Answer with it alone"
     )
-
-
-def _fault_failure(reply: _Reply, fault: Fault) -> ParseFailure:
-    line = _line(reply.text, fault.offset)
-    column = fault.offset - reply.text.rfind("\n", 0, fault.offset)
-    if fault.truncated:
-        return _truncated(f"{fault.message} (line {line}, column {column})")
-    shown = _excerpt(reply.text, max(0, fault.offset - _SHOWN // 2))
-    return ParseFailure(
-        "malformed",
-        f"not valid JSON at line {line}, column {column} (near {shown}): {fault.message}",
-    )
-
-
-def _truncated(what: str) -> ParseFailure:
-    return ParseFailure(
-        "truncated",
-        f"{what}; answer again, complete and shorter: less thought, shorter search texts",
-    )
-
-
-def _line(text: str, offset: int) -> int:
-    return text.count("\n", 0, offset) + 1
-
-
-def _excerpt(text: str, offset: int) -> str:
-    return repr(text[offset : offset + _SHOWN])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,13 @@ _MAX_REREADING = 8
 # Braces tried as the beginning of an object. Prose about code has dozens.
 _MAX_ATTEMPTS = 5_000
 
-# An object begins with a quoted key, a comment, or ends at once; `{x}` in prose does not.
-_START = re.compile(r"\{(?=\s*+(?:[\"'}]|//|/\*|\Z))")
-_FENCE_OPENS = re.compile(r"^[ \t]*+(?:`{3,}+|~{3,}+)[^\n`]*+\n\s*+(?=\{)", re.MULTILINE)
-_THINKING = re.compile(r"\s*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL)
+# An object begins with a quoted key, a comment, or ends at once; `{x}` in prose does not, unless x
+# is a key that replies have. A list is of objects.
+_START = re.compile(
+    r"\{(?=\s*+(?:[\"'“}]|//|/\*|#|\Z|(?:edits|thought|path|file|command|action)\s*:))"
+    r"|\[(?=\s*+\{)"
+)
+_FENCE_OPENS = re.compile(r"^[ \t]*+(?:`{3,}+|~{3,}+)[^\n`]*+\n\s*+(?=[\[{])", re.MULTILINE)
 
 # Levels of wrapping objects ({"arguments": {"edits": ...}}) that are looked through.
 _MAX_WRAPPING = 2
@@ -26,9 +29,9 @@ _MAX_WRAPPING = 2
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object that has a wanted key. `whole`: nothing but white space lies around it."""
+    """A value. `whole`: nothing but white space lies around it. `fenced`: it begins a fence."""
 
-    value: dict[str, Any]
+    value: Any
     start: int
     end: int
     whole: bool
@@ -42,35 +45,31 @@ class BrokenObject:
 
     fault: Fault
     ours: bool
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Everything that was found. `others` are objects without any wanted key."""
+    """Everything that was found. `found` are objects with a wanted key; `others` all the rest."""
 
     text: str
     found: tuple[Found, ...]
     faults: tuple[BrokenObject, ...]
-    others: tuple[dict[str, Any], ...]
+    others: tuple[Found, ...]
 
 
-def without_thinking(text: str) -> str:
-    """Drop the block in which a reasoning model thinks aloud before its answer."""
-    match = _THINKING.match(text)
-    return text[match.end() :] if match else text
-
-
-def scan(text: str, wanted: Set[str], known: Set[str]) -> Scan:
+def scan(text: str, wanted: Set[str], is_ours: Callable[[frozenset[str]], bool]) -> Scan:
     """Find the objects that have a `wanted` key.
 
-    A failed attempt is kept as a fault if it began the text or a fence, or had a `known` key; at
-    the latter the search ends, since what follows lies inside a broken reply. Linear time.
+    A failed attempt is kept as a fault if it began the text or a fence, or if `is_ours` says so of
+    its keys; at the latter the search ends, since what follows lies inside a broken reply. Linear
+    time.
     """
     fences = frozenset(match.end() for match in _FENCE_OPENS.finditer(text))
     first = len(text) - len(text.lstrip("\ufeff \t\r\n"))
     found: list[Found] = []
     faults: list[BrokenObject] = []
-    others: list[dict[str, Any]] = []
+    others: list[Found] = []
     work, reread, position = Work(), 0, 0
     for _ in range(_MAX_ATTEMPTS):
         match = _START.search(text, position)
@@ -81,14 +80,13 @@ def scan(text: str, wanted: Set[str], known: Set[str]) -> Scan:
         if isinstance(outcome, Parsed):
             position = outcome.end
             inner = _unwrapped(outcome.value, wanted)
-            if inner is None:
-                others.append(outcome.value)
-            else:
-                found.append(_found(text, start, outcome, inner, fenced=start in fences))
+            value = outcome.value if inner is None else inner
+            kind = others if inner is None else found
+            kind.append(_found(text, start, outcome, value, fenced=start in fences))
             continue
-        ours = not known.isdisjoint(outcome.keys) and not _is_ellipsis(text, outcome)
+        ours = is_ours(frozenset(outcome.keys)) and not _is_ellipsis(text, outcome)
         if ours or start == first or start in fences:
-            faults.append(BrokenObject(outcome, ours))
+            faults.append(BrokenObject(outcome, ours, start))
         if ours:
             break
         position = start + 1
@@ -97,7 +95,7 @@ def scan(text: str, wanted: Set[str], known: Set[str]) -> Scan:
     return Scan(text, tuple(found), tuple(ranked), tuple(others))
 
 
-def _found(text: str, start: int, parsed: Parsed, inner: dict[str, Any], *, fenced: bool) -> Found:
+def _found(text: str, start: int, parsed: Parsed, inner: Any, *, fenced: bool) -> Found:
     whole = not text[:start].strip("\ufeff \t\r\n") and not text[parsed.end :].strip()
     slips = parsed.slips if inner is parsed.value else (*parsed.slips, "wrapped")
     return Found(inner, start, parsed.end, whole, fenced, slips)

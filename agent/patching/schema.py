@@ -20,6 +20,7 @@ from agent.types import (
     Edit,
     ParseFailure,
     PatchProposal,
+    RenameFile,
     ReproductionTest,
     SearchReplace,
 )
@@ -61,6 +62,20 @@ class DeleteModel(_Strict):
 
     path: str = Field(description="file to delete, relative to the repository root")
     delete: Literal[True]
+
+
+class RenameModel(_Strict):
+    """Move a file. Read, but not asked for: it is no part of the JSON Schema."""
+
+    path: str
+    to: str
+
+
+class WholeFileModel(_Strict):
+    """A whole file, new or to be replaced. Read, but not asked for."""
+
+    path: str
+    content: str
 
 
 class ReproductionTestModel(_Strict):
@@ -111,14 +126,17 @@ _EDIT_MODELS: Sequence[tuple[type[_Strict], frozenset[str]]] = (
     (SearchReplaceModel, frozenset({"search", "replace"})),
     (CreateModel, frozenset({"create"})),
     (DeleteModel, frozenset({"delete"})),
+    (RenameModel, frozenset({"to"})),
+    (WholeFileModel, frozenset({"content"})),
 )
+_ASKED_FOR = _EDIT_MODELS[:3]
 
 
 def unknown_keys(reply: Mapping[str, Any]) -> bool:
     """Whether a reply has keys, at any level, that the schema does not know."""
     edits = reply.get("edits")
     test = reply.get("reproduction_test")
-    known = frozenset().union(*(_fields(model) for model, _ in _EDIT_MODELS))
+    known = frozenset().union(*(_fields(model) for model, _ in _ASKED_FOR))
     return (
         not _fields(ReplyModel).issuperset(reply)
         or (isinstance(test, dict) and not _fields(ReproductionTestModel).issuperset(test))
@@ -192,6 +210,10 @@ def _as_edit(model: BaseModel | None) -> Edit | None:
             return CreateFile(path, content)
         case DeleteModel(path=path):
             return DeleteFile(path)
+        case RenameModel(path=path, to=to):
+            return RenameFile(path, to)
+        case WholeFileModel(path=path, content=content):
+            return CreateFile(path, content, replace_existing=True)
         case _:
             return None
 

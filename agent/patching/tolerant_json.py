@@ -1,10 +1,13 @@
 """A JSON parser that forgives what models get wrong, and nothing that would be a guess.
 
-Beyond RFC 8259 it takes trailing commas, `//` and `/* */` comments, raw line breaks and tabs in
-strings, single-quoted strings, `\\'`, and Python's `True`, `False` and `None`. Every such slip is
-named in the result, so that a strict reader can decline it. What could be read in two ways is a
-fault instead: an unknown escape (`\\d`: was `\\n` beside it meant as a line break?), a key given
-twice with different values, an unescaped quote inside a string.
+Beyond RFC 8259 it takes trailing and missing commas, `//`, `#` and `/* */` comments, raw line
+breaks and tabs in strings, single, typographic, triple and backtick quotes, unquoted keys,
+strings joined by `+` or inside parentheses, `\\'`, Python's `True`, `False` and `None`, and a
+closing bracket that is missing although the text goes on. Every such slip is named in the result,
+so that a strict reader can decline it. What could be read in two ways is a fault instead: an
+unknown escape beside a known one (`\\d`: was `\\n` next to it meant as a line break?), a backslash
+in a string without JSON quotes, a key given twice with different values, an unescaped quote inside
+a string.
 
 Linear time, no recursion deeper than `MAX_DEPTH`, no `eval`.
 """
@@ -30,12 +33,27 @@ _SPACE = re.compile(r"[ \t\r\n\ufeff]*+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?")
 _WORD = re.compile(r"[A-Za-z]++")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_BARE_KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_-]{0,60}+)(?=\s*+:)")
+_NEXT_KEY = re.compile(r"[\"'“]?[A-Za-z_][A-Za-z0-9_ -]{0,60}+[\"'”]?\s*+:")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _STRINGS = {
     '"': re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL),
     "'": re.compile(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", re.DOTALL),
+    "“": re.compile(r"[“”]([^“”\\]*+(?:\\.[^“”\\]*+)*+)[“”]", re.DOTALL),
 }
+_STRINGS["”"] = _STRINGS["“"]
+_QUOTE_SLIPS = {"'": "single quotes", "“": "typographic quotes", "”": "typographic quotes"}
+
+# Quotes of other languages, inside which nothing is escaped as in JSON.
+_VERBATIM = ('"""', "'''", "`")
+_QUOTES = frozenset("\"'`“”")
+
+# A code fence that ends here proves that the reply was not cut off before its closing brackets.
+_FENCE_CLOSES = re.compile(r"(?:`{3,}+|~{3,}+)[ \t]*+(?:\n|\Z)")
+
+# Escapes of Python and C that mean one thing there and would be another text if taken literally.
+_FOREIGN_ESCAPES = frozenset("xuUN0123456789av\n")
 _ESCAPES = {
     '"': '"',
     "\\": "\\",
@@ -109,6 +127,7 @@ class _Parser:
     work: Work
     slips: set[str] = field(default_factory=set)
     keys: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)  # the brackets that are wanted, outermost first
 
     def value(self, depth: int) -> Any:
         self.work.values -= 1
@@ -121,19 +140,25 @@ class _Parser:
                 return self.object(depth)
             case "[":
                 return self.array(depth)
-            case '"' | "'":
-                return self.string()
+            case "(":
+                return self.joined_strings()
+            case quote if quote in _QUOTES and quote:
+                return self.strings()
             case _:
                 return self.scalar()
 
+    # ------------------------------------------------------------------------ objects and arrays
+
     def object(self, depth: int) -> dict[str, Any]:
         self.pos += 1
+        outermost = "}" not in self.open
+        self.open.append("}")
         result: dict[str, Any] = {}
         self.space()
         while not self.closed("}", bool(result)):
             at = self.pos
             key = self.key()
-            if depth == 0:
+            if outermost:
                 self.keys.append(key)
             self.space()
             self.expect(":", "after a key")
@@ -143,21 +168,24 @@ class _Parser:
                 raise _Stop(at, f"the key {key[:40]!r} is given twice in one object")
             if not self.separated("}"):
                 break
+        self.open.pop()
         return result
 
     def array(self, depth: int) -> list[Any]:
         self.pos += 1
+        self.open.append("]")
         result: list[Any] = []
         self.space()
         while not self.closed("]", bool(result)):
             result.append(self.value(depth + 1))
             if not self.separated("]"):
                 break
+        self.open.pop()
         return result
 
     def closed(self, bracket: str, after_comma: bool) -> bool:
         if not self.text.startswith(bracket, self.pos):
-            return False
+            return after_comma and self.closes_without(bracket)
         if after_comma:
             self.slips.add("trailing comma")
         self.pos += 1
@@ -165,43 +193,128 @@ class _Parser:
 
     def separated(self, bracket: str) -> bool:
         """Take a comma (True) or the closing bracket (False)."""
+        ended = self.pos
         self.space()
         if self.text.startswith(",", self.pos):
             self.pos += 1
             self.space()
             return True
-        self.expect(
-            bracket, 'after a value (a " inside a string must be written \\")', or_comma=True
-        )
-        return False
-
-    def expect(self, sign: str, where: str, *, or_comma: bool = False) -> None:
-        if self.text.startswith(sign, self.pos):
+        if self.text.startswith(bracket, self.pos):
             self.pos += 1
-            return
-        wanted = f'"," or "{sign}"' if or_comma else f'"{sign}"'
-        self.unexpected(f"{wanted} {where}")
+            return False
+        if self.closes_without(bracket):
+            return False
+        if self.comma_forgotten(bracket, ended):
+            return True
+        wanted = f'"," or "{bracket}" after a value (a " inside a string must be written \\")'
+        raise self.unexpected(wanted)
 
-    def unexpected(self, wanted: str) -> None:
+    def closes_without(self, bracket: str) -> bool:
+        """Whether the bracket was forgotten: an outer one, or the end of the fence, stands here."""
+        other = "]" if bracket == "}" else "}"
+        outer = other in self.open[:-1] and self.text.startswith(other, self.pos)
+        if not outer and not self.fence_closes():
+            return False
+        self.slips.add("missing closing bracket")
+        return True
+
+    def fence_closes(self) -> bool:
+        before = self.text.rfind("\n", 0, self.pos) + 1
+        own_line = not self.text[max(before, self.pos - 8) : self.pos].strip(" \t")
+        return own_line and _FENCE_CLOSES.match(self.text, self.pos) is not None
+
+    def comma_forgotten(self, bracket: str, ended: int) -> bool:
+        """Between `}` and `{` of a list; before a key on a line of its own."""
+        if bracket == "]":
+            forgotten = self.text[ended - 1] == "}" and self.text.startswith("{", self.pos)
+        else:
+            new_line = "\n" in self.text[ended : self.pos]
+            forgotten = new_line and _NEXT_KEY.match(self.text, self.pos) is not None
+        if forgotten:
+            self.slips.add("missing comma")
+        return forgotten
+
+    def expect(self, sign: str, where: str) -> None:
+        if not self.text.startswith(sign, self.pos):
+            raise self.unexpected(f'"{sign}" {where}')
+        self.pos += 1
+
+    def unexpected(self, wanted: str) -> _Stop:
         if self.pos >= len(self.text):
-            raise _Stop(self.pos, "the text ends inside an open object", truncated=True)
+            return _Stop(self.pos, "the text ends inside an open object", truncated=True)
         found = self.text[self.pos : self.pos + 12].split("\n")[0]
-        raise _Stop(self.pos, f"expected {wanted}, found {found!r}")
+        return _Stop(self.pos, f"expected {wanted}, found {found!r}")
 
     def key(self) -> str:
-        if self.text[self.pos : self.pos + 1] not in ('"', "'"):
-            self.unexpected("a quoted key")
+        if self.text[self.pos : self.pos + 1] in _STRINGS:
+            return self.string()
+        bare = _BARE_KEY.match(self.text, self.pos)
+        if bare is None:
+            raise self.unexpected("a quoted key")
+        self.slips.add("unquoted key")
+        self.pos = bare.end()
+        return bare[1]
+
+    # ----------------------------------------------------------------------------------- strings
+
+    def strings(self) -> str:
+        """One string, or several joined by `+`."""
+        parts = [self.string()]
+        while True:
+            after = self.pos
+            self.space()
+            if not self.text.startswith("+", self.pos):
+                self.pos = after
+                return "".join(parts)
+            self.pos += 1
+            self.space()
+            parts.append(self.another_string())
+
+    def joined_strings(self) -> str:
+        """Python's way to write one string over several lines: ("..." "...")."""
+        self.pos += 1
+        self.space()
+        parts = [self.another_string()]
+        self.space()
+        while not self.text.startswith(")", self.pos):
+            parts.append(self.another_string())
+            self.space()
+        self.pos += 1
+        return "".join(parts)
+
+    def another_string(self) -> str:
+        if self.text[self.pos : self.pos + 1] not in _QUOTES or self.pos >= len(self.text):
+            raise self.unexpected("a string")
+        self.slips.add("concatenated strings")
         return self.string()
 
     def string(self) -> str:
+        for quote in _VERBATIM:
+            if self.text.startswith(quote, self.pos):
+                return self.verbatim(quote)
         quote = self.text[self.pos]
         match = _STRINGS[quote].match(self.text, self.pos)
         if match is None:
             raise _Stop(self.pos, "the text ends inside an open string", truncated=True)
-        if quote == "'":
-            self.slips.add("single quotes")
+        if quote in _QUOTE_SLIPS:
+            self.slips.add(_QUOTE_SLIPS[quote])
         self.pos = match.end()
         return self.unescaped(match[1], match.start(1))
+
+    def verbatim(self, quote: str) -> str:
+        """A string in which nothing is escaped; the line break after its opening is not of it."""
+        start = self.pos + len(quote)
+        end = self.text.find(quote, start)
+        if end < 0:
+            raise _Stop(self.pos, "the text ends inside an open string", truncated=True)
+        body = self.text[start:end]
+        if "\\" in body or body.startswith("``"):
+            raise _Stop(
+                self.pos, f"a string in {quote} with a backslash; write it as a JSON string"
+            )
+        self.slips.add(f"{quote} quotes")
+        self.pos = end + len(quote)
+        return body.removeprefix("\r").removeprefix("\n")
 
     def unescaped(self, body: str, offset: int) -> str:
         if _CONTROL.search(body):
@@ -223,6 +336,9 @@ class _Parser:
         return self.escapes_forgiven(body, offset)
 
     def escapes_forgiven(self, body: str, offset: int) -> str:
+        letters = {match[2] or "u" for match in _ESCAPE.finditer(body)}
+        # Where no escape has a meaning of its own, a backslash can only be meant as one.
+        literal = letters.isdisjoint("bfnrtu") and letters.isdisjoint(_FOREIGN_ESCAPES)
 
         def one(match: re.Match[str]) -> str:
             if match[1]:
@@ -230,12 +346,15 @@ class _Parser:
             if match[2] == "'":
                 self.slips.add("\\'")
                 return "'"
-            if match[2] not in _ESCAPES:
+            if match[2] in _ESCAPES:
+                return _ESCAPES[match[2]]
+            if not literal:
                 raise _Stop(
                     offset + match.start(),
                     f"{match[0]!r} is no JSON escape (a backslash itself is written \\\\)",
                 )
-            return _ESCAPES[match[2]]
+            self.slips.add("backslash that escapes nothing")
+            return match[0]
 
         result = _ESCAPE.sub(one, body)
         if _SURROGATE.search(result):  # join the halves that \ud83d\ude00 spells
@@ -243,6 +362,8 @@ class _Parser:
                 "utf-16-le", "surrogatepass"
             )
         return result
+
+    # ----------------------------------------------------------------------------------- the rest
 
     def scalar(self) -> Any:
         number = _NUMBER.match(self.text, self.pos)
@@ -255,7 +376,7 @@ class _Parser:
             self.slips.add("Python literal")
         elif name not in _WORDS:
             self.cut_word(name)
-            self.unexpected("a value")
+            raise self.unexpected("a value")
         self.pos += len(name)
         return _WORDS[name] if name in _WORDS else _PYTHON_WORDS[name]
 
@@ -269,7 +390,7 @@ class _Parser:
         """Skip white space and comments."""
         while True:
             self.pos = _SPACE.match(self.text, self.pos).end()  # type: ignore[union-attr]
-            if self.text.startswith("//", self.pos):
+            if self.text.startswith(("//", "#"), self.pos):
                 end = self.text.find("\n", self.pos)
                 end = len(self.text) if end < 0 else end
             elif self.text.startswith("/*", self.pos):

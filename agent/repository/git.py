@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 # A listing of 100,000 files takes seconds; what takes longer hangs (a FIFO as configuration file).
 GIT_SECONDS = 120.0
 
+# A commit graph is a cache in the repository's own hands: parents are read from the commits.
+_PLAIN_WALK = ("core.commitGraph=false",)
+
 
 @dataclass(frozen=True, slots=True)
 class _Output:
@@ -90,6 +93,7 @@ class GitRepository:
         (self._private / "info").mkdir()
         (self._private / "HEAD").write_text("ref: refs/heads/none\n")
         _copy_file(self._real.exclude, self._private / "info" / "exclude")
+        _copy_file(self._real.shallow, self._private / "shallow")
         index = self._private / "index"
         if not _copy_file(self._real.index, index):
             return
@@ -138,6 +142,51 @@ class GitRepository:
         stdin = "".join(f"{oid}\n" for oid in oids).encode("ascii")
         return dict(batch_contents(self._read("cat-file", "--batch", "--buffer", stdin=stdin)))
 
+    def ancestors(self, commit: str, limit: int) -> tuple[str, ...]:
+        """The last `limit` commits of a commit's history, merges left out, by falling date.
+
+        The commit itself is one of them. Only parents are followed, so nothing that came later is
+        among them. The commit at which a shallow clone ends seems to add every file: it is left
+        out.
+        """
+        listing = self._read(
+            "rev-list", "--no-merges", f"--max-count={limit}", "--end-of-options", commit,
+            configuration=_PLAIN_WALK,
+        )  # fmt: skip
+        ends = self.shallow_ends()
+        return tuple(oid for oid in listing.decode("ascii").split() if oid not in ends)
+
+    def changes(
+        self,
+        commits: Sequence[str],
+        *arguments: str,
+        attributes: str = "",
+        configuration: Sequence[str] = (),
+    ) -> bytes:
+        """`git log` of just these commits, each against its parent, in their order.
+
+        `arguments` say what to print. `attributes` alone decide how files are compared: git runs
+        outside the work tree, and no driver of the repository's configuration is in force.
+        """
+        if not commits:
+            return b""
+        (self._private / "info" / "attributes").write_text(attributes)
+        return self._read(
+            "log", "--stdin", "--no-walk=unsorted", "--no-ext-diff", "--no-textconv", "--no-color",
+            "--no-notes", "--no-show-signature", "--no-mailmap", "--ignore-submodules=all",
+            "--encoding=UTF-8", *arguments,
+            stdin="".join(f"{commit}\n" for commit in commits).encode("ascii"),
+            configuration=(*_PLAIN_WALK, *configuration),
+            outside=True,
+        )  # fmt: skip
+
+    def shallow_ends(self) -> frozenset[str]:
+        """The commits at which a shallow clone ends; none where the history is whole."""
+        try:
+            return frozenset((self._private / "shallow").read_text("ascii").split())
+        except (FileNotFoundError, UnicodeDecodeError):
+            return frozenset()
+
     def trusts_file_mode(self) -> bool:
         """Whether executable bits on disk mean something (`core.fileMode`, on by default)."""
         output = self._git(
@@ -155,9 +204,13 @@ class GitRepository:
         return (name,) if output.code == 0 and name else ()
 
     def _read(
-        self, *arguments: str, stdin: bytes = b"", configuration: Sequence[str] = ()
+        self,
+        *arguments: str,
+        stdin: bytes = b"",
+        configuration: Sequence[str] = (),
+        outside: bool = False,
     ) -> bytes:
-        output = self._git(*arguments, stdin=stdin, configuration=configuration)
+        output = self._git(*arguments, stdin=stdin, configuration=configuration, outside=outside)
         if output.code != 0:
             raise RepositoryError(
                 f"{self.location.root}: git cannot read it ({output.complaint}); "
@@ -171,17 +224,19 @@ class GitRepository:
         stdin: bytes = b"",
         configuration: Sequence[str] = (),
         without: Sequence[str] = (),
+        outside: bool = False,
     ) -> _Output:
+        work_tree = self._private if outside else self.location.root
         borrowed = {
             "GIT_DIR": str(self._private),
             "GIT_OBJECT_DIRECTORY": str(self._real.objects),
-            "GIT_WORK_TREE": str(self.location.root),
+            "GIT_WORK_TREE": str(work_tree),
         }
         extra = [part for setting in configuration for part in ("-c", setting)]
         variables = {**environment(), **borrowed}
         return self._runner.run(
             [*extra, *arguments],
-            cwd=self.location.root,
+            cwd=work_tree,
             variables={name: value for name, value in variables.items() if name not in without},
             stdin=stdin,
         )
@@ -193,7 +248,7 @@ class _RealGitDir:
     def __init__(self, runner: _Runner, location: Location) -> None:
         self._runner = runner
         self._location = location
-        paths = ("objects", "index", "info/exclude", "config")
+        paths = ("objects", "index", "info/exclude", "config", "shallow")
         output = self.git(
             "rev-parse", "--is-bare-repository", "--show-object-format",
             *(part for path in paths for part in ("--git-path", path)),
@@ -210,7 +265,7 @@ class _RealGitDir:
                 "export the files into a new repository"
             )
         self.bare = location.bare or lines[0] == "true"
-        self.objects, self.index, self.exclude, self.config = (
+        self.objects, self.index, self.exclude, self.config, self.shallow = (
             location.root / line for line in lines[2:]
         )
 

@@ -7,16 +7,19 @@ the file. Blank lines belong to the chunk of the line before them. Nothing here 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from agent.retrieval.grammars import GRAMMARS, Grammar
-from agent.retrieval.outline import Definition, Outliner
+from agent.retrieval.outline import Definition, Outliner, Role, roles_of
 from agent.retrieval.windows import cut_file, cut_rows
 from agent.types import Chunk, ChunkKind
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from tree_sitter import Parser
 
     from agent.types import SourceFile
@@ -83,6 +86,7 @@ class TreeSitterChunker:
 
     def __init__(self) -> None:
         self._parsers: dict[str, Parser] = {}
+        self._roles: dict[str, Mapping[str, Role]] = {}
 
     def __call__(self, file: SourceFile, text: str, /) -> tuple[Chunk, ...]:
         """The chunks of one file in order of `start`."""
@@ -99,8 +103,8 @@ class TreeSitterChunker:
             return _windows(lines, language)
         data = text.encode("utf-8", "replace")
         tree = self._parser(language, grammar).parse(data)
-        definitions = Outliner(grammar, data.split(b"\n")).collect(tree.root_node)
-        return _partition(lines, definitions)
+        outliner = Outliner(grammar, self._roles[language], data.split(b"\n"))
+        return _partition(lines, outliner.collect(tree.root_node))
 
     def _parser(self, language: str, grammar: Grammar) -> Parser:
         parser = self._parsers.get(language)
@@ -110,6 +114,7 @@ class TreeSitterChunker:
             module = importlib.import_module(grammar.module)
             parser = Parser(Language(getattr(module, grammar.factory)()))
             self._parsers[language] = parser
+            self._roles[language] = roles_of(grammar)
         return parser
 
 
@@ -124,52 +129,66 @@ def _windows(lines: Sequence[str], language: str) -> tuple[Piece, ...]:
 
 
 def _partition(lines: Sequence[str], definitions: Sequence[Definition]) -> tuple[Piece, ...]:
-    owners = _owners(lines, definitions)
-    rows: dict[int, list[int]] = {}
-    for row, owner in enumerate(owners):
-        rows.setdefault(owner, []).append(row)
-    remainder = rows.pop(_MODULE, [])
-    pieces = [_piece(rows[index], definitions[index]) for index in sorted(rows)]
-    pieces.extend(_remainder(remainder, lines))
+    runs: dict[int, list[tuple[int, int]]] = {}
+    for owner, start, end in _runs(_owners(lines, definitions)):
+        runs.setdefault(owner, []).append((start, end))
+    remainder = runs.pop(_MODULE, [])
+    pieces = [_piece(own, definitions[index]) for index, own in runs.items()]
+    pieces.extend(_remainder([row for run in remainder for row in range(*run)], lines))
     return tuple(sorted(pieces, key=lambda piece: (piece.start, piece.end)))
+
+
+def _runs(owners: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """Owner, first row and end of each run of rows with one owner."""
+    import numpy as np
+
+    starts = np.concatenate(([0], np.flatnonzero(owners[1:] != owners[:-1]) + 1))
+    ends = np.concatenate((starts[1:], [owners.size]))
+    return zip(owners[starts].tolist(), starts.tolist(), ends.tolist(), strict=True)
 
 
 _MODULE = -1
 
 
-def _owners(lines: Sequence[str], definitions: Sequence[Definition]) -> list[int]:
-    """For each row the index of the innermost definition it belongs to, -1 for none.
+def _owners(lines: Sequence[str], definitions: Sequence[Definition]) -> NDArray[np.int64]:
+    """For each row the index of the innermost definition it belongs to, -1 for none: int64.
 
     A row belongs to one definition only: of two on the same line the first has it, and an inner
     one that is left without a line of its own stays inside its parent.
     """
-    owners = [_MODULE] * len(lines)
+    import numpy as np
+
+    owners = np.full(len(lines), _MODULE, dtype=np.int64)
     for index, definition in enumerate(definitions):
         parent = _MODULE if definition.parent is None else definition.parent
-        for row in range(definition.start, min(definition.end + 1, len(owners))):
-            if owners[row] == parent:
-                owners[row] = index
-    _give_blank_lines(owners, lines)
-    return owners
+        rows = owners[definition.start : definition.end + 1]
+        if rows.size and rows[0] == rows[-1] == parent:
+            rows[:] = index  # what comes later in the file is not there yet, what ended is above
+        else:
+            rows[rows == parent] = index
+    filled = np.fromiter(map(bool, map(str.strip, lines)), dtype=np.bool_, count=len(lines))
+    return owners[_lines_before(filled)]
 
 
-def _give_blank_lines(owners: list[int], lines: Sequence[str]) -> None:
-    """Blank lines go with the line before; those at the top of a file with the first of text."""
-    first = next((row for row, line in enumerate(lines) if line.strip()), 0)
-    owners[:first] = [owners[first]] * first
-    for row in range(first + 1, len(owners)):
-        if not lines[row].strip():
-            owners[row] = owners[row - 1]
+def _lines_before(filled: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Row whose owner each row has: blank lines go with the line before, those at the top of a
+    file with the first of text.
+    """
+    import numpy as np
+
+    rows = np.where(filled, np.arange(filled.size), 0)
+    first = int(np.argmax(filled)) if filled.any() else 0
+    return np.maximum(np.maximum.accumulate(rows), first)
 
 
-def _piece(rows: Sequence[int], definition: Definition) -> Piece:
+def _piece(runs: Sequence[tuple[int, int]], definition: Definition) -> Piece:
     return Piece(
-        start=rows[0] + 1,
-        end=rows[-1] + 1,
+        start=runs[0][0] + 1,
+        end=runs[-1][1],
         symbol=definition.symbol,
         kind=definition.kind,
         signature=definition.signature,
-        holes=_holes(rows),
+        holes=tuple((end + 1, start) for (_, end), (start, _) in pairwise(runs)),
     )
 
 
@@ -177,9 +196,7 @@ def _holes(rows: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Inclusive 1-based line ranges that ascending 0-based `rows` leave out between them."""
     if rows[-1] - rows[0] + 1 == len(rows):
         return ()
-    return tuple(
-        (rows[i] + 2, rows[i + 1]) for i in range(len(rows) - 1) if rows[i + 1] > rows[i] + 1
-    )
+    return tuple((before + 2, after) for before, after in pairwise(rows) if after > before + 1)
 
 
 def _remainder(rows: Sequence[int], lines: Sequence[str]) -> Iterable[Piece]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
+from agent.retrieval.features import GROUP_OF
 from agent.retrieval.mentions import Frame, Mentions, NameMention, Place
 from agent.types import Reason
 
@@ -65,6 +66,23 @@ class Evidence:
             for number, reasons in theirs.items():
                 for reason in reasons.values():
                     _keep_best(mine[number], reason)
+
+    def without(self, groups: frozenset[str]) -> Evidence:
+        """The reasons whose features are not of these groups (see `features`)."""
+        if not groups:
+            return self
+        kept = Evidence()
+        for mine, theirs in ((kept.files, self.files), (kept.pieces, self.pieces)):
+            for number, reasons in theirs.items():
+                left = {n: r for n, r in reasons.items() if GROUP_OF.get(_scoped(n)) not in groups}
+                if left:
+                    mine[number] = left
+        return kept
+
+
+def _scoped(feature: str) -> str:
+    """The feature's name among the columns: evidence of files and of pieces share their names."""
+    return feature if feature in GROUP_OF else f"file-{feature}"
 
 
 def _keep_best(reasons: dict[str, Reason], reason: Reason) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Protocol
 
@@ -43,7 +42,7 @@ class Terms:
 
     def __init__(self) -> None:
         self._stemmer: _Stemmer | None = None
-        self._stems: dict[str, str] = {}
+        self._parts: dict[str, str] = {}
         self._terms: dict[str, tuple[str, ...]] = {}
         self._hashes: dict[str, tuple[int, ...]] = {}
 
@@ -51,8 +50,12 @@ class Terms:
         """The distinct terms of one word, the whole word's first; () for stop words."""
         known = self._terms.get(word)
         if known is None:
-            known = self._terms[word] = tuple(dict.fromkeys(self._split(word)))
+            known = self._terms[word] = self._split(word)
         return known
+
+    def split(self, word: str) -> tuple[str, ...]:
+        """`of_word` for callers that remember what they have asked."""
+        return self._split(word)
 
     def hashes_of_word(self, word: str) -> tuple[int, ...]:
         """`of_word` as 64-bit hashes (see `term_hash`)."""
@@ -78,35 +81,41 @@ class Terms:
                 counts[term] = counts.get(term, 0) + number
         return counts
 
-    def _split(self, word: str) -> Iterable[str]:
+    def _split(self, word: str) -> tuple[str, ...]:
+        """The distinct terms of a word. Runs once for every distinct word of a repository."""
         if len(word) > MAX_WORD:
-            return
-        lowered = word.lower()
+            return ()
         parts = _PART.findall(word)
         if len(parts) == 1 and len(parts[0]) == len(word):
-            if _is_term(lowered):
-                yield self._stem(lowered)
-            return
-        whole = lowered.strip("_")
+            term = self._part(word.lower())
+            return (term,) if term else ()
+        found: dict[str, None] = {}
+        whole = word.lower().strip("_")
         if len(whole) >= _MIN_PART and whole not in STOP_WORDS:
             # `_parse` and `__init__` are one name and decoration: no second term for the whole.
-            yield self._stem(whole) if len(parts) == 1 else whole
+            found[self._stem(whole) if len(parts) == 1 else whole] = None
         for part in parts:
-            lowered = part.lower()
-            if _is_term(lowered):
-                yield self._stem(lowered)
+            term = self._part(part.lower())
+            if term:
+                found[term] = None
+        return tuple(found)
+
+    def _part(self, part: str) -> str:
+        """The term of one part, "" for none."""
+        known = self._parts.get(part)
+        if known is None:
+            known = self._parts[part] = self._stem(part) if _is_term(part) else ""
+        return known
 
     def _stem(self, word: str) -> str:
-        known = self._stems.get(word)
-        if known is None:
-            if self._stemmer is None:
-                import snowballstemmer
+        if not word.isalpha():
+            return word
+        if self._stemmer is None:
+            import snowballstemmer
 
-                self._stemmer = snowballstemmer.stemmer("english")
-            assert self._stemmer is not None
-            stemmed = self._stemmer.stemWord(word) if word.isalpha() else word
-            known = self._stems[word] = stemmed
-        return known
+            self._stemmer = snowballstemmer.stemmer("english")
+        assert self._stemmer is not None
+        return self._stemmer.stemWord(word)
 
 
 def _is_term(word: str) -> bool:

@@ -8,7 +8,8 @@ those of the measured ladder (reference: file@1 38 -> 63 on 274 real issues, no 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.retrieval.identifiers import WORD, Terms, term_hash
+from agent.retrieval.mentions import text_parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,38 +38,101 @@ MAX_QUERY_CHARS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class LexicalQuery:
-    """Distinct terms by ascending hash: `hashes` uint64 (q,), `weights` float64 (q,)."""
+    """Distinct terms by ascending hash: `hashes` uint64 (q,), all weights float64 (q,).
+
+    `weights` are those of the whole problem; `title`, `prose` and `code` those of its parts (text
+    in code blocks is what was run, the rest is what was meant), 0 for terms that are not there.
+    """
 
     hashes: NDArray[np.uint64]
     weights: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class LexicalScores:
-    """`pieces` float64 (n,) and `files` float64 (f,), both >= 0 and not normalised."""
-
-    pieces: NDArray[np.float64]
-    files: NDArray[np.float64]
+    title: NDArray[np.float64]
+    prose: NDArray[np.float64]
+    code: NDArray[np.float64]
 
 
 def make_query(problem: Problem, terms: Terms) -> LexicalQuery:
     """Terms of the problem, each weighing log(1 + occurrences), those of the title more."""
     title = terms.count(problem.title[:MAX_QUERY_CHARS])
-    counts = title + terms.count(problem.body[:MAX_QUERY_CHARS])
-    weights = {
-        term_hash(term): math.log1p(count) * (TITLE_WEIGHT if term in title else 1.0)
-        for term, count in counts.items()
-    }
-    ordered = sorted(weights)
+    body = problem.body[:MAX_QUERY_CHARS]
+    prose, code = (terms.count(part) for part in text_parts(body))
+    counts = title + terms.count(body)
+    weights = _weights(counts)
+    for term in title:
+        weights[term_hash(term)] *= TITLE_WEIGHT
+    order = sorted(weights)
+    columns = (weights, _weights(title), _weights(prose), _weights(code))
     return LexicalQuery(
-        np.array(ordered, dtype=np.uint64), np.array([weights[key] for key in ordered])
+        np.array(order, dtype=np.uint64),
+        *(np.array([column.get(key, 0.0) for key in order]) for column in columns),
     )
 
 
-def score(corpus: Corpus, query: LexicalQuery, terms: Terms) -> LexicalScores:
-    """BM25F of every piece (name, path, text) and BM25 of every file (path, text)."""
+def _weights(counts: Counter[str]) -> dict[int, float]:
+    return {term_hash(term): math.log1p(count) for term, count in counts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """Documents as bags of the query's terms: `n` documents, `m` distinct (document, term) pairs.
+
+    `owner`, `term` int64 (m,); `saturated` float64 (m,): frequency through BM25's saturation and
+    length normalisation; `rarity` float64 (q,): the inverse document frequency.
+    """
+
+    size: int
+    owner: NDArray[np.int64]
+    term: NDArray[np.int64]
+    saturated: NDArray[np.float64]
+    rarity: NDArray[np.float64]
+
+    def bm25(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Score (n,) of each document for a query with these term weights (q,)."""
+        gains = (weights * self.rarity)[self.term] * self.saturated
+        return np.bincount(self.owner, gains, self.size).astype(np.float64)
+
+    def coverage(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Share (n,) of the query's weight, rare terms counting more, that occurs at all."""
+        worth = weights * self.rarity
+        total = float(worth.sum())
+        found = np.bincount(self.owner, worth[self.term], self.size).astype(np.float64)
+        return found / total if total > 0.0 else found
+
+
+@dataclass(frozen=True, slots=True)
+class Bags:
+    """Pieces (name, path, text), files (path, text) and names of pieces alone, for one query.
+
+    `path_coverage` float64 (f,): how much of the query's weight a file's path holds.
+    """
+
+    pieces: Bag
+    files: Bag
+    names: NDArray[np.float64]
+    path_coverage: NDArray[np.float64]
+
+
+def make_bags(corpus: Corpus, query: LexicalQuery, terms: Terms) -> Bags:
+    """What BM25 needs to know of every piece and file."""
     paths = _path_postings(corpus.files, query, terms)
-    return LexicalScores(_piece_scores(corpus, query, paths), _file_scores(corpus, query, paths))
+    pieces = _piece_bag(corpus, query, paths)
+    files = _file_bag(corpus, query, paths)
+    worth = query.weights * files.rarity
+    total = max(float(worth.sum()), 1e-9)
+    distinct = np.unique(paths.postings.owner * max(query.hashes.size, 1) + paths.postings.term)
+    width = max(query.hashes.size, 1)
+    coverage = np.bincount(distinct // width, worth[distinct % width], len(corpus.files)) / total
+    return Bags(pieces, files, _name_matches(corpus, query, pieces.rarity), coverage)
+
+
+def _name_matches(
+    corpus: Corpus, query: LexicalQuery, rarity: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(n,): weight of the query's terms in each piece's name, per square root of its length."""
+    named = corpus.name_counts > 0
+    gains = (query.weights * rarity)[corpus.term[named]]
+    found = np.bincount(corpus.piece[named], gains, len(corpus.piece_file)).astype(np.float64)
+    return found / np.sqrt(np.maximum(corpus.name_lengths, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +153,7 @@ class _Paths:
 
 
 def _path_postings(files: Sequence[SourceFile], query: LexicalQuery, terms: Terms) -> _Paths:
-    known = {int(value): index for index, value in enumerate(query.hashes)}
+    known: Mapping[int, int] = {int(value): index for index, value in enumerate(query.hashes)}
     owner: list[int] = []
     term: list[int] = []
     lengths = np.zeros(len(files))
@@ -107,7 +172,7 @@ def _integers(values: Sequence[int]) -> NDArray[np.int64]:
     return np.array(values, dtype=np.int64)
 
 
-def _piece_scores(corpus: Corpus, query: LexicalQuery, paths: _Paths) -> NDArray[np.float64]:
+def _piece_bag(corpus: Corpus, query: LexicalQuery, paths: _Paths) -> Bag:
     own = corpus.counts + NAME_WEIGHT * corpus.name_counts
     inherited = _spread(paths.postings, corpus)
     postings = _Postings(
@@ -118,7 +183,7 @@ def _piece_scores(corpus: Corpus, query: LexicalQuery, paths: _Paths) -> NDArray
     lengths = (
         corpus.text_lengths + NAME_WEIGHT * corpus.name_lengths + paths.lengths[corpus.piece_file]
     )
-    return _bm25(postings, lengths, query)
+    return _bag(postings, lengths, query)
 
 
 def _spread(postings: _Postings, corpus: Corpus) -> _Postings:
@@ -134,23 +199,22 @@ def _spread(postings: _Postings, corpus: Corpus) -> _Postings:
     )
 
 
-def _file_scores(corpus: Corpus, query: LexicalQuery, paths: _Paths) -> NDArray[np.float64]:
+def _file_bag(corpus: Corpus, query: LexicalQuery, paths: _Paths) -> Bag:
     postings = _Postings(
         np.concatenate([corpus.piece_file[corpus.piece], paths.postings.owner]),
         np.concatenate([corpus.term, paths.postings.term]),
         np.concatenate([corpus.counts, paths.postings.weight]),
     )
     texts = np.bincount(corpus.piece_file, corpus.text_lengths, len(corpus.files))
-    return _bm25(postings, texts + paths.lengths, query)
+    return _bag(postings, texts + paths.lengths, query)
 
 
-def _bm25(
-    postings: _Postings, lengths: NDArray[np.float64], query: LexicalQuery
-) -> NDArray[np.float64]:
-    """Score of each of the (n,) documents with the given `lengths`."""
+def _bag(postings: _Postings, lengths: NDArray[np.float64], query: LexicalQuery) -> Bag:
+    """The bag of the (n,) documents with the given `lengths`."""
     count, width = lengths.size, query.hashes.size
     if not count or not width:
-        return np.zeros(count)
+        none = np.empty(0, dtype=np.int64)
+        return Bag(count, none, none, np.empty(0), np.zeros(width))
     keys, inverse = np.unique(postings.owner * width + postings.term, return_inverse=True)
     frequency = np.bincount(inverse, postings.weight, keys.size)
     keys, frequency = keys[frequency > 0], frequency[frequency > 0]
@@ -159,5 +223,4 @@ def _bm25(
     rarity = np.log1p((count - documents + 0.5) / (documents + 0.5))
     mean = max(float(lengths.mean()), 1.0)
     norm = K1 * (1 - B + B * lengths / mean)
-    gains = query.weights[term] * rarity[term] * frequency * (K1 + 1) / (frequency + norm[owner])
-    return np.bincount(owner, gains, count).astype(np.float64)
+    return Bag(count, owner, term, frequency * (K1 + 1) / (frequency + norm[owner]), rarity)

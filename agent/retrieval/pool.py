@@ -7,7 +7,6 @@ level does not survive.
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import subprocess
@@ -19,8 +18,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.retrieval.records import RecordBuilder, encode
-from agent.retrieval.worker import read_frame, write_frame
+from agent.retrieval.blocks import encode
+from agent.retrieval.records import PieceEncoder, RecordBuilder
+from agent.retrieval.worker import read_frame, write_request
 
 _BATCH_CHARS = 400_000  # of a request: about 0.1 s of work
 _BATCH_SECONDS = 120.0  # a batch that takes a thousand times longer hangs
@@ -49,77 +49,82 @@ class Cancelled(Exception):
     """The work was given up because `cancel` was set."""
 
 
-def build_here(jobs: Iterable[Job], cancel: threading.Event) -> Generator[Built, None, None]:
+def build_here(
+    jobs: Iterable[Job], cancel: threading.Event, encoder: PieceEncoder | None = None
+) -> Generator[Built, None, None]:
     """Build in this process, one after another. Raises Cancelled."""
-    builder = RecordBuilder()
+    builder = RecordBuilder(encoder)
     for job in jobs:
         if cancel.is_set():
             raise Cancelled
-        yield Built(job.number, encode(builder.build(job.text, job.language)))
+        yield Built(job.number, encode(builder.build(job.text, job.language), deflate=True))
 
 
 def build_in_workers(
-    jobs: Iterable[Job], cancel: threading.Event, count: int
+    jobs: Iterable[Job],
+    cancel: threading.Event,
+    count: int,
+    encoder: PieceEncoder | None = None,
 ) -> Generator[Built, None, None]:
     """Build in `count` processes, results in the order of `jobs`.
 
     What a worker fails to do is done here; when none can be started, everything is. Raises
     Cancelled. No worker outlives the iteration, however it ends.
     """
-    workers = _start(count)
+    workers = _start(count, encoder)
     if not workers:
-        yield from build_here(jobs, cancel)
+        yield from build_here(jobs, cancel, encoder)
         return
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
     for worker in workers:
         idle.put(worker)
     executor = ThreadPoolExecutor(len(workers), thread_name_prefix="index")
     try:
-        yield from _in_order(executor, idle, _batches(jobs), len(workers) * _AHEAD, cancel)
+        waiting = _Waiting(executor, idle, cancel, encoder)
+        yield from waiting.in_order(_batches(jobs), len(workers) * _AHEAD)
     finally:
         for worker in workers:
             worker.stop()  # first: it ends the reads that the executor's threads wait in
         executor.shutdown(cancel_futures=True)
 
 
-def _in_order(
-    executor: ThreadPoolExecutor,
-    idle: queue.SimpleQueue[_Worker],
-    batches: Iterator[list[Job]],
-    ahead: int,
-    cancel: threading.Event,
-) -> Iterator[Built]:
-    waiting: deque[tuple[list[Job], Future[list[bytes] | None]]] = deque()
-    for batch in batches:
-        waiting.append((batch, executor.submit(_ask, idle, batch)))
-        if len(waiting) >= ahead:
-            yield from _result(*waiting.popleft(), cancel)
-    while waiting:
-        yield from _result(*waiting.popleft(), cancel)
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Batches on their way, answered in the order in which they were sent."""
 
+    executor: ThreadPoolExecutor
+    idle: queue.SimpleQueue[_Worker]
+    cancel: threading.Event
+    encoder: PieceEncoder | None
 
-def _result(
-    batch: list[Job], future: Future[list[bytes] | None], cancel: threading.Event
-) -> Iterator[Built]:
-    while not future.done():
-        if cancel.wait(_POLL_SECONDS):
+    def in_order(self, batches: Iterator[list[Job]], ahead: int) -> Iterator[Built]:
+        waiting: deque[tuple[list[Job], Future[list[bytes] | None]]] = deque()
+        for batch in batches:
+            waiting.append((batch, self.executor.submit(self._ask, batch)))
+            if len(waiting) >= ahead:
+                yield from self._result(*waiting.popleft())
+        while waiting:
+            yield from self._result(*waiting.popleft())
+
+    def _result(self, batch: list[Job], future: Future[list[bytes] | None]) -> Iterator[Built]:
+        while not future.done():
+            if self.cancel.wait(_POLL_SECONDS):
+                raise Cancelled
+        if self.cancel.is_set():
             raise Cancelled
-    if cancel.is_set():
-        raise Cancelled
-    records = future.result()
-    if records is None:
-        yield from build_here(batch, cancel)
-        return
-    yield from (Built(job.number, record) for job, record in zip(batch, records, strict=True))
+        records = future.result()
+        if records is None:
+            yield from build_here(batch, self.cancel, self.encoder)
+            return
+        yield from (Built(job.number, record) for job, record in zip(batch, records, strict=True))
 
-
-def _ask(idle: queue.SimpleQueue[_Worker], batch: Sequence[Job]) -> list[bytes] | None:
-    """The batch's records from a free worker; None when that worker failed."""
-    worker = idle.get()
-    try:
-        return worker.build(batch)
-    finally:
-        idle.put(worker)
+    def _ask(self, batch: Sequence[Job]) -> list[bytes] | None:
+        """The batch's records from a free worker; None when that worker failed."""
+        worker = self.idle.get()
+        try:
+            return worker.build(batch)
+        finally:
+            self.idle.put(worker)
 
 
 def _batches(jobs: Iterable[Job]) -> Iterator[list[Job]]:
@@ -135,22 +140,23 @@ def _batches(jobs: Iterable[Job]) -> Iterator[list[Job]]:
         yield batch
 
 
-def _start(count: int) -> list[_Worker]:
+def _start(count: int, encoder: PieceEncoder | None) -> list[_Worker]:
     workers: list[_Worker] = []
     for _ in range(count):
         try:
-            workers.append(_Worker(_spawn()))
+            workers.append(_Worker(_spawn(encoder)))
         except OSError:
             break  # process limit, no memory, no /dev/null: fewer workers, or none
     return workers
 
 
-def _spawn() -> subprocess.Popen[bytes]:
+def _spawn(encoder: PieceEncoder | None) -> subprocess.Popen[bytes]:
     if not sys.executable:
         raise OSError("no interpreter")
+    model = () if encoder is None else ("--static", str(encoder.path.resolve()))
     # -P and the root as working directory: nothing of an untrusted folder is ever imported.
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "agent.retrieval.worker"],
+        [sys.executable, "-P", "-m", "agent.retrieval.worker", *model],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -183,8 +189,7 @@ class _Worker:
         timer.daemon = True
         timer.start()
         try:
-            write_frame(sink, json.dumps([(job.language, job.text) for job in batch]).encode())  # type: ignore[arg-type]
-            sink.flush()
+            write_request(sink, [(job.language, job.text) for job in batch])  # type: ignore[arg-type]
             return [read_frame(source) for _ in batch]  # type: ignore[arg-type]
         except (OSError, EOFError, ValueError):
             self.broken = True

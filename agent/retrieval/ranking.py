@@ -74,15 +74,26 @@ class HybridRetriever:
     ) -> Ranked:
         # numpy and tree-sitter cost a tenth of a second: not at the import of the command line.
         from agent.retrieval.evidence import mention_evidence
+        from agent.retrieval.history_store import CommitHistory
         from agent.retrieval.index import Index
         from agent.retrieval.overlap import overlap_stage
+        from agent.retrieval.ranker import load_ranker
         from agent.retrieval.stages import lexical_stage
+        from agent.retrieval.static import load_static
 
         if self._options.first_stage == "overlap":
             return overlap_stage(problem, snapshot, self._options.max_results, cancel)
-        index = Index(self._report, self._index_path, self._workers)
+        encoder = load_static() if self._options.static else None
+        index = Index(self._report, self._index_path, self._workers, encoder=encoder)
+        history = CommitHistory(self._history_path(), self._report, cancel=cancel)
         sources = (mention_evidence,) if self._sources is None else self._sources
-        return lexical_stage(problem, mentions, snapshot, index, sources, self._options, cancel)
+        ranker = load_ranker() if self._options.learned else None
+        return lexical_stage(
+            problem, mentions, snapshot, index, sources, history, ranker, self._options, cancel
+        )
+
+    def _history_path(self) -> Path | None:
+        return None if self._index_path is None else self._index_path.with_name("history.sqlite")
 
     async def _second_stage(
         self, problem: Problem, mentions: Mentions, first: Ranked, embedder: Embedder

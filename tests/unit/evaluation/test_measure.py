@@ -28,7 +28,7 @@ def measured(folder: Path, presets: tuple[str, ...] = ("lexical",), **row: objec
 
     async def run() -> Reply:
         settings = {name: load({"preset": name}) for name in ("lexical", "original")}
-        async with open_measurer(settings, ignore) as measurer:
+        async with open_measurer(settings, (300, 24_000), ignore) as measurer:
             return await measurer.measure(job)
 
     return asyncio.run(run())
@@ -52,6 +52,15 @@ def test_a_row_and_the_answer_from_a_bare_repository(tmp_path: Path) -> None:
     assert ContextRange(path="shop/basket.py", start=8, end=9) in row.context
     assert 0 < row.context_tokens <= 5100
     assert 0 < row.seconds < 10
+
+
+def test_the_same_ranking_in_further_budgets(tmp_path: Path) -> None:
+    (made,) = measured(tmp_path).rows
+    small, large = made.budgets.budgets
+    assert made.budgets.instance_id == made.row.instance_id
+    assert (small.budget, large.budget) == (300, 24_000)
+    assert small.context_tokens <= 255
+    assert ContextRange(path="shop/basket.py", start=8, end=9) in large.context
 
 
 def test_only_the_presets_without_a_row_are_run(tmp_path: Path) -> None:

@@ -83,6 +83,24 @@ def test_rows_that_are_there_are_kept_and_give_the_same_figures(folder: Path) ->
     assert "1234" not in output.read_text()
 
 
+def test_context_recall_at_further_budgets(folder: Path) -> None:
+    budgets = (200, 6000)
+    first = evaluate(plan(folder, budgets=budgets), ignore)
+    metrics = first.reports[0].overall.metrics
+    assert list(metrics)[-3:] == ["context recall", "context recall, 200", "context recall, 6,000"]
+    assert metrics["context recall, 6,000"] == metrics["context recall"]
+    assert "| context recall, 6,000 " in render(first)
+    beside = folder / "r.jsonl.budgets.jsonl"
+    assert ids(beside) == ids(folder / "r.jsonl")
+    assert "budgets" not in (folder / "r.jsonl").read_text()
+
+    beside.write_text(beside.read_text().splitlines(keepends=True)[0])
+    assert evaluate(plan(folder, budgets=budgets), ignore).reports[0].overall.metrics == metrics
+    assert ids(beside) == ids(folder / "r.jsonl")
+    with pytest.raises(ConfigurationError, match=r"budgets \[200, 6000\], now \[\]"):
+        evaluate(plan(folder), ignore)
+
+
 def test_limit_and_split_choose_instances(folder: Path) -> None:
     limited = evaluate(plan(folder, limit=1), ignore)
     assert (limited.instances, limited.scored) == (1, 1)

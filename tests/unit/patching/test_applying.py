@@ -152,7 +152,7 @@ def test_nothing_is_applied_if_one_edit_fails_and_all_failures_are_named() -> No
 
 
 def test_an_unknown_path_is_not_guessed_but_suggested() -> None:
-    [(_, kind, reason)] = failures(SearchReplace("src/pkg/b.py", "b = 1", "b = 2"))
+    [(_, kind, reason)] = failures(SearchReplace("src/pkg/b.py", "b = 3", "b = 2"))
     assert kind == "unknown-file"
     assert "did you mean pkg/b.py" in reason
 
@@ -175,12 +175,14 @@ def test_an_unknown_path_is_not_guessed_but_suggested() -> None:
         (CreateFile("pkg/A.py", "x"), "refused-path"),
         (CreateFile("Logo.PNG", "x"), "refused-path"),
         (CreateFile("pkg/ａ.py", "x"), "refused-path"),
-        (SearchReplace("pkg/A.py", "x = 1", "x"), "unknown-file"),
+        (SearchReplace("pkg/A.py", "x = 5", "x"), "unknown-file"),
         (CreateFile("```python", "x"), "refused-path"),
         (CreateFile("tests/conftest.py", "x"), "refused-path"),
         (CreateFile("c.py", "a\0b"), "not-text"),
         (SearchReplace("pkg/a.py", "x", "a\0b"), "not-text"),
         (CreateFile("c.py", "\ud800"), "not-text"),
+        (CreateFile("c.py", "x = 'a\u202e b'"), "not-text"),
+        (SearchReplace("pkg/a.py", "x = 1", "x = 1  # \u2066"), "not-text"),
         (CreateFile("c.py", "é" * (MAX_WRITTEN // 2 + 1)), "too-large"),
         (SearchReplace("pkg/a.py", "x = 1", "é" * (MAX_WRITTEN // 2 + 1)), "too-large"),
         (SearchReplace("pkg/a.py", "x = 1", "x = 1"), "no-change"),
@@ -262,6 +264,88 @@ def test_bytes_are_kept_through_several_edits() -> None:
     )
     after = b"\xef\xbb\xbfa = 1\r\nA = 1\r\nb = '\xc3\xa8'\nc = 3\r\nd = 5"
     assert outcome.changes == (FileChange("m.py", before, after),)
+
+
+# ----------------------------------------------------------------------- edits that meet each other
+
+LETTERS = MemoryFiles({"l.py": "a = 1\nb = 2\nc = 3\nd = 4\ne = 5\n"})
+
+
+def letters(*edits: SearchReplace, **options: Any) -> str:
+    outcome = applied(*edits, files=LETTERS, **options)
+    return (outcome.changes[0].after or b"").decode()
+
+
+def test_an_edit_may_quote_context_that_an_earlier_one_has_changed() -> None:
+    first = SearchReplace("l.py", "b = 2\nc = 3\n", "b = 22\nc = 3\n")
+    second = SearchReplace("l.py", "b = 2\nc = 3\nd = 4\n", "b = 2\nc = 3\nd = 44\n")
+    assert letters(first, second) == "a = 1\nb = 22\nc = 3\nd = 44\ne = 5\n"
+
+
+def test_a_text_that_an_earlier_edit_has_doubled_means_the_original() -> None:
+    first = SearchReplace("l.py", "e = 5\n", "e = 5\nb = 2\n")
+    second = SearchReplace("l.py", "b = 2\n", "b = 20\n")
+    assert letters(first, second) == "a = 1\nb = 20\nc = 3\nd = 4\ne = 5\nb = 2\n"
+
+
+def test_edits_that_overlap_are_refused() -> None:
+    first = SearchReplace("l.py", "b = 2\nc = 3\n", "b = 22\nc = 33\n")
+    second = SearchReplace("l.py", "c = 3\nd = 4\n", "c = 30\nd = 44\n")
+    assert kinds(first, second, files=LETTERS) == [(1, "no-match")]
+
+
+def test_a_line_hint_counts_in_the_file_as_it_was_shown() -> None:
+    files = MemoryFiles({"l.py": "x\n" * 2 + "-\n" * 30 + "y\n" + "-\n" * 5 + "y\n"})
+    grown = SearchReplace("l.py", "x\nx\n", "x\n" * 8)
+    outcome = applied(grown, SearchReplace("l.py", "y\n", "z\n", 39), files=files)
+    assert (outcome.changes[0].after or b"").endswith(b"y\n" + b"-\n" * 5 + b"z\n")
+
+
+def test_shown_lines_move_with_earlier_edits() -> None:
+    text = "x\n" + "-\n" * 9 + "y = 1\n" + "-\n" * 9 + "y = 1\n"
+    files = MemoryFiles({"l.py": text})
+    grown = SearchReplace("l.py", "x\n", "x\n" * 9)
+    edits = (grown, SearchReplace("l.py", "y = 1\n", "y = 2\n"))
+    outcome = applied(*edits, files=files, shown={"l.py": ((1, 2), (20, 21))})
+    assert (outcome.changes[0].after or b"").endswith(b"-\ny = 2\n")
+    assert kinds(*edits, files=files) == [(1, "ambiguous")]
+
+
+APPLIED = "def f():\n    return compute(1, 2, 3)\n"
+
+
+def test_an_edit_that_is_applied_already_does_not_fail_the_others() -> None:
+    files = MemoryFiles({"m.py": f"{APPLIED}x = 1\n"})
+    again = SearchReplace("m.py", "def f():\n    return compute(1, 2)\n", APPLIED)
+    same = SearchReplace("m.py", "x = 1\n", "x = 1\n")
+    outcome = applied(again, same, SearchReplace("m.py", "x = 1", "x = 2"), files=files)
+    assert [edit.tier.value for edit in outcome.edits] == [
+        "already-applied",
+        "already-applied",
+        "exact",
+    ]
+    [(index, kind, reason)] = failures(again, same, files=files)
+    assert (index, kind) == (0, "no-change")
+    assert "nothing" in reason or "applied" in reason
+
+
+# -------------------------------------------------------------------------------- lenient and whole
+
+
+def test_a_lenient_match_that_breaks_the_file_is_refused() -> None:
+    files = MemoryFiles({"m.py": "if a:\n    b = 1\n    c = 2\nd = 3\n"})
+    edit = SearchReplace("m.py", "b = 1\nc = 2\n", "b = (\nc = 2\n")
+    [(_, kind, reason)] = failures(edit, files=files)
+    assert kind == "broken-syntax"
+    assert "line 2" in reason
+    exact = SearchReplace("m.py", "    b = 1\n", "    b = (\n")
+    assert applied(exact, files=files).changes
+
+
+def test_lines_inside_an_edit_keep_their_own_ends() -> None:
+    files = MemoryFiles({"m.txt": b"a\r\nb\nc\r\nd\ne\r\n"})
+    outcome = applied(SearchReplace("m.txt", "a\nb\nc\nd\ne\n", "a\nb\nC\nx\nd\nE\n"), files=files)
+    assert outcome.changes[0].after == b"a\r\nb\nC\r\nx\r\nd\nE\r\n"
 
 
 # ------------------------------------------------------------------------------------------ overlay

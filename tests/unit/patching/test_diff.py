@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,53 +10,9 @@ from hypothesis import strategies as st
 
 from agent.patching.diff import unified_diff
 from agent.types import FileChange
+from tests.support.git_apply import git_apply
 
 EMPTY = "e69de29bb2d1"
-
-
-def git_apply(changes: Sequence[FileChange], diff: bytes) -> dict[str, tuple[bytes, bool]]:
-    """Apply a diff with git on a committed base; give the files and their executable bits."""
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        _git(root, "init", "-q")
-        for change in changes:
-            if change.before is not None:
-                file = root / change.path
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(change.before)
-                file.chmod(0o755 if change.executable else 0o644)
-        _git(root, "add", "-A", "-f")
-        _git(root, "apply", "--check", "--index", "-", input=diff)
-        complaints = _git(root, "apply", "--index", "--whitespace=nowarn", "-", input=diff)
-        assert complaints == b""
-        return {
-            str(file.relative_to(root)): (file.read_bytes(), bool(file.stat().st_mode & 0o100))
-            for file in _files(root)
-        }
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for file in sorted(root.rglob("*")):
-        if file.is_file() and ".git" not in file.relative_to(root).parts:
-            yield file
-
-
-def _git(root: Path, *arguments: str, input: bytes = b"") -> bytes:
-    done = subprocess.run(
-        ["git", "-c", "core.autocrlf=false", *arguments],
-        cwd=root,
-        input=input,
-        capture_output=True,
-        timeout=60,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(root),
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-        },
-    )
-    assert done.returncode == 0, (done.stderr, input)
-    return done.stderr
 
 
 def check(*changes: FileChange) -> bytes:

@@ -13,6 +13,8 @@ from agent.types import Candidate, MatchTier, SearchReplace
 
 
 def place(text: str, search: str, replace: str = "new", line: int | None = None) -> Located | Miss:
+    if replace == "new" and search.endswith("\n"):
+        replace = "new\n"
     file = open_text(text.encode())
     assert file is not None
     return locate(file, SearchReplace("a.py", search, replace, line))
@@ -27,26 +29,24 @@ def miss(outcome: Located | Miss) -> Miss:
     return outcome
 
 
-def test_the_exact_tier_is_the_only_one() -> None:
-    assert [tier.name for tier in TIERS] == [MatchTier.EXACT]
+def test_tiers_are_tried_strictest_first() -> None:
+    order = list(MatchTier)
+    names = [tier.name for tier in TIERS]
+    assert names[0] is MatchTier.EXACT
+    assert names == sorted(names, key=order.index)
 
 
 def test_finds_the_only_occurrence() -> None:
-    assert place("a\nb\nc\n", "b\n") == exact(2, 4)
+    assert place("a\nb\nc\n", "b\n") == exact(2, 4, "new\n")
 
 
 def test_line_ends_are_translated_both_ways() -> None:
-    assert place("a\r\nb\r\n", "a\nb\n") == exact(0, 4)
+    assert place("a\r\nb\r\n", "a\nb\n") == exact(0, 4, "new\n")
     assert place("a\nb\n", "a\r\nb\r\n", "x\r\n") == exact(0, 4, "x\n")
 
 
 def test_a_wrong_hint_does_not_harm_a_unique_text() -> None:
-    assert place("a\nb\nc\n", "b\n", line=3000) == exact(2, 4)
-
-
-def test_white_space_is_not_guessed() -> None:
-    assert miss(place("\tx = 1\n", "    x = 1\n")).kind == "no-match"
-    assert miss(place("x = 1 \ny\n", "x = 1\ny\n")).kind == "no-match"
+    assert place("a\nb\nc\n", "b\n", line=3000) == exact(2, 4, "new\n")
 
 
 def test_a_missing_final_line_feed_is_not_seen_by_the_model() -> None:
@@ -64,7 +64,7 @@ def test_several_occurrences_are_refused_with_their_lines() -> None:
         (
             Candidate("a.py", 1, 3, "x\ny\nx", 1.0),
             Candidate("a.py", 1, 5, "x\ny\nx\nz\nx", 1.0),
-            Candidate("a.py", 3, 6, "x\nz\nx\n", 1.0),
+            Candidate("a.py", 3, 5, "x\nz\nx", 1.0),
         ),
     )
 
@@ -101,13 +101,41 @@ def test_empty_search() -> None:
 
 @pytest.mark.parametrize("replace", ["a\n", "a\r\n"])
 def test_no_change(replace: str) -> None:
-    assert miss(place("a\nb\n", "a\n", replace)).kind == "no-change"
+    outcome = place("a\nb\n", "a\n", replace)
+    assert outcome == Located(MatchTier.ALREADY_APPLIED, Match(0, 2, "a\n"))
+    assert miss(place("b\n", "a\n", replace)).kind == "no-change"
+
+
+APPLIED = "def f():\n    return compute(1, 2, 3)\n"
 
 
 def test_an_applied_edit_is_recognised() -> None:
-    outcome = miss(place("a\nnew text\n", "old text\n", "new text\n"))
-    assert outcome.kind == "no-match"
-    assert "the replacement already is, at line 2" in outcome.reason
+    outcome = place(f"a\n{APPLIED}", "def f():\n    return compute(1)\n", APPLIED)
+    assert outcome == Located(MatchTier.ALREADY_APPLIED, Match(2, 2 + len(APPLIED), APPLIED))
+
+
+def test_an_applied_insertion_is_recognised() -> None:
+    outcome = place(f"{APPLIED}b = 1\n", "def f():\n", APPLIED)
+    assert isinstance(outcome, Located)
+    assert outcome.tier is MatchTier.ALREADY_APPLIED
+
+
+@pytest.mark.parametrize(
+    ("text", "search", "replace"),
+    [
+        ("a\nreturn None\n", "return 1\n", "return None\n"),  # says too little
+        (f"{APPLIED}{APPLIED}", "def f():\n    return compute(1)\n", APPLIED),  # twice
+        (f"a\n{APPLIED}", "quite = another\nstory = told\n", APPLIED),  # not related
+    ],
+)
+def test_what_only_looks_applied_is_a_miss(text: str, search: str, replace: str) -> None:
+    assert miss(place(text, search, replace)).kind == "no-match"
+
+
+@pytest.mark.parametrize("search", ["x = 1", "x = 1\n", "max", "ma"])
+def test_a_line_inside_a_longer_word_is_refused(search: str) -> None:
+    outcome = place("max = 1\n", search, "y\n")
+    assert isinstance(outcome, Miss) == (search != "max")
 
 
 @pytest.mark.parametrize("replace", ["", "\n"])
@@ -154,10 +182,9 @@ def test_a_miss_shows_the_closest_region_and_what_differs() -> None:
 
 
 def test_only_white_space_differs() -> None:
-    outcome = miss(place("def f():\n\treturn 1\n", "def f():\n    return 1\n"))
-    assert outcome.reason.endswith(
-        'expected "    return 1", file has "\\treturn 1" at line 2 (only white space differs)'
-    )
+    text = "def f():\n\treturn 1\n" * 2
+    outcome = miss(place(f"{text}x = 1\n", "def f():\n    return 1\nx = 2\n"))
+    assert outcome.reason.endswith("(only white space differs)")
 
 
 def test_candidates_do_not_overlap_and_are_ordered() -> None:

@@ -64,7 +64,19 @@ def test_reads_every_field() -> None:
 
 def test_readers_are_tried_in_this_order() -> None:
     names = [reader.name for reader in READERS]
-    assert names == ["json", "json-fenced", "json-prose", "json-lenient", "search-replace"]
+    assert names == [
+        "json",
+        "json-fenced",
+        "json-prose",
+        "json-lenient",
+        "apply-patch",
+        "search-replace",
+        "tags",
+        "unified-diff",
+        "json-patch",
+        "json-edits",
+        "whole-files",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +166,7 @@ def test_no_edit_repeats_thought_and_missing() -> None:
         ({"edits": ["x"]}, "edits[0]: must be an object, is a string"),
         ({"edits": {"path": "a"}}, "edits: must be a list, is an object"),
         ({"edits": [{**EDIT, "create": ""}]}, "this one mixes them"),
-        ({"edits": [{"path": "a", "content": "x"}]}, "it has 'path', 'content'"),
+        ({"edits": [{"path": "a", "text": "x"}]}, "it has 'path', 'text'"),
         ({"edits": [{"path": "a", "delete": False}]}, "edits[0]: needs"),
         ({"edits": [{"path": "a", "delete": "yes"}]}, "edits[0].delete: must be true, is a string"),
         ({"edits": [EDIT], "thought": 1}, "thought: must be a string, is a number"),
@@ -166,7 +178,6 @@ def test_no_edit_repeats_thought_and_missing() -> None:
         ({"edits": [EDIT] * 501}, "edits: 501 are too many"),
         ({"thought": "x"}, "edits: missing (the object has 'thought')"),
         ({"edits": None}, "edits: missing"),
-        ([EDIT], "edits: missing"),
     ],
 )
 def test_schema_problems_name_their_place(reply: Any, reason: str) -> None:
@@ -241,7 +252,7 @@ _EDITS: st.SearchStrategy[Edit] = st.one_of(
 )
 _PROPOSALS = st.builds(
     PatchProposal,
-    st.lists(_EDITS, min_size=1, max_size=4).map(tuple),
+    st.lists(_EDITS, min_size=1, max_size=4, unique=True).map(tuple),
     _TEXT,
     st.none() | st.builds(ReproductionTest, _TEXT, _TEXT),
     st.lists(_TEXT, max_size=3).map(tuple),

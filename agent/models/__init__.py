@@ -1,0 +1,1 @@
+"""Weights that ship with the package: data, no code."""

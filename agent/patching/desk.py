@@ -1,0 +1,362 @@
+"""The files as they are after the edits so far, and what each further edit does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.patching.filetext import FileText, Spliced, open_text, plain
+from agent.patching.matching import Hints, Located, Match, Miss, Sight, locate
+from agent.patching.path_slips import namesakes, resolve_existing, resolve_new
+from agent.patching.paths import RefusedPath, check_path
+from agent.patching.repair import missing_imports
+from agent.patching.syntax import breaks
+from agent.patching.tiers.tracking import Narrow, Track
+from agent.patching.tiers.whole import is_version_of, not_whole
+from agent.patching.tree import Tree
+from agent.types import (
+    CreateFile,
+    DeleteFile,
+    Edit,
+    FileChange,
+    MatchTier,
+    PatchProposal,
+    RenameFile,
+    Repair,
+    SearchReplace,
+)
+
+# What one edit may write, in bytes. No source file that a person wrote comes near.
+MAX_WRITTEN = 1024 * 1024
+
+# Beyond this a file is not parsed after a lenient match (2 MB take a second); tiers that could put
+# a line at a wrong depth are then not used at all.
+_MAX_PARSED = 2 * 1024 * 1024
+_UNSURE = ("white-space", "near")
+
+# Characters, white space aside, of a search text that may be looked for in a file of another path.
+_DISTINCT = 20
+
+# Files of one name that a whole file is compared with.
+_MAX_NAMESAKES = 50
+
+# Tiers that are no evidence that a file of another path is meant.
+_NO_EVIDENCE = ("near", "elision")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of one edit."""
+
+    path: str
+    tier: MatchTier
+    line: int
+
+
+@dataclass(slots=True)
+class Desk:
+    """Takes edits one after the other. `shown` and `off`: see `applying.apply_proposal`."""
+
+    tree: Tree
+    allow: Collection[str]
+    shown: Mapping[str, Sequence[tuple[int, int]]]
+    off: Collection[str] = ()
+    repairs: list[Repair] = field(default_factory=list)
+    tracks: dict[str, Track] = field(default_factory=dict)
+
+    def apply(self, index: int, edit: Edit) -> Done | Miss:
+        """Do one edit, or say why it cannot be done."""
+        path = self._path_of(index, edit)
+        if isinstance(path, Miss):
+            return path
+        match edit:
+            case CreateFile(replace_existing=True) if self.tree.exists(path):
+                return self._rewrite(path, edit.content)
+            case CreateFile(content=content):
+                return self._create(path, content)
+            case DeleteFile():
+                return self._delete(path)
+            case RenameFile(to=to):
+                return self._rename(path, to)
+            case SearchReplace(search="", replace=content) if not self.tree.exists(path):
+                return self._create(path, content)  # how SEARCH/REPLACE blocks make a file
+            case SearchReplace():
+                return self._replace(index, path, edit)
+
+    # ------------------------------------------------------------------------------------ edits
+
+    def _create(self, path: str, content: str) -> Done | Miss:
+        data = _encoded(content)
+        if isinstance(data, Miss):
+            return data
+        refusal = self.tree.no_room(path, data, self.allow)
+        if refusal is not None:
+            return refusal
+        self._put(path, data)
+        return Done(path, MatchTier.CREATED, 1)
+
+    def _put(self, path: str, data: bytes) -> None:
+        """Write a file as a whole: what was shown of it before counts no more."""
+        self.tree.put(path, data)
+        self.tracks.pop(path, None)
+
+    def _rewrite(self, path: str, content: str) -> Done | Miss:
+        """Make a file what the reply shows as a whole, in its own encoding and line ends."""
+        before = self.tree.content(path)
+        if isinstance(before, Miss):
+            return before
+        file = open_text(before, python=self.tree.language(path) == "python")
+        written = _encoded(content, known=file.text if file else "")
+        if file is None or isinstance(written, Miss):
+            return written if isinstance(written, Miss) else _NOT_TEXT
+        text = plain(content)
+        text = text if file.text.endswith("\n") else text.removesuffix("\n")
+        refusal = not_whole(file.text, text)
+        if refusal is not None:
+            return Miss("no-match", refusal)
+        new = file.splice(0, len(file.text), text)
+        if not isinstance(new, Spliced):
+            return Miss("not-text", new)
+        if new.data == before:
+            return Done(path, MatchTier.ALREADY_APPLIED, 1)
+        self._put(path, new.data)
+        return Done(path, MatchTier.EXACT, new.line)
+
+    def _delete(self, path: str) -> Done | Miss:
+        content = self.tree.content(path)
+        if isinstance(content, Miss):
+            return content
+        self.tree.remove(path)
+        return Done(path, MatchTier.DELETED, 1)
+
+    def _rename(self, path: str, to: str) -> Done | Miss:
+        content = self.tree.content(path)
+        if isinstance(content, Miss):
+            return content
+        target = check_path(to, allow=self.allow, new=True)
+        if isinstance(target, RefusedPath):
+            return Miss("refused-path", f"the new path: {target.reason}")
+        if target == path:
+            return Miss("no-change", "the file already has this path")
+        refusal = self.tree.move(path, target, content, self.allow)
+        if refusal is not None:
+            return Miss(refusal.kind, f"the new path {target}: {refusal.reason}")
+        if path in self.tracks:
+            self.tracks[target] = self.tracks.pop(path)
+        return Done(target, MatchTier.RENAMED, 1)
+
+    def _replace(self, index: int, path: str, edit: SearchReplace) -> Done | Miss:
+        content = self.tree.content(path)
+        if isinstance(content, Miss):
+            return content
+        file = open_text(content, python=self.tree.language(path) == "python")
+        if file is None:
+            return _NOT_TEXT
+        written = _encoded(edit.replace, known=edit.search)
+        if isinstance(written, Miss):
+            return written
+        track = self.tracks.setdefault(path, Track(file))
+        place = self._locate(path, file, edit, track)
+        if isinstance(place, Miss):
+            return place
+        if place.tier is MatchTier.ALREADY_APPLIED:
+            return Done(path, place.tier, file.line_at(place.match.start))
+        match = place.match
+        new = file.splice(match.start, match.end, match.replacement)
+        if not isinstance(new, Spliced):
+            return Miss("not-text", new)
+        track.record(Narrow.of(file.text, match.start, match.end, match.replacement))
+        self.tree.contents[path] = new.data
+        self.repairs.extend(Repair(r.name, r.note, r.saved, index) for r in place.repairs)
+        return Done(path, place.tier, new.line)
+
+    def _locate(
+        self, path: str, file: FileText, edit: SearchReplace, track: Track
+    ) -> Located | Miss:
+        """The place of an edit, in the file as it is; failing that, in the file as it was shown."""
+        now = locate(file, edit, self._sight(path, file, edit, track))
+        if not isinstance(now, Miss) or now.kind not in ("no-match", "ambiguous"):
+            return now
+        if not track.touched:
+            return now
+        found = self._in_original(path, file, edit, track)
+        return found or now
+
+    def _in_original(
+        self, path: str, file: FileText, edit: SearchReplace, track: Track
+    ) -> Located | None:
+        """A place in the text that the model saw, if no earlier edit has touched it since."""
+        first = track.file
+        hints = Hints(edit.line, edit.within, self.shown.get(path, ()))
+        was = locate(first, edit, Sight(hints, off=self.off))
+        if isinstance(was, Miss) or was.tier is MatchTier.ALREADY_APPLIED:
+            return None
+        narrow = Narrow.of(first.text, was.match.start, was.match.end, was.match.replacement)
+        place = track.place(narrow.start, narrow.end)
+        if place is None:
+            return None
+        match = Match(*place, narrow.text)
+        lenient = was.tier is not MatchTier.EXACT
+        if lenient and not self._intact(path, file, match):
+            return None
+        return Located(was.tier, match, was.repairs)
+
+    def _sight(self, path: str, file: FileText, edit: SearchReplace, track: Track) -> Sight:
+        def moved(line: int) -> int:
+            return track.line(line, file.text) if track.touched else line
+
+        shown = tuple((moved(a), moved(b)) for a, b in self.shown.get(path, ()))
+        line = moved(edit.line) if edit.line is not None else None
+        off = {*self.off, *(_UNSURE if len(file.data) > _MAX_PARSED else ())}
+        hints = Hints(line, edit.within, shown)
+        return Sight(hints, lambda match: self._intact(path, file, match), off)
+
+    def _intact(self, path: str, file: FileText, match: Match) -> bool:
+        """Whether a file that parses does so after a match too."""
+        if len(file.data) > _MAX_PARSED:
+            return True
+        new = file.splice(match.start, match.end, match.replacement)
+        if not isinstance(new, Spliced):
+            return True  # said so when it is spliced
+        return not breaks(FileChange(path, file.data, new.data))
+
+    def add_missing_imports(self, proposal: PatchProposal) -> None:
+        """Add imports that the reply spells out and its new Python code needs."""
+        if "missing-import" in self.off:
+            return
+        texts = [proposal.thought, *(_new_text(edit) for edit in proposal.edits)]
+        for path, content in sorted(self.tree.contents.items()):
+            if content is not None and self.tree.language(path) == "python":
+                self._add_missing_import(path, content, texts)
+
+    def _add_missing_import(self, path: str, content: bytes, texts: Sequence[str]) -> None:
+        file = open_text(content, python=True)
+        base = self.tree.files.read(path) if path in self.tree.files.files else None
+        before = open_text(base, python=True) if base is not None else None
+        if file is None or (base is not None and before is None):
+            return
+        found = missing_imports(before.text if before else "", file.text, texts)
+        if found is None:
+            return
+        text, statements = found
+        new = file.splice(0, len(file.text), text)
+        if isinstance(new, Spliced):
+            self.tree.contents[path] = new.data
+            note = f"{path}: {'; '.join(statements)}"
+            self.repairs.append(Repair("missing-import", note, "undefined-name"))
+
+    # ------------------------------------------------------------------------------------ paths
+
+    def _path_of(self, index: int, edit: Edit) -> str | Miss:
+        """The path that an edit means, checked."""
+        path = check_path(edit.path, allow=self.allow)
+        there = isinstance(path, str) and self.tree.exists(path)
+        is_new = isinstance(edit, CreateFile) or (
+            isinstance(edit, SearchReplace) and not edit.search and edit.line is None
+        )
+        if not there and isinstance(edit, CreateFile) and edit.replace_existing:
+            shown_whole = self._path_of_whole(index, edit)
+            if shown_whole is not None:
+                return shown_whole
+        if (
+            there
+            or "path" in self.off
+            or (is_new and isinstance(path, str) and path[:2] not in _SIDES)
+        ):
+            return Miss("refused-path", path.reason) if isinstance(path, RefusedPath) else path
+        meant = self._meant(edit, is_new=is_new)
+        if meant is None or meant == path:
+            return Miss("refused-path", path.reason) if isinstance(path, RefusedPath) else path
+        resolved = check_path(meant, allow=self.allow)
+        if isinstance(resolved, RefusedPath):
+            return Miss("refused-path", f"{meant}: {resolved.reason}")
+        saved = "refused-path" if isinstance(path, RefusedPath) else "unknown-file"
+        self.repairs.append(Repair("path", f"taken for {resolved}", saved, index))
+        return resolved
+
+    def _path_of_whole(self, index: int, edit: CreateFile) -> str | Miss | None:
+        """The existing file that a whole one is a version of, though its path is another."""
+        known = self.tree.known
+        others = namesakes(edit.path, known)
+        if not others or not edit.path.isprintable():
+            return None
+        like = [path for path in others[:_MAX_NAMESAKES] if self._is_version(path, edit.content)]
+        if len(like) == 1 and len(others) <= _MAX_NAMESAKES and "path" not in self.off:
+            resolved = check_path(like[0], allow=self.allow)
+            if isinstance(resolved, RefusedPath):
+                return Miss("refused-path", f"{like[0]}: {resolved.reason}")
+            note = f"taken for {resolved}"
+            self.repairs.append(Repair("path", note, "unknown-file", index))
+            return resolved
+        if like:
+            listed = " or ".join(sorted(like)[:3])
+            return Miss("unknown-file", f"there is no such file; did you mean {listed}?")
+        return None
+
+    def _is_version(self, path: str, content: str) -> bool:
+        data = self.tree.content(path)
+        file = None if isinstance(data, Miss) else open_text(data)
+        return file is not None and is_version_of(file.text, plain(content))
+
+    def _meant(self, edit: Edit, *, is_new: bool) -> str | None:
+        known = self.tree.known
+        if not edit.path.isprintable():
+            return None
+        if is_new:
+            return resolve_new(edit.path, known)
+        shown = {*self.shown, *self.tree.contents}
+        search = edit.search if isinstance(edit, SearchReplace) else ""
+        distinct = len("".join(search.split())) >= _DISTINCT
+        return resolve_existing(
+            edit.path, known, shown, lambda path: self._fits(path, edit), distinct=distinct
+        )
+
+    def _fits(self, path: str, edit: Edit) -> bool:
+        """Whether an edit has its place in a file."""
+        content = self.tree.content(path)
+        if isinstance(content, Miss):
+            return False
+        if not isinstance(edit, SearchReplace):
+            return True
+        file = open_text(content, python=self.tree.language(path) == "python")
+        if file is None:
+            return False
+        off = {*self.off, *_NO_EVIDENCE}
+        place = locate(file, edit, Sight(Hints(edit.line, edit.within), off=off))
+        return isinstance(place, Located) and place.tier is not MatchTier.ALREADY_APPLIED
+
+
+_NOT_TEXT = Miss("not-text", "the file is binary or not decodable; it cannot be edited")
+
+_SIDES = ("a/", "b/")
+
+# CVE-2021-42574: code that reads otherwise than it runs.
+_DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def _new_text(edit: Edit) -> str:
+    match edit:
+        case SearchReplace(replace=text) | CreateFile(content=text):
+            return text
+        case _:
+            return ""
+
+
+def _encoded(text: str, *, known: str = "") -> bytes | Miss:
+    """The text as UTF-8, if it may be written into a source file. `known`: what it replaces."""
+    hidden = next((c for c in text if c in _DIRECTIONS and c not in known), None)
+    if hidden is not None:
+        return Miss(
+            "not-text",
+            f"the new text has U+{ord(hidden):04X}, which changes the direction of text and hides "
+            "what code does; write an escape sequence",
+        )
+    if "\0" in text:
+        return Miss("not-text", "the new text has a NUL character; write an escape sequence")
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        return Miss("not-text", "the new text has half of a surrogate pair, which is no character")
+    if len(data) > MAX_WRITTEN:
+        return Miss("too-large", f"the new text has {len(data)} bytes, at most {MAX_WRITTEN} go")
+    return data

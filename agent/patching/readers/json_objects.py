@@ -1,0 +1,244 @@
+"""JSON: the reply that the prompt asks for, and edits in other people's JSON.
+
+A reply is an object with "edits". Failing that, objects that are edits beyond doubt are taken: by
+the keys of other tools, as a list, one a line, one a fence, or as the arguments of tool calls; and
+objects that carry a patch as a text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble, excerpt, truncated
+from agent.patching.readers.diffs import read_diffs
+from agent.patching.readers.edit_keys import canonical, flattened, is_edit, is_look
+from agent.patching.readers.envelopes import read_envelopes
+from agent.patching.readers.escapes import unescaped_twice
+from agent.patching.scanning import BrokenObject, Found, Scan
+from agent.patching.schema import to_proposal, unknown_keys
+from agent.types import ParseFailure, PatchProposal
+
+_EDITS = frozenset({"edits"})
+
+# Objects inside objects ({"function": {"arguments": {...}}}) that are looked through.
+_MAX_WRAPPING = 4
+
+# Keys under which other tools carry a patch as one text.
+_PATCH_KEYS = frozenset(
+    {"patch", "diff", "input", "cmd", "command", "arguments", "content", "text"}
+)
+
+
+# ------------------------------------------------------------------------------ objects with edits
+
+
+def json_reader(accepts: Callable[[Found], bool]) -> Callable[[Reply, str], Outcome]:
+    """A reader of the one object with "edits", if it was written in a way that is accepted."""
+
+    def read(reply: Reply, name: str) -> Outcome:
+        result = reply.json
+        chosen = choose(reply, result)
+        if chosen is None or isinstance(chosen, Trouble):
+            return chosen
+        return _reading(chosen, name) if accepts(chosen) else None
+
+    return read
+
+
+def is_clean(found: Found) -> bool:
+    """Whether an object is JSON by the book and by the schema."""
+    return not found.slips and not unknown_keys(found.value) and not _escaped_twice(found.value)
+
+
+def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
+    """The object that is meant. Broken or competing objects fail the reply: none is preferred."""
+    broken = result.faults[0] if result.faults else None
+    if broken is not None and broken.ours:
+        return fault_trouble(reply, broken)
+    meaningful = [found for found in result.found if found.value.get("edits") != []]
+    rivals = [f for f in meaningful[1:] if f.value != meaningful[0].value]
+    if not rivals:
+        return next(iter([*meaningful, *result.found]), None)
+    merged = _one_a_line(reply, meaningful)
+    if merged is not None:
+        return merged
+    where = ", ".join(str(reply.line(f.start)) for f in [meaningful[0], *rivals][:5])
+    failure = ParseFailure(
+        "malformed",
+        f"the reply holds several different JSON objects (at lines {where}); "
+        "give exactly one that has everything",
+    )
+    return Trouble(failure, (meaningful[0].start, rivals[-1].end))
+
+
+def _one_a_line(reply: Reply, objects: Sequence[Found]) -> Found | None:
+    """Objects with nothing between them and no file in common are one reply in parts."""
+    position, paths = 0, set[str]()
+    edits: list[Any] = []
+    for found in objects:
+        own = found.value.get("edits")
+        between = reply.text[position : found.start].strip(" \t\n,")
+        if between or not isinstance(own, list) or found.value.keys() != _EDITS:
+            return None
+        named = {str(one.get("path")) for one in own if isinstance(one, dict)}
+        if paths & named:
+            return None
+        paths |= named
+        edits += own
+        position = found.end
+    if reply.text[position:].strip():
+        return None
+    slips = ("several objects", *(slip for found in objects for slip in found.slips))
+    return Found({"edits": edits}, objects[0].start, position, True, False, slips)
+
+
+def _reading(found: Found, name: str) -> Reading | Trouble:
+    span = (found.start, found.end)
+    value = found.value
+    if unknown_keys(value):
+        edits = value.get("edits")
+        one_file = isinstance(edits, list) and "path" in canonical(value)
+        value = {**value, "edits": flattened([value] if one_file else edits)}
+    proposal = to_proposal(value, name)
+    if isinstance(proposal, ParseFailure):
+        return Trouble(proposal, span)
+    return Reading(_with_line_breaks(proposal), (span,))
+
+
+def _with_line_breaks(proposal: PatchProposal) -> PatchProposal:
+    edits = tuple(unescaped_twice(edit) for edit in proposal.edits)
+    if edits == proposal.edits:
+        return proposal
+    return PatchProposal(
+        edits, proposal.thought, proposal.reproduction_test, proposal.missing, proposal.reader
+    )
+
+
+def _escaped_twice(value: Mapping[str, Any]) -> bool:
+    proposal = to_proposal(value, "")
+    return isinstance(proposal, PatchProposal) and _with_line_breaks(proposal) != proposal
+
+
+# ------------------------------------------------------------------------------------- loose edits
+
+
+def read_loose_edits(reply: Reply, name: str) -> Outcome:
+    """Objects that are edits without being in a reply's "edits"."""
+    edits: list[Any] = []
+    spans: list[tuple[int, int]] = []
+    for found in reply.json.others:
+        alone = found.whole or found.fenced
+        inner = [one for value in _looked_through(found.value) for one in _edits_in(value, alone)]
+        if inner:
+            edits += inner
+            spans.append((found.start, found.end))
+    if not edits:
+        return None
+    around = (spans[0][0], spans[-1][1])
+    if reply.cut_off:
+        what = "the reply was cut off at the output limit; further edits may be missing"
+        return Trouble(truncated(what), around)
+    revised = _revised(edits)
+    if revised:
+        what = (
+            f"two edits of {revised} replace the same text differently; give the one that is meant"
+        )
+        return Trouble(ParseFailure("malformed", what), around)
+    proposal = to_proposal({"edits": edits}, name)
+    if isinstance(proposal, ParseFailure):
+        return Trouble(proposal, around)
+    return Reading(_with_line_breaks(proposal), tuple(spans))
+
+
+def _looked_through(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The value itself, or what its wrappings hold: lists, tool calls, arguments given as text."""
+    if isinstance(value, str):
+        value = _parsed(value)
+    yield_it = is_edit(value, explicit=True) or is_look(value)
+    if yield_it or depth >= _MAX_WRAPPING or not isinstance(value, (dict, list)):
+        yield value
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _looked_through(inner, depth + 1)
+    elif "path" in canonical(value):
+        yield value  # a file with its edits
+    else:
+        for inner in value.values():
+            if isinstance(inner, (dict, list)) or (isinstance(inner, str) and inner[:1] == "{"):
+                yield from _looked_through(inner, depth + 1)
+
+
+def _parsed(text: str) -> Any:
+    """Arguments of a tool call are JSON inside of JSON."""
+    try:
+        return json.loads(text) if text.startswith(("{", "[")) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _edits_in(value: Any, alone: bool) -> list[Any]:
+    """The edits of an object; of one in the middle of prose only if it has a search text."""
+    if is_look(value):
+        return []
+    explicit = alone or (isinstance(value, dict) and "command" in value)
+    return [one for one in flattened([value]) if is_edit(one, explicit=explicit)]
+
+
+def _revised(edits: Sequence[Any]) -> str | None:
+    """The path of an edit that contradicts an earlier one."""
+    seen: dict[tuple[str, str], Any] = {}
+    for edit in map(canonical, edits):
+        if edit.get("search"):
+            key = (str(edit.get("path")), str(edit.get("search")))
+            if seen.setdefault(key, edit.get("replace")) != edit.get("replace"):
+                return key[0]
+    return None
+
+
+# ------------------------------------------------------------------------------- patches in strings
+
+
+def read_patch_strings(reply: Reply, name: str) -> Outcome:
+    """Objects that carry an apply_patch envelope or a unified diff as a string."""
+    for found in reply.json.others:
+        for text in _patch_texts(found.value):
+            inner = type(reply)(text, cut_off=reply.cut_off)
+            for read in (read_envelopes, read_diffs):
+                outcome = read(inner, name)
+                span = (found.start, found.end)
+                if isinstance(outcome, Trouble):
+                    return Trouble(outcome.failure, span)
+                if outcome is not None:
+                    return Reading(outcome.proposal, (span,))
+    return None
+
+
+def _patch_texts(value: Any, depth: int = 0, key: str = "patch") -> Iterator[str]:
+    if isinstance(value, str):
+        if key in _PATCH_KEYS and ("*** Begin Patch" in value or "\n@@" in value):
+            yield value
+        elif value.startswith("{") and "Patch" in value:
+            yield from _patch_texts(_parsed(value), depth + 1, key)
+    elif isinstance(value, list) and depth < _MAX_WRAPPING:
+        for inner in value:
+            yield from _patch_texts(inner, depth + 1, key)
+    elif isinstance(value, dict) and depth < _MAX_WRAPPING and not is_edit(value):
+        for name, inner in value.items():
+            yield from _patch_texts(inner, depth + 1, name)
+
+
+# ---------------------------------------------------------------------------------------- failures
+
+
+def fault_trouble(reply: Reply, broken: BrokenObject) -> Trouble:
+    """A broken object as a failure: cut off, or malformed, and where."""
+    fault = broken.fault
+    place = reply.place(fault.offset)
+    span = (broken.start, max(fault.reached, broken.start + 1))
+    if fault.truncated:
+        return Trouble(truncated(f"{fault.message} ({place})"), span)
+    shown = excerpt(reply.text, max(0, fault.offset - SHOWN // 2))
+    what = f"not valid JSON at {place} (near {shown}): {fault.message}"
+    return Trouble(ParseFailure("malformed", what), span)

@@ -1,0 +1,135 @@
+"""Whole files in code fences that name them.
+
+The name stands in the fence's info string, on a line of its own just above, or in a comment on the
+first line inside. A fence that leaves code out (`# ... rest unchanged`) or numbers its lines is not
+a whole file. Whether the path is new or to be replaced is for the applier to see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
+from agent.patching.readers.fences import Fence, find_fences, lines_above, path_of_info
+from agent.patching.readers.names import looks_like_path, path_on_line
+from agent.patching.schema import MAX_EDITS
+from agent.types import CreateFile, PatchProposal
+
+_SHAPE = "whole file in a code fence"
+_COMMENT_PATH = re.compile(
+    r"(?:#|//|--|;|/\*|<!--|%)++\s*+(?:file(?:name| ?path)?:\s*+)?(\S+)\s*(?:\*/|-->)?"
+)
+_COMMENT = re.compile(
+    r"^[ \t]*+(?:(?:#|//|--|;|/\*|<!--|\{/\*|%)++[ \t]*+([^\n]{1,160})|…)$", re.MULTILINE
+)
+_STAYS = re.compile(r"\b(?:existing|rest|remain|unchanged|same|previous|other|omit)", re.IGNORECASE)
+_CODE = r"(?:code|file|class|methods?|functions?|implementation|imports?|content|lines|logic)"
+_LEFT_OUT = re.compile(
+    rf"(?:the )?(?:(?:rest|remainder) of (?:the |your )?{_CODE}\b.*"
+    rf"|(?:existing|remaining|previous|unchanged) {_CODE}"
+    r"(?: here| unchanged| remains?| stays?| continues| goes here)?)\W*",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(r"[ \t]*1[ \t]*[|:\t ][^\n]*\n[ \t]*2[ \t]*[|:\t ][^\n]*\n")
+_OTHER_SHAPE = re.compile(
+    r"^[ \t]*(?:(?:<{5,9}|-{5,9}) ?SEARCH\b|@@ |\*\*\* (?:Begin|Update)|diff --git |<original>)",
+    re.MULTILINE,
+)
+_MARKDOWN = (".md", ".markdown", ".mdx", ".rst")
+
+# Info strings of what is never a file: output, commands, diffs.
+_NO_FILES = frozenset(
+    {"diff", "patch", "console", "output", "text", "shell-session", "pycon", "log"}
+)
+
+
+def read_whole_files(reply: Reply, name: str) -> Outcome:
+    """All fences that name their file, or why one of them cannot be taken."""
+    if "```" not in reply.text and "~~~" not in reply.text:
+        return None
+    fences = find_fences(reply.text)
+    edits: list[CreateFile] = []
+    spans: list[tuple[int, int]] = []
+    floor = 0
+    for index, fence in enumerate(fences):
+        path = _path(reply.text, fence, floor)
+        floor = fence.end
+        if path is None or _OTHER_SHAPE.search(reply.text, fence.body, fence.body_end):
+            continue
+        edit = _whole_file(reply, fence, path, fences[index + 1 :])
+        if isinstance(edit, Trouble):
+            return edit
+        edits.append(edit)
+        spans.append((fence.start, fence.end))
+        if len(edits) > MAX_EDITS:
+            return _trouble(reply, fence, f"more than {MAX_EDITS} files")
+    if not edits:
+        return None
+    if reply.cut_off:
+        what = "the reply was cut off at the output limit; further files may be missing"
+        return Trouble(truncated(what), (spans[0][0], spans[-1][1]))
+    return Reading(PatchProposal(tuple(edits), reader=name), tuple(spans))
+
+
+def _path(text: str, fence: Fence, floor: int) -> str | None:
+    """The file that a fence says it is."""
+    named = path_of_info(fence.info)
+    if named:
+        return named
+    if fence.info.split(" ")[0].lower() in _NO_FILES:
+        return None
+    for line in lines_above(text, fence.start, floor, 2):
+        if not line.strip():
+            continue
+        path = path_on_line(line)
+        if path and looks_like_path(path):
+            return path
+        break
+    first = text[fence.body : min(fence.body + 300, fence.body_end)].split("\n")[0].strip()
+    comment = _COMMENT_PATH.fullmatch(first)
+    # A bare name in a comment often heads a snippet; with a folder it is meant as a place.
+    if comment and "/" in comment[1] and looks_like_path(comment[1]):
+        return comment[1]
+    return None
+
+
+def _whole_file(
+    reply: Reply, fence: Fence, path: str, following: Sequence[Fence]
+) -> CreateFile | Trouble:
+    content = fence.content(reply.text)
+    if not fence.closed:
+        what = f"{_SHAPE}: the text ends inside {path} (line {reply.line(fence.start)})"
+        return Trouble(truncated(what), (fence.start, fence.end))
+    left_out = next((m for m in _COMMENT.finditer(content) if _leaves_out(m[1])), None)
+    if left_out:
+        where = reply.line(fence.body) + content.count("\n", 0, left_out.start())
+        return _trouble(
+            reply,
+            fence,
+            f"{path} leaves code out at line {where} ({left_out[0].strip()[:60]!r}); give edits "
+            "with search and replace, or every line",
+        )
+    if _NUMBERED.match(content):
+        return _trouble(
+            reply, fence, f"the lines of {path} are numbered; give them without numbers"
+        )
+    if path.lower().endswith(_MARKDOWN) and any(not later.info for later in following):
+        what = f"where {path} ends is not plain: it holds fences; put it into a fence of four ````"
+        return _trouble(reply, fence, what)
+    return CreateFile(path, content, replace_existing=True)
+
+
+def _leaves_out(comment: str | None) -> bool:
+    """Whether a comment stands for code: `... rest of the file`, `existing code`, or dots alone."""
+    if comment is None:
+        return True
+    bare = comment.removesuffix("*/").removesuffix("-->").strip()
+    dots = "..." in bare or "…" in bare
+    return (
+        dots and (not bare.strip(".… ") or _STAYS.search(bare) is not None)
+    ) or _LEFT_OUT.fullmatch(bare) is not None
+
+
+def _trouble(reply: Reply, fence: Fence, what: str) -> Trouble:
+    return Trouble(malformed(reply, _SHAPE, fence.start, what), (fence.start, fence.end))

@@ -1,0 +1,271 @@
+"""Columns of pieces: what the index keeps of one file, or of a run of files in path order.
+
+A `Block` of one file is a record: it depends on the file's content and language only. Records merge
+to the block of a group of files, which is what a warm query reads. Bytes of either may come from a
+damaged or foreign cache: `decode` returns None for anything that is not exactly a block.
+
+Layout (little-endian): magic, CRC-32 of all that follows, flags, vector dimension, for each column
+its number of elements and their width, then the columns. Integers are as narrow as their largest
+value allows. The 64-bit hashes come first; what follows them may be deflated.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agent.types import ChunkKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+KINDS = tuple(ChunkKind)
+"""Kinds by the numbers that `Block.kinds` holds."""
+
+_MAGIC = b"psb2"
+_HEADER = struct.Struct("<4sIBH")  # magic, checksum, whether deflated, dimension
+_ENTRY = struct.Struct("<IB")  # elements, bytes of each
+_WIDTHS = (1, 2, 4)
+_MAX_INFLATED = 256 * 1024 * 1024  # bytes: many times what the largest file can need
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`f` files, `n` pieces, `v` distinct terms, `m` postings, `k` distinct names.
+
+    Every `*_sizes` column cuts the column after it in runs. Integers are unsigned, of any width.
+
+    `vocabulary` uint64 (v,), ascending: term hashes; `postings` (v,): runs of `posting_pieces`,
+    `counts` (occurrences in the text), `name_counts` (in the symbol), each (m,), by piece.
+    `names` uint64 (k,), ascending: hashes of identifiers (`words.WordScanner`), which `leaves` (n,)
+    (last part of the symbol), `uses` (what a piece calls or refers to) and `bases` (of a class)
+    index. `imports`: lines of UTF-8, see `references`. `vectors` int8, (n, dimension) in C order.
+    """
+
+    vocabulary: NDArray[np.uint64]
+    names: NDArray[np.uint64]
+    postings: NDArray[np.unsignedinteger]
+    posting_pieces: NDArray[np.unsignedinteger]
+    counts: NDArray[np.unsignedinteger]
+    name_counts: NDArray[np.unsignedinteger]
+    file_sizes: NDArray[np.unsignedinteger]  # (f,) pieces of each file
+    starts: NDArray[np.unsignedinteger]  # (n,) first line
+    ends: NDArray[np.unsignedinteger]  # (n,) last line
+    kinds: NDArray[np.unsignedinteger]  # (n,) index into KINDS
+    text_lengths: NDArray[np.unsignedinteger]  # (n,) in terms
+    name_lengths: NDArray[np.unsignedinteger]  # (n,) in terms
+    symbol_sizes: NDArray[np.unsignedinteger]  # (n,) bytes
+    symbols: NDArray[np.uint8]  # UTF-8
+    signature_sizes: NDArray[np.unsignedinteger]  # (n,) bytes
+    signatures: NDArray[np.uint8]  # UTF-8
+    hole_sizes: NDArray[np.unsignedinteger]  # (n,) twice the number of holes
+    holes: NDArray[np.unsignedinteger]  # first and last lines
+    leaves: NDArray[np.unsignedinteger]  # (n,)
+    use_sizes: NDArray[np.unsignedinteger]  # (n,)
+    uses: NDArray[np.unsignedinteger]
+    base_sizes: NDArray[np.unsignedinteger]  # (n,)
+    bases: NDArray[np.unsignedinteger]
+    import_sizes: NDArray[np.unsignedinteger]  # (f,) bytes
+    imports: NDArray[np.uint8]
+    vectors: NDArray[np.uint8]  # int8 seen as bytes
+    dimension: int = 0
+
+
+_COLUMNS = Block.__slots__[:-1]
+_HASHES = 2  # the first columns
+_RUNS = (
+    ("postings", ("posting_pieces", "counts", "name_counts")),
+    ("symbol_sizes", ("symbols",)),
+    ("signature_sizes", ("signatures",)),
+    ("hole_sizes", ("holes",)),
+    ("use_sizes", ("uses",)),
+    ("base_sizes", ("bases",)),
+    ("import_sizes", ("imports",)),
+)
+_OF_PIECES = [
+    "starts", "ends", "kinds", "text_lengths", "name_lengths", "symbol_sizes",
+    "signature_sizes", "hole_sizes", "leaves", "use_sizes", "base_sizes",
+]  # fmt: skip
+
+
+def spread(first: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """first[0], first[0] + 1, ... sizes[0] of them, then those of first[1], and so on."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if ends.size else 0
+    return np.repeat(first - ends + sizes, sizes) + np.arange(total)
+
+
+def total(column: NDArray[np.unsignedinteger]) -> int:
+    """The sum of a column."""
+    return int(column.sum(dtype=np.int64))
+
+
+def encode(block: Block, *, deflate: bool) -> bytes:
+    """The block as bytes. Deflated ones take half the space and five times as long to read."""
+    columns = [_narrow(getattr(block, name)) for name in _COLUMNS]
+    table = b"".join(_ENTRY.pack(column.size, column.itemsize) for column in columns)
+    hashes = b"".join(column.tobytes() for column in columns[:_HASHES])
+    rest = b"".join(column.tobytes() for column in columns[_HASHES:])
+    if deflate:
+        rest = zlib.compress(rest, level=1)
+    body = table + hashes + rest
+    return _HEADER.pack(_MAGIC, zlib.crc32(body), deflate, block.dimension) + body
+
+
+def _narrow(column: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+    if column.dtype == np.uint64:
+        return column.astype("<u8", copy=False)
+    top = int(column.max(initial=0))
+    width = next(width for width in _WIDTHS if top < 1 << (8 * width))
+    return column.astype(f"<u{width}", copy=False)
+
+
+def decode(data: bytes, *, trusted: bool = False) -> Block | None:
+    """The block, or None when `data` is not one. `trusted`: made by this program just now."""
+    try:
+        magic, checksum, deflated, dimension = _HEADER.unpack_from(data)
+        if magic != _MAGIC or zlib.crc32(memoryview(data)[_HEADER.size :]) != checksum:
+            return None
+        columns = _columns(data, bool(deflated))
+    except (struct.error, zlib.error, ValueError):
+        return None
+    named: dict[str, Any] = dict(zip(_COLUMNS, columns, strict=True))
+    block = Block(**named, dimension=dimension)
+    return block if trusted or _is_sound(block) else None
+
+
+def _columns(data: bytes, deflated: bool) -> list[NDArray[np.unsignedinteger]]:
+    """Raises ValueError, struct.error or zlib.error where the bytes are no columns."""
+    at = _HEADER.size
+    table = [_ENTRY.unpack_from(data, at + i * _ENTRY.size) for i in range(len(_COLUMNS))]
+    at += len(_COLUMNS) * _ENTRY.size
+    split = at + sum(count * width for count, width in table[:_HASHES])
+    rest = _inflate(data[split:]) if deflated else data
+    columns: list[NDArray[np.unsignedinteger]] = []
+    for number, (count, width) in enumerate(table):
+        if number == _HASHES and deflated:
+            at = 0
+        if (width == 8) != (number < _HASHES) or width not in {*_WIDTHS, 8}:
+            raise ValueError("width")
+        source = data if number < _HASHES else rest
+        columns.append(np.frombuffer(source, f"<u{width}", count, at))
+        at += count * width
+    if at != len(rest):
+        raise ValueError("length")
+    return columns
+
+
+def _inflate(data: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    raw = inflater.decompress(data, _MAX_INFLATED)
+    if not inflater.eof:
+        raise ValueError("length")
+    return raw
+
+
+def _is_sound(block: Block) -> bool:
+    """Whether all columns fit together and every index points at something.
+
+    The checksum makes damage improbable; this keeps even a forged block from raising later.
+    """
+    pieces = block.starts.size
+    if any(getattr(block, name).size != pieces for name in _OF_PIECES):
+        return False
+    for sizes, runs in _RUNS:
+        count = total(getattr(block, sizes))
+        if any(getattr(block, run).size != count for run in runs):
+            return False
+    if block.import_sizes.size != block.file_sizes.size or total(block.file_sizes) != pieces:
+        return False
+    if block.postings.size != block.vocabulary.size:
+        return False
+    if block.vectors.size != pieces * block.dimension:
+        return False
+    return _points_inside(block) and _is_readable(block)
+
+
+def _points_inside(block: Block) -> bool:
+    limits = (
+        (block.posting_pieces, block.starts.size),
+        (block.kinds, len(KINDS)),
+        (block.leaves, block.names.size),
+        (block.uses, block.names.size),
+        (block.bases, block.names.size),
+    )
+    if any(column.size and int(column.max()) >= limit for column, limit in limits):
+        return False
+    ascending = all(bool((h[1:] > h[:-1]).all()) for h in (block.vocabulary, block.names))
+    return ascending and bool((block.starts >= 1).all() and (block.starts <= block.ends).all())
+
+
+def _is_readable(block: Block) -> bool:
+    return not (bool((block.hole_sizes % 2).any()))
+
+
+def merge(blocks: Sequence[Block]) -> Block:
+    """One block of all files, in the order given. All have the same dimension."""
+    columns = {
+        name: np.concatenate([getattr(block, name) for block in blocks])
+        for name in _COLUMNS
+        if name not in _REMADE
+    }
+    names, remade = _merged_names(blocks)
+    return Block(
+        **columns, **_merged_postings(blocks), names=names, **remade, dimension=blocks[0].dimension
+    )
+
+
+_REMADE = frozenset(
+    "vocabulary postings posting_pieces counts name_counts names leaves uses bases".split()  # noqa: SIM905
+)
+
+
+def _merged_names(
+    blocks: Sequence[Block],
+) -> tuple[NDArray[np.uint64], dict[str, NDArray[np.unsignedinteger]]]:
+    names, places = np.unique(
+        np.concatenate([block.names for block in blocks]), return_inverse=True
+    )
+    first = _firsts([block.names.size for block in blocks])
+    remade: dict[str, NDArray[np.unsignedinteger]] = {}
+    for column in ("leaves", "uses", "bases"):
+        parts = [
+            places[_shifted(getattr(b, column), at)] for b, at in zip(blocks, first, strict=True)
+        ]
+        remade[column] = np.concatenate(parts).astype(np.uint32)
+    return names, remade
+
+
+def _merged_postings(blocks: Sequence[Block]) -> dict[str, NDArray[np.unsignedinteger]]:
+    """Postings by term, then by piece: a stable sort, since blocks come in order of pieces."""
+    vocabulary, places = np.unique(
+        np.concatenate([block.vocabulary for block in blocks]), return_inverse=True
+    )
+    sizes = np.concatenate([block.postings for block in blocks])
+    width = np.uint16 if vocabulary.size <= 1 << 16 else np.uint32  # uint16 sorts by radix
+    terms = np.repeat(places.astype(width), sizes)
+    order = np.argsort(terms, kind="stable")
+    first = _firsts([block.starts.size for block in blocks])
+    pieces = [_shifted(b.posting_pieces, at) for b, at in zip(blocks, first, strict=True)]
+    return {
+        "vocabulary": vocabulary,
+        "postings": np.bincount(terms, minlength=vocabulary.size).astype(np.uint32),
+        "posting_pieces": np.concatenate(pieces)[order],
+        "counts": np.concatenate([block.counts for block in blocks])[order],
+        "name_counts": np.concatenate([block.name_counts for block in blocks])[order],
+    }
+
+
+def _firsts(sizes: Sequence[int]) -> list[int]:
+    """Where each part of a concatenation begins."""
+    return [0, *accumulate(sizes[:-1])]
+
+
+def _shifted(column: NDArray[np.unsignedinteger], by: int) -> NDArray[np.uint32]:
+    return column.astype(np.uint32) + np.uint32(by)

@@ -1,0 +1,249 @@
+"""Commit history as evidence: what was changed when something similar was reported before.
+
+Messages of past commits are matched with the problem (BM25, as in `agent.retrieval.lexical`); the
+files and functions that the best of them changed inherit their similarity, after the fashion of
+version-history bug localisation (Wang & Lo, "Version History, Similar Report, and Structure",
+ICPC 2014). Only commits that the snapshot's own commit descends from are looked at, and that commit
+itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.repository.history import MAX_HUNK_FILES
+from agent.retrieval.evidence import Evidence
+from agent.retrieval.identifiers import Terms
+from agent.retrieval.lexical import K1, B, make_query
+from agent.types import Reason
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.protocols import Snapshot
+    from agent.retrieval.corpus import Corpus
+    from agent.retrieval.history_store import CommitHistory
+    from agent.retrieval.history_table import HistoryTable
+    from agent.retrieval.lexical import LexicalQuery
+    from agent.retrieval.mentions import Mentions
+    from agent.types import Problem
+
+MAX_FILES = MAX_HUNK_FILES
+"""A commit of more files is a release, a rename, a reformatting: similar words mean nothing."""
+
+MAX_SIMILAR = 30  # commits: what comes later shares common words only (20 and 100 do worse)
+HALF_LIFE = 500.0  # commits after which a change counts half in the churn
+_COCHANGE_PRIOR = 3.0  # changes: two files that changed once, together, are not yet a couple
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryScores:
+    """For the f files and n pieces of a corpus; each array's maximum is 1, or all of it is 0.
+
+    `files` float64 (f,) and `pieces` float64 (n,): similar commits changed it. `file_commit`
+    int64 (f,) and `piece_commit` int64 (n,): the commit of the table that contributed most, -1
+    for none. `churn` float64 (f,): how often and how recently it changed, on a log scale.
+    """
+
+    files: NDArray[np.float64]
+    pieces: NDArray[np.float64]
+    file_commit: NDArray[np.int64]
+    piece_commit: NDArray[np.int64]
+    churn: NDArray[np.float64]
+
+
+def score_history(
+    table: HistoryTable, problem: Problem, corpus: Corpus, terms: Terms
+) -> HistoryScores:
+    """What the history says of each file and piece of the corpus, given the problem."""
+    similar = similarities(table, make_query(problem, terms))
+    shares = _shares(table, similar)
+    path_file = _files_of_paths(table, corpus)
+    files, file_commit = _spread(
+        path_file[table.touch_path], table.touch_commit, shares, len(corpus.files)
+    )
+    owner, commit, part = _piece_touches(table, corpus, path_file, shares)
+    pieces, piece_commit = _spread(owner, commit, shares, len(corpus.pieces), part)
+    churn = _churn(table, path_file, len(corpus.files))
+    return HistoryScores(files, pieces, file_commit, piece_commit, churn)
+
+
+def similarities(table: HistoryTable, query: LexicalQuery) -> NDArray[np.float64]:
+    """BM25 of each commit's message, float64 (c,); 0 where it changed no or too many files.
+
+    Rarity and mean length are those of the other commits.
+    """
+    counted = (table.sizes >= 1) & (table.sizes <= MAX_FILES)
+    if not counted.any() or not query.hashes.size or not table.vocabulary.size:
+        return np.zeros(table.sizes.size)
+    term = _query_terms(table.vocabulary, query)[table.word]
+    kept = (term >= 0) & counted[table.word_commit]
+    owner, term, count = table.word_commit[kept], term[kept], table.word_count[kept]
+    number = int(counted.sum())
+    documents = np.bincount(term, minlength=query.hashes.size)
+    rarity = np.log1p((number - documents + 0.5) / (documents + 0.5))
+    norm = K1 * (1 - B + B * table.lengths / max(float(table.lengths[counted].mean()), 1.0))
+    gains = query.weights[term] * rarity[term] * count * (K1 + 1) / (count + norm[owner])
+    return np.bincount(owner, gains, table.sizes.size).astype(np.float64)
+
+
+def _query_terms(vocabulary: NDArray[np.uint64], query: LexicalQuery) -> NDArray[np.int64]:
+    """For each word of the vocabulary its number in the query, -1 for none."""
+    found = np.full(vocabulary.size, -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(vocabulary, query.hashes), vocabulary.size - 1)
+    hits = np.flatnonzero(vocabulary[at] == query.hashes)
+    found[at[hits]] = hits
+    return found
+
+
+def _shares(table: HistoryTable, similar: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each file of a commit inherits, float64 (c,): less the more files there are."""
+    best = np.lexsort((np.arange(similar.size), -similar))[:MAX_SIMILAR]
+    best = best[similar[best] > 0]
+    shares = np.zeros(similar.size)
+    if best.size:
+        shares[best] = similar[best] / similar[best[0]] / np.sqrt(table.sizes[best])
+    return shares
+
+
+def _spread(
+    owner: NDArray[np.int64],
+    commit: NDArray[np.int64],
+    shares: NDArray[np.float64],
+    count: int,
+    part: NDArray[np.float64] | None = None,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Shares of commits summed by owner (-1: nobody's), to a maximum of 1, and the best commit."""
+    gains = shares[commit] if part is None else shares[commit] * part
+    kept = (owner >= 0) & (gains > 0)
+    owner, commit, gains = owner[kept], commit[kept], gains[kept]
+    sums = np.bincount(owner, gains, count).astype(np.float64)
+    best = np.full(count, -1, dtype=np.int64)
+    # Written in rising order of gain, the newer of two equals last: what stays is the best.
+    order = np.lexsort((-commit, gains))
+    best[owner[order]] = commit[order]
+    top = float(sums.max(initial=0.0))
+    return (sums / top if top > 0 else sums), best
+
+
+def _files_of_paths(table: HistoryTable, corpus: Corpus) -> NDArray[np.int64]:
+    """For each path of the table the number of the file, -1 where the corpus lacks it."""
+    numbers = {file.path: number for number, file in enumerate(corpus.files)}
+    return np.array([numbers.get(path, -1) for path in table.paths], dtype=np.int64)
+
+
+def _piece_touches(
+    table: HistoryTable,
+    corpus: Corpus,
+    path_file: NDArray[np.int64],
+    shares: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Piece, commit and part of its share for each function that a similar commit changed.
+
+    A name that several pieces of the file bear means each of them in equal parts.
+    """
+    rows: list[tuple[int, int, float]] = []
+    names = _LocalNames(corpus)
+    for row in np.flatnonzero(shares[table.function_commit] > 0):
+        file = int(path_file[table.function_path[row]])
+        pieces = names.find(file, table.names[int(table.function_name[row])])
+        commit = int(table.function_commit[row])
+        rows.extend((piece, commit, 1.0 / len(pieces)) for piece in pieces)
+    owner, commits, part = zip(*rows, strict=True) if rows else ((), (), ())
+    return (
+        np.array(owner, dtype=np.int64),
+        np.array(commits, dtype=np.int64),
+        np.array(part, dtype=np.float64),
+    )
+
+
+class _LocalNames:
+    """Pieces by file and name, each file read once."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+        self._files: dict[int, defaultdict[str, list[int]]] = {}
+
+    def find(self, file: int, name: str) -> Sequence[int]:
+        """The pieces of a file whose symbol is, or ends with, this name."""
+        if file < 0:
+            return ()
+        if file not in self._files:
+            by_name: defaultdict[str, list[int]] = defaultdict(list)
+            for number, piece in self._corpus.pieces_of(file):
+                if piece.symbol:
+                    by_name[piece.symbol.rpartition(".")[2]].append(number)
+            self._files[file] = by_name
+        return self._files[file].get(name, ())
+
+
+def _churn(table: HistoryTable, path_file: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """log(1 + number of changes), each weighing half as much after HALF_LIFE commits; max 1."""
+    owner = path_file[table.touch_path]
+    kept = owner >= 0
+    weights = 0.5 ** (table.touch_commit[kept] / HALF_LIFE)
+    churn = np.log1p(np.bincount(owner[kept], weights, count))
+    top = float(churn.max(initial=0.0))
+    return churn / top if top > 0 else churn
+
+
+def cochange(table: HistoryTable, paths: Iterable[str]) -> Mapping[str, float]:
+    """Files that changed together with the given ones in commits of up to MAX_FILES files.
+
+    Jaccard's index, |both| / (|either| + prior), the highest over the given paths; those paths
+    themselves are left out. In order of falling score, then path.
+    """
+    numbers = {path: number for number, path in enumerate(table.paths)}
+    small = table.sizes[table.touch_commit] <= MAX_FILES
+    commit, path = table.touch_commit[small], table.touch_path[small]
+    changes = np.bincount(path, minlength=len(table.paths)).astype(np.float64)
+    seeds = sorted({numbers[path] for path in paths if path in numbers})
+    best = np.zeros(len(table.paths))
+    for seed in seeds:
+        with_seed = np.zeros(len(table.commits), dtype=bool)
+        with_seed[commit[path == seed]] = True
+        both = np.bincount(path[with_seed[commit]], minlength=len(table.paths))
+        either = changes + changes[seed] - both
+        np.maximum(best, both / (either + _COCHANGE_PRIOR), out=best)
+    best[seeds] = 0.0
+    found = [(float(best[n]), table.paths[n]) for n in np.flatnonzero(best)]
+    return {path: score for score, path in sorted(found, key=lambda pair: (-pair[0], pair[1]))}
+
+
+def cochange_evidence(table: HistoryTable, corpus: Corpus, seeds: Sequence[int]) -> Evidence:
+    """Feature "cochange": files that used to change together with the seeds, files of the corpus."""
+    evidence = Evidence()
+    paths = [corpus.files[seed].path for seed in seeds]
+    numbers = {file.path: number for number, file in enumerate(corpus.files)}
+    for path, value in cochange(table, paths).items():
+        if path in numbers:
+            reason = Reason("cochange", value, "used to change together with the best")
+            evidence.add_file(numbers[path], reason)
+    return evidence
+
+
+def history_evidence(table: HistoryTable, scores: HistoryScores) -> Evidence:
+    """Features "history" and "churn" of files and "history-function" of pieces.
+
+    Notes name the commit that contributed most.
+    """
+    evidence = Evidence()
+    for file in np.flatnonzero(scores.churn):
+        evidence.add_file(int(file), Reason("churn", float(scores.churn[file]), "changes often"))
+    for file in np.flatnonzero(scores.files):
+        note = f"changed by a similar commit, {_named(table, int(scores.file_commit[file]))}"
+        evidence.add_file(int(file), Reason("history", float(scores.files[file]), note))
+    for piece in np.flatnonzero(scores.pieces):
+        note = f"changed by a similar commit, {_named(table, int(scores.piece_commit[piece]))}"
+        reason = Reason("history-function", float(scores.pieces[piece]), note)
+        evidence.add_piece(int(piece), reason)
+    return evidence
+
+
+def _named(table: HistoryTable, commit: int) -> str:
+    return f"{table.commits[commit][:10]}: {table.subjects[commit]}"

@@ -1,0 +1,114 @@
+"""The learned ranker: two small ensembles of decision trees over the named features.
+
+Trained by `python -m agent.training.ranker` with LightGBM (LambdaMART: Burges, "From RankNet to
+LambdaRank to LambdaMART", 2010) and kept as plain arrays, so that nothing but numpy runs them. One
+ensemble ranks files, one pieces. A prediction is the bias plus, for every tree, the value of the
+leaf a row falls into; walking down, each split's change of value is credited to its feature
+(Saabas, "Interpreting random forests", 2014): the parts of a score that `--explain` shows add up to
+it exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.models.archive import model_path, read_arrays, write_arrays
+from agent.retrieval.features import FILE_NAMES, PIECE_NAMES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MODEL = "ranker.npz"
+FORMAT = 1
+
+_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """`t` trees in `m` nodes, and the names of the `k` features.
+
+    `roots` int32 (t,); `feature` int32 (m,), -1 in a leaf; `threshold` float32 (m,): a value not
+    above it goes `left`, int32 (m,), else `right`; `value` float64 (m,): of a leaf its output, of
+    a split the mean of what is below it.
+    """
+
+    names: tuple[str, ...]
+    roots: NDArray[np.int32]
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    value: NDArray[np.float64]
+
+    def contributions(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(n, k + 1) for rows float32 (n, k): what each feature adds; the last column is the bias.
+
+        A row's prediction is the sum of its parts.
+        """
+        count, width = rows.shape
+        parts = np.zeros(count * (width + 1))
+        numbers = np.arange(count)
+        node = np.broadcast_to(self.roots, (count, self.roots.size)).ravel().copy()
+        row = np.repeat(numbers, self.roots.size)
+        parts[numbers * (width + 1) + width] = float(self.value[self.roots].sum())
+        while node.size:
+            inner = self.feature[node] >= 0
+            node, row = node[inner], row[inner]
+            split = self.feature[node]
+            low = rows[row, split] <= self.threshold[node]
+            below = np.where(low, self.left[node], self.right[node])
+            change = self.value[below] - self.value[node]
+            parts += np.bincount(row * (width + 1) + split, change, parts.size)
+            node = below
+        return parts.reshape(count, width + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranker:
+    """`files` and `pieces` score rows of `features.file_matrix` and `features.piece_matrix`."""
+
+    files: Ensemble
+    pieces: Ensemble
+
+
+@cache
+def load_ranker() -> Ranker | None:
+    """The ranker that ships with the package; None where it is missing or of other features."""
+    path = model_path(MODEL)
+    return read_ranker(path.read_bytes()) if path.is_file() else None
+
+
+def read_ranker(data: bytes) -> Ranker | None:
+    """The ranker in the bytes of `write_ranker`; None for anything else."""
+    arrays = read_arrays(data)
+    if arrays is None or not _is_ours(arrays):
+        return None
+    files, pieces = (
+        Ensemble(names, *(arrays[f"{part}-{name}"] for name in _ARRAYS))
+        for part, names in (("files", FILE_NAMES), ("pieces", PIECE_NAMES))
+    )
+    return Ranker(files, pieces)
+
+
+def write_ranker(ranker: Ranker) -> bytes:
+    """The same bytes for the same ranker."""
+    arrays: dict[str, NDArray[np.generic]] = {"header": np.array(json.dumps(_header()))}
+    for part, ensemble in (("files", ranker.files), ("pieces", ranker.pieces)):
+        arrays |= {f"{part}-{name}": getattr(ensemble, name) for name in _ARRAYS}
+    return write_arrays(arrays)
+
+
+def _is_ours(arrays: Mapping[str, NDArray[np.generic]]) -> bool:
+    needed = {f"{part}-{name}" for part in ("files", "pieces") for name in _ARRAYS} | {"header"}
+    return needed <= arrays.keys() and str(arrays["header"]) == json.dumps(_header())
+
+
+def _header() -> dict[str, object]:
+    return {"format": FORMAT, "files": list(FILE_NAMES), "pieces": list(PIECE_NAMES)}

@@ -1,0 +1,267 @@
+"""What a file refers to by name: base classes, and the modules it imports, language by language.
+
+Nothing here knows the file's path. An import is kept as a line `prefix/part/part`: its prefix is
+`.` for the importing file's folder, `..` for the one above and so on, nothing for an absolute one.
+`imports` reads them, `resolve` finds the files that one may mean once the paths are known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+MAX_IMPORTS = 200
+"""Of one file: beyond it are registries and generated code, which say nothing about each file."""
+
+MAX_BASES = 20
+
+_CLASS_WORDS = re.compile(
+    r"\b(?:class|interface|trait|struct|enum|union|record|impl|module|object|protocol)\b"
+)
+_NAME = re.compile(r"\w+\s*=(?!=)\s*[\w.]*|(?:\w+(?:\.|::|\\))*(\w+)")
+_NOT_BASES = frozenset(
+    {
+        "extends", "implements", "public", "private", "protected", "virtual", "final", "sealed",
+        "abstract", "static", "where", "for", "dyn", "impl", "class", "object", "type", "typename",
+        "const", "in", "out", "new", "struct",
+    }
+)  # fmt: skip
+
+
+def bases(signature: str, leaf: str) -> tuple[str, ...]:
+    """Names after the class's own in its header: bases, interfaces, traits; type arguments too."""
+    keyword = _CLASS_WORDS.search(signature)
+    if keyword is None:
+        return ()
+    found: dict[str, None] = {}
+    for match in _NAME.finditer(signature, keyword.end()):
+        name = match[1]
+        if name and name != leaf and name not in _NOT_BASES and not name.isdigit():
+            found[name] = None
+    return tuple(found)[:MAX_BASES]
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+_PYTHON = re.compile(
+    r"[ \t]*(?:from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]*(?P<names>\([^)]{0,20000}\)|[^\n]*)"
+    r"|import[ \t]+(?P<modules>[^\n]*))"
+)
+_QUOTED = re.compile(
+    r"[ \t}]*(?:"
+    r"(?:const|let|var)\b[^\n'\"]*?\brequire[ \t]*\([ \t]*"
+    r"|export\b[^\n'\"]*?\bfrom[ \t]*"
+    r"|(?:import|from|\#[ \t]*include|(?:require|include)(?:_once|_relative)?)\b[^\n'\"<]*?"
+    r")(?P<quote>['\"<])(?P<path>[^'\"<>\n]+)['\">]"
+)
+_DOTTED = re.compile(r"[ \t]*(?:import|using)[ \t]+(?:static[ \t]+)?(?P<name>[\w.]+)")
+_PHP_USE = re.compile(r"[ \t]*use[ \t]+(?P<name>[\w\\]+)")
+_RUST_USE = re.compile(
+    r"[ \t]*(?:pub(?:\([^)]*\))?[ \t]+)?(?:use[ \t]+(?P<name>[\w:]+)"
+    r"(?P<group>\{[^}]*\})?|mod[ \t]+(?P<mod>\w+)[ \t]*;)"
+)
+_GO_GROUP = re.compile(
+    r"[ \t]*import[ \t]*(?:\((?P<group>[^)]*)\)|[\w.]*[ \t]*\"(?P<one>[^\"]+)\")"
+)
+_GO_PATH = re.compile(r"\"([^\"\n]+)\"")
+_IDENTIFIER = re.compile(r"\w+")
+
+
+def imports(text: str, starts: Iterable[int], language: str) -> tuple[str, ...]:
+    """What is imported, in order. `starts`: where lines begin that may import something."""
+    reader = _READERS.get(language)
+    if reader is None:
+        return ()
+    found: dict[str, None] = {}
+    for start in starts:
+        found.update(dict.fromkeys(reader(text, start)))
+        if len(found) >= MAX_IMPORTS:
+            break
+    return tuple(name for name in found if name.strip("./"))[:MAX_IMPORTS]
+
+
+def _python(text: str, at: int) -> Iterator[str]:
+    match = _PYTHON.match(text, at)
+    if match is None:
+        return
+    if match["modules"] is not None:
+        for part in match["modules"].partition("#")[0].split(","):
+            yield "/".join(_IDENTIFIER.findall(part.partition(" as ")[0]))
+        return
+    module = match["module"]
+    dots = len(module) - len(module.lstrip("."))
+    prefix = "" if not dots else "." * dots + "/"
+    path = "/".join(part for part in module.split(".") if part)
+    for part in match["names"].strip("()").replace("\\", " ").split(","):
+        name = _IDENTIFIER.match(part.strip())
+        if name:
+            yield prefix + "/".join(filter(None, (path, name[0])))
+        elif part.strip() == "*":
+            yield prefix + path
+
+
+def _quoted(text: str, at: int) -> Iterator[str]:
+    """JavaScript, C, Ruby, PHP: a path in quotes."""
+    match = _QUOTED.match(text, at)
+    if match is not None:
+        head = text[at : match.start("quote")]
+        relative = "_relative" in head or ("#" in head and match["quote"] == '"')
+        yield _from_path(match["path"], relative)
+
+
+def _from_path(path: str, relative: bool) -> str:
+    parts = [part for part in path.split("/") if part]
+    up = sum(1 for part in parts if part == "..")
+    local = relative or (parts[:1] in (["."], [".."]))
+    names = [part for part in parts if part not in {".", ".."}]
+    if names:
+        names[-1] = _without_suffix(names[-1])
+    return ("." * (up + 1) + "/" if local else "") + "/".join(names)
+
+
+def _without_suffix(name: str) -> str:
+    stem, dot, suffix = name.rpartition(".")
+    return stem if dot and len(suffix) <= 4 else name
+
+
+def _dotted(text: str, at: int) -> Iterator[str]:
+    match = _DOTTED.match(text, at)
+    if match is not None:
+        yield match["name"].strip(".").replace(".", "/")
+
+
+def _go(text: str, at: int) -> Iterator[str]:
+    match = _GO_GROUP.match(text, at)
+    if match is not None:
+        yield from _GO_PATH.findall(match["group"]) if match["group"] else [match["one"] or ""]
+
+
+def _rust(text: str, at: int) -> Iterator[str]:
+    match = _RUST_USE.match(text, at)
+    if match is None:
+        return
+    if match["mod"]:
+        yield f"./{match['mod']}"
+        return
+    parts = [part for part in match["name"].split("::") if part]
+    up = sum(1 for part in parts if part == "super")
+    local = parts[:1] in (["self"], ["super"])
+    prefix = "." * (up + 1) + "/" if local else ""
+    path = [part for part in parts if part not in {"crate", "self", "super"}]
+    for name in _IDENTIFIER.findall(match["group"] or "") or [""]:
+        yield prefix + "/".join(filter(None, (*path, name)))
+
+
+def _php(text: str, at: int) -> Iterator[str]:
+    match = _PHP_USE.match(text, at)
+    if match is not None:
+        yield match["name"].strip("\\").replace("\\", "/")
+    else:
+        yield from _quoted(text, at)
+
+
+_READERS: Mapping[str, Callable[[str, int], Iterator[str]]] = MappingProxyType(
+    {
+        "python": _python,
+        "javascript": _quoted,
+        "typescript": _quoted,
+        "tsx": _quoted,
+        "c": _quoted,
+        "cpp": _quoted,
+        "ruby": _quoted,
+        "go": _go,
+        "java": _dotted,
+        "csharp": _dotted,
+        "rust": _rust,
+        "php": _php,
+    }
+)
+
+# --------------------------------------------------------------------------------------- resolving
+
+_PACKAGE_FILES = frozenset({"__init__", "index", "mod"})
+_ROOTS = frozenset({"src", "lib", "python", "app"})
+
+
+class ModuleTable:
+    """Finds the files that an import may mean."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._folders = [tuple(path.split("/")[:-1]) for path in paths]
+        self._modules = [_module_of(path) for path in paths]
+        self._by_leaf: dict[str, list[int]] = {}
+        self._by_folder: dict[str, list[int]] = {}
+        for number, (parts, folder) in enumerate(zip(self._modules, self._folders, strict=True)):
+            if parts:
+                self._by_leaf.setdefault(parts[-1], []).append(number)
+            if folder:
+                self._by_folder.setdefault(folder[-1], []).append(number)
+
+    def leaf(self, number: int) -> str:
+        """The last part of a file's module name."""
+        return self._modules[number][-1] if self._modules[number] else ""
+
+    def find(self, line: str, importer: int) -> tuple[int, ...]:
+        """Numbers of files; () for what is not in the repository.
+
+        `a/b/c` may be the module c or something named c in module a/b; of several files that end
+        in it the nearest to the importer are meant. A folder (a Go package) means all its files.
+        """
+        prefix, _, rest = line.partition("/") if line.startswith(".") else ("", "", line)
+        parts = tuple(part for part in rest.split("/") if part)
+        if prefix:
+            folder = self._folders[importer]
+            if len(prefix) - 1 > len(folder):
+                return ()
+            base = folder[: len(folder) - (len(prefix) - 1)]
+            return self._exact((*base, *parts)) or (self._exact((*base, *parts[:-1])))
+        for length in (len(parts), len(parts) - 1):
+            if length > 0:
+                found = self._ending(parts[:length], importer)
+                if found:
+                    return found
+        return self._in_folder(parts)
+
+    def _exact(self, parts: tuple[str, ...]) -> tuple[int, ...]:
+        found = self._by_leaf.get(parts[-1], ()) if parts else ()
+        return tuple(number for number in found if self._modules[number] == parts)
+
+    def _ending(self, parts: tuple[str, ...], importer: int) -> tuple[int, ...]:
+        size = len(parts)
+        found = [n for n in self._by_leaf.get(parts[-1], ()) if self._modules[n][-size:] == parts]
+        if size == 1:
+            found = [n for n in found if self._is_top(n, importer)]
+        nearest = max((self._closeness(n, importer) for n in found), default=0)
+        return tuple(n for n in found if self._closeness(n, importer) == nearest)
+
+    def _is_top(self, number: int, importer: int) -> bool:
+        """Whether a name of one part can mean it: at the top, below `src`, or beside."""
+        above = self._modules[number][:-1]
+        return not above or above[-1] in _ROOTS or above == self._folders[importer]
+
+    def _closeness(self, number: int, importer: int) -> int:
+        """How many folders both lie in."""
+        count = 0
+        for a, b in zip(self._folders[number], self._folders[importer], strict=False):
+            if a != b:
+                break
+            count += 1
+        return count
+
+    def _in_folder(self, parts: tuple[str, ...]) -> tuple[int, ...]:
+        """Files of a folder that ends in all but the first of the parts (a host, a project)."""
+        for first in range(len(parts) - 1):
+            tail = parts[first:]
+            numbers = self._by_folder.get(tail[-1], ())
+            found = tuple(n for n in numbers if self._folders[n][-len(tail) :] == tail)
+            if found:
+                return found
+        return ()
+
+
+def _module_of(path: str) -> tuple[str, ...]:
+    """Its parts without the suffix; of a package's own file the folder's."""
+    *folder, name = path.split("/")
+    stem = name.rpartition(".")[0] or name
+    return tuple(folder) if stem in _PACKAGE_FILES else (*folder, stem)

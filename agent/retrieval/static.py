@@ -1,0 +1,156 @@
+"""A static encoder: one vector a term, a text is the weighted sum of the vectors of its terms.
+
+It knows the terms that the index counts anyway (`identifiers`), by their hashes, so that encoding a
+piece costs a few table look-ups at indexing time and a query compares itself with every piece of
+the repository, not with the best by words alone. Trained by `python -m agent.training.static` on
+commit messages and the functions that the commits changed; the idea of training word vectors for
+such pairs: Husain et al., "CodeSearchNet Challenge" (2019), the neural bag of words there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.models.archive import model_path, read_arrays, write_arrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.retrieval.lexical import LexicalQuery
+    from agent.retrieval.records import PieceTerms
+
+MODEL = "static.npz"
+FORMAT = 1
+_AT_ONCE = 100_000  # occurrences of terms: bounds memory
+_HEADER = json.dumps({"format": FORMAT})
+_ARRAYS = ("hashes", "vectors", "scales", "query_weights", "document_weights")
+NAME_BOOST = 1.0
+"""Each occurrence in the name adds this to log(1 + occurrences in the text)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticEncoder:
+    """`v` terms of `d` dimensions.
+
+    `hashes` uint64 (v,), ascending; `vectors` int8 (v, d), row i times `scales` float32 (v,) is the
+    vector of term i; `query_weights` and `document_weights` float32 (v,) weigh it in either role.
+    `fingerprint` names these very weights: vectors of two encoders never meet. `path` is the file
+    they are from, for worker processes to load.
+    """
+
+    fingerprint: str
+    path: Path
+    hashes: NDArray[np.uint64]
+    vectors: NDArray[np.int8]
+    scales: NDArray[np.float32]
+    query_weights: NDArray[np.float32]
+    document_weights: NDArray[np.float32]
+
+    @property
+    def dimension(self) -> int:
+        return int(self.vectors.shape[1])
+
+    def encode(self, terms: PieceTerms) -> bytes:
+        """The int8 (n, d) vectors of the n pieces of a file, as bytes. A `PieceEncoder`.
+
+        Rows use the whole range of int8, so only their directions mean something; a piece without
+        any known term is zero.
+        """
+        order = np.argsort(terms.pieces, kind="stable")
+        owners, hashes = terms.pieces[order], terms.vocabulary[terms.terms[order]]
+        weights = np.log1p(terms.counts[order]) + NAME_BOOST * terms.name_counts[order]
+        rows = self._rows(
+            owners, hashes, weights.astype(np.float32), terms.size, self.document_weights
+        )
+        return _quantised(rows).tobytes()
+
+    def query(self, query: LexicalQuery) -> NDArray[np.float32]:
+        """The vector (d,) of a problem, normalised; zero where no term is known."""
+        owners = np.zeros(query.hashes.size, dtype=np.int64)
+        weight = query.weights.astype(np.float32)
+        row = self._rows(owners, query.hashes, weight, 1, self.query_weights)[0]
+        length = float(np.linalg.norm(row))
+        return row / length if length > 0.0 else row
+
+    def _rows(
+        self,
+        owners: NDArray[np.int64],
+        hashes: NDArray[np.uint64],
+        weight: NDArray[np.float32],
+        size: int,
+        role: NDArray[np.float32],
+    ) -> NDArray[np.float32]:
+        """(size, d): sums over the known terms of each owner; `owners` ascending."""
+        sums = np.zeros((size, self.dimension), dtype=np.float32)
+        if not self.hashes.size or not hashes.size:
+            return sums
+        at = np.minimum(np.searchsorted(self.hashes, hashes), self.hashes.size - 1)
+        known = self.hashes[at] == hashes
+        at, owners, weight = at[known], owners[known], weight[known]
+        if not at.size:
+            return sums
+        factors = self.scales[at] * role[at] * weight
+        for first in range(0, at.size, _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            scaled = self.vectors[at[part]].astype(np.float32) * factors[part, None]
+            starts = np.flatnonzero(np.diff(owners[part], prepend=-1))
+            sums[owners[part][starts]] += np.add.reduceat(scaled, starts, axis=0)
+        return sums
+
+
+def _quantised(rows: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Each row stretched to the range of int8."""
+    top = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    return np.rint(rows * (127.0 / np.maximum(top, 1e-12))).astype(np.int8)
+
+
+def static_cosines(query: NDArray[np.float32], rows: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Cosine of each row (n, d) with the normalised query (d,); NaN for rows that are zero."""
+    values = rows.astype(np.float32)
+    lengths = np.sqrt(np.einsum("ij,ij->i", values, values)).astype(np.float64)
+    cosines = (values @ query).astype(np.float64)
+    return np.where(lengths > 0.0, cosines / np.maximum(lengths, 1e-9), np.nan)
+
+
+@cache
+def load_static() -> StaticEncoder | None:
+    """The encoder that ships with the package; None where it is missing or of another format."""
+    path = model_path(MODEL)
+    return read_static(path) if path.is_file() else None
+
+
+def load(path: Path) -> StaticEncoder:
+    """The encoder of a file that its parent process has read. Raises ValueError for another."""
+    encoder = read_static(path)
+    if encoder is None:
+        raise ValueError(f"{path}: not a static encoder")
+    return encoder
+
+
+def read_static(path: Path) -> StaticEncoder | None:
+    """The encoder in a file of `write_static`; None for anything else."""
+    data = path.read_bytes()
+    arrays = read_arrays(data)
+    if arrays is None or str(arrays.get("header")) != _HEADER or not arrays.keys() >= set(_ARRAYS):
+        return None
+    fingerprint = sha256(data).hexdigest()[:16]
+    return StaticEncoder(fingerprint, path, *(arrays[name] for name in _ARRAYS))
+
+
+def write_static(
+    hashes: NDArray[np.uint64],
+    vectors: NDArray[np.float32],
+    query_weights: NDArray[np.float32],
+    document_weights: NDArray[np.float32],
+) -> bytes:
+    """The encoder's file: vectors float32 (v, d) by ascending hash, quantised to int8."""
+    scales = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float32) / 127.0
+    columns = (hashes, _quantised(vectors), scales, query_weights, document_weights)
+    return write_arrays({"header": np.array(_HEADER), **dict(zip(_ARRAYS, columns, strict=True))})

@@ -1,0 +1,1 @@
+"""Learning to rank from the histories of public projects: data, features, models."""

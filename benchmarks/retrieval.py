@@ -1,0 +1,409 @@
+"""`python -m benchmarks.retrieval`: speed and size of the index, beside what others need.
+
+All figures of one run come from the same files on the same machine, one after another: a bare
+tree-sitter parse with as many processes, a cold index, a warm query, a refresh after one changed
+file, `bm25s` on the same chunks, `ripgrep` over the same files, and a synthetic repository of
+135,000 files. Every measurement is a process of its own; ratios are what to compare, seconds are
+for this machine only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agent.events import Event, StageProgress
+from benchmarks.__main__ import machine
+from benchmarks.target import FILES, ISSUE, make_target
+
+RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parent.parent
+LARGE_FILES = 135_000
+LIMITS = {
+    "cold / bare parse": 1.5,
+    "refresh after one change, s": 0.1,
+    "warm query, s": 0.15,
+    "peak, MB": 600.0,
+    "large: peak, MB": 2_000.0,
+}
+"""What the index is held to; a figure above its limit is marked in the table."""
+
+_QUERIES = 5
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a measurement works: the repository, and a folder for the cache."""
+
+    repository: Path
+    cache: Path
+
+    @property
+    def index(self) -> Path:
+        """The cache file."""
+        return self.cache / "index.db"
+
+
+# ------------------------------------------------------------ measurements, each a process
+
+
+def parse(place: Place) -> Figures:
+    """Parse this process's share of the files and nothing else."""
+    import tree_sitter_python
+    from tree_sitter import Language, Parser
+
+    parser = Parser(Language(tree_sitter_python.language()))
+    for line in sys.stdin:
+        parser.parse((place.repository / line.rstrip("\n")).read_bytes())
+    return {}
+
+
+def refresh(place: Place) -> Figures:
+    """Bring the index up to date, as `agent index` does."""
+    from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.index import Index
+
+    events: list[Event] = []
+    started = time.perf_counter()
+    snapshot = take_snapshot(place.repository)
+    taken, taken_cpu = time.perf_counter(), _processor_seconds()
+    summary = Index(events.append, place.index).refresh(snapshot)
+    ended, ended_cpu = time.perf_counter(), _processor_seconds()
+    return {
+        "index CPU, s": ended_cpu - taken_cpu,
+        "snapshot, s": taken - started,
+        "index, s": ended - taken,
+        "files": summary.files,
+        "built": summary.built,
+        "chunks": summary.chunks,
+        "progress events": sum(isinstance(event, StageProgress) for event in events),
+        "cache, MB": sum(f.stat().st_size for f in place.cache.iterdir()) / 1e6,
+    }
+
+
+def query(place: Place) -> Figures:
+    """Rank the issue's chunks in a warm index without a model, once and then again."""
+    from agent.problem import problem_from_text
+    from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.presets import preset
+    from agent.retrieval.ranking import HybridRetriever
+
+    snapshot = take_snapshot(place.repository)
+    problem = problem_from_text(ISSUE, "benchmark")
+    seconds, processor = [], time.process_time()
+    for _ in range(_QUERIES):
+        retriever = HybridRetriever(
+            preset("lexical"), embedder=None, index_path=place.index, reporter=lambda _: None
+        )
+        started = time.perf_counter()
+        ranking = asyncio.run(retriever.rank(problem, snapshot))
+        seconds.append(time.perf_counter() - started)
+    assert ranking.chunks[0].chunk.path == "billing_example/invoice.py"
+    processor = (time.process_time() - processor) / _QUERIES
+    return {
+        "first query, s": seconds[0],
+        "query, s": statistics.median(seconds[1:]),
+        "query CPU, s": processor,
+    }
+
+
+def load(place: Place) -> Figures:
+    """Only the index's part of a query."""
+    import numpy as np
+
+    from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.candidates import target_files
+    from agent.retrieval.graph import neighbours
+    from agent.retrieval.identifiers import Terms, term_hash
+    from agent.retrieval.index import Index
+
+    snapshot = take_snapshot(place.repository)
+    files = target_files(snapshot)
+    hashes = np.array(sorted(term_hash(term) for term in Terms().count(ISSUE)), dtype=np.uint64)
+    index = Index(lambda _: None, place.index)
+    corpus = index.load(snapshot, files, hashes)
+    loads = _times(lambda: index.load(snapshot, files, hashes))
+    seeds = {int(n): 1.0 for n in np.argsort(-corpus.text_lengths, kind="stable")[:30]}
+    of_files = {int(corpus.piece_file[piece]): 1.0 for piece in seeds}
+    graph = _times(lambda: neighbours(corpus, seeds, of_files))
+    return {"load, s": loads, "neighbours of 30, s": graph}
+
+
+def bm25s(place: Place) -> Figures:
+    """The same chunks in `bm25s`: its index is built from their texts, parsing not counted."""
+    import bm25s as library
+
+    from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.candidates import target_files
+    from agent.retrieval.chunking import TreeSitterChunker
+
+    snapshot = take_snapshot(place.repository)
+    chunker = TreeSitterChunker()
+    texts = [
+        chunk.text
+        for file in target_files(snapshot)
+        for chunk in chunker(file, snapshot.text(file.path))
+    ]
+    started = time.perf_counter()
+    tokens = library.tokenize(texts, stopwords="en", show_progress=False)
+    retriever = library.BM25()
+    retriever.index(tokens, show_progress=False)
+    built = time.perf_counter() - started
+
+    def ask() -> None:
+        words = library.tokenize([ISSUE], stopwords="en", show_progress=False)
+        retriever.retrieve(words, k=50, show_progress=False)
+
+    return {"bm25s index, s": built, "bm25s query, s": _times(ask)}
+
+
+def _processor_seconds() -> float:
+    """Of this process and of its children that have ended: on a busy machine, the fairer clock."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def _times(action: Callable[[], object]) -> float:
+    seconds = []
+    for _ in range(_QUERIES):
+        started = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)
+
+
+MEASUREMENTS: Mapping[str, Callable[[Place], Figures]] = {
+    measure.__name__: measure for measure in (parse, refresh, query, load, bm25s)
+}
+
+
+def _child(name: str, place: Place) -> None:
+    figures = MEASUREMENTS[name](place)
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    json.dump(
+        {**figures, "own peak, MB": own / 1024, "worker peak, MB": workers / 1024}, sys.stdout
+    )
+
+
+# --------------------------------------------------------------------------------------- the run
+
+
+def measured(name: str, place: Place, timeout: float = 600.0) -> Figures:
+    """One measurement in a fresh process."""
+    command = [sys.executable, "-m", "benchmarks.retrieval", "--measure", name]
+    command += ["--repository", str(place.repository), "--cache", str(place.cache)]
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, timeout=timeout, check=True, text=True
+    )
+    figures: Figures = json.loads(done.stdout)
+    return figures
+
+
+def bare_parse(place: Place, files: Sequence[str]) -> tuple[float, float]:
+    """Seconds, and processor seconds, of a parse by as many processes as the index uses."""
+    count = os.cpu_count() or 1
+    command = [sys.executable, "-m", "benchmarks.retrieval", "--measure", "parse"]
+    command += ["--repository", str(place.repository), "--cache", str(place.cache)]
+    by_size = sorted(files, key=lambda path: -(place.repository / path).stat().st_size)
+    started, processor = time.perf_counter(), _processor_seconds()
+    running = []
+    for number in range(count):
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        share = "".join(f"{path}\n" for path in by_size[number::count])
+        threading.Thread(target=process.communicate, args=(share, 600)).start()
+        running.append(process)
+    for process in running:
+        if process.wait(timeout=600):
+            raise SystemExit("the bare parse failed")
+    return time.perf_counter() - started, _processor_seconds() - processor
+
+
+def ripgrep(place: Place) -> Figures:
+    """A search for the words that the issue writes as code; {} where ripgrep is not installed."""
+    program = shutil.which("rg")
+    if program is None:
+        print("ripgrep is not installed; left out")
+        return {}
+    command = [program, "--count", "-e", "invoice_total", "-e", "rounded", "-e", "invoice", "."]
+
+    def search() -> None:
+        subprocess.run(command, cwd=place.repository, capture_output=True, timeout=60, check=True)
+
+    return {"ripgrep, s": _times(search)}
+
+
+def run(folder: Path, files: int, repeat: int) -> Figures:
+    """Everything on the repository of real files: medians of `repeat` rounds."""
+    repository = folder / "target"
+    count, size = make_target(repository, files)
+    print(f"target: {count:,} Python files, {size / 1e6:.1f} MB; {machine()}\n", flush=True)
+    rounds = [_round(repository, folder / f"cache{number}") for number in range(repeat)]
+    result = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+    return result | others(Place(repository, folder / "cache0"))
+
+
+def others(place: Place) -> Figures:
+    """Tools to compare with, as far as installed: `pip install bm25s`, `apt install ripgrep`."""
+    if importlib.util.find_spec("bm25s") is None:
+        print("bm25s is not installed; left out")
+        return ripgrep(place)
+    found = measured("bm25s", place)
+    return {name: found[name] for name in ("bm25s index, s", "bm25s query, s")} | ripgrep(place)
+
+
+def _round(repository: Path, cache: Path) -> Figures:
+    from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.candidates import target_files
+
+    place = Place(repository, cache)
+    cache.mkdir()
+    paths = [file.path for file in target_files(take_snapshot(repository))]
+    bare, bare_cpu = bare_parse(place, paths)
+    cold = measured("refresh", place)
+    warm = measured("query", place)
+    parts = measured("load", place)
+    changed = repository / "billing_example" / "invoice.py"
+    before = changed.read_text()
+    try:
+        changed.write_text(f"{before}\n\ndef changed_{cache.name}() -> None:\n    pass\n")
+        after = measured("refresh", place)
+    finally:
+        changed.write_text(before)
+    assert after["built"] == 1
+    print(f"  bare {bare:.2f} s  cold {cold['index, s']:.2f} s", flush=True)
+    peaks = [figures["own peak, MB"] for figures in (cold, warm, after)]
+    return {
+        "bare parse, s": bare,
+        "cold, s": cold["index, s"],
+        "cold / bare parse": cold["index, s"] / bare,
+        "bare parse CPU, s": bare_cpu,
+        "cold CPU, s": cold["index CPU, s"],
+        "cold / bare parse, CPU": cold["index CPU, s"] / bare_cpu,
+        "snapshot, s": cold["snapshot, s"],
+        "first query, s": warm["first query, s"],
+        "warm query, s": warm["query, s"],
+        "query CPU, s": warm["query CPU, s"],
+        "of which load, s": parts["load, s"],
+        "neighbours of 30 pieces, s": parts["neighbours of 30, s"],
+        "refresh after one change, s": after["index, s"],
+        "refresh after one change CPU, s": after["index CPU, s"],
+        "files": cold["files"],
+        "chunks": cold["chunks"],
+        "cache, MB": cold["cache, MB"],
+        "peak, MB": max(peaks),
+        "worker peak, MB": cold["worker peak, MB"],
+    }
+
+
+def make_large(root: Path, count: int) -> None:
+    """A repository of many small modules, all different."""
+    for number in range(count):
+        folder = root / f"p{number // 5_000:02}" / f"q{number // 100 % 50:02}"
+        folder.mkdir(parents=True, exist_ok=True)
+        other = (number * 7919) % count
+        (folder / f"module_{number}.py").write_text(
+            f'"""Unit {number} of the synthetic repository."""\n\n'
+            f"from p{other // 5_000:02}.q{other // 100 % 50:02} import module_{other}\n\n\n"
+            f"class Unit{number}(Base{number % 97}):\n"
+            f"    def total_{number % 1_009}(self, amount, currency='EUR'):\n"
+            f"        kept = self.round_{number % 503}(amount)\n"
+            f"        return kept + module_{other}.offset({number})\n\n"
+            f"    def __repr__(self):\n        return 'Unit{number}'\n\n\n"
+            f"def offset(value):\n    return value * {number}\n"
+        )
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "base")):
+        identity = ("-c", "user.name=bench", "-c", "user.email=bench@example.invalid")
+        subprocess.run(["git", *identity, *arguments], cwd=root, check=True, timeout=900)
+
+
+def large(folder: Path, count: int) -> Figures:
+    """Cold and warm on the synthetic repository."""
+    place = Place(folder / "large", folder / "large-cache")
+    place.repository.mkdir()
+    place.cache.mkdir()
+    make_large(place.repository, count)
+    cold = measured("refresh", place, timeout=3_600)
+    warm = measured("load", place, timeout=600)
+    peaks = [cold["own peak, MB"], cold["worker peak, MB"], warm["own peak, MB"]]
+    return {
+        "large: files": cold["files"],
+        "large: cold, s": cold["index, s"],
+        "large: load, s": warm["load, s"],
+        "large: progress events": cold["progress events"],
+        "large: cache, MB": cold["cache, MB"],
+        "large: peak, MB": max(peaks),
+    }
+
+
+def print_table(figures: Figures) -> None:
+    """One figure a line, marked where it misses its limit."""
+    for name, value in figures.items():
+        limit = LIMITS.get(name)
+        mark = "" if limit is None else f"  (limit {limit:g}{', missed' if value > limit else ''})"
+        digits = 3 if value < 100 else 0
+        print(f"{name:<32} {value:>12,.{digits}f}{mark}")
+
+
+def main() -> None:
+    """Measure, print a table, keep the result."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--files", type=int, default=FILES)
+    options.add_argument("--repeat", type=int, default=3)
+    options.add_argument("--large", type=int, default=LARGE_FILES, help="0 leaves it out")
+    options.add_argument("--no-save", action="store_true")
+    options.add_argument("--measure", choices=tuple(MEASUREMENTS), help=argparse.SUPPRESS)
+    options.add_argument("--repository", type=Path, help=argparse.SUPPRESS)
+    options.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.measure:
+        _child(chosen.measure, Place(chosen.repository, chosen.cache))
+        return
+    with tempfile.TemporaryDirectory(prefix="patchshot-bench-") as folder:
+        figures = run(Path(folder), chosen.files, chosen.repeat)
+        if chosen.large:
+            figures |= large(Path(folder), chosen.large)
+    print_table(figures)
+    if not chosen.no_save:
+        save(figures)
+
+
+def save(figures: Figures) -> None:
+    """Keep the result with its date, machine and load."""
+    RESULTS.mkdir(exist_ok=True)
+    day = datetime.now(UTC).strftime("%Y-%m-%d")
+    document = {
+        "date": day,
+        "machine": machine(),
+        "load average": os.getloadavg()[0],
+        "figures": figures,
+        "limits": LIMITS,
+    }
+    path = RESULTS / f"{day}-retrieval.json"
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"\nkept in {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

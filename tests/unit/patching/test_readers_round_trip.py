@@ -1,0 +1,186 @@
+"""Edits written in any shape are read back as they were; mutated replies never raise or hang."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.patching.parsing import parse_reply
+from agent.types import (
+    CreateFile,
+    DeleteFile,
+    Edit,
+    ParseFailure,
+    PatchProposal,
+    RenameFile,
+    SearchReplace,
+)
+from tests.support.reply_shapes import SHAPES
+
+# Lines that look like those of some shape, and what text files are full of.
+_LINES = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=12),
+    st.sampled_from(
+        [
+            "",
+            "    return x",
+            "\tpass  ",
+            "- item",
+            "+ item",
+            "--- a",
+            "+++ b",
+            "@@ decorated",
+            "======",
+            "<<<<<<< HEAD",
+            ">>>>>>> main",
+            "*** bold",
+            "<b>&amp;</b>",
+            'say "hi" \\n',
+            "{}",
+            "naïve — “quoted” 日本",
+            "# comment",
+            "def f(x): ...",
+        ]
+    ),
+)
+_TEXTS = st.lists(_LINES, min_size=1, max_size=5).map(lambda lines: "\n".join(lines) + "\n")
+_SOLID = _TEXTS.filter(lambda text: bool(text.strip()))
+_PATHS = st.sampled_from(["a.py", "pkg/b.py", "docs/c.rst", "x/y/z.ts", "my_dir/d-e.json"])
+_REPLACES = st.builds(SearchReplace, _PATHS, _SOLID, _TEXTS | st.just(""))
+_ALL: st.SearchStrategy[Edit] = st.one_of(
+    _REPLACES,
+    st.builds(CreateFile, _PATHS, _SOLID),
+    st.builds(DeleteFile, _PATHS),
+    st.builds(RenameFile, _PATHS, st.just("new/name.py")),
+)
+_KINDS: dict[str, st.SearchStrategy[Edit]] = {
+    "json": _REPLACES | st.builds(CreateFile, _PATHS, _SOLID),
+    "json-edits": _REPLACES,
+    "search-replace": _REPLACES,
+    "tags": _REPLACES | st.builds(DeleteFile, _PATHS),
+    "unified-diff": _ALL,
+    "apply-patch": _ALL,
+    "whole-files": st.builds(CreateFile, _PATHS, _SOLID, st.just(True)),
+}
+
+
+def essential(edits: tuple[Edit, ...]) -> list[Edit]:
+    """Without hints, and with the end that a line-wise shape gives its texts."""
+    return [
+        replace(edit, line=None, within="") if isinstance(edit, SearchReplace) else edit
+        for edit in edits
+    ]
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@given(st.data())
+@settings(deadline=timedelta(seconds=2), max_examples=60)
+def test_edits_round_trip_or_are_refused(shape: str, ends: str, data: st.DataObject) -> None:
+    """A shape that its own content makes ambiguous may be refused; it is never read as another."""
+    unique = st.lists(_KINDS[shape], min_size=1, max_size=3, unique=True)
+    edits = tuple(data.draw(unique.filter(lambda e: all(_changes(one) for one in e))))
+    text = SHAPES[shape](edits)
+    outcome = parse_reply("\ufeff" + text.replace("\n", ends))
+    if isinstance(outcome, ParseFailure):
+        assert _has_marks(edits), outcome
+        return
+    assert outcome.reader == shape or (shape, outcome.reader) == ("json", "json-lenient")
+    assert essential(outcome.edits) == essential(edits)
+
+
+def _changes(edit: Edit) -> bool:
+    return not (isinstance(edit, SearchReplace) and edit.search == edit.replace)
+
+
+_MARKS = ("<<<<", "====", ">>>>", "@@", "---", "+++", "***", "<b>", "- item", "+ item", "\\n", "#")
+
+
+def _has_marks(edits: tuple[Edit, ...]) -> bool:
+    texts = "".join(
+        edit.search + edit.replace if isinstance(edit, SearchReplace) else edit.content
+        for edit in edits
+        if isinstance(edit, (SearchReplace, CreateFile))
+    )
+    return any(mark in texts for mark in _MARKS)
+
+
+_PLAIN = (
+    SearchReplace("pkg/a.py", "def f(x):\n    return x\n", "def f(x):\n    return x + 1\n"),
+    SearchReplace("b.py", "old = 1\n\n\nold = 2\n", "new = 1\n"),
+)
+_FILES = (CreateFile("pkg/new.py", "import os\n\n\ndef f():\n    return os\n", True),)
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_seeded_mutations_never_raise_or_hang(shape: str) -> None:
+    text = SHAPES[shape](_FILES if shape == "whole-files" else _PLAIN)
+    signs = "\n\r\t \"'`{}[]()<>=+-@*#:,\\/x\0\ufeff“"
+    random_ = random.Random(shape)
+    started = time.process_time()
+    for _ in range(400):
+        chars = list(text)
+        for _ in range(random_.randint(1, 4)):
+            at = random_.randrange(len(chars))
+            match random_.randrange(4):
+                case 0:
+                    chars[at] = random_.choice(signs)
+                case 1:
+                    chars.insert(at, random_.choice(signs))
+                case 2:
+                    del chars[at : at + random_.randint(1, 20)]
+                case _:
+                    chars[at:at] = chars[at : at + random_.randint(1, 30)]
+            chars = chars or ["x"]
+        outcome = parse_reply("".join(chars))
+        assert isinstance(outcome, (PatchProposal, ParseFailure))
+        if isinstance(outcome, ParseFailure):
+            assert "\n" not in outcome.reason
+            outcome.reason.encode()
+    assert time.process_time() - started < 20
+
+
+@given(st.sampled_from(sorted(SHAPES)), st.integers(0, 10_000), st.integers(0, 255))
+@settings(deadline=timedelta(seconds=2))
+def test_flipped_bytes_never_raise(shape: str, place: int, byte: int) -> None:
+    data = bytearray(SHAPES[shape](_FILES if shape == "whole-files" else _PLAIN).encode())
+    data[place % len(data)] = byte
+    outcome = parse_reply(data.decode("utf-8", "surrogateescape"))
+    if isinstance(outcome, ParseFailure):
+        outcome.reason.encode()
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_two_shapes_that_say_different_things_are_refused(shape: str) -> None:
+    if shape == "whole-files":
+        return
+    other = "json" if shape != "json" else "search-replace"
+    different = (SearchReplace("c.py", "x = 1\n", "x = 2\n"),)
+    outcome = parse_reply(SHAPES[shape](_PLAIN) + "\n\nOr this:\n\n" + SHAPES[other](different))
+    assert isinstance(outcome, ParseFailure)
+    assert outcome.kind == "malformed"
+    same = parse_reply(SHAPES[shape](different) + "\n\nAgain:\n\n" + SHAPES[other](different))
+    assert isinstance(same, PatchProposal)
+    assert essential(same.edits) == list(different)
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_ten_megabytes_take_less_than_two_seconds(shape: str) -> None:
+    content = "value = compute('text', 1)\n" * (10_000_000 // 27)
+    if shape in ("search-replace", "json-edits", "tags"):
+        edits: tuple[Edit, ...] = (SearchReplace("a.py", "old\n", content),)
+    else:
+        edits = (CreateFile("a.py", content, shape == "whole-files"),)
+    text = SHAPES[shape](edits)
+    started = time.process_time()
+    outcome = parse_reply(text)
+    seconds = time.process_time() - started
+    assert isinstance(outcome, PatchProposal)
+    assert essential(outcome.edits) == list(edits)
+    assert seconds < 2

@@ -1,0 +1,404 @@
+"""What each lenient tier forgives, what it writes, and where it stops."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from agent.patching.filetext import open_text
+from agent.patching.matching import Hints, Located, Miss, Sight, locate
+from agent.patching.tiers.merging import merged
+from agent.types import MatchTier, SearchReplace
+
+SOURCE = '''\
+import os
+
+
+class Cart:
+    """A cart."""
+
+    def add(self, item, count=1):
+        if count < 1:
+            raise ValueError("count")
+        self.items.append((item, count))
+
+    def total(self, prices):
+        result = 0
+        for item, count in self.items:
+            result += prices[item] * count
+        return result
+'''
+
+
+def find(text: str, search: str, replace: str, **hints: object) -> Located | Miss:
+    file = open_text(text.encode())
+    assert file is not None
+    return locate(
+        file,
+        SearchReplace("a.py", search, replace),
+        Sight(Hints(**hints)),  # type: ignore[arg-type]
+    )
+
+
+def applied(text: str, search: str, replace: str, **hints: object) -> tuple[str, str]:
+    """The tier and the new text."""
+    outcome = find(text, search, replace, **hints)
+    assert isinstance(outcome, Located), outcome
+    match = outcome.match
+    return outcome.tier.value, text[: match.start] + match.replacement + text[match.end :]
+
+
+def refused(text: str, search: str, replace: str, **hints: object) -> str:
+    outcome = find(text, search, replace, **hints)
+    assert isinstance(outcome, Miss), outcome
+    return outcome.kind
+
+
+TOTAL = "    def total(self, prices):\n        result = 0\n"
+FLOAT = "    def total(self, prices):\n        result = 0.0\n"
+FIXED = SOURCE.replace("result = 0\n", "result = 0.0\n")
+
+
+@pytest.mark.parametrize(
+    ("tier", "change"),
+    [
+        ("exact", lambda s: s),
+        ("trailing-space", lambda s: s.replace(":\n", ":  \n")),
+        ("indentation", lambda s: s.replace("    def", "def").replace("        res", "    res")),
+        ("indentation", lambda s: "".join(f"  {line}\n" for line in s.splitlines())),
+        ("tabs", lambda s: s.replace("    ", "\t")),
+        ("white-space", lambda s: s.replace("        result", "      result")),
+        ("white-space", lambda s: s.replace("self, prices", "self,prices")),
+        ("line-numbers", lambda s: numbered(s, "{n}: ")),
+        ("line-numbers", lambda s: numbered(s, "{n:>5} | ")),
+        ("line-numbers", lambda s: numbered(s, "{n:>6}\t")),
+        ("line-numbers", lambda s: numbered(s, "L{n} ")),
+        ("line-numbers", lambda s: numbered(s, "{n} ")),
+        ("outer-blanks", lambda s: f"\n\n\n{s}\n\n"),
+    ],
+)
+def test_what_a_tier_forgives_leaves_no_trace(tier: str, change: object) -> None:
+    search, replace = change(TOTAL), change(FLOAT)  # type: ignore[operator]
+    assert applied(SOURCE, search, replace) == (tier, FIXED)
+
+
+def numbered(text: str, form: str) -> str:
+    return "".join(form.format(n=12 + k) + line + "\n" for k, line in enumerate(text.splitlines()))
+
+
+def test_numbers_on_the_search_side_alone_are_dropped() -> None:
+    assert applied(SOURCE, numbered(TOTAL, "{n}: "), FLOAT) == ("line-numbers", FIXED)
+
+
+def test_numbers_out_of_order_are_no_line_numbers() -> None:
+    text = numbered(TOTAL, "{n}: ").replace("13:", "15:")
+    assert refused(SOURCE, text, FLOAT) == "no-match"
+
+
+def test_line_numbers_decide_between_places() -> None:
+    text = "x = 1\ny = 2\n" * 4
+    outcome = find(text, "5: x = 1\n6: y = 2\n", "5: x = 3\n6: y = 2\n")
+    assert isinstance(outcome, Located)
+    assert (outcome.tier, outcome.match.start) == (MatchTier.LINE_NUMBERS, 24)
+
+
+def test_kept_lines_keep_their_own_trailing_space() -> None:
+    text = "a = 1   \nb = 2\t\nc = 3\n"
+    assert applied(text, "a = 1\nb = 2\nc = 3\n", "a = 1\nb = 5\nc = 3\n") == (
+        "trailing-space",
+        "a = 1   \nb = 5\nc = 3\n",
+    )
+
+
+def test_a_change_of_trailing_space_is_a_change() -> None:
+    assert applied("a = 1  \nb\t\n", "a = 1  \nb\n", "a = 1\nb\n") == (
+        "trailing-space",
+        "a = 1\nb\t\n",
+    )
+
+
+def test_new_lines_are_indented_as_the_file_is() -> None:
+    search = "if count < 1:\n    raise ValueError('count')\n".replace("'", '"')
+    replace = "if count < 1:\n    if strict:\n        raise ValueError(count)\n    return\n"
+    tier, text = applied(SOURCE, search, replace)
+    assert tier == "indentation"
+    assert "        if count < 1:\n            if strict:\n                raise" in text
+    assert "\n            return\n        self.items" in text
+
+
+def test_new_lines_left_of_the_search_text_move_along() -> None:
+    search = "            self.items.append((item, count))\n"
+    replace = f"{search}\n        def clear(self):\n            self.items = []\n"
+    shifted = search.replace("            ", "                ")
+    replace = "".join(f"    {line}\n" if line else "\n" for line in replace.split("\n")[:-1])
+    tier, text = applied(SOURCE, shifted + "\n", replace + "\n")
+    assert tier == "indentation"
+    assert "\n    def clear(self):\n        self.items = []\n\n    def total" in text
+
+
+def test_a_replacement_in_the_files_own_indentation_is_not_moved_again() -> None:
+    search = "def total(self, prices):\n    result = 0\n"
+    assert applied(SOURCE, search, FLOAT) == ("indentation", FIXED)
+
+
+def test_new_lines_get_the_files_tabs() -> None:
+    text = "func f() {\n\tif a {\n\t\tb()\n\t}\n}\n"
+    search = "    if a {\n        b()\n    }\n"
+    replace = "    if a {\n        if c {\n            b()\n        }\n    }\n"
+    assert applied(text, search, replace) == (
+        "tabs",
+        "func f() {\n\tif a {\n\t\tif c {\n\t\t\tb()\n\t\t}\n\t}\n}\n",
+    )
+
+
+def test_two_columns_for_four() -> None:
+    search = "  def total(self, prices):\n    result = 0\n"
+    replace = "  def total(self, prices):\n    if not prices:\n      return 0\n    result = 0\n"
+    tier, text = applied(SOURCE, search, replace)
+    assert tier == "white-space"
+    assert "        if not prices:\n            return 0\n        result = 0\n" in text
+
+
+# ------------------------------------------------------------------------------------- punctuation
+
+QUOTED = 'say("it’s", “now”)\nprint("a - b")\n'
+
+
+def test_typographic_characters_on_either_side() -> None:
+    assert applied(QUOTED, "print(“a – b”)\n", "print(“a – c”)\n") == (
+        "punctuation",
+        QUOTED.replace("a - b", "a - c"),
+    )
+    search, replace = 'say("it\'s", "now")\n', 'say("it\'s", "later")\n'
+    assert applied(QUOTED, search, replace) == (
+        "punctuation",
+        QUOTED.replace("now", "later"),
+    )
+
+
+def test_no_break_spaces_inside_a_line() -> None:
+    assert applied("x = a + b\n", "a\u00a0+\u00a0b", "a\u00a0-\u00a0b") == (
+        "punctuation",
+        "x = a - b\n",
+    )
+
+
+def test_an_ellipsis_may_be_one_character() -> None:
+    assert applied('f("wait...")\ng()\n', 'f("wait…")\ng()\n', 'f("wait…")\nh()\n') == (
+        "punctuation",
+        'f("wait...")\nh()\n',
+    )
+
+
+# ----------------------------------------------------------------------------------------- elision
+
+
+@pytest.mark.parametrize(
+    "dots", ["...", "    ...", "        # ...", "# ... existing code ...", "…"]
+)
+def test_left_out_lines_stay(dots: str) -> None:
+    search = f"    def total(self, prices):\n{dots}\n        return result\n"
+    replace = f"    def total(self, prices):\n{dots}\n        return round(result, 2)\n"
+    assert applied(SOURCE, search, replace) == (
+        "elision",
+        SOURCE.replace("return result", "return round(result, 2)"),
+    )
+
+
+def test_elisions_must_agree() -> None:
+    search = "    def total(self, prices):\n...\n        return result\n"
+    assert refused(SOURCE, search, "    def total(self):\n        return 0\n") == "no-match"
+    assert refused(SOURCE, search, "...\n    def total(self):\n...\n    x\n") == "no-match"
+
+
+def test_the_end_of_an_elision_lies_in_the_block_that_it_began_in() -> None:
+    text = "def a():\n    x = 1\n    return x\n\n\ndef b():\n    y = 1\n    return x\n"
+    search, replace = "def a():\n    ...\n    return x\n", "def a():\n    ...\n    return -x\n"
+    assert applied(text, search, replace)[1] == text.replace("return x", "return -x", 1)
+    twice = text.replace("    x = 1\n", "    if q:\n        return x\n    x = 1\n")
+    search = search.replace("    return", "return")
+    assert refused(twice, search, replace.replace("    return", "return")) == "no-match"
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "# ... existing code ...",
+        "# rest of the function",
+        "// ... rest unchanged",
+        "# ... same ...",
+    ],
+)
+def test_a_replacement_that_leaves_out_code_is_refused(note: str) -> None:
+    outcome = find(SOURCE, TOTAL, f"    def total(self, prices):\n        {note}\n")
+    assert isinstance(outcome, Miss)
+    assert "leaves code out" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "line", ["...", "# remaining time", "# rest is handled above", "x = [...]"]
+)
+def test_what_only_looks_left_out_is_written(line: str) -> None:
+    assert applied(SOURCE, TOTAL, f"{TOTAL}        {line}\n")[0] == "exact"
+
+
+# ------------------------------------------------------------------------------------- blank lines
+
+
+def test_blank_lines_away_from_the_change_do_not_count() -> None:
+    text = "a = 1\n\nb = 2\nc = 3\nd = 4\n"
+    assert applied(text, "a = 1\nb = 2\nc = 3\nd = 4\n", "a = 1\nb = 2\nc = 5\nd = 4\n") == (
+        "blank-lines",
+        "a = 1\n\nb = 2\nc = 5\nd = 4\n",
+    )
+
+
+def test_a_new_line_beside_a_blank_one_that_was_not_quoted_has_no_sure_place() -> None:
+    assert refused("a = 1\n\nb = 2\n", "a = 1\nb = 2\n", "a = 1\nx = 0\nb = 2\n") == "no-match"
+
+
+# -------------------------------------------------------------------------------------------- near
+
+LONG = "".join(f"    value_{k} = compute({k}, offset={k * 7})\n" for k in range(12))
+
+
+def test_a_misquoted_context_line_is_forgiven() -> None:
+    search = "".join(LONG.splitlines(keepends=True)[2:9])
+    replace = search.replace("compute(6,", "compute(66,")
+    slip = ("value_3 = compute", "value_3 = computed")
+    assert applied(LONG, search.replace(*slip), replace.replace(*slip)) == (
+        "near",
+        LONG.replace("compute(6,", "compute(66,"),
+    )
+
+
+def test_a_change_merges_with_a_misquoted_line_or_is_refused() -> None:
+    search = "".join(LONG.splitlines(keepends=True)[2:9])
+    fixed = LONG.replace("compute(6,", "compute(66,")
+    wrong = search.replace("compute(6,", "computed(6,")
+    for replace in (search.replace("compute(6,", "compute(66,"), wrong.replace("(6,", "(66,")):
+        assert applied(LONG, wrong, replace) == ("near", fixed)
+    for clash in ("calculated(6,", "computed[6,"):
+        assert refused(LONG, wrong, wrong.replace("computed(6,", clash)) == "no-match"
+
+
+@pytest.mark.parametrize(
+    ("quoted", "wanted", "found", "result"),
+    [
+        ("f(a, b)", "g(a, b)", "f(a, b, c)", "g(a, b, c)"),
+        ("total = f(a, b)", "total = f(a, c)", "total = f(a, b, d)", None),  # side by side
+        ("f(a, b)", "f(a, b, c)", "f(a, b, c)", "f(a, b, c)"),  # the same on both sides
+        ("value = old", "value = new", "value = other", None),
+        ("something else", "anything", "f(a)", None),  # not the same line
+    ],
+)
+def test_three_way_merge_of_a_line(
+    quoted: str, wanted: str, found: str, result: str | None
+) -> None:
+    assert merged(quoted, wanted, found) == result
+
+
+def test_lines_that_were_passed_over_stay() -> None:
+    lines = SOURCE.splitlines(keepends=True)
+    search = "".join([*lines[6:8], *lines[9:16]])
+    replace = search.replace("result = 0\n", "result = 0.0\n")
+    assert applied(SOURCE, search, replace) == ("near", FIXED)
+
+
+def test_a_rival_place_is_refused() -> None:
+    search = "".join(LONG.splitlines(keepends=True)[2:9])
+    replace = search.replace("compute(6,", "compute(66,")
+    slip = ("value_3 = compute", "value_3 = computed")
+    twice = LONG + "# again\n" + LONG.replace("offset=14", "offset=15")
+    assert refused(twice, search.replace(*slip), replace.replace(*slip)) in (
+        "no-match",
+        "ambiguous",
+    )
+
+
+def test_short_texts_are_not_matched_by_likeness() -> None:
+    assert refused(SOURCE, "    def totals(self):\n        result = 0\n", "x\n") == "no-match"
+
+
+# ------------------------------------------------------------------------------------------- hints
+
+TWINS = """\
+class A:
+    def run(self):
+        return 1
+
+
+class B:
+    def run(self):
+        return 1
+"""
+
+
+def at(text: str, search: str, **hints: object) -> int | None:
+    outcome = find(text, search, "new\n", **hints)
+    return text.count("\n", 0, outcome.match.start) + 1 if isinstance(outcome, Located) else None
+
+
+def test_an_enclosing_line_decides() -> None:
+    assert at(TWINS, "        return 1\n") is None
+    assert at(TWINS, "        return 1\n", within="class B:") == 8
+    assert at(TWINS, "        return 1\n", within="class A:\ndef run(self)") == 3
+    assert at(TWINS, "        return 1\n", within="def run(self):") is None
+    assert at(TWINS, "return 1\n", within="class C:") is None
+
+
+def test_a_line_that_was_passed_decides() -> None:
+    text = "x = 1\n# here\nx = 1\n"
+    assert at(text, "x = 1\n", within="# here") == 3
+
+
+def test_what_was_shown_decides() -> None:
+    assert at(TWINS, "        return 1\n", shown=((5, 8),)) == 8
+    assert at(TWINS, "        return 1\n", shown=((1, 8),)) is None
+    assert at(TWINS, "        return 1\n", shown=((1, 2),)) is None
+
+
+def test_tiers_can_be_switched_off() -> None:
+    file = open_text(SOURCE.encode())
+    assert file is not None
+    edit = SearchReplace("a.py", TOTAL.replace("    ", "\t"), FLOAT.replace("    ", "\t"))
+    assert isinstance(locate(file, edit, Sight(off=("tabs",))), Located)
+    off = ("tabs", "white-space", "punctuation", "blank-lines", "near")
+    assert isinstance(locate(file, edit, Sight(off=off)), Miss)
+
+
+def test_a_stricter_tier_with_several_places_ends_the_search() -> None:
+    text = "  x = 1\n  y = 2\n\tx = 1\n\ty = 2\nx = 1 \ny = 2\nx = 1 \ny = 2\n"
+    outcome = find(text, "x = 1\ny = 2\n", "z\n")
+    assert isinstance(outcome, Miss)
+    assert outcome.reason.startswith("the search text occurs 2 times (apart from white space at")
+
+
+# ------------------------------------------------------------------------------------------- speed
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        lambda s: s + "x",
+        lambda s: s.replace("\n", " \n"),
+        lambda s: s.replace("    ", ""),
+        lambda s: s.replace("    ", "\t"),
+        lambda s: numbered(s, "{n}: "),
+        lambda s: s.replace("value_11", "valu_11"),
+        lambda s: s.replace("value", "other"),
+    ],
+)
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_huge_file_takes_less_than_two_seconds(slip: object, repeated: bool) -> None:
+    lines = [f"    value_{k % 5000} = compute({k}, {k % 7})\n" for k in range(100_000)]
+    if repeated:
+        lines = ["    return None\n"] * 100_000
+    text = "".join(lines)
+    search = slip("".join(lines[40_010:40_060]))  # type: ignore[operator]
+    file = open_text(text.encode())
+    assert file is not None
+    started = time.process_time()
+    locate(file, SearchReplace("a.py", search, search.replace("compute", "c") + "z\n"))
+    assert time.process_time() - started < 2

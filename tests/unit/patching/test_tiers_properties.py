@@ -1,0 +1,227 @@
+"""Whatever the file and the slip: the original place, by the tier named for it, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.patching.applying import apply_proposal
+from agent.types import (
+    AppliedPatch,
+    ApplyFailure,
+    CreateFile,
+    DeleteFile,
+    Edit,
+    MatchTier,
+    PatchProposal,
+    RenameFile,
+    SearchReplace,
+)
+from tests.support.git_apply import git_apply
+from tests.support.memory_files import MemoryFiles
+
+_WORDS = st.text("abcdefgh_", min_size=3, max_size=8)
+
+
+@st.composite
+def _sources(draw: st.DrawFn, *, least: int = 6) -> list[str]:
+    """Lines of code, none like another: each has its number."""
+    shapes = draw(st.lists(st.tuples(st.integers(0, 3), _WORDS), min_size=least, max_size=14))
+    return [
+        "    " * depth + f"{word}_{number * 137} = call('{word}', \"{number}\") - {number}"
+        for number, (depth, word) in enumerate(shapes)
+    ]
+
+
+@st.composite
+def _edits(draw: st.DrawFn, lines: Sequence[str], *, least: int = 3) -> tuple[int, int, list[str]]:
+    """A region and what becomes of it: one line of it is another, or two are."""
+    start = draw(st.integers(0, len(lines) - least))
+    end = draw(st.integers(start + least, len(lines)))
+    new = list(lines[start:end])
+    at = draw(st.integers(1, len(new) - 1))
+    new[at] = new[at].replace("call(", "done(")
+    if draw(st.booleans()):
+        new.insert(at, new[at].replace("done(", "more("))
+    return start, end, new
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _apply(
+    before: bytes | str, search: str, replace: str, path: str = "a.js"
+) -> AppliedPatch | ApplyFailure:
+    proposal = PatchProposal((SearchReplace(path, search, replace),))
+    return apply_proposal(proposal, MemoryFiles({path: before}))
+
+
+# ----------------------------------------------------------------------------------------- fidelity
+
+_ENDS = st.sampled_from(["\n", "\r\n"])
+_ENCODINGS = st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+
+
+@given(st.data(), _sources(), st.lists(_ENDS, min_size=14, max_size=14), _ENCODINGS, st.booleans())
+def test_what_is_outside_an_edit_keeps_every_byte(
+    data: st.DataObject, lines: list[str], ends: list[str], encoding: str, final: bool
+) -> None:
+    lines = [line.replace("b", "é") for line in lines]
+    start, end, new = data.draw(_edits(lines))
+    raw = [line + ending for line, ending in zip(lines, ends, strict=False)]
+    raw[-1] = raw[-1] if final else lines[-1]
+    outcome = _apply("".join(raw).encode(encoding), _joined(lines[start:end]), _joined(new))
+    assert isinstance(outcome, AppliedPatch)
+    after = (outcome.changes[0].after or b"").decode(encoding)
+    assert after.startswith("".join(raw[:start]))
+    assert after.endswith("".join(raw[end:]))
+    expected = _joined([*lines[:start], *new, *lines[end:]])
+    assert after.replace("\r\n", "\n") == (expected if final else expected[:-1])
+    kept = [line for line in raw[start:end] if line.rstrip("\r\n") in new]
+    assert all(line in after for line in kept)
+
+
+@given(st.data(), _sources(), st.lists(_ENDS, min_size=14, max_size=14), _ENCODINGS, st.booleans())
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_git_applies_the_diff_to_the_same_bytes(
+    data: st.DataObject, lines: list[str], ends: list[str], encoding: str, final: bool
+) -> None:
+    start, end, new = data.draw(_edits(lines))
+    raw = [line + ending for line, ending in zip(lines, ends, strict=False)]
+    raw[-1] = raw[-1] if final else lines[-1]
+    edits: tuple[Edit, ...] = (
+        SearchReplace("a.js", _joined(lines[start:end]), _joined(new)),
+        RenameFile("run.sh", "bin/run.sh"),
+        CreateFile("new file.js", "x\n"),
+        DeleteFile("old.js"),
+    )
+    files = MemoryFiles(
+        {"a.js": "".join(raw).encode(encoding), "run.sh": "echo\n", "old.js": "o\r\n"},
+        executable=("run.sh",),
+    )
+    outcome = apply_proposal(PatchProposal(edits), files)
+    assert isinstance(outcome, AppliedPatch)
+    assert git_apply(outcome.changes, outcome.diff) == {
+        change.path: (change.after, change.executable)
+        for change in outcome.changes
+        if change.after is not None
+    }
+
+
+# -------------------------------------------------------------------------------------------- slips
+
+Slip = Callable[[Sequence[str]], list[str]]
+
+
+def _numbered(form: str) -> Slip:
+    return lambda lines: [form.format(7 + k) + line for k, line in enumerate(lines)]
+
+
+_TYPOGRAPHIC = str.maketrans({"'": "’", "-": "–", " ": "\u00a0"})
+
+SLIPS: Sequence[tuple[str, Slip]] = (
+    ("trailing-space", lambda lines: [f"{line}  " for line in lines]),
+    ("indentation", lambda lines: [f"   {line}" for line in lines]),
+    ("tabs", lambda lines: [line.replace("    ", "\t") for line in lines]),
+    ("white-space", lambda lines: [line.replace(" = ", "=") for line in lines]),
+    ("punctuation", lambda lines: [line.translate(_TYPOGRAPHIC) for line in lines]),
+    ("line-numbers", _numbered("{}: ")),
+    ("line-numbers", _numbered("{:>4} | ")),
+    ("line-numbers", _numbered("{:>6}\t")),
+    ("outer-blanks", lambda lines: ["", *lines, "", ""]),
+)
+
+
+@pytest.mark.parametrize(("tier", "slip"), SLIPS, ids=[name for name, _ in SLIPS])
+@given(data=st.data(), lines=_sources())
+@settings(max_examples=40)
+def test_a_slip_is_found_at_the_original_place_by_its_tier(
+    tier: str, slip: Slip, data: st.DataObject, lines: list[str]
+) -> None:
+    start, end, new = data.draw(_edits(lines))
+    old = lines[start:end]
+    if slip(old) == old:
+        return  # nothing to slip on
+    text = _joined(lines)
+    numbered = tier == "line-numbers"
+    replace = new if numbered else _same_slip(slip, old, new)
+    outcome = _apply(text, _joined(slip(old)), _joined(replace))
+    assert isinstance(outcome, AppliedPatch), outcome
+    assert outcome.edits[0].tier == tier
+    after = (outcome.changes[0].after or b"").decode()
+    expected = _joined([*lines[:start], *new, *lines[end:]])
+    if tier in ("white-space", "punctuation", "trailing-space"):
+        # What the model wrote anew stays as it wrote it; the rest is the file's.
+        changed = set(new) - set(old)
+        assert [x for x in expected.split("\n") if x not in changed] == [
+            x for x in after.split("\n") if x in expected.split("\n") and x not in changed
+        ]
+    else:
+        assert after == expected
+    twice = _apply(text + "#\n" + text, _joined(slip(old)), _joined(replace))
+    assert isinstance(twice, ApplyFailure) or numbered
+
+
+def _same_slip(slip: Slip, old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """The slip on lines that both sides have and on new ones alike."""
+    return slip(new) if old != new else list(new)
+
+
+@given(data=st.data(), lines=_sources(least=10), dots=st.sampled_from(["...", "# ...", "    // …"]))
+def test_an_elision_is_found_and_its_lines_stay(
+    data: st.DataObject, lines: list[str], dots: str
+) -> None:
+    start = data.draw(st.integers(0, len(lines) - 8))
+    end = data.draw(st.integers(start + 7, len(lines)))
+    old = lines[start:end]
+    new = [*old[:-1], old[-1].replace("call(", "done(")]
+    head, tail = slice(0, 2), slice(len(old) - 2, None)
+    outcome = _apply(
+        _joined(lines),
+        _joined([*old[head], dots, *old[tail]]),
+        _joined([*new[head], dots, *new[tail]]),
+    )
+    assert isinstance(outcome, AppliedPatch), outcome
+    assert outcome.edits[0].tier is MatchTier.ELISION
+    assert outcome.changes[0].after == _joined([*lines[:start], *new, *lines[end:]]).encode()
+
+
+@given(data=st.data(), lines=_sources(least=8))
+def test_a_misquoted_line_beside_the_change_is_forgiven_or_refused(
+    data: st.DataObject, lines: list[str]
+) -> None:
+    start, end, new = data.draw(_edits(lines, least=6))
+    old = lines[start:end]
+    wrong = data.draw(st.sampled_from([k for k, line in enumerate(old) if line in new]))
+    slip = {old[wrong]: old[wrong].replace("call(", "cell(")}
+    outcome = _apply(
+        _joined(lines),
+        _joined([slip.get(line, line) for line in old]),
+        _joined([slip.get(line, line) for line in new]),
+    )
+    if isinstance(outcome, AppliedPatch):
+        assert outcome.changes[0].after == _joined([*lines[:start], *new, *lines[end:]]).encode()
+
+
+# ------------------------------------------------------------------------------- any text whatever
+
+_PIECES = st.text("ab \t\n.12:'’", max_size=12)
+
+
+@given(_PIECES, _PIECES, _PIECES, st.sampled_from(["a.js", "a.py"]))
+@settings(max_examples=300)
+def test_a_refusal_is_the_same_again_and_an_application_is_local(
+    text: str, search: str, replace: str, path: str
+) -> None:
+    first = _apply(text, search, replace, path)
+    assert _apply(text, search, replace, path) == first
+    if isinstance(first, ApplyFailure):
+        assert first.failures[0].reason
+        return
+    [change] = first.changes
+    assert change.before == text.encode()
+    assert change.after != change.before

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import io
+import json
+import struct
+
+import pytest
+
+from agent.retrieval.blocks import encode
+from agent.retrieval.records import RecordBuilder
+from agent.retrieval.worker import (
+    read_frame,
+    read_request,
+    serve,
+    write_frame,
+    write_request,
+)
+
+FILES = [("python", "def f():\n    pass\n"), ("text", "é \udc80\n"), ("python", "")]
+
+
+def test_requests_survive_the_wire() -> None:
+    stream = io.BytesIO()
+    write_request(stream, FILES)
+    stream.seek(0)
+    assert list(read_request(stream)) == FILES
+
+
+def test_each_file_is_answered_in_order_until_the_input_ends() -> None:
+    source, sink = io.BytesIO(), io.BytesIO()
+    for _ in range(2):
+        write_request(source, FILES)
+    source.seek(0)
+    serve(source, sink)
+    sink.seek(0)
+    builder = RecordBuilder()
+    expected = [encode(builder.build(text, lang), deflate=True) for lang, text in FILES] * 2
+    assert [read_frame(sink) for _ in expected] == expected
+    assert sink.read() == b""
+
+
+def test_a_cut_off_frame_is_the_end() -> None:
+    stream = io.BytesIO()
+    write_frame(stream, b"whole")
+    data = stream.getvalue()
+    with pytest.raises(EOFError):
+        read_frame(io.BytesIO(data[:-1]))
+
+
+def test_nonsense_is_refused() -> None:
+    body = json.dumps("nonsense").encode()
+    with pytest.raises((ValueError, EOFError)):
+        list(read_request(io.BytesIO(struct.pack("<I", len(body)) + body)))
