@@ -49,8 +49,6 @@ class RetrievalOptions:
         )
         unknown = sorted(self.without.difference(GROUPS))
         if unknown:
-            raise ConfigurationError(
-                f"unknown feature {unknown[0]!r}; known: {', '.join(GROUPS)}"
-            )
+            raise ConfigurationError(f"unknown feature {unknown[0]!r}; known: {', '.join(GROUPS)}")
         if not all(0.0 <= weight <= 1000.0 for weight in weights):
             raise ConfigurationError("retrieval weights must lie between 0 and 1000")

@@ -2,8 +2,8 @@
 
 Trained by `python -m agent.training.ranker` with LightGBM (LambdaMART: Burges, "From RankNet to
 LambdaRank to LambdaMART", 2010) and kept as plain arrays, so that nothing but numpy runs them. One
-ensemble ranks files, one pieces. A prediction is the bias plus, for every tree, the value of the
-leaf a row falls into; walking down, each split's change of value is credited to its feature
+ensemble ranks files, one pieces. A prediction is the plain sum times a slope plus, for every tree, the
+value of the leaf a row falls into; walking down, each split's change of value is credited to its feature
 (Saabas, "Interpreting random forests", 2014): the parts of a score that `--explain` shows add up to
 it exactly.
 """
@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MODEL = "ranker.npz"
 FORMAT = 1
 
-_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value")
+_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value", "slope")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class Ensemble:
 
     `roots` int32 (t,); `feature` int32 (m,), -1 in a leaf; `threshold` float32 (m,): a value not
     above it goes `left`, int32 (m,), else `right`; `value` float64 (m,): of a leaf its output, of
-    a split the mean of what is below it.
+    a split the mean of what is below it. `slope`: what the first feature, the plain sum, weighs
+    from the start; the trees correct it.
     """
 
     names: tuple[str, ...]
@@ -46,6 +47,7 @@ class Ensemble:
     left: NDArray[np.int32]
     right: NDArray[np.int32]
     value: NDArray[np.float64]
+    slope: NDArray[np.float64]
 
     def contributions(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """(n, k + 1) for rows float32 (n, k): what each feature adds; the last column is the bias.
@@ -57,6 +59,7 @@ class Ensemble:
         numbers = np.arange(count)
         node = np.broadcast_to(self.roots, (count, self.roots.size)).ravel().copy()
         row = np.repeat(numbers, self.roots.size)
+        parts[numbers * (width + 1)] = float(self.slope) * rows[:, 0]
         parts[numbers * (width + 1) + width] = float(self.value[self.roots].sum())
         while node.size:
             inner = self.feature[node] >= 0
@@ -90,11 +93,11 @@ def read_ranker(data: bytes) -> Ranker | None:
     arrays = read_arrays(data)
     if arrays is None or not _is_ours(arrays):
         return None
-    files, pieces = (
-        Ensemble(names, *(arrays[f"{part}-{name}"] for name in _ARRAYS))
-        for part, names in (("files", FILE_NAMES), ("pieces", PIECE_NAMES))
-    )
-    return Ranker(files, pieces)
+    return Ranker(_ensemble(arrays, "files", FILE_NAMES), _ensemble(arrays, "pieces", PIECE_NAMES))
+
+
+def _ensemble(arrays: Mapping[str, Any], part: str, names: tuple[str, ...]) -> Ensemble:
+    return Ensemble(names, *(arrays[f"{part}-{name}"] for name in _ARRAYS))
 
 
 def write_ranker(ranker: Ranker) -> bytes:

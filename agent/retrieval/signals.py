@@ -168,9 +168,7 @@ def _means(corpus: Corpus, scores: NDArray[np.float64]) -> NDArray[np.float64]:
 def _sums(reasons: Mapping[int, Mapping[str, Reason]], count: int) -> NDArray[np.float64]:
     sums = np.zeros(count)
     for number, features in reasons.items():
-        values = sorted(
-            r.value * EVIDENCE_WEIGHTS.get(r.feature, 1.0) for r in features.values()
-        )
+        values = sorted(r.value * EVIDENCE_WEIGHTS.get(r.feature, 1.0) for r in features.values())
         sums[number] = sum(values)  # sorted: the same sum whatever the order of the sources
     return sums
 
@@ -276,16 +274,18 @@ def piece_matrix(
     return np.hstack([own, file_matrix(signals, distinct, without)[rows]])
 
 
-def _symbol_columns(
-    corpus: Corpus, pieces: NDArray[np.int64]
-) -> dict[str, NDArray[np.float64]]:
+def _symbol_columns(corpus: Corpus, pieces: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     found = [corpus.pieces[number] for number in pieces]
     leaves = [piece.symbol.rpartition(".")[2] for piece in found]
     return {
         "kind": np.array([float(_KINDS[piece.kind]) for piece in found]),
-        "nesting": np.array([float(piece.symbol.count(".") + bool(piece.symbol)) for piece in found]),
+        "nesting": np.array(
+            [float(piece.symbol.count(".") + bool(piece.symbol)) for piece in found]
+        ),
         "private": np.array([float(leaf.startswith("_")) for leaf in leaves]),
-        "dunder": np.array([float(leaf.startswith("__") and leaf.endswith("__")) for leaf in leaves]),
+        "dunder": np.array(
+            [float(leaf.startswith("__") and leaf.endswith("__")) for leaf in leaves]
+        ),
     }
 
 

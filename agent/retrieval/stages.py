@@ -85,9 +85,7 @@ def lexical_stage(
     cancel: threading.Event,
 ) -> Ranked:
     """Signals, candidates, and their order. Raises `pool.Cancelled`."""
-    signals = collect_signals(
-        problem, mentions, snapshot, index, sources, history, options, cancel
-    )
+    signals = collect_signals(problem, mentions, snapshot, index, sources, history, options, cancel)
     candidates = choose_candidates(signals, options.max_results)
     writer = _Writer(signals, snapshot)
     if ranker is None:

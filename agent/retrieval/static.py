@@ -10,11 +10,12 @@ such pairs: Husain et al., "CodeSearchNet Challenge" (2019), the neural bag of w
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,6 +56,7 @@ class StaticEncoder:
 
     @property
     def dimension(self) -> int:
+        """Of every vector."""
         return int(self.vectors.shape[1])
 
     def encode(self, terms: PieceTerms) -> bytes:
@@ -77,7 +79,7 @@ class StaticEncoder:
         weight = query.weights.astype(np.float32)
         row = self._rows(owners, query.hashes, weight, 1, self.query_weights)[0]
         length = float(np.linalg.norm(row))
-        return row / length if length > 0.0 else row
+        return np.asarray(row / length if length > 0.0 else row)
 
     def _rows(
         self,
@@ -108,7 +110,7 @@ class StaticEncoder:
 def _quantised(rows: NDArray[np.float32]) -> NDArray[np.int8]:
     """Each row stretched to the range of int8."""
     top = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    return np.rint(rows * (127.0 / np.maximum(top, 1e-12))).astype(np.int8)
+    return np.asarray(np.rint(rows * (127.0 / np.maximum(top, 1e-12))), dtype=np.int8)
 
 
 def static_cosines(query: NDArray[np.float32], rows: NDArray[np.int8]) -> NDArray[np.float64]:
@@ -141,7 +143,8 @@ def read_static(path: Path) -> StaticEncoder | None:
     if arrays is None or str(arrays.get("header")) != _HEADER or not arrays.keys() >= set(_ARRAYS):
         return None
     fingerprint = sha256(data).hexdigest()[:16]
-    return StaticEncoder(fingerprint, path, *(arrays[name] for name in _ARRAYS))
+    columns: Mapping[str, Any] = arrays
+    return StaticEncoder(fingerprint, path, *(columns[name] for name in _ARRAYS))
 
 
 def write_static(

@@ -112,7 +112,7 @@ def commit_queries(pairs: Path) -> Iterator[Query]:
         if not file.is_file():
             continue
         # Neighbours in time share most of their files' contents: cheap to index.
-        found = [pair for pair in read_project(file) if pair.fix][: COMMITS_A_PROJECT]
+        found = [pair for pair in read_project(file) if pair.fix][:COMMITS_A_PROJECT]
         yield from (_commit_query(pair) for pair in found)
 
 

@@ -73,7 +73,9 @@ class Vocabulary:
     """Numbers for the terms that occur often enough, by falling frequency."""
 
     def __init__(self, documents: Counter[str], projects: Mapping[str, int]) -> None:
-        often = [t for t, n in documents.items() if n >= MIN_DOCUMENTS and projects[t] >= MIN_PROJECTS]
+        often = [
+            t for t, n in documents.items() if n >= MIN_DOCUMENTS and projects[t] >= MIN_PROJECTS
+        ]
         self.terms = sorted(often, key=lambda term: (-documents[term], term))[:MAX_TERMS]
         self.numbers = {term: number for number, term in enumerate(self.terms)}
 
@@ -210,11 +212,16 @@ def train(
     table = torch.nn.Parameter(torch.from_numpy(start.copy()))
     first = torch.from_numpy(np.log(np.expm1(rarity / rarity.mean() + 1e-3)))
     roles = torch.nn.Parameter(torch.stack([first, first]))
-    optimiser = torch.optim.Adam([{"params": [table], "lr": VECTOR_RATE}, {"params": [roles], "lr": WEIGHT_RATE}])
+    optimiser = torch.optim.Adam(
+        [{"params": [table], "lr": VECTOR_RATE}, {"params": [roles], "lr": WEIGHT_RATE}]
+    )
     total = epochs * sum(len(many) // BATCH + 1 for many in examples.values())
     step = 0
     training = {repo: many for repo, many in examples.items() if repo not in RANKER_PROJECTS}
-    print(f"before: {evaluate(examples, start, np.log1p(np.exp(np.stack([first, first]))))}", file=sys.stderr)
+    print(
+        f"before: {evaluate(examples, start, np.log1p(np.exp(np.stack([first, first]))))}",
+        file=sys.stderr,
+    )
     for epoch in range(epochs):
         began, losses = time.monotonic(), []
         for batch in _batches(training, rng):
@@ -232,7 +239,8 @@ def train(
         found = evaluate(examples, table.detach().numpy(), weights)
         print(
             f"epoch {epoch + 1}: loss {np.mean(losses):.3f}, {time.monotonic() - began:.0f} s, {found}",
-            file=sys.stderr, flush=True,
+            file=sys.stderr,
+            flush=True,
         )
     weights = torch.nn.functional.softplus(roles).detach().numpy()
     return table.detach().numpy(), weights[0], weights[1]
@@ -259,8 +267,10 @@ def _loss(batch: Sequence[Example], table: Any, roles: Any, rng: np.random.Gener
     for example in batch:
         dice = rng.random(2)
         queries.append(
-            example.test if dice[0] < TEST_SHARE
-            else example.masked if dice[1] < HIDE_SHARE and example.masked.terms.size
+            example.test
+            if dice[0] < TEST_SHARE
+            else example.masked
+            if dice[1] < HIDE_SHARE and example.masked.terms.size
             else example.plain
         )
         documents.append(example.positives[int(rng.integers(len(example.positives)))])
@@ -270,7 +280,9 @@ def _loss(batch: Sequence[Example], table: Any, roles: Any, rng: np.random.Gener
     scores = q @ d.T / TEMPERATURE
     # The same function changed by two commits of a batch is no negative.
     keys = [(b.terms.tobytes(), b.weights.tobytes()) for b in [*documents, *extra]]
-    same = np.array([[keys[i] == keys[j] and i != j for j in range(len(keys))] for i in range(len(batch))])
+    same = np.array(
+        [[keys[i] == keys[j] and i != j for j in range(len(keys))] for i in range(len(batch))]
+    )
     scores = scores.masked_fill(torch.from_numpy(same), -1e4)
     return torch.nn.functional.cross_entropy(scores, torch.arange(len(batch)))
 
@@ -285,7 +297,11 @@ def _embed(bags: Sequence[Bag], table: Any, role: Any, drop: float = 0.0) -> Any
         weights = weights * (torch.rand(weights.shape) >= drop)
     weighted = weights * torch.nn.functional.softplus(role[terms])
     sums = torch.nn.functional.embedding_bag(
-        terms, table, torch.from_numpy(offsets.astype(np.int64)), mode="sum", per_sample_weights=weighted
+        terms,
+        table,
+        torch.from_numpy(offsets.astype(np.int64)),
+        mode="sum",
+        per_sample_weights=weighted,
     )
     return torch.nn.functional.normalize(sums, dim=1, eps=1e-6)
 
@@ -329,8 +345,12 @@ def _vectors(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=Path, required=True, help="what agent.training.mining wrote")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--pairs", type=Path, required=True, help="what agent.training.mining wrote"
+    )
     parser.add_argument("--output", type=Path, required=True, help="the encoder's file")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
@@ -342,7 +362,9 @@ def main() -> None:
     rarity = _rarity(examples, len(vocabulary.terms))
     print(f"{len(vocabulary.terms)} terms", file=sys.stderr, flush=True)
     start = initial_vectors(vocabulary.terms, options.seed)
-    table, queries, documents = train(examples, vocabulary, start, options.seed, options.epochs, rarity)
+    table, queries, documents = train(
+        examples, vocabulary, start, options.seed, options.epochs, rarity
+    )
     hashes = np.array([term_hash(term) for term in vocabulary.terms], np.uint64)
     order = np.argsort(hashes)
     data = write_static(hashes[order], table[order], queries[order], documents[order])

@@ -165,7 +165,7 @@ def _hunk(text: str, search: str, replace: str) -> str:
     old, new = _lines(search), _lines(replace)
     at = text.find(search)
     line = text.count("\n", 0, at) + 1 if at >= 0 else max(2, text.count("\n") // 2)
-    body = []
+    body: list[str] = []
     for tag, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
             body.extend(f" {one}\n" for one in old[i:j])

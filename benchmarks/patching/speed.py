@@ -1,7 +1,8 @@
 """How long large replies and large files take, and how that grows.
 
-Every figure is the best of some repeats in this process. The ratios compare sizes of one run; the
-seconds hold for this machine only.
+Every figure is the best of some repeats, in processor seconds: all runs in this one thread, and
+other programs may run beside it. The ratios compare sizes of one run; the seconds hold for this
+machine only.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def timed(task: Task, repeat: int) -> Timing:
     """Parse and apply, best of `repeat`."""
     best, what = float("inf"), ""
     for _ in range(repeat):
-        started = time.perf_counter()
+        started = time.process_time()
         what = _once(task)
-        best = min(best, time.perf_counter() - started)
+        best = min(best, time.process_time() - started)
     return Timing(best, what)
 
 

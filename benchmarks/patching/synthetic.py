@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.patching.cases import Case
+from benchmarks.patching.cases import Case, Wanted
 from benchmarks.patching.drafting import Change, Draft, draft
 from benchmarks.patching.perturbing import PERTURBATIONS, Perturbation
 from benchmarks.patching.rendering import SHAPES
@@ -109,8 +109,11 @@ def _case(
     reply = SHAPES[shape](changed, rng)
     if changed.slip == "cut":
         reply = _cut_off(reply, changed, shape, rng)
+    wanted = changed.wanted
+    if shape == "whole" and "```" in changed.whole and wanted is Wanted.APPLY:
+        wanted = Wanted.EITHER  # where the file ends is a guess
     return Case(
-        name, corpus, perturbation.name, shape, reply, changed.files, changed.wanted, changed.after,
+        name, corpus, perturbation.name, shape, reply, changed.files, wanted, changed.after,
         changed.likeness, finish_reason=changed.finish_reason,
     )  # fmt: skip
 

@@ -144,9 +144,10 @@ class _File:
     hunks: list[Hunk] = field(default_factory=list)
 
     def awaits(self, names: tuple[str, str]) -> bool:
-        """Whether `---` and `+++` lines with these names are those that its git header announced."""
+        """Whether `---` and `+++` lines with these names are those of its git header."""
         announced = {(self.old, self.new), (self.renamed_from, self.renamed_to)}
         one_side = _NOWHERE in names and (self.old in names or self.new in names)
+        one_side = one_side and not self.renamed_from
         fits = not (self.old or self.renamed_from) or one_side or names in announced
         return fits and not self.headers and not self.hunks
 

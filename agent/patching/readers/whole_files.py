@@ -52,10 +52,14 @@ def read_whole_files(reply: Reply, name: str) -> Outcome:
     edits: list[CreateFile] = []
     spans: list[tuple[int, int]] = []
     floor = 0
+    other: Fence | None = None  # it names a file, but seems to hold edits of it
     for index, fence in enumerate(fences):
         path = _path(reply.text, fence, floor)
         floor = fence.end
-        if path is None or _OTHER_SHAPE.search(reply.text, fence.body, fence.body_end):
+        if path is None:
+            continue
+        if _OTHER_SHAPE.search(reply.text, fence.body, fence.body_end):
+            other = other or fence
             continue
         edit = _whole_file(reply, fence, path, fences[index + 1 :])
         if isinstance(edit, Trouble):
@@ -66,6 +70,9 @@ def read_whole_files(reply: Reply, name: str) -> Outcome:
             return _trouble(reply, fence, f"more than {MAX_EDITS} files")
     if not edits:
         return None
+    if other is not None:
+        what = "beside whole files, a fence that names a file has marks of edits in it"
+        return _trouble(reply, other, what)
     if reply.cut_off:
         what = "the reply was cut off at the output limit; further files may be missing"
         return Trouble(truncated(what), (spans[0][0], spans[-1][1]))

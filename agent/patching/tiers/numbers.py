@@ -36,10 +36,21 @@ def without_numbers(wanted: Wanted) -> tuple[Wanted, int] | None:
         new = _read(wanted.new, form)
         if new is None and any(form.fullmatch(line) for line in wanted.new):
             continue
-        lines = wanted.new if new is None else [text for _, text in new]
+        texts = [text for _, text in old]
+        lines = _unnumbered(wanted, texts) if new is None else [text for _, text in new]
         first = next(n - i for i, (n, _) in enumerate(old) if n is not None)
-        return Wanted.of_lines([text for _, text in old], lines), first
+        return Wanted.of_lines(texts, lines), first
     return None
+
+
+def _unnumbered(wanted: Wanted, old: Sequence[str]) -> Sequence[str]:
+    """The replacement's lines, where only the search text is numbered.
+
+    If that ends in a number without a text and no line feed, its last line is a blank one, and so
+    is what follows the last line feed of the replacement.
+    """
+    ends_blank = not wanted.search.endswith("\n") and is_blank(old[-1])
+    return [*wanted.new, ""] if ends_blank and wanted.replace.endswith("\n") else wanted.new
 
 
 def _read(lines: Sequence[str], form: re.Pattern[str]) -> list[tuple[int | None, str]] | None:

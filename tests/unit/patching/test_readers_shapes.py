@@ -44,7 +44,7 @@ def failure(text: str, finish_reason: str = "stop") -> ParseFailure:
     return outcome
 
 
-# ------------------------------------------------------------------------------------- JSON of others
+# ---------------------------------------------------------------------------------- JSON of others
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,8 @@ def test_patches_in_strings(value: object) -> None:
         ("--- calc.py\n+++ patched_calc.py\n@@ -1,2 +1,2 @@\n", 1, ""),
         ("--- calc.py.orig\n+++ calc.py\n@@ -1,2 +1,2 @@\n", 1, ""),
         (
-            "diff --git a/calc.py b/calc.py\nindex 12ab34c..56de78f 100644\n--- a/calc.py\n+++ b/calc.py\n"
+            "diff --git a/calc.py b/calc.py\nindex 12ab34c..56de78f 100644\n"
+            "--- a/calc.py\n+++ b/calc.py\n"
             "@@ -1,2 +1,2 @@\n",
             1,
             "",
@@ -209,9 +210,11 @@ def test_the_file_is_named_above_the_fence() -> None:
 
 def test_new_deleted_and_renamed_files() -> None:
     text = (
-        "diff --git a/n.py b/n.py\nnew file mode 100644\n--- /dev/null\n+++ b/n.py\n@@ -0,0 +1,2 @@\n"
+        "diff --git a/n.py b/n.py\nnew file mode 100644\n"
+        "--- /dev/null\n+++ b/n.py\n@@ -0,0 +1,2 @@\n"
         "+x = 1\n+y = 2\n\\ No newline at end of file\n"
-        "diff --git a/o.py b/o.py\ndeleted file mode 100644\n--- a/o.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-z\n"
+        "diff --git a/o.py b/o.py\ndeleted file mode 100644\n"
+        "--- a/o.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-z\n"
         "diff --git a/p.py b/q.py\nsimilarity index 90%\nrename from p.py\nrename to q.py\n"
         "--- a/p.py\n+++ b/q.py\n@@ -3 +3 @@\n-a\n+b\n"
     )
@@ -261,8 +264,10 @@ def test_an_insertion_by_line_number_alone() -> None:
 
 def test_an_envelope_with_everything() -> None:
     text = (
-        "*** Begin Patch\n*** Update File: a.py\n*** Move to: pkg/a.py\n@@ class A:\n@@     def f(self):\n"
-        " x\n-y\n+z\n*** End of File\n*** Add File: n.py\n+one\n+\n+two\n*** Delete File: o.py\n*** End Patch\n"
+        "*** Begin Patch\n*** Update File: a.py\n*** Move to: pkg/a.py\n"
+        "@@ class A:\n@@     def f(self):\n"
+        " x\n-y\n+z\n*** End of File\n*** Add File: n.py\n+one\n+\n+two\n"
+        "*** Delete File: o.py\n*** End Patch\n"
     )
     wanted = (
         SearchReplace("a.py", "x\ny\n", "x\nz\n", None, "class A:\ndef f(self):"),
@@ -294,12 +299,14 @@ def test_an_envelope_whose_end_is_missing() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"# modification 1\n```\n<file>calc.py</file>\n<original>\n{OLD}</original>\n<patched>\n{NEW}</patched>\n```",
+        "# modification 1\n```\n<file>calc.py</file>\n"
+        f"<original>\n{OLD}</original>\n<patched>\n{NEW}</patched>\n```",
         f'<edit path="calc.py">\n<search>\n{OLD}</search>\n<replace>\n{NEW}</replace>\n</edit>',
         f"<edit>\n<path>calc.py</path>\n<old>\n```python\n{OLD}```\n</old>\n<new>\n{NEW}\n</new></edit>".replace(
             f"{NEW}\n", NEW
         ),
-        f'<file path="calc.py">\n<before><![CDATA[\n{OLD}]]></before>\n<after>\n{NEW}</after>\n</file>',
+        '<file path="calc.py">\n'
+        f"<before><![CDATA[\n{OLD}]]></before>\n<after>\n{NEW}</after>\n</file>",
     ],
 )
 def test_edits_in_tags(text: str) -> None:

@@ -17,7 +17,15 @@ from benchmarks.patching.drafting import Change, draft
 from benchmarks.patching.fuzz import fuzz, mutated, seeds
 from benchmarks.patching.perturbing import PERTURBATIONS
 from benchmarks.patching.reviewing import Review, reviewed
-from benchmarks.patching.scorecard import OURS, as_json, explain, missing_corpora, report, run
+from benchmarks.patching.scorecard import (
+    OURS,
+    Score,
+    as_json,
+    explain,
+    missing_corpora,
+    report,
+    run,
+)
 from benchmarks.patching.strict_patch import BadDiff, strict_patch
 from benchmarks.patching.written import TILL, TILL_FIXED, written_cases
 
@@ -32,15 +40,16 @@ def _case(wanted: Wanted, after: bytes | None, likeness: Likeness = Likeness.BYT
 # ---------------------------------------------------------------------------------- the scorecard
 
 
-def test_nothing_of_our_own_text_is_applied_wrongly() -> None:
-    score = run(written_cases(), foreign=False, reviews={})
+@pytest.fixture(scope="module")
+def score() -> Score:
+    return run(written_cases(), foreign=False, reviews={})
 
+
+def test_nothing_of_our_own_text_is_applied_wrongly(score: Score) -> None:
     assert [explain(row) for row in score.wrong()] == []
 
 
-def test_every_shape_is_applied_unharmed() -> None:
-    score = run(written_cases(), foreign=False, reviews={})
-
+def test_every_shape_is_applied_unharmed(score: Score) -> None:
     plain = [row for row in score.of(OURS) if row.case.kind == "none"]
     assert {row.case.shape for row in plain} == {
         "json", "blocks", "diff", "envelope", "whole", "snippet"
@@ -48,9 +57,7 @@ def test_every_shape_is_applied_unharmed() -> None:
     assert [row.case.id for row in plain if row.outcome is not Outcome.RIGHT] == []
 
 
-def test_a_place_that_occurs_twice_is_refused_in_every_shape() -> None:
-    score = run(written_cases(), foreign=False, reviews={})
-
+def test_a_place_that_occurs_twice_is_refused_in_every_shape(score: Score) -> None:
     rows = [row for row in score.of(OURS) if row.case.kind == "place occurs twice"]
     assert len(rows) > 10
     assert {row.outcome for row in rows} == {Outcome.REFUSED}
@@ -172,6 +179,12 @@ def test_a_draft_rebuilds_the_change() -> None:
         assert text.count(old) == 1
         text = text.replace(old, new)
     assert text == TILL_FIXED
+
+
+def test_what_a_tier_can_explain_is_not_refused(score: Score) -> None:
+    missed = [row.case.id for row in score.of(OURS) if row.outcome is Outcome.MISSED]
+
+    assert missed == []
 
 
 def test_cases_are_the_same_every_time_and_cover_every_perturbation() -> None:

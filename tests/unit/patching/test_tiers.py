@@ -91,6 +91,14 @@ def test_numbers_on_the_search_side_alone_are_dropped() -> None:
     assert applied(SOURCE, numbered(TOTAL, "{n}: "), FLOAT) == ("line-numbers", FIXED)
 
 
+def test_a_numbered_blank_line_at_the_end_is_not_lost() -> None:
+    search = "1: a = 1\n2: b = 2\n3: "
+    assert applied("a = 1\nb = 2\n\nc = 3\n", search, "a = 1\nb = 5\n") == (
+        "line-numbers",
+        "a = 1\nb = 5\n\nc = 3\n",
+    )
+
+
 def test_numbers_out_of_order_are_no_line_numbers() -> None:
     text = numbered(TOTAL, "{n}: ").replace("13:", "15:")
     assert refused(SOURCE, text, FLOAT) == "no-match"

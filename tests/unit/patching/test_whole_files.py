@@ -63,12 +63,21 @@ def test_a_whole_file_that_is_like_none_is_new() -> None:
 
 @pytest.mark.parametrize(
     ("lines", "why"),
-    [(LINES[:9], "would delete the rest"), ([f"x{k}" for k in range(20)], "another file")],
+    [
+        (LINES[:9], "would delete the rest"),
+        ([f"x{k}" for k in range(20)], "another file"),
+        ([*LINES[:9], "...", *LINES[12:]], "leaves lines out ('...')"),
+    ],
 )
 def test_an_excerpt_or_another_file_does_not_become_the_file(lines: list[str], why: str) -> None:
     outcome = apply(whole("src/a.py", lines))
     assert isinstance(outcome, ApplyFailure)
     assert why in outcome.reason
+
+
+def test_an_ellipsis_may_be_a_body() -> None:
+    outcome = apply(whole("src/a.py", [*LINES, "def f(x):", "    ..."]))
+    assert isinstance(outcome, AppliedPatch)
 
 
 def test_an_unchanged_whole_file_is_no_change() -> None:
