@@ -17,14 +17,6 @@ class Dirty(enum.StrEnum):
     REFUSE = "refuse"
 
 
-class Preset(enum.StrEnum):
-    """Named retrieval settings."""
-
-    DEFAULT = "default"
-    LEXICAL = "lexical"
-    ORIGINAL = "original"
-
-
 class Embed(enum.StrEnum):
     """Where embeddings come from."""
 
@@ -59,8 +51,33 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on
 VerboseOption = Annotated[
     bool, typer.Option("--verbose", "-v", help="Also the receipt: why each chunk is in.")
 ]
+ExplainOption = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        "--verbose",
+        "-v",
+        help="Below each chunk what its score consists of: signed parts that add up to it.",
+    ),
+]
 PresetOption = Annotated[
-    Preset | None, typer.Option("--preset", help="Named settings.", rich_help_panel=CONTEXT)
+    str | None,
+    typer.Option(
+        "--preset",
+        metavar="NAME",
+        help="Named settings: default, lexical or original.",
+        rich_help_panel=CONTEXT,
+    ),
+]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without",
+        metavar="GROUP",
+        help="Leave out a group of features, or `ranker`: then the plain sum decides "
+        "(repeatable) [PATCHSHOT_WITHOUT, with commas].",
+        rich_help_panel=CONTEXT,
+    ),
 ]
 EmbedOption = Annotated[
     Embed | None,

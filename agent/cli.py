@@ -22,6 +22,7 @@ from agent.arguments import (
     DirtyOption,
     Embed,
     EmbedOption,
+    ExplainOption,
     IncludeTestOption,
     IterativeOption,
     JsonOption,
@@ -34,7 +35,6 @@ from agent.arguments import (
     ModelOption,
     NoRepairOption,
     OutputOption,
-    Preset,
     PresetOption,
     ProblemOption,
     PythonOption,
@@ -51,6 +51,7 @@ from agent.arguments import (
     TimeoutOption,
     UnsafeNoSandboxOption,
     VerboseOption,
+    WithoutOption,
 )
 
 app = typer.Typer(
@@ -94,6 +95,7 @@ def solve(
     temperature: TemperatureOption = None,
     max_output_tokens: MaxOutputTokensOption = None,
     preset: PresetOption = None,
+    without: WithoutOption = None,
     embed: EmbedOption = None,
     context_tokens: ContextTokensOption = None,
     max_chunks: MaxChunksOption = None,
@@ -135,7 +137,7 @@ def solve(
         "python": python,
         "accept_unverified": accept_unverified,
         "unsafe_no_sandbox": unsafe_no_sandbox,
-        **_retrieval_flags(preset, embed, context_tokens, max_chunks),
+        **_retrieval_flags(preset, without, embed, context_tokens, max_chunks),
     }
     _leave(
         command.run(
@@ -157,7 +159,10 @@ def solve(
     )
 
 
-@app.command(epilog='Example: `agent search "where are cookies parsed" --repo ./target`')
+@app.command(
+    epilog='Example: `agent search "where are cookies parsed" --repo ./target --explain`  ·  '
+    "What a part is worth: `agent search --problem issue.md --without history --without ranker`"
+)
 def search(
     query: Annotated[str | None, typer.Argument(help="Words, identifiers, a traceback.")] = None,
     problem: Annotated[
@@ -168,16 +173,18 @@ def search(
     dirty: DirtyOption = Dirty.INCLUDE,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many chunks.")] = 20,
     preset: PresetOption = None,
+    without: WithoutOption = None,
     embed: EmbedOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    explain: ExplainOption = False,
 ) -> None:
     """Show the chunks of code that rank highest, and why."""
     from agent.commands import inspect
 
-    request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, verbose)
-    _leave(inspect.search(request, query, limit, _retrieval_flags(preset, embed, None, None)))
+    request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, explain)
+    flags = _retrieval_flags(preset, without, embed)
+    _leave(inspect.search(request, query, limit, flags))
 
 
 @app.command(epilog="Example: `agent context --problem issue.md --repo ./target`")
@@ -187,6 +194,7 @@ def context(
     commit: CommitOption = None,
     dirty: DirtyOption = Dirty.INCLUDE,
     preset: PresetOption = None,
+    without: WithoutOption = None,
     embed: EmbedOption = None,
     context_tokens: ContextTokensOption = None,
     max_chunks: MaxChunksOption = None,
@@ -199,8 +207,8 @@ def context(
     """Show the packed context and its receipt, as the model would be shown it; no model call."""
     from agent.commands import inspect
 
-    request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, verbose=True)
-    flags = _retrieval_flags(preset, embed, context_tokens, max_chunks)
+    request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet)
+    flags = _retrieval_flags(preset, without, embed, context_tokens, max_chunks)
     _leave(inspect.context(request, flags, prompt=prompt))
 
 
@@ -235,14 +243,15 @@ def index(
     repo: RepoOption = Path(),
     commit: CommitOption = None,
     dirty: DirtyOption = Dirty.INCLUDE,
+    without: WithoutOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Build or refresh the cache of chunks, so that the next command starts warm."""
+    """Build or refresh the cache of chunks and commits, so that the next command starts warm."""
     from agent.commands import inspect
 
-    request = inspect.InspectRequest(None, repo, commit, dirty.value, json, quiet, verbose=False)
-    _leave(inspect.index(request))
+    request = inspect.InspectRequest(None, repo, commit, dirty.value, json, quiet)
+    _leave(inspect.index(request, _retrieval_flags(None, without)))
 
 
 @app.command(epilog="Example: `agent doctor --json`")
@@ -274,7 +283,7 @@ def demo(
 
 @evaluations.command(
     epilog="Example: `agent eval retrieval --dataset issues.jsonl --repos ./repositories "
-    "--output rows.jsonl --preset lexical --preset original --split held-out`"
+    "--output rows.jsonl --preset lexical --preset lexical-history --preset lexical-ranker`"
 )
 def retrieval(
     dataset: Annotated[
@@ -290,13 +299,16 @@ def retrieval(
         ),
     ],
     preset: Annotated[
-        list[Preset] | None,
+        list[str] | None,
         typer.Option(
             "--preset",
-            help="Repeatable: side by side, each in a file of its own (rows.PRESET.jsonl).",
+            metavar="NAME",
+            help="Repeatable: side by side, each in a file of its own (rows.NAME.jsonl). "
+            "`lexical-history` is `lexical` without the group `history`.",
             rich_help_panel=CONTEXT,
         ),
     ] = None,
+    without: WithoutOption = None,
     embed: EmbedOption = None,
     context_tokens: ContextTokensOption = None,
     max_chunks: MaxChunksOption = None,
@@ -330,7 +342,7 @@ def retrieval(
         dataset=dataset,
         repos=repos,
         output=output,
-        presets=[name.value for name in preset or ()],
+        presets=preset or (),
         budgets=budgets,
         split=split.value,
         limit=limit,
@@ -339,7 +351,8 @@ def retrieval(
         json=json,
         quiet=quiet,
     )
-    _leave(command.retrieval(request, _retrieval_flags(None, embed, context_tokens, max_chunks)))
+    flags = _retrieval_flags(None, without, embed, context_tokens, max_chunks)
+    _leave(command.retrieval(request, flags))
 
 
 @evaluations.callback()
@@ -359,10 +372,15 @@ def _root(
 
 
 def _retrieval_flags(
-    preset: Preset | None, embed: Embed | None, context_tokens: int | None, max_chunks: int | None
+    preset: str | None,
+    without: list[str] | None,
+    embed: Embed | None = None,
+    context_tokens: int | None = None,
+    max_chunks: int | None = None,
 ) -> dict[str, Any]:
     return {
-        "preset": preset.value if preset else None,
+        "preset": preset,
+        "without": ",".join(without) if without else None,
         "embed": embed.value if embed else None,
         "context_tokens": context_tokens,
         "max_chunks": max_chunks,

@@ -102,7 +102,9 @@ def solve_options(settings: Settings) -> SolveOptions:
     from agent.pipeline import SolveOptions
     from agent.policy import PolicyOptions
 
-    switched_off(settings.no_repair)  # a name that there is not is said before a call is paid
+    # Names that there are not are said before a call is paid.
+    switched_off(settings.no_repair)
+    retrieval_options(settings)
     return SolveOptions(
         packing=packing_options(settings),
         policy=PolicyOptions(repairs=settings.repairs, iterative=settings.iterative),
@@ -124,13 +126,14 @@ def solve_options(settings: Settings) -> SolveOptions:
 def packing_options(settings: Settings) -> PackingOptions:
     """How the context is filled."""
     from agent.context.options import PackingOptions
+    from agent.retrieval.presets import split_name
 
     options = PackingOptions(
         budget=settings.context_tokens,
         reserve=settings.context_reserve,
         max_chunks=settings.max_chunks,
     )
-    if settings.preset == "original":
+    if split_name(settings.preset)[0] == "original":
         # Whole chunks only, nothing around them, and the end at the first that does not fit.
         return replace(
             options,
@@ -376,10 +379,11 @@ def _retriever(
 
 
 def retrieval_options(settings: Settings) -> RetrievalOptions:
-    """The preset, with what was set beside it."""
+    """The preset, with what was set beside it. Raises ConfigurationError for unknown names."""
     from agent.retrieval.presets import preset
 
     options = preset(settings.preset)
+    options = replace(options, without=options.without.union(settings.without))
     if settings.prefilter is not None:
         options = replace(options, prefilter=settings.prefilter)
     if settings.filename_bonus is not None:
@@ -395,10 +399,35 @@ def index_path(settings: Settings) -> Path:
 def fill_index(
     settings: Settings, snapshot: Snapshot, reporter: Reporter, *, workers: int | None = None
 ) -> IndexSummary:
-    """Cut and cache what is not cached yet. `workers` as for `open_retriever`."""
-    from agent.retrieval.index import Index
+    """Cut and cache what is not cached yet, as the retriever will look for it.
 
-    return Index(reporter, index_path(settings), workers).refresh(snapshot)
+    `workers` as for `open_retriever`.
+    """
+    from agent.retrieval.index import Index
+    from agent.retrieval.shipped import load_shipped
+
+    encoder = load_shipped(retrieval_options(settings)).encoder
+    return Index(reporter, index_path(settings), workers, encoder=encoder).refresh(snapshot)
+
+
+def missing_models(settings: Settings) -> tuple[str, ...]:
+    """What the settings ask for and the installation lacks, a line each."""
+    from agent.retrieval.shipped import load_shipped
+
+    return load_shipped(retrieval_options(settings)).notes
+
+
+def fill_history(settings: Settings, snapshot: Snapshot, reporter: Reporter) -> int:
+    """Read and cache the commit history that the retriever will ask; how many commits it has.
+
+    0 where the settings leave it out, and for a snapshot that is in no repository on disk.
+    """
+    from agent.retrieval.history_store import CommitHistory, history_path
+
+    if not retrieval_options(settings).uses_history:
+        return 0
+    history = CommitHistory(history_path(index_path(settings)), reporter)
+    return len(history.load(snapshot).commits)
 
 
 # ------------------------------------------------------------------------------------- validation

@@ -12,11 +12,11 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from agent.errors import ConfigurationError
 
@@ -29,6 +29,7 @@ _REPOSITORY_KEYS = frozenset(
         "prefilter",
         "filename_bonus",
         "preset",
+        "without",
         "test_cmd",
         "max_test_files",
         "test_timeout",
@@ -39,6 +40,13 @@ _REPOSITORY_KEYS = frozenset(
         "no_repair",
     }
 )
+
+
+def _names(value: object) -> object:
+    """`history, static` as names; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    return tuple(name.strip() for name in value.split(",") if name.strip())
 
 
 class Settings(BaseSettings):
@@ -71,7 +79,10 @@ class Settings(BaseSettings):
     embed_concurrency: int | None = Field(None, ge=1, le=256, description="default 8")
 
     # --- retrieval and context (defaults of the original system are named in docs/retrieval.md)
-    preset: Literal["default", "lexical", "original"] = "default"
+    preset: str = Field("default", description="a name of agent.retrieval.presets")
+    without: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = Field(
+        (), description="groups of features that are left out, or `ranker`; with commas between"
+    )
     prefilter: int | None = Field(None, ge=1, description="chunks that are embedded")
     filename_bonus: float | None = Field(None, ge=0)
     context_tokens: int = Field(6000, ge=200, description="budget of the context")

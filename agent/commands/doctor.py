@@ -58,6 +58,7 @@ def _findings(settings: Settings, *, live: bool) -> Iterator[Finding]:
     yield _try("tokenizer", lambda: _tokenizer(settings))
     yield _sandbox(settings)
     yield _try("cache", lambda: _cache(settings))
+    yield _retrieval(settings)
     yield _try("model", lambda: _model(settings), missing="note")
     yield _try("embeddings", lambda: _embeddings(settings), missing="note")
     if live:
@@ -109,6 +110,18 @@ def _cache(settings: Settings) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     return f"{folder}, {free / 1e9:.1f} GB free"
+
+
+def _retrieval(settings: Settings) -> Finding:
+    from agent.services import missing_models
+
+    try:
+        missing = missing_models(settings)
+    except PatchshotError as error:
+        return Finding("retrieval", "missing", str(error))
+    left_out = f" without {', '.join(settings.without)}" if settings.without else ""
+    detail = "; ".join(missing) or f"preset {settings.preset}{left_out}"
+    return Finding("retrieval", "note" if missing else "ok", detail)
 
 
 def _model(settings: Settings) -> str:

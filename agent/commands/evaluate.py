@@ -39,6 +39,7 @@ def retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
 def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
     from agent.evaluation.runner import Plan, evaluate
     from agent.evaluation.table import render
+    from agent.services import retrieval_options
     from agent.settings import load
 
     given = {name: value for name, value in flags.items() if value is not None}
@@ -47,11 +48,14 @@ def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
         raise ConfigurationError(
             f"--output {request.output}: there is no folder {request.output.parent}"
         )
+    settings = {name: load({**given, "preset": name}) for name in names}
+    for own in settings.values():
+        retrieval_options(own)  # a name that there is not is said before hours of work
     plan = Plan(
         dataset=request.dataset,
         repositories=request.repos,
         output=request.output,
-        settings={name: load({**given, "preset": name}) for name in names},
+        settings=settings,
         flags=given,
         budgets=_budgets(request.budgets),
         split=request.split,

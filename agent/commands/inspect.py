@@ -20,9 +20,10 @@ from agent.commands.common import (
     say,
     write_stdout,
 )
+from agent.commands.hits import as_json, render, terminal_width
 from agent.errors import ConfigurationError
-from agent.events import StageFinished, StageStarted
-from agent.types import ContextBundle, Problem, Ranking, ScoredChunk
+from agent.events import Notice, StageFinished, StageStarted
+from agent.types import ContextBundle, Problem, Ranking
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter, Snapshot
@@ -39,7 +40,7 @@ class InspectRequest:
     dirty: str
     json: bool
     quiet: bool
-    verbose: bool
+    explain: bool = False
 
 
 def search(request: InspectRequest, query: str | None, limit: int, flags: Mapping[str, Any]) -> int:
@@ -52,9 +53,9 @@ def context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool) 
     return guarded(lambda: _context(request, flags, prompt=prompt))
 
 
-def index(request: InspectRequest) -> int:
-    """Fill the cache and print what it holds."""
-    return guarded(lambda: _index(request))
+def index(request: InspectRequest, flags: Mapping[str, Any]) -> int:
+    """Fill the caches and print what they hold."""
+    return guarded(lambda: _index(request, flags))
 
 
 def _search(
@@ -72,11 +73,12 @@ def _search(
                 "dirty": snapshot.dirty,
                 "total_chunks": ranking.total_chunks,
                 "notes": list(ranking.notes),
-                "results": [_as_json(hit) for hit in found],
+                "results": [as_json(hit) for hit in found],
             }
         )
     else:
-        write_stdout(_table(found, verbose=request.verbose).encode("utf-8", "replace"))
+        table = render(found, explain=request.explain, width=terminal_width())
+        write_stdout(table.encode("utf-8", "replace"))
     if not found:
         say("agent: nothing matches; try other words or identifiers")
     return 0
@@ -132,18 +134,22 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     return 0
 
 
-def _index(request: InspectRequest) -> int:
-    from agent.services import fill_index, index_path
+def _index(request: InspectRequest, flags: Mapping[str, Any]) -> int:
+    from agent.services import fill_history, fill_index, index_path, missing_models
 
     with reporting(quiet=request.quiet) as reporter:
-        settings, snapshot = _open(request, {}, reporter)
+        settings, snapshot = _open(request, flags, reporter)
+        for note in missing_models(settings):
+            reporter(Notice(note, "warning"))
         started = time.perf_counter()
         summary = fill_index(settings, snapshot, reporter)
+        commits = fill_history(settings, snapshot, reporter)
         seconds = time.perf_counter() - started
     if request.json:
         print_value(
             {
                 **asdict(summary),
+                "commits": commits,
                 "seconds": round(seconds, 3),
                 "commit": snapshot.commit,
                 "cache": str(index_path(settings)),
@@ -152,8 +158,8 @@ def _index(request: InspectRequest) -> int:
     else:
         known = summary.files - summary.built
         line = (
-            f"{summary.files:,} files, {summary.chunks:,} chunks ({known:,} files were known) "
-            f"in {seconds:.2f} s; kept in {index_path(settings)}\n"
+            f"{summary.files:,} files, {summary.chunks:,} chunks ({known:,} files were known), "
+            f"{commits:,} commits in {seconds:.2f} s; kept in {index_path(settings).parent}\n"
         )
         write_stdout(line.encode())
     return 0
@@ -162,9 +168,11 @@ def _index(request: InspectRequest) -> int:
 def _open(
     request: InspectRequest, flags: Mapping[str, Any], reporter: Reporter
 ) -> tuple[Settings, Snapshot]:
+    from agent.services import retrieval_options
     from agent.settings import load
 
     settings = load(flags, repository=request.repo)
+    retrieval_options(settings)  # a name that there is not is said before anything is read
     own = (own_file(request.problem),)
     return settings, load_snapshot(
         request.repo, request.commit, request.dirty, reporter, exclude=own
@@ -184,31 +192,3 @@ def _rank(problem: Problem, snapshot: Snapshot, settings: Settings, reporter: Re
     seconds = time.perf_counter() - started
     reporter(StageFinished("retrieve", seconds, f"{ranking.total_chunks:,} chunks"))
     return ranking
-
-
-def _as_json(hit: ScoredChunk) -> dict[str, Any]:
-    chunk = hit.chunk
-    return {
-        "path": chunk.path,
-        "start": chunk.start,
-        "end": chunk.end,
-        "symbol": chunk.symbol,
-        "kind": chunk.kind.value,
-        "score": round(hit.score, 6),
-        "reasons": [
-            {"feature": r.feature, "value": round(r.value, 6), "note": r.note} for r in hit.reasons
-        ],
-    }
-
-
-def _table(hits: tuple[ScoredChunk, ...], *, verbose: bool) -> str:
-    lines = []
-    for position, hit in enumerate(hits, 1):
-        chunk = hit.chunk
-        place = f"{chunk.path}:{chunk.start}-{chunk.end}"
-        lines.append(f"{position:3}  {hit.score:7.3f}  {place}  {chunk.symbol or chunk.kind.value}")
-        if verbose:
-            for reason in hit.reasons:
-                note = f"  {reason.note}" if reason.note else ""
-                lines.append(f"              {reason.feature:<12} {reason.value:+.3f}{note}")
-    return "".join(f"{line}\n" for line in lines)

@@ -20,6 +20,7 @@ from agent.problem import problem_from_text
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.chunking import TreeSitterChunker
 from agent.services import (
+    fill_history,
     fill_index,
     make_counter,
     open_retriever,
@@ -102,6 +103,7 @@ class Measurer:
         if retrieval_options(settings).first_stage == "bm25":
             # Not timed: what it takes depends on which commits came before this one.
             fill_index(settings, snapshot, self._report, workers=1)
+            fill_history(settings, snapshot, self._report)
         counter = make_counter(settings.model)
         started = time.perf_counter()
         ranking = await preset.retriever.rank(problem, snapshot)

@@ -14,20 +14,22 @@ if TYPE_CHECKING:
     from agent.settings import Settings
 
 _SETTINGS = (
-    "preset", "embed", "embed_model", "embed_weights", "prefilter", "filename_bonus",
+    "preset", "without", "embed", "embed_model", "embed_weights", "prefilter", "filename_bonus",
     "context_tokens", "context_reserve", "max_chunks", "model",
 )  # fmt: skip
 """What decides about a row; the model, because its tokenizer counts the context."""
 
 _CODE = (
     "retrieval", "context", "repository", "problem.py", "tokens.py", "services.py",
-    "evaluation/measure.py", "models/encoder/model.json",
+    "evaluation/measure.py", "models/encoder/model.json", "models/ranker.npz", "models/static.npz",
 )  # fmt: skip
 
 
 def provenance(settings: Settings) -> Mapping[str, Any]:
     """The settings that decide about rows, and a digest of the code that does."""
-    return {**{name: getattr(settings, name) for name in _SETTINGS}, "code": code_digest()}
+    values = {name: getattr(settings, name) for name in _SETTINGS}
+    values["without"] = sorted(settings.without)
+    return {**values, "code": code_digest()}
 
 
 def code_digest() -> str:

@@ -1,9 +1,10 @@
-"""Named arrays in one file: numpy's `.npz`, never with pickled objects, the same bytes each time."""
+"""Named arrays in a file: numpy's `.npz`, never with pickled objects, the same bytes each time."""
 
 from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,20 +15,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # zip files carry a time otherwise
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What reading raises for damaged bytes; RuntimeError: "encrypted", or packed in another way."""
+
+
+MODELS = Path(__file__).parent
+"""The folder of the files that ship with the package."""
 
 
 def model_path(name: str) -> Path:
     """Where a file of this package is, or would be."""
-    return Path(__file__).with_name(name)
+    return MODELS / name
 
 
 def read_arrays(data: bytes) -> Mapping[str, NDArray[np.generic]] | None:
     """The arrays by name; None for bytes that are no such file."""
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile):
-        return None  # AttributeError: bytes of a bare array have no names
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return {name.removesuffix(".npy"): _array(archive, name) for name in archive.namelist()}
+    except _DAMAGE:
+        return None
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> NDArray[np.generic]:
+    """One member, its check sum compared before anything in it is believed."""
+    member = io.BytesIO(archive.read(name))
+    array: NDArray[np.generic] = np.lib.format.read_array(member, allow_pickle=False)
+    return array
 
 
 def write_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent.patching.checking import Checker
 from agent.patching.filetext import FileText, Spliced, open_text, plain
+from agent.patching.imports import missing_imports, new_names, offered_imports
 from agent.patching.matching import Hints, Located, Match, Miss, Sight, locate
-from agent.patching.path_slips import namesakes, resolve_existing, resolve_new
+from agent.patching.path_slips import namesakes, resolve_existing, resolve_new, shortened
 from agent.patching.paths import RefusedPath, check_path
-from agent.patching.repair import missing_imports
-from agent.patching.syntax import breaks
 from agent.patching.tiers.tracking import Narrow, Track
 from agent.patching.tiers.whole import is_version_of, not_whole
 from agent.patching.tree import Tree
@@ -18,7 +18,6 @@ from agent.types import (
     CreateFile,
     DeleteFile,
     Edit,
-    FileChange,
     MatchTier,
     PatchProposal,
     RenameFile,
@@ -29,9 +28,7 @@ from agent.types import (
 # What one edit may write, in bytes. No source file that a person wrote comes near.
 MAX_WRITTEN = 1024 * 1024
 
-# Beyond this a file is not parsed after a lenient match (2 MB take a second); tiers that could put
-# a line at a wrong depth are then not used at all.
-_MAX_PARSED = 2 * 1024 * 1024
+# Tiers that could put a line at a wrong depth: not used in a file that is not checked afterwards.
 _UNSURE = ("white-space", "near")
 
 # Characters, white space aside, of a search text that may be looked for in a file of another path.
@@ -63,6 +60,9 @@ class Desk:
     off: Collection[str] = ()
     repairs: list[Repair] = field(default_factory=list)
     tracks: dict[str, Track] = field(default_factory=dict)
+    checker: Checker = field(default_factory=Checker)
+    _open: dict[str, FileText] = field(default_factory=dict)  # files as the last edit left them
+    _added: dict[str, set[str]] = field(default_factory=dict)  # names that edits brought, by path
 
     def apply(self, index: int, edit: Edit) -> Done | Miss:
         """Do one edit, or say why it cannot be done."""
@@ -93,6 +93,7 @@ class Desk:
         if refusal is not None:
             return refusal
         self._put(path, data)
+        self._note_names(path, "", content)
         return Done(path, MatchTier.CREATED, 1)
 
     def _put(self, path: str, data: bytes) -> None:
@@ -105,7 +106,7 @@ class Desk:
         before = self.tree.content(path)
         if isinstance(before, Miss):
             return before
-        file = open_text(before, python=self.tree.language(path) == "python")
+        file = self._opened(path, before)
         written = _encoded(content, known=file.text if file else "")
         if file is None or isinstance(written, Miss):
             return written if isinstance(written, Miss) else _NOT_TEXT
@@ -120,6 +121,7 @@ class Desk:
         if new.data == before:
             return Done(path, MatchTier.ALREADY_APPLIED, 1)
         self._put(path, new.data)
+        self._note_names(path, file.text, content)
         return Done(path, MatchTier.EXACT, new.line)
 
     def _delete(self, path: str) -> Done | Miss:
@@ -143,13 +145,15 @@ class Desk:
             return Miss(refusal.kind, f"the new path {target}: {refusal.reason}")
         if path in self.tracks:
             self.tracks[target] = self.tracks.pop(path)
+        if path in self._added:
+            self._added[target] = self._added.pop(path)
         return Done(target, MatchTier.RENAMED, 1)
 
     def _replace(self, index: int, path: str, edit: SearchReplace) -> Done | Miss:
         content = self.tree.content(path)
         if isinstance(content, Miss):
             return content
-        file = open_text(content, python=self.tree.language(path) == "python")
+        file = self._opened(path, content)
         if file is None:
             return _NOT_TEXT
         written = _encoded(edit.replace, known=edit.search)
@@ -167,6 +171,9 @@ class Desk:
             return Miss("not-text", new)
         track.record(Narrow.of(file.text, match.start, match.end, match.replacement))
         self.tree.contents[path] = new.data
+        if new.file is not None:
+            self._open[path] = new.file
+        self._note_names(path, edit.search, edit.replace)
         self.repairs.extend(Repair(r.name, r.note, r.saved, index) for r in place.repairs)
         return Done(path, place.tier, new.line)
 
@@ -197,7 +204,7 @@ class Desk:
             return None
         match = Match(*place, narrow.text)
         lenient = was.tier is not MatchTier.EXACT
-        if lenient and not self._intact(path, file, match):
+        if lenient and not self.checker.intact(path, file, match):
             return None
         return Located(was.tier, match, was.repairs)
 
@@ -207,35 +214,39 @@ class Desk:
 
         shown = tuple((moved(a), moved(b)) for a, b in self.shown.get(path, ()))
         line = moved(edit.line) if edit.line is not None else None
-        off = {*self.off, *(_UNSURE if len(file.data) > _MAX_PARSED else ())}
+        off = {*self.off, *(() if self.checker.affords(file.data) else _UNSURE)}
         hints = Hints(line, edit.within, shown)
-        return Sight(hints, lambda match: self._intact(path, file, match), off)
+        return Sight(hints, lambda match: self.checker.intact(path, file, match), off)
 
-    def _intact(self, path: str, file: FileText, match: Match) -> bool:
-        """Whether a file that parses does so after a match too."""
-        if len(file.data) > _MAX_PARSED:
-            return True
-        new = file.splice(match.start, match.end, match.replacement)
-        if not isinstance(new, Spliced):
-            return True  # said so when it is spliced
-        return not breaks(FileChange(path, file.data, new.data))
+    def _opened(self, path: str, data: bytes) -> FileText | None:
+        """The text of a file; after an edit the one that was edited, not decoded anew."""
+        file = self._open.get(path)
+        if file is not None and file.data is data:
+            return file
+        return open_text(data, python=self.tree.language(path) == "python")
+
+    # ------------------------------------------------------------------------- missing imports
 
     def add_missing_imports(self, proposal: PatchProposal) -> None:
         """Add imports that the reply spells out and its new Python code needs."""
-        if "missing-import" in self.off:
+        if "missing-import" in self.off or not any(self._added.values()):
             return
-        texts = [proposal.thought, *(_new_text(edit) for edit in proposal.edits)]
-        for path, content in sorted(self.tree.contents.items()):
-            if content is not None and self.tree.language(path) == "python":
-                self._add_missing_import(path, content, texts)
+        offers = offered_imports([proposal.thought, *map(_new_text, proposal.edits)])
+        for path, added in sorted(self._added.items()):
+            wanted = {name: offers[name] for name in added & offers.keys()}
+            content = self.tree.contents.get(path)
+            if wanted and content is not None:
+                self._add_missing_import(path, content, wanted)
 
-    def _add_missing_import(self, path: str, content: bytes, texts: Sequence[str]) -> None:
-        file = open_text(content, python=True)
+    def _add_missing_import(self, path: str, content: bytes, offers: Mapping[str, str]) -> None:
+        file = self._opened(path, content)
         base = self.tree.files.read(path) if path in self.tree.files.files else None
         before = open_text(base, python=True) if base is not None else None
         if file is None or (base is not None and before is None):
             return
-        found = missing_imports(before.text if before else "", file.text, texts)
+        if not (self.checker.spend(content) and self.checker.spend(base or b"")):
+            return
+        found = missing_imports(before.text if before else "", file.text, offers)
         if found is None:
             return
         text, statements = found
@@ -244,6 +255,11 @@ class Desk:
             self.tree.contents[path] = new.data
             note = f"{path}: {'; '.join(statements)}"
             self.repairs.append(Repair("missing-import", note, "undefined-name"))
+
+    def _note_names(self, path: str, search: str, new: str) -> None:
+        """Remember what names an edit brought into a Python file."""
+        if self.tree.language(path) == "python":
+            self._added.setdefault(path, set()).update(new_names(search, new))
 
     # ------------------------------------------------------------------------------------ paths
 
@@ -288,9 +304,11 @@ class Desk:
             note = f"taken for {resolved}"
             self.repairs.append(Repair("path", note, "unknown-file", index))
             return resolved
-        if like:
-            listed = " or ".join(sorted(like)[:3])
-            return Miss("unknown-file", f"there is no such file; did you mean {listed}?")
+        shorter = shortened(edit.path, others)
+        if like or len(shorter) > 1:
+            listed = " or ".join(sorted(like or shorter)[:3])
+            reason = f"there is no such file; did you mean {listed}? Give the whole path"
+            return Miss("unknown-file", reason)
         return None
 
     def _is_version(self, path: str, content: str) -> bool:
@@ -318,7 +336,7 @@ class Desk:
             return False
         if not isinstance(edit, SearchReplace):
             return True
-        file = open_text(content, python=self.tree.language(path) == "python")
+        file = self._opened(path, content)
         if file is None:
             return False
         off = {*self.off, *_NO_EVIDENCE}

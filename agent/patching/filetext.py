@@ -12,10 +12,10 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from agent.patching.tiers.lines import steps
+from agent.patching.tiers.lines import shared_start, steps
 from agent.repository.text import decode, is_binary
 
 _LINE_END = re.compile(r"\r+\n")
@@ -26,10 +26,14 @@ _UNDECODED = re.compile(r"[\udc80-\udcff]")
 
 @dataclass(frozen=True, slots=True)
 class Spliced:
-    """The new bytes. `line`: the first line that differs from the old ones, 1-based."""
+    """The new bytes. `line`: the first line that differs from the old ones, 1-based.
+
+    `file`: the new state, where it can be told without decoding the bytes.
+    """
 
     data: bytes
     line: int
+    file: FileText | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ class FileText:
     """A decoded file. `text` has `\\n` ends and no byte-order mark; offsets count its characters.
 
     `breaks` are the offsets in `text` of line feeds that stand for `\\r\\n` (or `\\r\\r\\n`);
-    `removed[k]` is the number of carriage returns left out before the k-th of them.
+    `removed[k]` is the number of carriage returns left out before the k-th of them. `simple`: plain
+    UTF-8 without carriage returns, whose text and bytes can be edited side by side.
     """
 
     text: str
@@ -48,6 +53,7 @@ class FileText:
     errors: str
     breaks: Sequence[int]
     removed: Sequence[int]
+    simple: bool = False
 
     def line_at(self, offset: int) -> int:
         """The 1-based line of a character."""
@@ -59,6 +65,8 @@ class FileText:
         Lines that both have are not touched, so that they keep their own line ends. New lines end
         as those do that they replace, or else as their neighbours.
         """
+        if self.simple and "\r" not in replacement:
+            return self._spliced_simply(start, end, replacement)
         runs = [self._narrowed(*run) for run in self._runs(start, end, replacement)]
         old, new, done = [self.mark], [self.mark], 0
         for first, last, text, ending in runs:
@@ -77,6 +85,25 @@ class FileText:
             return f"the file's encoding ({self.encoding}) cannot be edited here without loss"
         return Spliced(b"".join(new) + tail, self.line_at(runs[0][0] if runs else start))
 
+    def _spliced_simply(self, start: int, end: int, replacement: str) -> Spliced | str:
+        try:
+            written = replacement.encode()
+        except UnicodeEncodeError as error:
+            return self._cannot_hold(replacement[error.start])
+        old = self.text[start:end]
+        first = len(self.mark) + self._size(self.text[:start])
+        last = first + self._size(old)
+        data = b"".join((self.data[:first], written, self.data[last:]))
+        line = self.line_at(start + shared_start(old, replacement))
+        # An edit of the first two lines may bring a coding cookie: that file is opened anew.
+        if start <= self.text.find("\n", self.text.find("\n") + 1):
+            return Spliced(data, line)
+        text = "".join((self.text[:start], replacement, self.text[end:]))
+        return Spliced(data, line, replace(self, text=text, raw=text, data=data))
+
+    def _size(self, text: str) -> int:
+        return len(text) if text.isascii() else len(text.encode())
+
     def _runs(self, start: int, end: int, replacement: str) -> list[tuple[int, int, str]]:
         """The replacement as changes of runs of lines; a single one where all lines end alike."""
         if not self.breaks or len(self.breaks) == self.text.count("\n"):
@@ -93,9 +120,9 @@ class FileText:
     def _narrowed(self, start: int, end: int, replacement: str) -> tuple[int, int, str, str]:
         old = self.text[start:end]
         ending = self._ending(start, end)
-        head = _shared(old, replacement)
+        head = shared_start(old, replacement)
         old, replacement = old[head:], replacement[head:]
-        tail = _shared(old[::-1], replacement[::-1])
+        tail = shared_start(old[::-1], replacement[::-1])
         start, end = start + head, end - tail
         if start < end:
             ending = self._ending(start, end, default=ending)
@@ -147,6 +174,9 @@ def open_text(data: bytes, *, python: bool = False) -> FileText | None:
             return None
     except UnicodeError:
         return None
+    if "\r" not in raw:
+        simple = decoded.encoding == "utf-8" and errors == "strict" and b"\0" not in data
+        return FileText(raw, raw, data, mark, decoded.encoding, errors, (), (0,), simple)
     breaks, removed = _line_ends(raw)
     text = raw.replace("\r", "\n") if decoded.newline == "cr" else _LINE_END.sub("\n", raw)
     return FileText(text, raw, data, mark, decoded.encoding, errors, breaks, removed)
@@ -160,12 +190,6 @@ def plain(text: str) -> str:
 def shown(text: str) -> str:
     """Text as it may be printed: bytes that fit no encoding become U+FFFD."""
     return _UNDECODED.sub("\ufffd", text)
-
-
-def _shared(a: str, b: str) -> int:
-    """The length of the common beginning."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((index for index, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 def _mark(data: bytes, encoding: str) -> bytes:

@@ -176,8 +176,8 @@ class _Search:
 
     def _attempts(self) -> Iterator[tuple[MatchTier, Tier, Variant]]:
         """What is tried, strictest first, with the tier's name under which it is reported."""
-        forms = list(variants(self.wanted)) if self.wanted.says_something else []
         yield from self._named([TIERS[0]], Variant(MatchTier.EXACT, self.wanted))
+        forms = list(variants(self.wanted)) if self.wanted.says_something else []
         for form in forms:
             # An exact match of another form than the reply's own is one by whole lines.
             yield from self._named(TIERS[1:], form)

@@ -28,7 +28,7 @@ from agent.patching.readers.names import is_placeholder_path, says_nothing
 from agent.patching.readers.tags import read_tags
 from agent.patching.readers.whole_files import read_whole_files
 from agent.patching.scanning import Found, Scan, scan
-from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, SearchReplace
+from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, Repair, SearchReplace
 
 _ACTION_KEYS = frozenset({"action", "edits"})
 
@@ -70,7 +70,20 @@ def parse_reply(text: str, *, finish_reason: str = "stop") -> PatchProposal | Pa
     rival = next((r for r in readings[1:] if not _same(r.proposal, readings[0].proposal)), None)
     if rival is not None:
         return _mixed(reply, readings[0], rival)
-    return _meant(readings[0].proposal)
+    return _meant(_with_repairs(reply, readings[0]))
+
+
+def _with_repairs(reply: Reply, reading: Reading) -> PatchProposal:
+    """The proposal with what the reader forgave, where that may be switched off."""
+    last = reply.fences[-1] if reply.fences else None
+    starts = [start for start, end in reading.spans if last and start >= last.start]
+    if last is None or last.closed or not starts:
+        return reading.proposal
+    if any(start < last.start < end for start, end in reading.spans):
+        return reading.proposal  # the fence is content
+    note = f"the code fence of line {reply.line(last.start)} is not closed"
+    repair = Repair("unclosed-fence", note, "truncated")
+    return replace(reading.proposal, repairs=(*reading.proposal.repairs, repair))
 
 
 def load_json(text: str, *, finish_reason: str = "stop") -> dict[str, Any] | ParseFailure:

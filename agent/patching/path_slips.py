@@ -55,6 +55,12 @@ def namesakes(written: str, known: Collection[str]) -> list[str]:
     )
 
 
+def shortened(written: str, others: Collection[str]) -> list[str]:
+    """Those of other files whose path ends with the whole of a path, sorted."""
+    ending = f"/{posixpath.normpath(_unquoted(written)).strip('/')}".casefold()
+    return sorted(other for other in others if other.casefold().endswith(ending))
+
+
 def resolve_new(written: str, known: Collection[str]) -> str | None:
     """The path of a new file without a container's root or a diff's side before it."""
     path = written.strip().strip("`'\"").strip()

@@ -6,11 +6,8 @@ own words leave one way to mend it. What was done, and the failure that it saved
 
 from __future__ import annotations
 
-import ast
-import builtins
 import re
-import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from agent.errors import ConfigurationError
@@ -96,12 +93,10 @@ def _indented(
     if margin and len(wanted.old) == 1 and _hangs(wanted, margin):
         # The search text is one line without its indentation, and so are all new ones.
         return _shifted(text, lambda line: margin + line, first=False)
-    if intact(text):
-        return None
-    for way in _ways(wanted, text, margin):
-        if way != text and intact(way):
-            return way
-    return None
+    ways = [way for way in _ways(wanted, text, margin) if way != text]
+    if not ways or intact(text):
+        return None  # in nearly all cases there is no other way, and nothing is parsed
+    return next((way for way in ways if intact(way)), None)
 
 
 def _margin(page: Page, place: Place) -> str:
@@ -144,120 +139,3 @@ def _shifted(text: str, move: Callable[[str], str], *, first: bool = True) -> st
     return "\n".join(
         line if index < start or is_blank(line) else move(line) for index, line in enumerate(lines)
     )
-
-
-# --------------------------------------------------------------------------------- missing imports
-
-_IMPORT = re.compile(
-    r"(?<![\w.])(?:from[ \t]+(?P<module>\.*[A-Za-z_][\w.]*|\.+)[ \t]+)?"
-    r"import[ \t]+(?P<names>[A-Za-z_][\w.]*(?:[ \t]+as[ \t]+[A-Za-z_]\w*)?"
-    r"(?:[ \t]*,[ \t]*[A-Za-z_]\w*(?:[ \t]+as[ \t]+[A-Za-z_]\w*)?)*)"
-)
-_MAX_TEXT = 200_000  # of a reply that is looked through
-_MAX_SOURCE = 1024 * 1024
-_PROSE = frozenset({"the", "a", "an", "it", "this", "that", "and", "to", "of", "is", "from"})
-
-
-def missing_imports(before: str, after: str, texts: Sequence[str]) -> tuple[str, list[str]] | None:
-    """A Python source with the imports added that it newly lacks and `texts` spell out.
-
-    `texts` are what the reply says: its thought and its new code. A name qualifies if the old
-    source did not use it undefined, the new one does, and `texts` hold one import statement for it
-    and no other. Gives the new source and the statements; None if there is nothing to add.
-    """
-    if max(len(before), len(after)) > _MAX_SOURCE or before == after:
-        return None
-    new, old = _undefined(after), _undefined(before)
-    if not new or old is None:
-        return None
-    offered = _offered(texts)
-    statements: list[str] = []
-    for name in sorted(new - old):
-        offers = offered.get(name, set())
-        if len(offers) == 1:
-            statements.extend(offers)
-    if not statements:
-        return None
-    at = _import_line(after)
-    lines = after.split("\n")
-    return "\n".join([*lines[:at], *statements, *lines[at:]]), statements
-
-
-def _offered(texts: Sequence[str]) -> dict[str, set[str]]:
-    """Import statements that texts spell out, by the name that each binds."""
-    offers: dict[str, set[str]] = {}
-    for text in texts:
-        for found in _IMPORT.finditer(text[:_MAX_TEXT].replace("`", " ")):
-            for item in found["names"].split(","):
-                name, _, alias = (part.strip() for part in item.partition(" as "))
-                bound = alias or name.split(".")[0]
-                if bound in _PROSE or (found["module"] and "." in name):
-                    continue
-                words = f"{name} as {alias}" if alias else name
-                start = f"from {found['module']} import " if found["module"] else "import "
-                offers.setdefault(bound, set()).add(start + words)
-    return offers
-
-
-def _parsed(source: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def _undefined(source: str) -> set[str] | None:
-    """Names that a module reads and binds nowhere; None if that cannot be told.
-
-    Scopes are not told apart: a name bound anywhere counts as bound, so that nothing is imported
-    that might be there. A star import may bind everything.
-    """
-    tree = _parsed(source)
-    if tree is None:
-        return None
-    used: set[str] = set()
-    bound: set[str] = {*dir(builtins), "__file__", "__path__", "__class__"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        elif isinstance(node, ast.alias):
-            if node.name == "*":
-                return None
-            bound.add(node.asname or node.name.split(".")[0])
-        else:
-            bound.update(_binds(node))
-    return used - bound
-
-
-def _binds(node: ast.AST) -> Iterator[str]:
-    """Names that a node binds other than by assignment and import."""
-    if isinstance(node, ast.keyword):
-        return  # names a parameter of something else
-    for name in ("name", "arg", "rest"):  # definitions, handlers, parameters, patterns
-        value = getattr(node, name, None)
-        if isinstance(value, str):
-            yield value
-    if isinstance(node, ast.Global | ast.Nonlocal):
-        yield from node.names
-
-
-def _import_line(source: str) -> int:
-    """How many lines stand before the place of a new import: after the last import at the top."""
-    tree = _parsed(source)
-    body = tree.body if tree else []
-    end = 0
-    for index, node in enumerate(body):
-        is_doc = index == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.Import | ast.ImportFrom) or is_doc:
-            end = node.end_lineno or end
-        else:
-            break
-    return end or _first_code_line(source)
-
-
-def _first_code_line(source: str) -> int:
-    """After a shebang and comments at the very top (a coding cookie must stay in its line)."""
-    lines = source.split("\n")
-    return next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))

@@ -56,20 +56,21 @@ def doubtful(changes: Iterable[FileChange]) -> tuple[str, ...]:
     return tuple(sorted(refused))
 
 
-def breaks(change: FileChange) -> bool:
-    """Whether a file parses before a change and not after it, by the strictest reader at hand.
+def parses(path: str, data: bytes) -> bool:
+    """Whether a file's bytes parse, by the strictest reader at hand; true where there is none.
 
     For Python this interpreter alone decides: tree-sitter passes over most faults of indentation.
     """
-    if language_of(change.path) != "python" or change.before is None or change.after is None:
-        return _check(change) is not None
-    return _python_error(change.after) is not None and _python_error(change.before) is None
+    if language_of(path) == "python":
+        return _python_error(data) is None
+    reader = _reader(path, data) if len(data) <= _MAX_BYTES else None
+    return reader is None or reader(data) is None
 
 
 def _check(change: FileChange) -> SyntaxProblem | None:
     if change.after is None or len(change.after) > _MAX_BYTES or change.after == change.before:
         return None
-    reader = _reader(change)
+    reader = _reader(change.path, change.after)
     if reader is None:
         return None
     found = reader(change.after)
@@ -78,14 +79,14 @@ def _check(change: FileChange) -> SyntaxProblem | None:
     return SyntaxProblem(change.path, *found)
 
 
-def _reader(change: FileChange) -> Callable[[bytes], _Found | None] | None:
+def _reader(path: str, data: bytes) -> Callable[[bytes], _Found | None] | None:
     """What finds the first problem of a file's bytes, by language; None: not checked."""
-    language = language_of(change.path, (change.after or b"")[:128])
+    language = language_of(path, data[:128])
     if language == "python":
         return _both_python
     if language == "toml":
         return _toml
-    name = PurePosixPath(change.path)
+    name = PurePosixPath(path)
     if language == "json" and name.suffix == ".json":
         return None if name.name.startswith(_COMMENTED_JSON) else _json
     if language in GRAMMARS and language not in _UNRELIABLE:

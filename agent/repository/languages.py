@@ -175,7 +175,7 @@ def is_test_path(path: str) -> bool:
         not _TEST_FOLDERS.isdisjoint(folders)
         or folders[0] in _TOP_TEST_FOLDERS
         or ("src", "test") in pairwise(folders)
-        or (language_of(path) in _PROJECT_LANGUAGES and _in_project_tests(folders))
+        or (_in_project_tests(folders) and language_of(path) in _PROJECT_LANGUAGES)
     )
 
 

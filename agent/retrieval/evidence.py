@@ -7,12 +7,12 @@ An `EvidenceSource` gives reasons for files and pieces. The one here looks up me
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
 from agent.retrieval.features import GROUP_OF
+from agent.retrieval.identifiers import without_suffix
 from agent.retrieval.mentions import Frame, Mentions, NameMention, Place
 from agent.types import Reason
 
@@ -43,6 +43,7 @@ MAX_AMBIGUITY = 12
 """A name that more pieces or files share says nothing about any of them."""
 
 _MIN_SYMBOL = 3  # characters of an unqualified name
+_PACKAGE_FILES = frozenset({"__init__", "mod", "index"})
 
 
 @dataclass(slots=True)
@@ -130,11 +131,11 @@ class PathTable:
         `/usr/lib/site-packages/pkg/mod.py` means `src/pkg/mod.py`: two components in common are
         enough; one is when either path is no more than a file name.
         """
-        parts = PurePosixPath(mention.lower()).parts
+        parts = _path_parts(mention.lower())
         best = 1
         found: list[int] = []
         for number, path in self._by_name.get(parts[-1] if parts else "", ()):
-            own = PurePosixPath(path.lower()).parts
+            own = path.lower().split("/")
             common = _common_tail(parts, own)
             if common < min(2, len(parts), len(own)) or common < best:
                 continue
@@ -144,7 +145,13 @@ class PathTable:
         return tuple(found)
 
 
-def _common_tail(left: tuple[str, ...], right: tuple[str, ...]) -> int:
+def _path_parts(path: str) -> list[str]:
+    """Its components, the root one of them; not those that mean nothing (`./a//b`)."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return ["/", *parts] if path.startswith("/") else parts
+
+
+def _common_tail(left: Sequence[str], right: Sequence[str]) -> int:
     count = 0
     for a, b in zip(reversed(left), reversed(right), strict=False):
         if a != b:
@@ -218,8 +225,9 @@ def _path_factor(place: Place) -> float:
 
 
 def _add_names(mentions: Mentions, corpus: Corpus, evidence: Evidence) -> None:
-    symbols = _SymbolTable(corpus)
-    modules = _ModuleTable(corpus)
+    names = [mention.name for mention in mentions.names]
+    symbols = _SymbolTable(corpus, names)
+    modules = _ModuleTable(corpus, names)
     for mention in mentions.names:
         module = modules.find(mention.name)
         if module is not None:
@@ -238,16 +246,19 @@ class _ModuleHit:
 
 
 class _ModuleTable:
-    """Dotted module names: of `src/pkg/mod.py`, `src.pkg.mod`, `pkg.mod` and `mod`."""
+    """Dotted module names: of `src/pkg/mod.py`, `src.pkg.mod`, `pkg.mod` and `mod`.
 
-    def __init__(self, corpus: Corpus) -> None:
+    Holds modules that some part of a dotted one of `names` may mean; no other will be asked for.
+    """
+
+    def __init__(self, corpus: Corpus, names: Iterable[str]) -> None:
         self._corpus = corpus
         self._by_leaf: defaultdict[str, list[tuple[int, tuple[str, ...]]]] = defaultdict(list)
-        for number, file in enumerate(corpus.files):
-            parts = PurePosixPath(file.path).with_suffix("").parts
-            if parts and parts[-1] in {"__init__", "mod", "index"}:
-                parts = parts[:-1]
-            if parts:
+        wanted = frozenset(part for name in names if "." in name for part in name.split("."))
+        for number, file in enumerate(corpus.files) if wanted else ():
+            module = _module_path(file.path)
+            if module.rpartition("/")[2] in wanted:
+                parts = tuple(module.split("/"))
                 self._by_leaf[parts[-1]].append((number, parts))
 
     def find(self, name: str) -> _ModuleHit | None:
@@ -272,7 +283,20 @@ class _ModuleTable:
         return found if len(found) <= MAX_AMBIGUITY else ()
 
     def _defines(self, file: int, symbol: str) -> bool:
-        return any(piece.symbol == symbol for _, piece in self._corpus.pieces_of(file))
+        return any(True for _ in _defined(self._corpus, file, symbol))
+
+
+def _module_path(path: str) -> str:
+    """The path without its suffix; of a package's own file, the folder's ("" at the top)."""
+    path = without_suffix(path)
+    folder, _, name = path.rpartition("/")
+    return folder if name in _PACKAGE_FILES else path
+
+
+def _defined(corpus: Corpus, file: int, symbol: str) -> Iterator[int]:
+    """Pieces of a file with exactly this symbol."""
+    first, end = corpus.first_piece[file], corpus.first_piece[file + 1]
+    return (first + at for at, own in enumerate(corpus.symbols[first:end]) if own == symbol)
 
 
 def _add_module(mention: NameMention, hit: _ModuleHit, corpus: Corpus, evidence: Evidence) -> None:
@@ -281,20 +305,21 @@ def _add_module(mention: NameMention, hit: _ModuleHit, corpus: Corpus, evidence:
     for file in hit.files:
         weight = MODULE_WEIGHT * factor / len(hit.files)
         evidence.add_file(file, Reason("module", weight, note))
-        for piece, found in corpus.pieces_of(file):
-            if hit.exact and found.symbol == hit.rest:
-                evidence.add_piece(piece, Reason("symbol", SYMBOL_WEIGHT * factor, note))
+        for piece in _defined(corpus, file, hit.rest) if hit.exact else ():
+            evidence.add_piece(piece, Reason("symbol", SYMBOL_WEIGHT * factor, note))
 
 
 class _SymbolTable:
-    """Pieces by the last part of their symbol."""
+    """Pieces by the last part of their symbol, of those that `names` end in."""
 
-    def __init__(self, corpus: Corpus) -> None:
-        self._corpus = corpus
+    def __init__(self, corpus: Corpus, names: Iterable[str]) -> None:
+        self._symbols = corpus.symbols
         self._by_leaf: defaultdict[str, list[int]] = defaultdict(list)
-        for number, piece in enumerate(corpus.pieces):
-            if piece.symbol:
-                self._by_leaf[_leaf(piece.symbol)].append(number)
+        wanted = frozenset(map(_leaf, names)) - {""}
+        for number, symbol in enumerate(corpus.symbols) if wanted else ():
+            leaf = symbol.rpartition(".")[2]  # `_leaf`, without a call for each of all pieces
+            if leaf in wanted:
+                self._by_leaf[leaf].append(number)
 
     def find(self, name: str) -> tuple[tuple[int, ...], int]:
         """Pieces whose symbol shares the most parts at the end with `name`, and how many."""
@@ -302,7 +327,7 @@ class _SymbolTable:
         best = 1
         found: list[int] = []
         for number in self._by_leaf.get(parts[-1], ()):
-            common = _common_tail(parts, tuple(self._corpus.pieces[number].symbol.split(".")))
+            common = _common_tail(parts, self._symbols[number].split("."))
             if common > best:
                 best, found = common, []
             if common == best:

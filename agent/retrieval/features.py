@@ -69,3 +69,8 @@ PIECE_NAMES: tuple[str, ...] = (*(f.name for f in PIECE_FEATURES), *FILE_NAMES)
 """Columns of a piece's row: its own, then its file's."""
 
 GROUP_OF = {feature.name: feature.group for feature in (*FILE_FEATURES, *PIECE_FEATURES)}
+
+
+def group_of(reason: str) -> str:
+    """The group of a reason's feature: evidence of files leaves out the `file-` of its column."""
+    return GROUP_OF.get(reason) or GROUP_OF.get(f"file-{reason}", reason)

@@ -25,12 +25,9 @@ from agent.types import Reason
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Snapshot
     from agent.retrieval.corpus import Corpus
-    from agent.retrieval.history_store import CommitHistory
     from agent.retrieval.history_table import HistoryTable
     from agent.retrieval.lexical import LexicalQuery
-    from agent.retrieval.mentions import Mentions
     from agent.types import Problem
 
 MAX_FILES = MAX_HUNK_FILES
@@ -216,7 +213,7 @@ def cochange(table: HistoryTable, paths: Iterable[str]) -> Mapping[str, float]:
 
 
 def cochange_evidence(table: HistoryTable, corpus: Corpus, seeds: Sequence[int]) -> Evidence:
-    """Feature "cochange": files that used to change together with the seeds, files of the corpus."""
+    """Feature "cochange": files that used to change together with the seeds (numbers of files)."""
     evidence = Evidence()
     paths = [corpus.files[seed].path for seed in seeds]
     numbers = {file.path: number for number, file in enumerate(corpus.files)}

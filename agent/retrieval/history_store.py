@@ -73,6 +73,11 @@ class CommitHistory:
                 return build_table(())
 
 
+def history_path(index: Path | None) -> Path | None:
+    """The cache file that belongs beside an index."""
+    return None if index is None else index.with_name("history.sqlite")
+
+
 def _location(snapshot: Snapshot) -> Location | None:
     try:
         return locate(snapshot.root)

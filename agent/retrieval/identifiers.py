@@ -118,6 +118,13 @@ class Terms:
         return self._stemmer.stemWord(word)
 
 
+def without_suffix(path: str) -> str:
+    """A path without what stands behind the last dot of its name; `.profile` has no suffix."""
+    folder, slash, name = path.rpartition("/")
+    at = name.rfind(".")
+    return folder + slash + name[:at] if 0 < at < len(name) - 1 else path
+
+
 def _is_term(word: str) -> bool:
     if word.isdigit():
         return _MIN_PART <= len(word) <= _MAX_NUMBER

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import blake2b
 from importlib import metadata
 from itertools import pairwise
@@ -278,7 +279,9 @@ def _fingerprint(language: str) -> str:
     return f"{FORMAT}|{language}|{versions}"
 
 
+@cache
 def _version(package: str) -> str:
+    """Remembered: it is looked up in files, for every query and several languages the same."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.retrieval.identifiers import WORD, Terms, term_hash
+from agent.retrieval.identifiers import WORD, Terms, term_hash, without_suffix
 from agent.retrieval.mentions import text_parts
 
 if TYPE_CHECKING:
@@ -153,19 +152,60 @@ class _Paths:
 
 
 def _path_postings(files: Sequence[SourceFile], query: LexicalQuery, terms: Terms) -> _Paths:
-    known: Mapping[int, int] = {int(value): index for index, value in enumerate(query.hashes)}
+    reader = _PathReader(query, terms)
     owner: list[int] = []
     term: list[int] = []
-    lengths = np.zeros(len(files))
+    lengths: list[float] = []
     for number, file in enumerate(files):
-        words = WORD.findall(str(PurePosixPath(file.path).with_suffix("")))
-        hashes = [value for word in words for value in terms.hashes_of_word(word)]
-        lengths[number] = PATH_WEIGHT * len(hashes)
-        hits = [known[value] for value in hashes if value in known]
+        folder, _, name = without_suffix(file.path).rpartition("/")
+        above, inside = reader.folder(folder), reader.read(name)
+        lengths.append(PATH_WEIGHT * (above.length + inside.length))
+        hits = above.hits + inside.hits
         term.extend(hits)
         owner.extend([number] * len(hits))
     weight = np.full(len(term), PATH_WEIGHT)
-    return _Paths(_Postings(_integers(owner), _integers(term), weight), lengths)
+    return _Paths(_Postings(_integers(owner), _integers(term), weight), np.array(lengths))
+
+
+@dataclass(frozen=True, slots=True)
+class _PathWords:
+    """How many terms a text has, and the numbers of those that are the query's."""
+
+    length: int
+    hits: tuple[int, ...]
+
+
+class _PathReader:
+    """Terms of parts of paths. A folder is read once for all its files, a word once at all."""
+
+    def __init__(self, query: LexicalQuery, terms: Terms) -> None:
+        self._known = {value: index for index, value in enumerate(query.hashes.tolist())}
+        self._terms = terms
+        self._words: dict[str, _PathWords] = {}
+        self._folders: dict[str, _PathWords] = {}
+
+    def folder(self, path: str) -> _PathWords:
+        """The same as `read`, remembered."""
+        known = self._folders.get(path)
+        if known is None:
+            known = self._folders[path] = self.read(path)
+        return known
+
+    def read(self, text: str) -> _PathWords:
+        """The terms of all words of the text."""
+        found = [self._word(word) for word in WORD.findall(text)]
+        if len(found) == 1:
+            return found[0]
+        hits = tuple(hit for word in found for hit in word.hits)
+        return _PathWords(sum(word.length for word in found), hits)
+
+    def _word(self, word: str) -> _PathWords:
+        known = self._words.get(word)
+        if known is None:
+            hashes = self._terms.hashes_of_word(word)
+            hits = tuple(self._known[value] for value in hashes if value in self._known)
+            known = self._words[word] = _PathWords(len(hashes), hits)
+        return known
 
 
 def _integers(values: Sequence[int]) -> NDArray[np.int64]:

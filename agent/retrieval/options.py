@@ -8,6 +8,13 @@ from typing import Literal
 from agent.errors import ConfigurationError
 from agent.retrieval.features import GROUPS
 
+RANKER = "ranker"
+STATIC = "static"
+_FROM_HISTORY = frozenset({"history", "churn", "cochange"})
+
+SWITCHES: tuple[str, ...] = tuple(sorted((*GROUPS, RANKER)))
+"""What `without` may name: groups of features, and the learned ranker itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetrievalOptions:
@@ -20,11 +27,12 @@ class RetrievalOptions:
 
     first_stage: Literal["bm25", "overlap"] = "bm25"
     file_scores: bool = True
+    boilerplate: bool = True  # leave out what the project's issue template wrote
     evidence: bool = True
     neighbours: bool = True  # callers, callees, relatives, imports of the best
     static: bool = True  # the static encoder that ships with the package
     learned: bool = True  # the ranker that ships with the package; else the plain sum
-    without: frozenset[str] = frozenset()  # groups of features switched off
+    without: frozenset[str] = frozenset()  # of SWITCHES: what to leave out
     embedding: bool = True
     candidates: Literal["code", "all"] = "code"  # "all": tests, vendored and generated files too
     prefilter: int = 100
@@ -47,8 +55,26 @@ class RetrievalOptions:
             self.cosine_weight,
             self.filename_bonus,
         )
-        unknown = sorted(self.without.difference(GROUPS))
+        unknown = sorted(self.without.difference(SWITCHES))
         if unknown:
-            raise ConfigurationError(f"unknown feature {unknown[0]!r}; known: {', '.join(GROUPS)}")
+            raise ConfigurationError(
+                f"unknown group of features {unknown[0]!r} (--without, PATCHSHOT_WITHOUT); "
+                f"known: {', '.join(SWITCHES)}"
+            )
         if not all(0.0 <= weight <= 1000.0 for weight in weights):
             raise ConfigurationError("retrieval weights must lie between 0 and 1000")
+
+    @property
+    def uses_static(self) -> bool:
+        """Whether the static encoder takes part, in indexing too."""
+        return self.static and STATIC not in self.without and self.first_stage == "bm25"
+
+    @property
+    def uses_ranker(self) -> bool:
+        """Whether the learned ranker orders the candidates."""
+        return self.learned and RANKER not in self.without and self.first_stage == "bm25"
+
+    @property
+    def uses_history(self) -> bool:
+        """Whether anything is asked of the commit history."""
+        return self.evidence and not self.without >= _FROM_HISTORY and self.first_stage == "bm25"

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from agent.retrieval.candidates import PROSE_AND_DATA, all_files
 from agent.retrieval.chunking import Piece, TreeSitterChunker, split_lines
+from agent.retrieval.explain import scored_chunk
 from agent.retrieval.identifiers import WORD
 from agent.retrieval.pool import Cancelled
-from agent.retrieval.stages import Ranked, files_in_order, in_order, scored_chunk
+from agent.retrieval.stages import Ranked, files_in_order, in_order
 from agent.types import ChunkKind, Reason, ScoredChunk, ScoredFile
 
 if TYPE_CHECKING:

@@ -1,12 +1,17 @@
-"""Named sets of retrieval options: what `--preset` chooses from."""
+"""Named sets of retrieval options: what `--preset` chooses from.
+
+Every name also comes with a switch behind it, to measure what a part is worth: `lexical-history` is
+`lexical` without the group `history`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from agent.errors import ConfigurationError
-from agent.retrieval.options import RetrievalOptions
+from agent.retrieval.options import SWITCHES, RetrievalOptions
 
 DEFAULT_PRESET = "default"
 
@@ -19,6 +24,7 @@ PRESETS: Mapping[str, RetrievalOptions] = MappingProxyType(
         "original": RetrievalOptions(
             first_stage="overlap",
             file_scores=False,
+            boilerplate=False,
             evidence=False,
             neighbours=False,
             learned=False,
@@ -34,8 +40,20 @@ PRESETS: Mapping[str, RetrievalOptions] = MappingProxyType(
 
 def preset(name: str) -> RetrievalOptions:
     """The options of a name. Raises ConfigurationError for one that is not known."""
-    try:
-        return PRESETS[name]
-    except KeyError:
-        known = ", ".join(sorted(PRESETS))
-        raise ConfigurationError(f"unknown retrieval preset {name!r}; known: {known}") from None
+    base, switch = split_name(name)
+    options = PRESETS[base]
+    return replace(options, without=options.without | {switch}) if switch else options
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """A preset's own name and the switch behind it, "" for none.
+
+    Raises ConfigurationError for what is not known.
+    """
+    base, _, switch = name.partition("-")
+    if base not in PRESETS or (switch not in SWITCHES and name != base):
+        raise ConfigurationError(
+            f"unknown retrieval preset {name!r}; known: {', '.join(sorted(PRESETS))}, and each "
+            f"with -X behind it, which leaves X out: {', '.join(SWITCHES)}"
+        )
+    return base, switch

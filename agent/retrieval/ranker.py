@@ -2,10 +2,10 @@
 
 Trained by `python -m agent.training.ranker` with LightGBM (LambdaMART: Burges, "From RankNet to
 LambdaRank to LambdaMART", 2010) and kept as plain arrays, so that nothing but numpy runs them. One
-ensemble ranks files, one pieces. A prediction is the plain sum times a slope plus, for every tree, the
-value of the leaf a row falls into; walking down, each split's change of value is credited to its feature
-(Saabas, "Interpreting random forests", 2014): the parts of a score that `--explain` shows add up to
-it exactly.
+ensemble ranks files, one pieces. A prediction is the plain sum times a slope plus, for every tree,
+the value of the leaf a row falls into; walking down, each split's change of value is credited to
+its feature (Saabas, "Interpreting random forests", 2014): the parts of a score that `--explain`
+shows add up to it exactly.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Ensemble:
         numbers = np.arange(count)
         node = np.broadcast_to(self.roots, (count, self.roots.size)).ravel().copy()
         row = np.repeat(numbers, self.roots.size)
-        parts[numbers * (width + 1)] = float(self.slope) * rows[:, 0]
+        parts[numbers * (width + 1)] = self.starts(rows)
         parts[numbers * (width + 1) + width] = float(self.value[self.roots].sum())
         while node.size:
             inner = self.feature[node] >= 0
@@ -72,6 +73,10 @@ class Ensemble:
             node = below
         return parts.reshape(count, width + 1)
 
+    def starts(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(n,): what the plain sum gives before the trees correct it."""
+        return float(self.slope) * rows[:, 0].astype(np.float64)
+
 
 @dataclass(frozen=True, slots=True)
 class Ranker:
@@ -81,10 +86,14 @@ class Ranker:
     pieces: Ensemble
 
 
-@cache
 def load_ranker() -> Ranker | None:
     """The ranker that ships with the package; None where it is missing or of other features."""
-    path = model_path(MODEL)
+    return ranker_in(model_path(MODEL))
+
+
+@cache
+def ranker_in(path: Path) -> Ranker | None:
+    """The ranker in a file, read once; None where there is none, or one of other features."""
     return read_ranker(path.read_bytes()) if path.is_file() else None
 
 
@@ -93,7 +102,9 @@ def read_ranker(data: bytes) -> Ranker | None:
     arrays = read_arrays(data)
     if arrays is None or not _is_ours(arrays):
         return None
-    return Ranker(_ensemble(arrays, "files", FILE_NAMES), _ensemble(arrays, "pieces", PIECE_NAMES))
+    files = _ensemble(arrays, "files", FILE_NAMES)
+    pieces = _ensemble(arrays, "pieces", PIECE_NAMES)
+    return Ranker(files, pieces) if _is_sound(files) and _is_sound(pieces) else None
 
 
 def _ensemble(arrays: Mapping[str, Any], part: str, names: tuple[str, ...]) -> Ensemble:
@@ -111,6 +122,24 @@ def write_ranker(ranker: Ranker) -> bytes:
 def _is_ours(arrays: Mapping[str, NDArray[np.generic]]) -> bool:
     needed = {f"{part}-{name}" for part in ("files", "pieces") for name in _ARRAYS} | {"header"}
     return needed <= arrays.keys() and str(arrays["header"]) == json.dumps(_header())
+
+
+def _is_sound(ensemble: Ensemble) -> bool:
+    """Whether walking down ends, and stays within the arrays: children come after their parents."""
+    e, count = ensemble, ensemble.feature.size
+    nodes: tuple[NDArray[Any], ...] = (e.feature, e.threshold, e.left, e.right, e.value)
+    kinds = ("i4", "f4", "i4", "i4", "f8")
+    if any(a.shape != (count,) or a.dtype != k for a, k in zip(nodes, kinds, strict=True)):
+        return False
+    if e.roots.ndim != 1 or e.roots.dtype != "i4" or e.slope.shape != () or e.slope.dtype != "f8":
+        return False
+    inner = np.flatnonzero(e.feature >= 0)
+    below = np.stack([e.left[inner], e.right[inner]])
+    return bool(
+        (e.feature < len(e.names)).all()
+        and ((e.roots >= 0) & (e.roots < count)).all()
+        and ((below > inner) & (below < count)).all()
+    )
 
 
 def _header() -> dict[str, object]:

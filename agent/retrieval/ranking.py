@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.errors import ProviderError
 from agent.events import Notice
+from agent.retrieval.boilerplate import without_boilerplate
 from agent.retrieval.mentions import Mentions, read_mentions
 from agent.retrieval.texts import FileNames, document_text, query_text
 from agent.types import Ranking
@@ -30,6 +32,8 @@ class HybridRetriever:
     """The `Retriever`. `index_path` None: nothing is kept between runs.
 
     `sources` None: what the problem mentions. `workers` bounds the processes of a cold run.
+    `models`: the folder of the static encoder and the ranker; what is missing there is done
+    without, and said once.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class HybridRetriever:
         reporter: Reporter,
         sources: Sequence[EvidenceSource] | None = None,
         workers: int | None = None,
+        models: Path | None = None,
     ) -> None:
         self._options = options
         self._embedder = embedder if options.embedding else None
@@ -48,14 +53,17 @@ class HybridRetriever:
         self._report = reporter
         self._sources = sources
         self._workers = workers
+        self._models = models
         self._said: set[str] = set()
 
     async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking:
         """Rank the snapshot's chunks. Without a working embedder the first stage's order stands."""
+        if self._options.boilerplate:
+            problem = without_boilerplate(problem, snapshot)
         mentions = read_mentions(problem)
         first = await self._first_stage(problem, mentions, snapshot)
         if self._embedder is None or not first.chunks:
-            return _ranking(first, ())
+            return _ranking(first, first.notes)
         return await self._second_stage(problem, mentions, first, self._embedder)
 
     async def _first_stage(
@@ -74,26 +82,25 @@ class HybridRetriever:
     ) -> Ranked:
         # numpy and tree-sitter cost a tenth of a second: not at the import of the command line.
         from agent.retrieval.evidence import mention_evidence
-        from agent.retrieval.history_store import CommitHistory
+        from agent.retrieval.history_store import CommitHistory, history_path
         from agent.retrieval.index import Index
         from agent.retrieval.overlap import overlap_stage
-        from agent.retrieval.ranker import load_ranker
+        from agent.retrieval.shipped import load_shipped
         from agent.retrieval.stages import lexical_stage
-        from agent.retrieval.static import load_static
 
-        if self._options.first_stage == "overlap":
-            return overlap_stage(problem, snapshot, self._options.max_results, cancel)
-        encoder = load_static() if self._options.static else None
-        index = Index(self._report, self._index_path, self._workers, encoder=encoder)
-        history = CommitHistory(self._history_path(), self._report, cancel=cancel)
+        options = self._options
+        if options.first_stage == "overlap":
+            return overlap_stage(problem, snapshot, options.max_results, cancel)
+        models = load_shipped(options, self._models)
+        for note in models.notes:
+            self._say(note)
+        index = Index(self._report, self._index_path, self._workers, encoder=models.encoder)
+        history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
         sources = (mention_evidence,) if self._sources is None else self._sources
-        ranker = load_ranker() if self._options.learned else None
-        return lexical_stage(
-            problem, mentions, snapshot, index, sources, history, ranker, self._options, cancel
+        ranked = lexical_stage(
+            problem, mentions, snapshot, index, sources, history, models.ranker, options, cancel
         )
-
-    def _history_path(self) -> Path | None:
-        return None if self._index_path is None else self._index_path.with_name("history.sqlite")
+        return replace(ranked, notes=models.notes)
 
     async def _second_stage(
         self, problem: Problem, mentions: Mentions, first: Ranked, embedder: Embedder
@@ -127,11 +134,12 @@ class HybridRetriever:
         if failed:
             notes = (f"{failed} of {values.size} chunks could not be embedded",)
             self._say(notes[0])
-        return _ranking(fuse(first, values, FileNames(problem), self._options), notes)
+        fused = fuse(first, values, FileNames(problem), self._options)
+        return _ranking(fused, (*first.notes, *notes))
 
     def _degraded(self, first: Ranked, note: str) -> Ranking:
         self._say(note)
-        return _ranking(first, (note,))
+        return _ranking(first, (*first.notes, note))
 
     def _say(self, message: str) -> None:
         """Once: a batch of problems fails for the same reason each time."""

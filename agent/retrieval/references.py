@@ -188,8 +188,10 @@ class ModuleTable:
     """Finds the files that an import may mean."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self._folders = [tuple(path.split("/")[:-1]) for path in paths]
-        self._modules = [_module_of(path) for path in paths]
+        split = [path.rpartition("/") for path in paths]
+        folders = {folder: tuple(folder.split("/")) if folder else () for folder, _, _ in split}
+        self._folders = [folders[folder] for folder, _, _ in split]
+        self._modules = [_module_of(folders[folder], name) for folder, _, name in split]
         self._by_leaf: dict[str, list[int]] = {}
         self._by_folder: dict[str, list[int]] = {}
         for number, (parts, folder) in enumerate(zip(self._modules, self._folders, strict=True)):
@@ -260,8 +262,7 @@ class ModuleTable:
         return ()
 
 
-def _module_of(path: str) -> tuple[str, ...]:
+def _module_of(folder: tuple[str, ...], name: str) -> tuple[str, ...]:
     """Its parts without the suffix; of a package's own file the folder's."""
-    *folder, name = path.split("/")
     stem = name.rpartition(".")[0] or name
-    return tuple(folder) if stem in _PACKAGE_FILES else (*folder, stem)
+    return folder if stem in _PACKAGE_FILES else (*folder, stem)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agent.retrieval.candidates import PROSE_AND_DATA
 from agent.retrieval.features import FILE_FEATURES, FILE_NAMES, PIECE_FEATURES
+from agent.retrieval.identifiers import without_suffix
 from agent.retrieval.texts import FileNames
 from agent.types import ChunkKind
 
@@ -135,28 +135,41 @@ def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return scores / top if top > 0.0 else scores
 
 
-def ranks(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """1 for the highest; ties by position."""
-    places = np.empty(scores.size, dtype=np.int64)
-    places[np.argsort(-scores, kind="stable")] = np.arange(1, scores.size + 1)
-    return places
+def ranks_of(chosen: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Ranks of the chosen positions among all: 1 for the highest score; ties by position.
+
+    Sorting values is many times faster than sorting positions, so ties are counted afterwards.
+    """
+    values, ordered = scores[chosen], np.sort(scores)
+    ends = np.searchsorted(ordered, values, side="right")
+    places = scores.size - ends + 1
+    tied = ends - np.searchsorted(ordered, values) > 1
+    for value in np.unique(values[tied]):
+        mine = values == value
+        places[mine] += np.searchsorted(np.flatnonzero(scores == value), chosen[mine])
+    return places.astype(np.int64)
 
 
 def _two_best(
     corpus: Corpus, scores: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(f,) the highest and the second highest score among each file's pieces, 0 for none."""
-    count = len(corpus.files)
-    best, second = np.zeros(count), np.zeros(count)
-    order = np.lexsort((-scores, corpus.piece_file))
-    owners = corpus.piece_file[order]
-    first = np.flatnonzero(np.diff(owners, prepend=-1))
-    best[owners[first]] = scores[order[first]]
-    after = first + 1
-    after = after[after < owners.size]
-    same = after[owners[after] == owners[after - 1]]
-    second[owners[same]] = scores[order[same]]
-    return np.clip(best, 0.0, None), np.clip(second, 0.0, None)
+    best = _best_of_files(corpus, scores)
+    at_top = np.flatnonzero(scores == best[corpus.piece_file])
+    one_each = at_top[np.flatnonzero(np.diff(corpus.piece_file[at_top], prepend=-1))]
+    others = scores.copy()
+    others[one_each] = 0.0
+    return best, _best_of_files(corpus, others)
+
+
+def _best_of_files(corpus: Corpus, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(f,) the highest score among each file's pieces, 0 where none is above it."""
+    first = np.array(corpus.first_piece, dtype=np.int64)
+    filled = np.flatnonzero(np.diff(first))
+    best = np.zeros(len(corpus.files))
+    if filled.size:
+        best[filled] = np.maximum.reduceat(scores, first[filled])
+    return np.clip(best, 0.0, None)
 
 
 def _means(corpus: Corpus, scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -204,9 +217,13 @@ def choose_candidates(signals: Signals, limit: int, per_file: int = 0) -> Candid
 
 
 def _best(scores: NDArray[np.float64], limit: int) -> NDArray[np.int64]:
-    order = np.argsort(-scores, kind="stable")
-    above = order[scores[order] > 0.0]
-    return (above if above.size else order)[:limit].astype(np.int64)
+    positions = np.flatnonzero(scores > 0.0)
+    if not positions.size:
+        positions = np.arange(scores.size)
+    if positions.size > limit:
+        values = scores[positions]
+        positions = positions[values >= np.partition(values, -limit)[-limit]]
+    return positions[np.argsort(-scores[positions], kind="stable")][:limit].astype(np.int64)
 
 
 # ----------------------------------------------------------------------------------------- features
@@ -220,7 +237,7 @@ def file_matrix(
     position = {int(number): row for row, number in enumerate(files)}
     table: dict[str, NDArray[np.float64]] = {
         "file-score": normalised(signals.files)[files],
-        "file-rank": np.log1p(ranks(signals.files)[files]),
+        "file-rank": np.log1p(ranks_of(files, signals.files)),
         "file-size": np.log1p(np.diff(np.array(corpus.first_piece))[files]),
     }
     table |= {name: values[files] for name, values in signals.file_columns.items()}
@@ -233,11 +250,11 @@ def file_matrix(
 
 def _path_columns(signals: Signals, files: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     sources = [signals.corpus.files[number] for number in files]
-    paths = [PurePosixPath(source.path) for source in sources]
+    paths = [source.path.split("/") for source in sources]
     return {
-        "file-depth": np.array([float(len(path.parts)) for path in paths]),
-        "file-init": np.array([float(path.stem == "__init__") for path in paths]),
-        "file-aside": np.array([float(not _ASIDE.isdisjoint(p.parts[:-1])) for p in paths]),
+        "file-depth": np.array([float(len(path)) for path in paths]),
+        "file-init": np.array([float(without_suffix(path[-1]) == "__init__") for path in paths]),
+        "file-aside": np.array([float(not _ASIDE.isdisjoint(path[:-1])) for path in paths]),
         "file-prose-language": np.array([float(s.language in PROSE_AND_DATA) for s in sources]),
         "file-name-found": np.array([float(bool(signals.names.found(s.path))) for s in sources]),
     }
@@ -253,17 +270,17 @@ def piece_matrix(
     owners = corpus.piece_file[pieces]
     table: dict[str, NDArray[np.float64]] = {
         "score": normalised(signals.pieces)[pieces],
-        "rank": np.log1p(ranks(signals.pieces)[pieces]),
-        "bm25-rank": np.log1p(ranks(bm25)[pieces]),
+        "rank": np.log1p(ranks_of(pieces, signals.pieces)),
+        "bm25-rank": np.log1p(ranks_of(pieces, bm25)),
         "bm25-in-file": bm25[pieces] / np.maximum(signals.file_columns["file-best"][owners], 1e-9),
-        "rank-in-file": np.log1p(_rank_in_file(corpus, bm25)[pieces]),
+        "rank-in-file": np.log1p(_ranks_in_files(corpus, bm25, pieces)),
         "length": np.log1p(corpus.text_lengths[pieces]),
         "siblings": np.log1p(np.diff(np.array(corpus.first_piece))[owners]),
     }
     static = signals.piece_columns.get("static")
     if static is not None:
         best = np.maximum(signals.file_columns["file-static"][owners], 1e-9)
-        table["static-rank"] = np.log1p(ranks(static)[pieces])
+        table["static-rank"] = np.log1p(ranks_of(pieces, static))
         table["static-in-file"] = static[pieces] / best
     table |= {name: values[pieces] for name, values in signals.piece_columns.items()}
     table |= _symbol_columns(corpus, pieces)
@@ -289,12 +306,16 @@ def _symbol_columns(corpus: Corpus, pieces: NDArray[np.int64]) -> dict[str, NDAr
     }
 
 
-def _rank_in_file(corpus: Corpus, scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(n,) place of each piece among those of its file, 1 for the best."""
-    order = np.lexsort((-scores, corpus.piece_file))
-    first = np.array(corpus.first_piece, dtype=np.int64)
-    places = np.empty(scores.size, dtype=np.int64)
-    places[order] = np.arange(scores.size) - first[corpus.piece_file[order]] + 1
+def _ranks_in_files(
+    corpus: Corpus, scores: NDArray[np.float64], pieces: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The place of each of `pieces` among all of its file, 1 for the best; ties by position."""
+    places = np.empty(pieces.size, dtype=np.int64)
+    owners = corpus.piece_file[pieces]
+    for file in np.unique(owners).tolist():
+        first, end = corpus.first_piece[file], corpus.first_piece[file + 1]
+        mine = owners == file
+        places[mine] = ranks_of(pieces[mine] - first, scores[first:end])
     return places
 
 

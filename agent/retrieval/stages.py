@@ -10,31 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from agent.retrieval.candidates import all_files, candidate_files
-from agent.retrieval.chunking import split_lines
 from agent.retrieval.evidence import Evidence, EvidenceSource
-from agent.retrieval.features import FILE_NAMES, GROUP_OF, PIECE_NAMES
+from agent.retrieval.explain import Writer
 from agent.retrieval.history import cochange_evidence, history_evidence, score_history
 from agent.retrieval.identifiers import Terms
 from agent.retrieval.lexical import make_bags, make_query
-from agent.retrieval.signals import (
-    Candidates,
-    Signals,
-    Weights,
-    choose_candidates,
-    file_matrix,
-    measure,
-    normalised,
-    piece_matrix,
-    ranks,
-)
-from agent.types import Reason, ScoredChunk, ScoredFile
+from agent.retrieval.signals import Signals, Weights, choose_candidates, measure, normalised
+from agent.types import ScoredChunk, ScoredFile
 
 if TYPE_CHECKING:
     import threading
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from agent.protocols import Snapshot
@@ -45,22 +33,26 @@ if TYPE_CHECKING:
     from agent.retrieval.lexical import LexicalQuery
     from agent.retrieval.mentions import Mentions
     from agent.retrieval.options import RetrievalOptions
-    from agent.retrieval.ranker import Ensemble, Ranker
+    from agent.retrieval.ranker import Ranker
     from agent.retrieval.records import PieceEncoder
     from agent.types import Problem
 
 _SEEDS = 30  # pieces by the plain sum whose neighbours are looked at
 _FILE_SEEDS = 10
-_FROM_HISTORY = frozenset({"history", "churn", "cochange"})
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Chunks and files in the order `-score, path, start`; `total` chunks were looked at."""
+    """Chunks and files in the order `-score, path, start`; `total` chunks were looked at.
+
+    `notes` say what was missing. `learned`: scores are the ranker's margins.
+    """
 
     chunks: tuple[ScoredChunk, ...]
     files: tuple[ScoredFile, ...]
     total: int
+    notes: tuple[str, ...] = ()
+    learned: bool = False
 
 
 def in_order(chunks: Sequence[ScoredChunk]) -> tuple[ScoredChunk, ...]:
@@ -87,13 +79,17 @@ def lexical_stage(
     """Signals, candidates, and their order. Raises `pool.Cancelled`."""
     signals = collect_signals(problem, mentions, snapshot, index, sources, history, options, cancel)
     candidates = choose_candidates(signals, options.max_results)
-    writer = _Writer(signals, snapshot)
+    writer = Writer(signals, snapshot, options)
     if ranker is None:
-        chunks = [writer.summed_chunk(number, options) for number in candidates.pieces.tolist()]
-        files = [writer.summed_file(number) for number in candidates.files.tolist()]
+        chunks, files = writer.summed(candidates)
     else:
-        chunks, files = writer.learned(candidates, ranker, options.without)
-    return Ranked(in_order(chunks), files_in_order(files), len(signals.corpus.piece_file))
+        chunks, files = writer.learned(candidates, ranker)
+    return Ranked(
+        in_order(chunks),
+        files_in_order(files),
+        len(signals.corpus.piece_file),
+        learned=ranker is not None,
+    )
 
 
 def collect_signals(
@@ -133,7 +129,7 @@ def _static_cosines(
 ) -> NDArray[np.float64] | None:
     from agent.retrieval.static import StaticEncoder, static_cosines
 
-    if not isinstance(encoder, StaticEncoder) or "static" in options.without:
+    if not isinstance(encoder, StaticEncoder) or not options.uses_static:
         return None
     return static_cosines(encoder.query(query), corpus.vectors)
 
@@ -141,9 +137,7 @@ def _static_cosines(
 def _history_table(
     history: CommitHistory | None, snapshot: Snapshot, options: RetrievalOptions
 ) -> HistoryTable | None:
-    if history is None or not options.evidence or options.without >= _FROM_HISTORY:
-        return None
-    return history.load(snapshot)
+    return history.load(snapshot) if history is not None and options.uses_history else None
 
 
 def _add_neighbours(
@@ -163,137 +157,3 @@ def _add_neighbours(
     if table is not None:
         found.merge(cochange_evidence(table, signals.corpus, best.files[:_FILE_SEEDS].tolist()))
     signals.evidence.merge(found.without(options.without))
-
-
-class _Writer:
-    """Turns numbers of pieces and files into scored chunks and files with their reasons."""
-
-    def __init__(self, signals: Signals, snapshot: Snapshot) -> None:
-        self._signals = signals
-        self._corpus = signals.corpus
-        self._lines = _Lines(snapshot)
-        self._piece_ranks = ranks(signals.piece_columns["bm25"])
-        self._file_ranks = ranks(signals.files)
-
-    # ------------------------------------------------------------------------------- the plain sum
-
-    def summed_chunk(self, number: int, options: RetrievalOptions) -> ScoredChunk:
-        signals, file = self._signals, int(self._corpus.piece_file[number])
-        reasons = [self._lexical(number, float(signals.piece_columns["bm25"][number]))]
-        if options.file_scores:
-            share = options.file_weight * float(normalised(signals.files)[file])
-            reasons.append(Reason("file", share, self._file_note(file)))
-        reasons.extend(_sorted_reasons(signals.evidence.pieces.get(number)))
-        return self._chunk(number, reasons)
-
-    def summed_file(self, number: int) -> ScoredFile:
-        columns = self._signals.file_columns
-        reasons = (
-            Reason("best-chunk", float(columns["file-best"][number]), "its best chunk's words"),
-            Reason("lexical", float(columns["file-bm25"][number]), "words of the whole file"),
-            *_sorted_reasons(self._signals.evidence.files.get(number)),
-        )
-        return self._file(number, reasons)
-
-    # ---------------------------------------------------------------------------- the learned order
-
-    def learned(
-        self, candidates: Candidates, ranker: Ranker, without: frozenset[str]
-    ) -> tuple[list[ScoredChunk], list[ScoredFile]]:
-        pieces = piece_matrix(self._signals, candidates.pieces, without)
-        files = file_matrix(self._signals, candidates.files, without)
-        chunks = [
-            self._chunk(int(number), self._piece_reasons(int(number), parts))
-            for number, parts in zip(
-                candidates.pieces, _grouped(ranker.pieces, PIECE_NAMES, pieces), strict=True
-            )
-        ]
-        scored = [
-            self._file(int(number), self._file_reasons(int(number), parts))
-            for number, parts in zip(
-                candidates.files, _grouped(ranker.files, FILE_NAMES, files), strict=True
-            )
-        ]
-        return chunks, scored
-
-    def _piece_reasons(self, number: int, parts: dict[str, float]) -> list[Reason]:
-        file = int(self._corpus.piece_file[number])
-        notes = {"lexical": self._lexical(number, 0.0).note, "base": self._file_note(file)}
-        evidence = [
-            *_sorted_reasons(self._signals.evidence.files.get(file)),
-            *_sorted_reasons(self._signals.evidence.pieces.get(number)),
-        ]
-        return _explained(parts, notes, evidence)
-
-    def _file_reasons(self, number: int, parts: dict[str, float]) -> list[Reason]:
-        notes = {"base": self._file_note(number)}
-        return _explained(parts, notes, _sorted_reasons(self._signals.evidence.files.get(number)))
-
-    # ------------------------------------------------------------------------------------- writing
-
-    def _lexical(self, number: int, value: float) -> Reason:
-        count = len(self._corpus.piece_file)
-        return Reason(
-            "lexical", value, f"{self._piece_ranks[number]} of {count} by words in common"
-        )
-
-    def _file_note(self, file: int) -> str:
-        return f"its file is {self._file_ranks[file]} of {len(self._corpus.files)}"
-
-    def _chunk(self, number: int, reasons: Sequence[Reason]) -> ScoredChunk:
-        source = self._corpus.files[int(self._corpus.piece_file[number])]
-        chunk = self._corpus.pieces[number].chunk(source, self._lines.of(source.path))
-        return scored_chunk(ScoredChunk(chunk, 0.0), reasons)
-
-    def _file(self, number: int, reasons: Sequence[Reason]) -> ScoredFile:
-        kept = tuple(reason for reason in reasons if reason.value)
-        path = self._corpus.files[number].path
-        return ScoredFile(path, sum(reason.value for reason in kept), kept)
-
-
-def _grouped(
-    ensemble: Ensemble, names: Sequence[str], rows: NDArray[np.float32]
-) -> list[dict[str, float]]:
-    """For each row what every group of features adds, in the order of the features."""
-    parts = ensemble.contributions(rows)
-    groups = [GROUP_OF[name] for name in names] + ["base"]  # the bias
-    distinct = list(dict.fromkeys(groups))
-    member = np.array([[group == one for one in distinct] for group in groups], dtype=np.float64)
-    return [dict(zip(distinct, row, strict=True)) for row in (parts @ member).tolist()]
-
-
-def _explained(
-    parts: dict[str, float], notes: dict[str, str], evidence: Sequence[Reason]
-) -> list[Reason]:
-    """One reason a group, the strongest first; notes of evidence say what it was."""
-    said: dict[str, list[str]] = {}
-    for reason in evidence:
-        said.setdefault(GROUP_OF.get(reason.feature, reason.feature), []).append(reason.note)
-    reasons = [
-        Reason(group, value, notes.get(group) or "; ".join(dict.fromkeys(said.get(group, ()))))
-        for group, value in parts.items()
-    ]
-    return sorted(reasons, key=lambda reason: (-reason.value, reason.feature))
-
-
-def scored_chunk(chunk: ScoredChunk, reasons: Sequence[Reason]) -> ScoredChunk:
-    """The chunk with these reasons, its score their sum."""
-    kept = tuple(reason for reason in reasons if reason.value)
-    return ScoredChunk(chunk.chunk, sum(reason.value for reason in kept), kept)
-
-
-class _Lines:
-    """Lines of files, each file read and split once."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._known: dict[str, list[str]] = {}
-
-    def of(self, path: str) -> list[str]:
-        if path not in self._known:
-            self._known[path] = split_lines(self._snapshot.text(path))
-        return self._known[path]
-
-
-def _sorted_reasons(features: dict[str, Reason] | None) -> list[Reason]:
-    return sorted((features or {}).values(), key=lambda reason: (-reason.value, reason.feature))

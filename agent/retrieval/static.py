@@ -121,10 +121,14 @@ def static_cosines(query: NDArray[np.float32], rows: NDArray[np.int8]) -> NDArra
     return np.where(lengths > 0.0, cosines / np.maximum(lengths, 1e-9), np.nan)
 
 
-@cache
 def load_static() -> StaticEncoder | None:
     """The encoder that ships with the package; None where it is missing or of another format."""
-    path = model_path(MODEL)
+    return static_in(model_path(MODEL))
+
+
+@cache
+def static_in(path: Path) -> StaticEncoder | None:
+    """The encoder in a file, read once; None where there is none, or one of another format."""
     return read_static(path) if path.is_file() else None
 
 
@@ -144,7 +148,24 @@ def read_static(path: Path) -> StaticEncoder | None:
         return None
     fingerprint = sha256(data).hexdigest()[:16]
     columns: Mapping[str, Any] = arrays
-    return StaticEncoder(fingerprint, path, *(columns[name] for name in _ARRAYS))
+    encoder = StaticEncoder(fingerprint, path, *(columns[name] for name in _ARRAYS))
+    return encoder if _is_sound(encoder) else None
+
+
+def _is_sound(encoder: StaticEncoder) -> bool:
+    """Whether there is a vector for each term, and terms are in order."""
+    hashes, vectors = encoder.hashes, encoder.vectors
+    weights = (encoder.scales, encoder.query_weights, encoder.document_weights)
+    return (
+        hashes.dtype == "u8"
+        and hashes.ndim == 1
+        and bool((hashes[1:] > hashes[:-1]).all())
+        and vectors.dtype == "i1"
+        and vectors.ndim == 2
+        and vectors.shape[1] > 0
+        and all(array.shape == hashes.shape and array.dtype == "f4" for array in weights)
+        and vectors.shape[0] == hashes.size
+    )
 
 
 def write_static(

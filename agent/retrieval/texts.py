@@ -50,6 +50,11 @@ class FileNames:
 
     def _first(self, names: Sequence[str]) -> str:
         for name in names:
-            if name and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._text):
+            # Few names occur at all: compiling a pattern for each costs more than all the rest.
+            if (
+                name
+                and name in self._text
+                and re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._text)
+            ):
                 return name
         return ""

@@ -219,6 +219,7 @@ class _Run:
     saved: float = 0.0
     measured: float = 0.0
     best: Score | None = None
+    chosen: int = 0
     untuned: Score | None = None
     last: tuple[int, int] = (0, 0)
     weights: Weights | None = None
@@ -247,6 +248,7 @@ class _Run:
             development=DEVELOPMENT,
             options={f.name: getattr(self.options, f.name) for f in fields(self.options)},
             steps=self.last[0],
+            chosen=self.chosen,
             pairs_seen=self.last[1],
             minutes=round((time.monotonic() - self.started) / 60, 1),
             untuned=Figures(**_rounded(self.untuned)),
@@ -266,7 +268,7 @@ class _Run:
             found = measure(self.weights, self.tokenizer, self.corpus.trials, self.options)
             self.untuned = self.untuned or found
             if self.best is None or found.total > self.best.total:
-                self.best = found
+                self.best, self.chosen = found, step
                 save_weights(self.folder / "best.npz", self.weights)
         self.corpus.refresh()
         self.saved = time.monotonic() - self.started

@@ -36,11 +36,15 @@ FOLDS = 6
 SLOPE = 8.0
 """Of the plain sum, which the trees correct: few queries cannot teach them all of it again."""
 
-PARAMETERS: Mapping[str, Any] = {
-    "num_leaves": 8, "learning_rate": 0.05, "rounds": 100, "min_data_in_leaf": 40,
+FILE_PARAMETERS: Mapping[str, Any] = {
+    "num_leaves": 16, "learning_rate": 0.05, "rounds": 100, "min_data_in_leaf": 40,
     "lambda_l2": 5.0, "feature_fraction": 0.5, "bagging_fraction": 0.8,
 }  # fmt: skip
-"""Chosen by leaving projects out; a few hundred queries bear no larger trees."""
+PIECE_PARAMETERS: Mapping[str, Any] = {
+    "num_leaves": 16, "learning_rate": 0.04, "rounds": 200, "min_data_in_leaf": 80,
+    "lambda_l2": 5.0, "feature_fraction": 0.5, "bagging_fraction": 0.8,
+}  # fmt: skip
+"""Chosen by leaving projects out; a few hundred issues bear no larger trees."""
 
 Part = Callable[[Table], tuple["NDArray[np.float32]", "NDArray[np.bool_]"]]
 
@@ -59,6 +63,7 @@ def fit(
     tables: Sequence[Table],
     part: Part,
     names: Sequence[str],
+    parameters: Mapping[str, Any],
     without: frozenset[str] = frozenset(),
 ) -> Ensemble:
     """LambdaMART over the queries that have something to be found among their candidates."""
@@ -87,10 +92,10 @@ def fit(
     )
     options = {
         "objective": "lambdarank", "lambdarank_truncation_level": 20, "bagging_freq": 1,
-        "seed": SEED, "deterministic": True, "force_row_wise": True, "num_threads": 2,
-        "verbose": -1, **{name: value for name, value in PARAMETERS.items() if name != "rounds"},
+        "seed": SEED, "deterministic": True, "force_row_wise": True, "num_threads": 1,
+        "verbose": -1, **{name: value for name, value in parameters.items() if name != "rounds"},
     }  # fmt: skip
-    model = lightgbm.train(options, data, num_boost_round=PARAMETERS["rounds"])
+    model = lightgbm.train(options, data, num_boost_round=parameters["rounds"])
     return from_dump(model.dump_model(), names)
 
 
@@ -171,8 +176,8 @@ def cross_validate(
     plain, learned = [], []
     for fold in folds:
         seen = [table for table in tables if table.repo not in fold]
-        files = fit(seen, files_of, FILE_NAMES, without)
-        pieces = fit(seen, pieces_of, PIECE_NAMES, without)
+        files = fit(seen, files_of, FILE_NAMES, FILE_PARAMETERS, without)
+        pieces = fit(seen, pieces_of, PIECE_NAMES, PIECE_PARAMETERS, without)
         for table in tables:
             if table.issue and table.repo in fold:
                 order = -np.arange(len(table.paths)), -np.arange(len(table.names))
@@ -187,7 +192,8 @@ def _predicted(
     ensemble: Ensemble, rows: NDArray[np.float32], without: frozenset[str]
 ) -> NDArray[np.float64]:
     off = [GROUP_OF[name] in without for name in ensemble.names]
-    return ensemble.contributions(np.where(off, np.float32(0.0), rows)).sum(axis=1)
+    kept = np.where(off, np.float32(0.0), rows)
+    return np.asarray(ensemble.contributions(kept).sum(axis=1))
 
 
 # ------------------------------------------------------------------------------------------ command
@@ -238,8 +244,8 @@ def _train(options: argparse.Namespace) -> None:
     for group in GROUPS if options.ablate else ():
         _say_row(f"  without {group}", cross_validate(tables, frozenset({group}))[1])
     ranker = Ranker(
-        fit(tables, files_of, FILE_NAMES),
-        fit(tables, pieces_of, PIECE_NAMES),
+        fit(tables, files_of, FILE_NAMES, FILE_PARAMETERS),
+        fit(tables, pieces_of, PIECE_NAMES, PIECE_PARAMETERS),
     )
     options.output.write_bytes(write_ranker(ranker))
     _say(f"{options.output}: {options.output.stat().st_size} bytes")

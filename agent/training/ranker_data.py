@@ -23,6 +23,7 @@ from agent.evaluation.gold import counted_name
 from agent.models.archive import read_arrays, write_arrays
 from agent.problem import problem_from_text
 from agent.repository.snapshot import take_snapshot
+from agent.retrieval.boilerplate import without_boilerplate
 from agent.retrieval.evidence import mention_evidence
 from agent.retrieval.features import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.history_store import CommitHistory
@@ -157,6 +158,7 @@ def collect(
 def _table(query: Query, repository: Path, index: Index, history: CommitHistory) -> Table:
     problem = problem_from_text(query.text, query.name)
     snapshot = take_snapshot(repository, commit=query.commit)
+    problem = without_boilerplate(problem, snapshot)
     signals = collect_signals(
         problem,
         read_mentions(problem),

@@ -1,5 +1,7 @@
-"""Which projects train what. A ranker that weighs an encoder's opinion must learn from projects that
-the encoder has not seen: on those it has seen, the encoder looks better than it is.
+"""Which projects train what.
+
+A ranker that weighs an encoder's opinion must learn from projects that the encoder has not seen: on
+those it has seen, the encoder looks better than it is.
 """
 
 from __future__ import annotations

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agent.errors import ConfigurationError
 from agent.retrieval.identifiers import WORD, Terms, term_hash
 from agent.retrieval.lexical import TITLE_WEIGHT
+from agent.retrieval.local_embedder import LocalEmbedder, local_model
 from agent.retrieval.static import NAME_BOOST, write_static
 from agent.training.pairs import read_pairs
 from agent.training.splits import RANKER_PROJECTS
@@ -80,6 +82,7 @@ class Vocabulary:
         self.numbers = {term: number for number, term in enumerate(self.terms)}
 
     def bag(self, weights: Mapping[str, float]) -> Bag:
+        """The known ones of these terms, by number."""
         known = sorted((self.numbers[t], w) for t, w in weights.items() if t in self.numbers)
         return Bag(
             np.array([number for number, _ in known], np.int32),
@@ -160,12 +163,14 @@ def make_examples(
 
 
 def count_vocabulary(counts: Mapping[str, Sequence[_Counts]]) -> Vocabulary:
+    """The terms that occur in enough texts of enough projects."""
     documents: Counter[str] = Counter()
     projects: Counter[str] = Counter()
     for _, many in sorted(counts.items()):
         seen: set[str] = set()
         for c in many:
-            for document in ({**c.title, **c.body}, *c.positives, *c.negatives):
+            texts: list[Mapping[str, float]] = [{**c.title, **c.body}, *c.positives, *c.negatives]
+            for document in texts:
                 documents.update(document.keys())
                 seen |= document.keys()
         projects.update(seen)
@@ -179,11 +184,10 @@ def initial_vectors(terms: Sequence[str], seed: int) -> NDArray[np.float32]:
     """(len(terms), DIMENSION): a sentence encoder's vectors of the words, or noise."""
     noise = np.random.default_rng(seed).normal(0.0, 0.1, (len(terms), DIMENSION)).astype(np.float32)
     try:
-        from agent.retrieval.local_embedder import LocalEmbedder
-
-        model = LocalEmbedder(max_tokens=16)
-    except Exception as error:  # noqa: BLE001 - any reason it is missing for means noise
-        print(f"starting from noise: {error}", file=sys.stderr)
+        # The published weights: those tuned here would make the result depend on another training.
+        model = LocalEmbedder(local_model("packaged"), max_tokens=16)
+    except ConfigurationError as error:
+        _say(f"starting from noise: {error}")
         return noise
     parts: list[Any] = []
     for start in range(0, len(terms), 64):
@@ -193,7 +197,7 @@ def initial_vectors(terms: Sequence[str], seed: int) -> NDArray[np.float32]:
     vectors -= vectors.mean(axis=0)
     _, _, axes = np.linalg.svd(vectors.T @ vectors)
     reduced = (vectors @ axes[:DIMENSION].T).astype(np.float32)
-    return (0.5 * reduced + 0.2 * noise).astype(np.float32)
+    return np.asarray(0.5 * reduced + 0.2 * noise, dtype=np.float32)
 
 
 def train(
@@ -218,10 +222,7 @@ def train(
     total = epochs * sum(len(many) // BATCH + 1 for many in examples.values())
     step = 0
     training = {repo: many for repo, many in examples.items() if repo not in RANKER_PROJECTS}
-    print(
-        f"before: {evaluate(examples, start, np.log1p(np.exp(np.stack([first, first]))))}",
-        file=sys.stderr,
-    )
+    _say(f"before: {evaluate(examples, start, np.log1p(np.exp(np.stack([first, first]))))}")
     for epoch in range(epochs):
         began, losses = time.monotonic(), []
         for batch in _batches(training, rng):
@@ -237,11 +238,8 @@ def train(
             step += 1
         weights = torch.nn.functional.softplus(roles).detach().numpy()
         found = evaluate(examples, table.detach().numpy(), weights)
-        print(
-            f"epoch {epoch + 1}: loss {np.mean(losses):.3f}, {time.monotonic() - began:.0f} s, {found}",
-            file=sys.stderr,
-            flush=True,
-        )
+        seconds = time.monotonic() - began
+        _say(f"epoch {epoch + 1}: loss {np.mean(losses):.3f}, {seconds:.0f} s, {found}")
     weights = torch.nn.functional.softplus(roles).detach().numpy()
     return table.detach().numpy(), weights[0], weights[1]
 
@@ -338,13 +336,14 @@ def _vectors(
     bags: Sequence[Bag], table: NDArray[np.float32], role: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     rows = np.stack([(bag.weights * role[bag.terms]) @ table[bag.terms] for bag in bags])
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9))
 
 
 # ------------------------------------------------------------------------------------------ command
 
 
 def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -356,11 +355,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     options = parser.parse_args()
     counts = read_counts(read_pairs(options.pairs), Terms())
-    print({repo: len(many) for repo, many in counts.items()}, file=sys.stderr)
+    _say(", ".join(f"{repo} {len(many):,}" for repo, many in counts.items()))
     vocabulary = count_vocabulary(counts)
     examples = make_examples(counts, vocabulary)
     rarity = _rarity(examples, len(vocabulary.terms))
-    print(f"{len(vocabulary.terms)} terms", file=sys.stderr, flush=True)
+    _say(f"{len(vocabulary.terms):,} terms")
     start = initial_vectors(vocabulary.terms, options.seed)
     table, queries, documents = train(
         examples, vocabulary, start, options.seed, options.epochs, rarity
@@ -369,7 +368,7 @@ def main() -> None:
     order = np.argsort(hashes)
     data = write_static(hashes[order], table[order], queries[order], documents[order])
     options.output.write_bytes(data)
-    print(f"{options.output}: {len(data)} bytes", file=sys.stderr)
+    _say(f"{options.output}: {len(data):,} bytes")
 
 
 def _rarity(examples: Mapping[str, Sequence[Example]], size: int) -> NDArray[np.float32]:
@@ -377,6 +376,10 @@ def _rarity(examples: Mapping[str, Sequence[Example]], size: int) -> NDArray[np.
     bags = [bag for many in examples.values() for e in many for bag in (e.plain, *e.positives)]
     found = np.bincount(np.concatenate([bag.terms for bag in bags]), minlength=size)
     return np.log1p((len(bags) - found + 0.5) / (found + 0.5)).astype(np.float32)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

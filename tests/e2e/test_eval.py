@@ -78,6 +78,19 @@ def test_rows_tables_and_json(folder: Path) -> None:
     assert lexical["preset"] == "lexical"
     assert lexical["overall"]["metrics"]["context recall"]["mean"] == 1.0
 
+    ablation = run(folder, "--preset", "lexical", "--preset", "lexical-ranker", "--json")
+    assert ablation.returncode == 0, ablation.stderr.decode()
+    names = [report["preset"] for report in json.loads(ablation.stdout)["reports"]]
+    assert names == ["lexical", "lexical-ranker"]
+    assert (folder / "r.lexical.jsonl").read_bytes() == before
+    assert (folder / "r.lexical-ranker.jsonl").exists()
+    without = run(folder, *arguments, "--without", "history")
+    assert without.returncode == 2
+    assert b"made with other settings (without [], now ['history'])" in without.stderr
+    unknown = run(folder, "--preset", "lexical-nothing")
+    assert unknown.returncode == 2
+    assert b"unknown retrieval preset 'lexical-nothing'" in unknown.stderr
+
     other = run(folder, *arguments, "--context-tokens", "500")
     assert other.returncode == 2
     assert b"made with other settings (context_tokens 6000, now 500)" in other.stderr

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from agent.patching.readers.edit_keys import looks_like_keys
+from agent.patching.readers.fences import Fence, find_fences
 from agent.patching.scanning import Scan, scan
 from agent.patching.schema import ReplyModel
 from agent.types import ParseFailure, PatchProposal
@@ -45,6 +46,12 @@ class Reply:
     def json(self) -> Scan:
         """The JSON objects of the reply; those with "edits" are `found`."""
         return scan(self.text, _EDITS, _is_ours)
+
+    @functools.cached_property
+    def fences(self) -> Sequence[Fence]:
+        """The outermost code fences."""
+        there = "```" in self.text or "~~~" in self.text
+        return find_fences(self.text) if there else ()
 
     def line(self, offset: int) -> int:
         """The number of the line at an offset, 1-based."""

@@ -195,12 +195,16 @@ class _Diff:
         problem = self.finish_file()
         if problem is not None:
             return self.trouble(self.cursor.pos, problem)
-        cut = not self.region.closed and self.last is not None and self.last.short
-        if cut:
+        if not self.region.closed and not self.has_ended():
             what = f"{_SHAPE}: the text ends inside a hunk and an open code fence"
             return Trouble(truncated(what), (self.region.outer, len(self.reply.text)))
         end = self.region.outer_end if self.region.fenced else self.cursor.pos
         return _Edits(tuple(self.edits), self.hunks, end)
+
+    def has_ended(self) -> bool:
+        """Whether a diff in an open fence is all there: the lines that it announced, each whole."""
+        last = self.last
+        return last is None or (last.counted and not last.short and self.reply.text[-1:] == "\n")
 
     def trouble(self, at: int, what: str) -> Trouble:
         offset = min(at + self.region.shift, len(self.reply.text))

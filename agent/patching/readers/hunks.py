@@ -81,6 +81,7 @@ class Hunk:
     """The texts before and after. `line`: number of the first old line, where it was given.
 
     `changes`: whether any line is added or removed. `short`: fewer lines than the header promised.
+    `counted`: whether the header promised any number.
     """
 
     offset: int
@@ -90,6 +91,7 @@ class Hunk:
     within: str
     changes: bool
     short: bool
+    counted: bool
     inserts_after: int | None = None  # the line, where the header alone says the place
 
 
@@ -109,15 +111,13 @@ def read_hunk(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> Hunk | str
             return problem
     old, new = _side(lines, "-"), _side(lines, "+")
     changes = any(line[:1] in ("+", "-") for line in lines)
-    counted = old.count("\n") + first, new.count("\n") + first
-    short = (
-        header.old_count is not None
-        and header.new_count is not None
-        and (counted[0] < header.old_count or counted[1] < header.new_count)
-    )
+    sizes = old.count("\n") + first, new.count("\n") + first
+    short, counted = False, header.old_count is not None and header.new_count is not None
+    if header.old_count is not None and header.new_count is not None:
+        short = sizes[0] < header.old_count or sizes[1] < header.new_count
     line = header.start + first if header.start else None
     after = header.start if header.old_count == 0 and not old else None
-    return Hunk(offset, old, new, line, header.within, changes, short, after)
+    return Hunk(offset, old, new, line, header.within, changes, short, counted, after)
 
 
 @dataclass(slots=True)

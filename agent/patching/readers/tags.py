@@ -215,6 +215,9 @@ class _Tags:
     def text_tag(self, element: _Element) -> Trouble | None:
         """An old, a new or a whole text."""
         if _OTHER_SHAPE.search(element.body):
+            if element.name in _OLD and self.path:
+                what = f"<{element.name}> has marks of a diff or of blocks in it"
+                return self.trouble(element.start, what)
             return None  # tags around a diff or blocks: those are read by their own readers
         if element.name in _OLD:
             if self.old is not None and self.path:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
-from agent.patching.readers.fences import Fence, find_fences, lines_above, path_of_info
+from agent.patching.readers.fences import Fence, lines_above, path_of_info
 from agent.patching.readers.names import looks_like_path, path_on_line
 from agent.patching.schema import MAX_EDITS
 from agent.types import CreateFile, PatchProposal
@@ -46,9 +46,7 @@ _NO_FILES = frozenset(
 
 def read_whole_files(reply: Reply, name: str) -> Outcome:
     """All fences that name their file, or why one of them cannot be taken."""
-    if "```" not in reply.text and "~~~" not in reply.text:
-        return None
-    fences = find_fences(reply.text)
+    fences = reply.fences
     edits: list[CreateFile] = []
     spans: list[tuple[int, int]] = []
     floor = 0

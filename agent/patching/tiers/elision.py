@@ -32,6 +32,8 @@ _SURE = re.compile(
     rf")\s*{_CLOSE}\s*",
     re.IGNORECASE,
 )
+# Without one of these in the text no line of it is of `_SURE`.
+_HINT = re.compile(rf"{_DOTS}|(?:rest|remainder)\sof\s|existing\s", re.IGNORECASE)
 _MAX_LINE = 200
 
 # A reply with more is no patch; combinations of places are tried one after the other.
@@ -45,6 +47,8 @@ def is_elision(line: str) -> bool:
 
 def abbreviates(wanted: Wanted) -> str | None:
     """A line of the replacement that stands for lines left out and is not in the search text."""
+    if not _HINT.search(wanted.replace):
+        return None
     own = {line.strip() for line in wanted.old}
     for line in wanted.new:
         if len(line) <= _MAX_LINE and _SURE.fullmatch(line) and line.strip() not in own:

@@ -20,6 +20,9 @@ MAX_OCCURRENCES = 1000
 # and a few milliseconds); beyond that everything between common ends counts as changed.
 _MAX_PRODUCT = 10_000_000
 
+# Characters that are compared one by one where two texts part.
+_COMPARED_SINGLY = 32
+
 # Typographic characters that word processors, and models, put in place of plain ones. One to one,
 # so that places in the translated text are places in the text itself.
 _PUNCTUATION = str.maketrans(
@@ -75,6 +78,20 @@ def is_blank(line: str) -> bool:
     return not line or line.isspace()
 
 
+def shared_start(a: str, b: str) -> int:
+    """The length of the common beginning, found by comparing halves: texts may be megabytes."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while high - low > _COMPARED_SINGLY:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return next((k for k in range(low, high) if a[k] != b[k]), high)
+
+
 @dataclass(frozen=True, slots=True)
 class Letters:
     """A text under a normalisation. `at[k]` is the line of the k-th letter."""
@@ -101,9 +118,13 @@ class Page:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        lines = text.split("\n")
-        self.lines: Sequence[str] = lines if lines[-1] else lines[:-1]
         self._letters: dict[tuple[Normal, bool], Letters] = {}
+
+    @functools.cached_property
+    def lines(self) -> Sequence[str]:
+        """The lines; made on demand, since an exact match needs none."""
+        lines = self.text.split("\n")
+        return lines if lines[-1] else lines[:-1]
 
     @functools.cached_property
     def starts(self) -> Sequence[int]:

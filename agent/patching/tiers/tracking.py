@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.patching.filetext import FileText
+from agent.patching.tiers.lines import Page, shared_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +21,8 @@ class Narrow:
     def of(cls, page_text: str, start: int, end: int, replacement: str) -> Narrow:
         """Cut off the lines that `text[start:end]` and the replacement have in common."""
         old = page_text[start:end]
-        head = old.rfind("\n", 0, _shared(old, replacement)) + 1
-        tail = _shared(old[head:][::-1], replacement[head:][::-1])
+        head = old.rfind("\n", 0, shared_start(old, replacement)) + 1
+        tail = shared_start(old[head:][::-1], replacement[head:][::-1])
         first = old.find("\n", len(old) - tail) + 1  # of the whole lines in the common end
         tail = len(old) - first if first else 0
         return cls(start + head, end - tail, replacement[head : len(replacement) - tail])
@@ -32,6 +34,7 @@ class Track:
 
     file: FileText
     _done: list[tuple[int, int, int]] = field(default_factory=list)  # start, end, length now
+    _starts: Sequence[int] = ()
 
     def record(self, change: Narrow) -> None:
         """An edit, in offsets of the text that it was made in."""
@@ -68,15 +71,6 @@ class Track:
 
     def _start(self, line: int) -> int:
         """The offset of a line of the original."""
-        offset = 0
-        for _ in range(line - 1):
-            offset = self.file.text.find("\n", offset) + 1
-            if not offset:
-                return len(self.file.text)
-        return offset
-
-
-def _shared(a: str, b: str) -> int:
-    """The length of the common beginning."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((index for index, (x, y) in pairs if x != y), min(len(a), len(b)))
+        if not self._starts:
+            self._starts = Page(self.file.text).starts
+        return self._starts[min(line, len(self._starts)) - 1]

@@ -118,15 +118,28 @@ def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list
         if indent is None:
             return None
         body = line[len(lead) :]
-        result.append(indent + (kept.get(body) or twins.get(index) or meant(body)))
+        pair = kept.get(body.rstrip())
+        own = pair[1] if pair and _is_kept(*pair, body) else None
+        result.append(indent + (own or twins.get(index) or meant(body)))
     return result
 
 
-def _kept(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[str, str]]:
-    """Changed lines without their indentation, and what the file has for them."""
+def _kept(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Changed lines, by their text without outer white space, and what the file has for them."""
     for i, k in enumerate(window.at[step.a_start : step.a_end], step.a_start):
         if k is not None:
-            yield wanted.old[i].lstrip(" \t"), window.lines[k].lstrip(" \t")
+            old = wanted.old[i].lstrip(" \t")
+            yield old.rstrip(), (old, window.lines[k].lstrip(" \t"))
+
+
+def _is_kept(old: str, found: str, new: str) -> bool:
+    """Whether a new line is an old one that differs in white space at its end by carelessness.
+
+    The reply was careless with it elsewhere, else no tier would be needed. Only where it quoted the
+    file's to the letter and leaves it out, it means that.
+    """
+    ends = [line[len(line.rstrip()) :] for line in (old, found, new)]
+    return old == new or bool(ends[2]) or ends[0] != ends[1]
 
 
 def _twins(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[int, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from agent.types import (
     Edit,
     ParseFailure,
     PatchProposal,
+    RenameFile,
     ReproductionTest,
     SearchReplace,
 )
@@ -107,7 +109,9 @@ def test_readers_are_tried_in_this_order() -> None:
 )
 def test_names_the_shape_that_it_read(text: str, reader: str) -> None:
     edits = (SearchReplace("a.py", "old\n", "new\n"),) if reader == "search-replace" else WANTED
-    assert parse_reply(text) == PatchProposal(edits, reader=reader)
+    outcome = parse_reply(text)
+    assert isinstance(outcome, PatchProposal)
+    assert replace(outcome, repairs=()) == PatchProposal(edits, reader=reader)
 
 
 def test_raw_line_breaks_in_strings_are_kept() -> None:
@@ -268,6 +272,8 @@ def as_json(proposal: PatchProposal) -> str:
                 return {"path": path, "create": content}
             case DeleteFile(path):
                 return {"path": path, "delete": True}
+            case RenameFile():
+                raise AssertionError
 
     test = proposal.reproduction_test
     return json.dumps(

@@ -119,6 +119,18 @@ _FILES = (CreateFile("pkg/new.py", "import os\n\n\ndef f():\n    return os\n", T
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_a_reply_cut_anywhere_is_never_half_an_edit(shape: str) -> None:
+    """At the output limit nothing is read; else only whole edits, where the shape can tell."""
+    edits = _FILES if shape == "whole-files" else _PLAIN
+    text = SHAPES[shape](edits)
+    for size in range(len(text.rstrip())):
+        assert isinstance(parse_reply(text[:size], finish_reason="length"), ParseFailure)
+        outcome = parse_reply(text[:size])
+        if isinstance(outcome, PatchProposal):
+            assert essential(outcome.edits) == essential(edits)[: len(outcome.edits)]
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_seeded_mutations_never_raise_or_hang(shape: str) -> None:
     text = SHAPES[shape](_FILES if shape == "whole-files" else _PLAIN)
     signs = "\n\r\t \"'`{}[]()<>=+-@*#:,\\/x\0\ufeff“"

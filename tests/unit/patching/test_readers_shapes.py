@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+from agent.patching.applying import apply_proposal
 from agent.patching.parsing import parse_reply
 from agent.types import (
+    AppliedPatch,
+    ApplyFailure,
     CreateFile,
     DeleteFile,
     Edit,
@@ -16,6 +19,7 @@ from agent.types import (
     RenameFile,
     SearchReplace,
 )
+from tests.support.memory_files import MemoryFiles
 
 OLD, NEW = "    return a - b\n", "    return a + b\n"
 EDIT = SearchReplace("calc.py", OLD, NEW)
@@ -428,3 +432,33 @@ def test_a_shape_inside_another_is_content() -> None:
     assert read(text, "json-lenient") == (edit,)
     block = f"a.py\n<<<<<<< SEARCH\nx\n=======\n{json.dumps({'edits': []})}\n>>>>>>> REPLACE\n"
     assert read(block, "search-replace") == (SearchReplace("a.py", "x\n", '{"edits": []}\n'),)
+
+
+def test_an_old_text_in_tags_that_looks_like_a_diff_is_refused() -> None:
+    reply = "<file>a.py</file>\n<original>\npass\n@@ \n-\n</original>\n<patched>\n</patched>\n"
+    assert isinstance(parse_reply(reply), ParseFailure)
+
+
+def test_a_fence_that_is_not_closed_is_reported_and_can_be_refused() -> None:
+    counted = f"```diff\n--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n{HUNK}"
+    outcome = parse_reply(counted)
+    assert isinstance(outcome, PatchProposal)
+    assert [(repair.name, repair.saved) for repair in outcome.repairs] == [
+        ("unclosed-fence", "truncated")
+    ]
+    assert "line 1" in outcome.repairs[0].note
+    files = MemoryFiles({"calc.py": "def add(a, b):\n    return a - b\n"})
+    assert isinstance(apply_proposal(outcome, files), AppliedPatch)
+    assert isinstance(apply_proposal(outcome, files, no_repair=("unclosed-fence",)), ApplyFailure)
+    closed = parse_reply(counted + "```\n")
+    assert isinstance(closed, PatchProposal)
+    assert closed.repairs == ()
+
+
+@pytest.mark.parametrize("header", ["@@", "@@ -1,2 +1,3 @@"])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_diff_that_may_go_on_in_an_open_fence_is_cut(header: str, end: str) -> None:
+    body = HUNK.removesuffix("\n") + end
+    outcome = parse_reply(f"```diff\n--- a/calc.py\n+++ b/calc.py\n{header}\n{body}")
+    assert isinstance(outcome, ParseFailure)
+    assert outcome.kind == "truncated"

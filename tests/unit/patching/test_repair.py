@@ -8,7 +8,8 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.patching.applying import apply_proposal
-from agent.patching.repair import REPAIRS, missing_imports, switched_off
+from agent.patching.imports import missing_imports
+from agent.patching.repair import REPAIRS, switched_off
 from agent.types import AppliedPatch, ApplyFailure, Edit, PatchProposal, Repair, SearchReplace
 from tests.support.memory_files import MemoryFiles
 
@@ -166,13 +167,21 @@ def test_a_name_that_was_undefined_before_is_left_alone() -> None:
     ],
 )
 def test_where_an_import_goes(source: str, expected: str) -> None:
-    found = missing_imports(source, source.replace("x = 1", "x = math"), ["import math"])
+    found = missing_imports(source, source.replace("x = 1", "x = math"), {"math": "import math"})
     assert found == (expected, ["import math"])
 
 
 def test_sources_that_cannot_be_read_are_left_alone() -> None:
-    assert missing_imports("x = 1\n", "x = math (\n", ["import math"]) is None
-    assert missing_imports("from a import *\n", "from a import *\nmath\n", ["import math"]) is None
+    offers = {"math": "import math"}
+    assert missing_imports("x = 1\n", "x = math (\n", offers) is None
+    assert missing_imports("from a import *\n", "from a import *\nmath\n", offers) is None
+
+
+def test_only_a_name_that_an_edit_adds_is_imported() -> None:
+    """An edit that takes an import away is not undone because the thought speaks of it."""
+    source = "import os\n\n\ndef f():\n    return os.sep\n"
+    edit = SearchReplace("m.py", "import os\n\n\n", "")
+    assert run(edit, thought="I drop `import os` here", source=source).repairs == ()
 
 
 # ---------------------------------------------------------------------------------- switching off

@@ -6,10 +6,12 @@ import time
 
 import pytest
 
+from agent.patching.applying import apply_proposal
 from agent.patching.filetext import open_text
 from agent.patching.matching import Hints, Located, Miss, Sight, locate
 from agent.patching.tiers.merging import merged
-from agent.types import MatchTier, SearchReplace
+from agent.types import AppliedPatch, MatchTier, PatchProposal, SearchReplace
+from tests.support.memory_files import MemoryFiles
 
 SOURCE = '''\
 import os
@@ -410,3 +412,28 @@ def test_a_huge_file_takes_less_than_two_seconds(slip: object, repeated: bool) -
     started = time.process_time()
     locate(file, SearchReplace("a.py", search, search.replace("compute", "c") + "z\n"))
     assert time.process_time() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("search", "replace", "first"),
+    [
+        ("/**\n * Foo \n */\n", "/** \n * Foo \n * Bar\n */\n", "/**"),  # brings a blank
+        ("/** \n * Foo\n */\n", "/**  \n * Bar\n */\n", "/**"),  # two carelessnesses
+    ],
+)
+def test_a_blank_at_the_end_of_a_line_that_stays_is_not_brought_in(
+    search: str, replace: str, first: str
+) -> None:
+    file = "/**\n * Foo\n */\nfunction a() {}\n"
+    edit = SearchReplace("a.ts", search, replace)
+    outcome = apply_proposal(PatchProposal((edit,)), MemoryFiles({"a.ts": file}))
+    assert isinstance(outcome, AppliedPatch), outcome
+    assert (outcome.changes[0].after or b"").decode().split("\n")[0] == first
+
+
+def test_a_blank_that_was_quoted_to_the_letter_can_be_taken_away() -> None:
+    edit = SearchReplace("a.md", "one  \ntwo \nthree\n", "one\ntwo\nthree\n")
+    files = MemoryFiles({"a.md": "one  \ntwo\nthree\n"})
+    outcome = apply_proposal(PatchProposal((edit,)), files)
+    assert isinstance(outcome, AppliedPatch), outcome
+    assert outcome.changes[0].after == b"one\ntwo\nthree\n"

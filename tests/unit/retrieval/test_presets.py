@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.retrieval.options import RetrievalOptions
-from agent.retrieval.presets import PRESETS, preset
+from agent.retrieval.features import GROUPS
+from agent.retrieval.options import SWITCHES, RetrievalOptions
+from agent.retrieval.presets import PRESETS, preset, split_name
 
 
 def test_names() -> None:
@@ -23,8 +26,38 @@ def test_the_original_is_the_original() -> None:
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(ConfigurationError, match="known: default, lexical, original"):
+    with pytest.raises(ConfigurationError, match="known: default, lexical, original, and each"):
         preset("best")
+    with pytest.raises(ConfigurationError, match=r"leaves X out: churn, .*ranker.*traceback"):
+        preset("lexical-nothing")
+    with pytest.raises(ConfigurationError):
+        preset("lexical-")
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_every_preset_comes_without_each_part(switch: str) -> None:
+    assert preset(f"lexical-{switch}") == replace(preset("lexical"), without=frozenset({switch}))
+    assert split_name(f"original-{switch}") == ("original", switch)
+
+
+def test_switches_are_the_groups_and_the_ranker() -> None:
+    assert set(SWITCHES) == {*GROUPS, "ranker"}
+    with pytest.raises(ConfigurationError, match=r"features 'words'.*known: churn"):
+        RetrievalOptions(without=frozenset({"words"}))
+
+
+def test_what_the_switches_mean_for_models_and_history() -> None:
+    def uses(options: RetrievalOptions) -> tuple[bool, bool, bool]:
+        return options.uses_static, options.uses_ranker, options.uses_history
+
+    assert uses(RetrievalOptions()) == (True, True, True)
+    assert uses(preset("lexical-static")) == (False, True, True)
+    assert uses(preset("lexical-ranker")) == (True, False, True)
+    assert uses(preset("lexical-history")) == (True, True, True)  # the churn is asked for
+    no_history = frozenset({"history", "churn", "cochange"})
+    assert uses(RetrievalOptions(without=no_history)) == (True, True, False)
+    assert uses(RetrievalOptions(static=False, learned=False, evidence=False)) == (False,) * 3
+    assert uses(preset("original")) == (False, False, False)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,9 @@ class Client:
     "CHANGES.md": "# Changes\n\n- redirects honour the timeout when following redirects\n" * 3,
     "tests/test_client.py": "def test_redirect_timeout():\n    timeout_redirect_following()\n",
 }
+PLAIN = replace(preset("lexical"), learned=False, static=False)
+"""Words, evidence and files alone, where a test is about one of them."""
+
 PROBLEM = Problem(
     "Timeout ignored when following redirects",
     "`send_following_redirects` waits for ever, the timeout is not used.",
@@ -101,21 +104,21 @@ def test_tests_are_no_targets_and_prose_ranks_below_code() -> None:
     paths = [scored.chunk.path for scored in ranking.chunks]
     assert "tests/test_client.py" not in paths
     assert paths.index("CHANGES.md") > paths.index("pkg/client.py")
-    words = replace(preset("lexical"), evidence=False)
+    words = replace(PLAIN, evidence=False)
     assert rank(words).chunks[0].chunk.path == "pkg/client.py"
     heavy = rank(replace(words, prose_weight=1.0))
     assert heavy.chunks[0].chunk.path == "CHANGES.md"
 
 
 def test_a_file_is_scored_by_its_best_chunk_its_words_and_evidence() -> None:
-    features = {reason.feature for reason in rank(preset("lexical")).files[0].reasons}
+    features = {reason.feature for reason in rank(PLAIN).files[0].reasons}
     assert features == {"best-chunk", "lexical", "symbol"}
-    chunks_only = rank(replace(preset("lexical"), file_scores=False)).files[0].reasons
+    chunks_only = rank(replace(PLAIN, file_scores=False)).files[0].reasons
     assert "lexical" not in {reason.feature for reason in chunks_only}
 
 
 def test_a_chunk_gets_the_share_of_its_files_score() -> None:
-    ranking = rank(preset("lexical"))
+    ranking = rank(PLAIN)
     scores = {file.path: file.score for file in ranking.files}
     for scored in ranking.chunks:
         (share,) = (reason.value for reason in scored.reasons if reason.feature == "file")
@@ -137,7 +140,7 @@ def test_same_input_same_ranking() -> None:
 
 def test_equal_scores_are_ordered_by_path() -> None:
     files = dict.fromkeys(("c1.py", "a3.py", "b2.py"), "def redirect():\n    pass\n")
-    ranking = rank(preset("lexical"), files=files, problem=Problem("redirect", ""))
+    ranking = rank(PLAIN, files=files, problem=Problem("redirect", ""))
     assert [scored.chunk.path for scored in ranking.chunks] == ["a3.py", "b2.py", "c1.py"]
 
 
@@ -167,27 +170,28 @@ def features(ranking: Ranking) -> set[str]:
 )
 def test_each_part_can_be_switched_off(change: dict[str, float], missing: str) -> None:
     problem = Problem(PROBLEM.title, PROBLEM.body + " See client.py")
-    whole = rank(preset("default"), embedder=WordEmbedder(), problem=problem)
+    default = replace(PLAIN, embedding=True)
+    whole = rank(default, embedder=WordEmbedder(), problem=problem)
     assert missing in features(whole)
-    options = replace(preset("default"), **change)  # type: ignore[arg-type]
+    options = replace(default, **change)  # type: ignore[arg-type]
     less = rank(options, embedder=WordEmbedder(), problem=problem)
     assert missing not in features(less)
     assert_sound(less)
 
 
 def test_sources_of_evidence_can_join() -> None:
-    def history(_p: Problem, _m: Mentions, _s: Snapshot, corpus: Corpus) -> Evidence:
+    def reviews(_p: Problem, _m: Mentions, _s: Snapshot, corpus: Corpus) -> Evidence:
         evidence = Evidence()
         number = [piece.symbol for piece in corpus.pieces].index("paint")
-        evidence.add_piece(number, Reason("history", 9.0, "changed by a like commit"))
+        evidence.add_piece(number, Reason("reviews", 9.0, "asked for in a review"))
         return evidence
 
     retriever = HybridRetriever(
-        preset("lexical"), embedder=None, index_path=None, reporter=ignore, sources=[history]
+        PLAIN, embedder=None, index_path=None, reporter=ignore, sources=[reviews]
     )
     best = asyncio.run(retriever.rank(PROBLEM, MemorySnapshot(FILES))).chunks[0]
     assert best.chunk.symbol == "paint"
-    assert Reason("history", 9.0, "changed by a like commit") in best.reasons
+    assert Reason("reviews", 9.0, "asked for in a review") in best.reasons
 
 
 # ------------------------------------------------------------------------------------- embeddings
@@ -215,8 +219,9 @@ def test_cosine_lifts_what_means_the_same() -> None:
             return np.array(rows, dtype=np.float32)
 
     problem = Problem("request", "")
-    assert symbols(rank(preset("lexical"), files=files, problem=problem)) == ["first", "second"]
-    ranking = rank(preset("default"), files=files, problem=problem, embedder=Preferring())
+    assert symbols(rank(PLAIN, files=files, problem=problem)) == ["first", "second"]
+    options = replace(PLAIN, embedding=True)
+    ranking = rank(options, files=files, problem=problem, embedder=Preferring())
     assert symbols(ranking) == ["second", "first"]
     assert Reason("cosine", 1.0, "cosine 1.000") in ranking.chunks[0].reasons
     assert [file.path for file in ranking.files] == ["b.py", "a.py"]

@@ -24,6 +24,7 @@ _TRAINING = Training(
     development=("c/d",),
     options={"seed": 7},
     steps=2,
+    chosen=1,
     pairs_seen=6,
     minutes=0.1,
     untuned=Figures(recall=0.5, reciprocal_rank=0.25),
@@ -58,7 +59,7 @@ def test_the_exported_network_gives_the_vectors_of_the_float_one(tmp_path: Path)
     pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
     with torch.no_grad():
         exact = encode_lists(as_tensors(tiny_weights()), lists, group=3).numpy()
-    assert float((pooled * exact).sum(axis=1).min()) > 0.99
+    assert float((pooled * exact).sum(axis=1).min()) > 0.999
 
 
 def test_the_same_weights_give_the_same_file_and_a_card_that_names_it(tmp_path: Path) -> None:

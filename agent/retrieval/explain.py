@@ -1,0 +1,294 @@
+"""From numbers of pieces and files to scored chunks and files, with reasons that add up to scores.
+
+What the plain sum consists of is known exactly. The learned ranker starts from a multiple of it,
+which is handed on to the groups of features that the sum came from; what the trees changed is
+added to the groups of the features that they asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.retrieval.chunking import split_lines
+from agent.retrieval.features import BASE, FILE_NAMES, GROUP_OF, PIECE_NAMES, group_of
+from agent.retrieval.signals import (
+    EVIDENCE_WEIGHTS,
+    STATIC_WEIGHT,
+    Candidates,
+    Signals,
+    file_matrix,
+    normalised,
+    piece_matrix,
+)
+from agent.types import Reason, ScoredChunk, ScoredFile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.protocols import Snapshot
+    from agent.retrieval.options import RetrievalOptions
+    from agent.retrieval.ranker import Ensemble, Ranker
+
+_AROUND = frozenset({"graph", "imports", "cochange"})
+"""Groups that are looked up for the best by the plain sum: they are no part of it."""
+
+_GROUP_OF_SUM = {"best-chunk": "lexical", "lexical": "lexical", BASE: BASE}
+_NOTES = 2  # of one group, the strongest: a piece may be called by twenty others
+_SLACK = 1e-9  # of a sum of floats
+
+_BY = {
+    "static": ("static", "static vectors"),
+    "title": ("title", "words of the title"),
+    "names": ("name", "words of its name"),
+    "code": ("code", "words in the problem's code"),
+    "prose": ("prose", "words in the problem's prose"),
+}
+"""For groups without evidence: the column that a note gives the place in, and what that is."""
+
+
+class Writer:
+    """Scored chunks and files of one query's signals."""
+
+    def __init__(self, signals: Signals, snapshot: Snapshot, options: RetrievalOptions) -> None:
+        self._signals = signals
+        self._corpus = signals.corpus
+        self._options = options
+        self._lines = _Lines(snapshot)
+        self._pieces = _Places({**signals.piece_columns, BASE: signals.pieces})
+        self._files = _Places({BASE: signals.files})
+        self._file_shares = normalised(signals.files) * options.file_weight
+        self._sums_of_files: dict[int, list[Reason]] = {}
+
+    # ------------------------------------------------------------------------------- the plain sum
+
+    def summed(self, candidates: Candidates) -> tuple[list[ScoredChunk], list[ScoredFile]]:
+        """By the plain sum."""
+        pieces, files = candidates.pieces.tolist(), candidates.files.tolist()
+        chunks = [self._chunk(n, _strongest_first(self._piece_sum(n))) for n in pieces]
+        return chunks, [self._file(n, _strongest_first(self._file_sum(n))) for n in files]
+
+    def _piece_sum(self, number: int) -> list[Reason]:
+        """Reasons that add up to the piece's plain sum."""
+        columns, file = self._signals.piece_columns, int(self._corpus.piece_file[number])
+        reasons = [Reason("lexical", float(columns["bm25"][number]), self._by_words(number))]
+        if self._options.file_scores:
+            share = float(self._file_shares[file])
+            reasons.append(Reason("file", share, self._file_note(file)))
+        if "static" in columns:
+            value = STATIC_WEIGHT * float(columns["static"][number])
+            reasons.append(Reason("static", value, self._place("static", number)))
+        reasons += _weighted(self._signals.evidence.pieces.get(number))
+        return _completed(reasons, float(self._signals.pieces[number]))
+
+    def _file_sum(self, number: int) -> list[Reason]:
+        """Reasons that add up to the file's plain sum."""
+        if number not in self._sums_of_files:  # a file has many pieces
+            self._sums_of_files[number] = self._new_file_sum(number)
+        return self._sums_of_files[number]
+
+    def _new_file_sum(self, number: int) -> list[Reason]:
+        columns = self._signals.file_columns
+        reasons = [
+            Reason("best-chunk", float(columns["file-best"][number]), "its best chunk's words")
+        ]
+        if self._options.file_scores:
+            words = float(columns["file-bm25"][number])
+            reasons.append(Reason("lexical", words, "words of the whole file"))
+        if "file-static" in columns:
+            value = STATIC_WEIGHT * float(columns["file-static"][number])
+            reasons.append(Reason("static", value, "its best chunk's static vector"))
+        reasons += _weighted(self._signals.evidence.files.get(number))
+        return _completed(reasons, float(self._signals.files[number]))
+
+    # ---------------------------------------------------------------------------- the learned order
+
+    def learned(
+        self, candidates: Candidates, ranker: Ranker
+    ) -> tuple[list[ScoredChunk], list[ScoredFile]]:
+        """By the learned ranker."""
+        without = self._options.without
+        pieces = piece_matrix(self._signals, candidates.pieces, without)
+        files = file_matrix(self._signals, candidates.files, without)
+        piece_parts = _grouped(ranker.pieces, PIECE_NAMES, pieces)
+        file_parts = _grouped(ranker.files, FILE_NAMES, files)
+        chunks = [
+            self._chunk(number, self._piece_reasons(number, start, parts))
+            for number, (start, parts) in zip(candidates.pieces.tolist(), piece_parts, strict=True)
+        ]
+        scored = [
+            self._file(number, self._file_reasons(number, start, parts))
+            for number, (start, parts) in zip(candidates.files.tolist(), file_parts, strict=True)
+        ]
+        return chunks, scored
+
+    def _piece_reasons(self, number: int, start: float, parts: dict[str, float]) -> list[Reason]:
+        file = int(self._corpus.piece_file[number])
+        summed = self._piece_sum(number)
+        (own, share) = _without_file(summed)
+        from_file = _shares(self._file_sum(file), share)
+        _spread(parts, start, [*own, *from_file], float(self._signals.pieces[number]))
+        evidence = self._signals.evidence
+        notes = _notes(evidence.pieces.get(number), evidence.files.get(file))
+        return _explained(parts, notes | self._piece_notes(number, file))
+
+    def _file_reasons(self, number: int, start: float, parts: dict[str, float]) -> list[Reason]:
+        _spread(parts, start, self._file_sum(number), float(self._signals.files[number]))
+        notes = _notes(self._signals.evidence.files.get(number), None)
+        return _explained(parts, notes | {"lexical": self._file_note(number)})
+
+    # --------------------------------------------------------------------------------------- notes
+
+    def _piece_notes(self, number: int, file: int) -> dict[str, str]:
+        """What can be said of groups that have no evidence."""
+        piece = self._corpus.pieces[number]
+        found = self._signals.names.found(self._corpus.files[file].path)
+        notes = {group: self._place(column, number) for group, (column, _) in _BY.items()}
+        return notes | {
+            BASE: f"{self._pieces.of(BASE, number)} by the plain sum",
+            "lexical": f"{self._by_words(number)}; {self._file_note(file)}",
+            "path-words": f"{found} is in the problem" if found else "",
+            "structure": f"{piece.kind.value}, {piece.end - piece.start + 1:,} lines",
+        }
+
+    def _by_words(self, number: int) -> str:
+        return f"{self._pieces.of('bm25', number)} by words in common"
+
+    def _file_note(self, file: int) -> str:
+        return f"its file is {self._files.of(BASE, file)}"
+
+    def _place(self, column: str, number: int) -> str:
+        values = self._signals.piece_columns.get(column)
+        if values is None or values[number] <= 0.0:
+            return ""
+        by = next(words for name, words in _BY.values() if name == column)
+        return f"{self._pieces.of(column, number)} by {by}"
+
+    # ------------------------------------------------------------------------------------- writing
+
+    def _chunk(self, number: int, reasons: Sequence[Reason]) -> ScoredChunk:
+        source = self._corpus.files[int(self._corpus.piece_file[number])]
+        chunk = self._corpus.pieces[number].chunk(source, self._lines.of(source.path))
+        return scored_chunk(ScoredChunk(chunk, 0.0), reasons)
+
+    def _file(self, number: int, reasons: Sequence[Reason]) -> ScoredFile:
+        kept = tuple(reason for reason in reasons if reason.value)
+        path = self._corpus.files[number].path
+        return ScoredFile(path, sum(reason.value for reason in kept), kept)
+
+
+def scored_chunk(chunk: ScoredChunk, reasons: Sequence[Reason]) -> ScoredChunk:
+    """The chunk with these reasons, its score their sum."""
+    kept = tuple(reason for reason in reasons if reason.value)
+    return ScoredChunk(chunk.chunk, sum(reason.value for reason in kept), kept)
+
+
+# ------------------------------------------------------------------------------ parts of the scores
+
+
+def _weighted(features: Mapping[str, Reason] | None) -> list[Reason]:
+    """Evidence with its weights in the plain sum, the strongest first."""
+    reasons = [
+        replace(reason, value=reason.value * EVIDENCE_WEIGHTS.get(reason.feature, 1.0))
+        for reason in (features or {}).values()
+        if group_of(reason.feature) not in _AROUND
+    ]
+    return _strongest_first(reasons)
+
+
+def _completed(reasons: list[Reason], total: float) -> list[Reason]:
+    """With what is left to the total, should a part of the sum have no reason of its own."""
+    rest = total - sum(reason.value for reason in reasons)
+    return [*reasons, Reason(BASE, rest)] if abs(rest) > _SLACK else reasons
+
+
+def _without_file(reasons: Sequence[Reason]) -> tuple[list[Reason], float]:
+    """The reasons of a piece's own, and the value of its file's."""
+    own = [reason for reason in reasons if reason.feature != "file"]
+    return own, sum(reason.value for reason in reasons if reason.feature == "file")
+
+
+def _shares(reasons: Sequence[Reason], total: float) -> list[Reason]:
+    """The same reasons, scaled to the total."""
+    whole = sum(reason.value for reason in reasons)
+    if whole <= 0.0:
+        return [Reason(BASE, total)]
+    return [replace(reason, value=reason.value * total / whole) for reason in reasons]
+
+
+def _grouped(
+    ensemble: Ensemble, names: Sequence[str], rows: NDArray[np.float32]
+) -> list[tuple[float, dict[str, float]]]:
+    """For each row what the plain sum gives from the start, and what every group adds to that."""
+    parts = ensemble.contributions(rows)
+    starts = ensemble.starts(rows)
+    parts[:, 0] -= starts
+    groups = [*(GROUP_OF[name] for name in names), BASE]  # the bias
+    distinct = list(dict.fromkeys(groups))
+    member = np.array([[group == one for one in distinct] for group in groups], dtype=np.float64)
+    grouped = [dict(zip(distinct, row, strict=True)) for row in (parts @ member).tolist()]
+    return list(zip(starts.tolist(), grouped, strict=True))
+
+
+def _spread(parts: dict[str, float], start: float, reasons: Iterable[Reason], whole: float) -> None:
+    """Hand the start on to the groups that the plain sum `whole` came from."""
+    if whole <= 0.0:
+        parts[BASE] = parts.get(BASE, 0.0) + start
+        return
+    for reason in reasons:
+        group = _GROUP_OF_SUM.get(reason.feature) or group_of(reason.feature)
+        parts[group] = parts.get(group, 0.0) + start * reason.value / whole
+
+
+def _explained(parts: Mapping[str, float], notes: Mapping[str, str]) -> list[Reason]:
+    """One reason a group, the strongest first."""
+    return _strongest_first(
+        Reason(group, value, notes.get(group, "")) for group, value in parts.items()
+    )
+
+
+def _notes(own: Mapping[str, Reason] | None, files: Mapping[str, Reason] | None) -> dict[str, str]:
+    """By group what the evidence says, the strongest first: its own, then its file's."""
+    said: dict[str, dict[str, None]] = {}
+    for prefix, features in (("", own), ("its file: ", files)):
+        for reason in _strongest_first((features or {}).values()):
+            notes = said.setdefault(group_of(reason.feature), {})
+            if reason.note not in notes and reason.note:
+                notes[f"{prefix}{reason.note}"] = None
+    return {group: "; ".join(list(notes)[:_NOTES]) for group, notes in said.items()}
+
+
+def _strongest_first(reasons: Iterable[Reason]) -> list[Reason]:
+    return sorted(reasons, key=lambda reason: (-reason.value, reason.feature))
+
+
+class _Places:
+    """Places in columns: 1 for the highest value, equal ones share theirs."""
+
+    def __init__(self, columns: Mapping[str, NDArray[np.float64]]) -> None:
+        self._columns = columns
+        self._sorted: dict[str, NDArray[np.float64]] = {}
+
+    def of(self, column: str, number: int) -> str:
+        """`3 of 2,412`."""
+        if column not in self._sorted:
+            self._sorted[column] = np.sort(self._columns[column])
+        values, own = self._sorted[column], self._columns[column][number]
+        above = values.size - int(np.searchsorted(values, own, side="right"))
+        return f"{above + 1:,} of {values.size:,}"
+
+
+class _Lines:
+    """Lines of files, each file read and split once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._known: dict[str, list[str]] = {}
+
+    def of(self, path: str) -> list[str]:
+        if path not in self._known:
+            self._known[path] = split_lines(self._snapshot.text(path))
+        return self._known[path]
