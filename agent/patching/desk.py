@@ -62,7 +62,7 @@ class Desk:
     tracks: dict[str, Track] = field(default_factory=dict)
     checker: Checker = field(default_factory=Checker)
     _open: dict[str, FileText] = field(default_factory=dict)  # files as the last edit left them
-    _added: dict[str, set[str]] = field(default_factory=dict)  # names that edits brought, by path
+    _written: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # old and new texts
 
     def apply(self, index: int, edit: Edit) -> Done | Miss:
         """Do one edit, or say why it cannot be done."""
@@ -93,7 +93,7 @@ class Desk:
         if refusal is not None:
             return refusal
         self._put(path, data)
-        self._note_names(path, "", content)
+        self._note(path, "", content)
         return Done(path, MatchTier.CREATED, 1)
 
     def _put(self, path: str, data: bytes) -> None:
@@ -121,7 +121,7 @@ class Desk:
         if new.data == before:
             return Done(path, MatchTier.ALREADY_APPLIED, 1)
         self._put(path, new.data)
-        self._note_names(path, file.text, content)
+        self._note(path, file.text, content)
         return Done(path, MatchTier.EXACT, new.line)
 
     def _delete(self, path: str) -> Done | Miss:
@@ -145,8 +145,8 @@ class Desk:
             return Miss(refusal.kind, f"the new path {target}: {refusal.reason}")
         if path in self.tracks:
             self.tracks[target] = self.tracks.pop(path)
-        if path in self._added:
-            self._added[target] = self._added.pop(path)
+        if path in self._written:
+            self._written[target] = self._written.pop(path)
         return Done(target, MatchTier.RENAMED, 1)
 
     def _replace(self, index: int, path: str, edit: SearchReplace) -> Done | Miss:
@@ -173,7 +173,7 @@ class Desk:
         self.tree.contents[path] = new.data
         if new.file is not None:
             self._open[path] = new.file
-        self._note_names(path, edit.search, edit.replace)
+        self._note(path, edit.search, edit.replace)
         self.repairs.extend(Repair(r.name, r.note, r.saved, index) for r in place.repairs)
         return Done(path, place.tier, new.line)
 
@@ -229,10 +229,11 @@ class Desk:
 
     def add_missing_imports(self, proposal: PatchProposal) -> None:
         """Add imports that the reply spells out and its new Python code needs."""
-        if "missing-import" in self.off or not any(self._added.values()):
+        if "missing-import" in self.off or not self._written:
             return
         offers = offered_imports([proposal.thought, *map(_new_text, proposal.edits)])
-        for path, added in sorted(self._added.items()):
+        for path, texts in sorted(self._written.items()) if offers else ():
+            added = set[str]().union(*(new_names(*pair) for pair in texts))
             wanted = {name: offers[name] for name in added & offers.keys()}
             content = self.tree.contents.get(path)
             if wanted and content is not None:
@@ -256,10 +257,10 @@ class Desk:
             note = f"{path}: {'; '.join(statements)}"
             self.repairs.append(Repair("missing-import", note, "undefined-name"))
 
-    def _note_names(self, path: str, search: str, new: str) -> None:
-        """Remember what names an edit brought into a Python file."""
+    def _note(self, path: str, old: str, new: str) -> None:
+        """Remember what an edit brought into a Python file."""
         if self.tree.language(path) == "python":
-            self._added.setdefault(path, set()).update(new_names(search, new))
+            self._written.setdefault(path, []).append((old, new))
 
     # ------------------------------------------------------------------------------------ paths
 

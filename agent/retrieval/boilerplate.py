@@ -23,9 +23,7 @@ _MAX_LINE = 300  # characters compared
 _MIN_CHARS = 12
 """A shorter line, such as `Version`, may be a template's and a reporter's alike."""
 
-_BOX = re.compile(
-    r"^[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]*)?\[[ xX]?\][ \t].*$", re.MULTILINE
-)
+_BOX = re.compile(r"^[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]*)?\[[ xX]?\][ \t].*$", re.MULTILINE)
 _KEY = re.compile(r"^(?:label|description|placeholder|value|about|title|name):\s*[|>]?[-+]?\s*")
 _MARKS = re.compile(r"^[\s#>*+\-_`'\"\[\]xX|:]+|[\s*_`'\":]+$")
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)")

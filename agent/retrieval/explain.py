@@ -37,6 +37,10 @@ _AROUND = frozenset({"graph", "imports", "cochange"})
 """Groups that are looked up for the best by the plain sum: they are no part of it."""
 
 _GROUP_OF_SUM = {"best-chunk": "lexical", "lexical": "lexical", BASE: BASE}
+EXPLAINED = 120
+"""Of the ranker's results, the best: more than a budget holds. Reasons for all cost as much as
+ranking itself."""
+
 _NOTES = 2  # of one group, the strongest: a piece may be called by twenty others
 _SLACK = 1e-9  # of a sum of floats
 
@@ -115,13 +119,24 @@ class Writer:
         files = file_matrix(self._signals, candidates.files, without)
         piece_parts = _grouped(ranker.pieces, PIECE_NAMES, pieces)
         file_parts = _grouped(ranker.files, FILE_NAMES, files)
+        pieces_best, files_best = _best_rows(piece_parts), _best_rows(file_parts)
         chunks = [
-            self._chunk(number, self._piece_reasons(number, start, parts))
-            for number, (start, parts) in zip(candidates.pieces.tolist(), piece_parts, strict=True)
+            self._chunk(
+                number,
+                self._piece_reasons(number, *scores) if row in pieces_best else _whole(*scores),
+            )
+            for row, (number, scores) in enumerate(
+                zip(candidates.pieces.tolist(), piece_parts, strict=True)
+            )
         ]
         scored = [
-            self._file(number, self._file_reasons(number, start, parts))
-            for number, (start, parts) in zip(candidates.files.tolist(), file_parts, strict=True)
+            self._file(
+                number,
+                self._file_reasons(number, *scores) if row in files_best else _whole(*scores),
+            )
+            for row, (number, scores) in enumerate(
+                zip(candidates.files.tolist(), file_parts, strict=True)
+            )
         ]
         return chunks, scored
 
@@ -187,6 +202,17 @@ def scored_chunk(chunk: ScoredChunk, reasons: Sequence[Reason]) -> ScoredChunk:
 
 
 # ------------------------------------------------------------------------------ parts of the scores
+
+
+def _best_rows(parts: Sequence[tuple[float, Mapping[str, float]]]) -> frozenset[int]:
+    """Rows that are explained part by part."""
+    totals = [start + sum(groups.values()) for start, groups in parts]
+    return frozenset(sorted(range(len(totals)), key=lambda row: (-totals[row], row))[:EXPLAINED])
+
+
+def _whole(start: float, parts: Mapping[str, float]) -> list[Reason]:
+    """The score as one reason."""
+    return [Reason(BASE, start + sum(parts.values()), "too far down to be explained")]
 
 
 def _weighted(features: Mapping[str, Reason] | None) -> list[Reason]:

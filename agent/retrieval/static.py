@@ -117,7 +117,8 @@ def static_cosines(query: NDArray[np.float32], rows: NDArray[np.int8]) -> NDArra
     """Cosine of each row (n, d) with the normalised query (d,); NaN for rows that are zero."""
     values = rows.astype(np.float32)
     lengths = np.sqrt(np.einsum("ij,ij->i", values, values)).astype(np.float64)
-    cosines = (values @ query).astype(np.float64)
+    # Not `@`: BLAS starts threads that spin, for a tenth of a millisecond's work each.
+    cosines = np.einsum("ij,j->i", values, query).astype(np.float64)
     return np.where(lengths > 0.0, cosines / np.maximum(lengths, 1e-9), np.nan)
 
 

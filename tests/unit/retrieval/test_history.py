@@ -146,8 +146,9 @@ def test_reasons_name_the_commit() -> None:
         facts(2, "proxy timeout " + "x" * 200, {"client.py": ("connect",)}),
     )
     evidence = history_evidence(table, scores)
-    (reason,) = evidence.files[0].values()
-    assert (reason.feature, reason.value) == ("history", 1.0)
+    assert sorted(evidence.files[0]) == ["churn", "history"]
+    reason = evidence.files[0]["history"]
+    assert reason.value == 1.0
     assert reason.note.startswith("changed by a similar commit, 0000000000: proxy timeout xxx")
     assert reason.note.endswith("…")
     (piece,) = evidence.pieces
