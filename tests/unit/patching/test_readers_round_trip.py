@@ -99,7 +99,8 @@ def _changes(edit: Edit) -> bool:
     return not (isinstance(edit, SearchReplace) and edit.search == edit.replace)
 
 
-_MARKS = ("<<<<", "====", ">>>>", "@@", "---", "+++", "***", "<b>", "- item", "+ item", "\\n", "#")
+_MARKS = ("<<<<", "====", ">>>>", "@@", "---", "+++", "***", "<b>", "- item", "+ item", "\\n", "#",
+          "...", "…")  # fmt: skip
 
 
 def _has_marks(edits: tuple[Edit, ...]) -> bool:

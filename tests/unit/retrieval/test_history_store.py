@@ -12,12 +12,13 @@ import pytest
 from agent.events import Event, Notice, StageProgress
 from agent.repository.snapshot import RepositorySnapshot, take_snapshot
 from agent.retrieval.candidates import all_files
-from agent.retrieval.history import HistoryEvidence
+from agent.retrieval.evidence import Evidence
+from agent.retrieval.history import history_evidence, score_history
 from agent.retrieval.history_records import encode_table
 from agent.retrieval.history_store import CommitHistory
 from agent.retrieval.history_table import HistoryTable
+from agent.retrieval.identifiers import Terms
 from agent.retrieval.index import Index
-from agent.retrieval.mentions import read_mentions
 from agent.retrieval.pool import Cancelled
 from agent.types import Problem
 from tests.conftest import run_git
@@ -65,14 +66,18 @@ def test_the_evidence_of_a_real_repository(root: Path, cache: Path, said: list[E
     snapshot = take_snapshot(root)
     corpus = Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
     problem = Problem("Change it", "")
-    source = HistoryEvidence(CommitHistory(cache, said.append))
-    evidence = source(problem, read_mentions(problem), snapshot, corpus)
-    assert {corpus.files[n].path: list(r) for n, r in evidence.files.items()} == {
-        "a.py": ["history"]
-    }
+    history = CommitHistory(cache, said.append)
+
+    def found() -> Evidence:
+        table = history.load(snapshot)
+        return history_evidence(table, score_history(table, problem, corpus, Terms()))
+
+    evidence = found()
+    reasons = {corpus.files[n].path: sorted(r) for n, r in evidence.files.items()}
+    assert reasons["a.py"] == ["churn", "history"]
     assert [corpus.pieces[n].symbol for n in evidence.pieces] == ["f"]
     assert said == [StageProgress("history", 4, 4)]
-    assert source(problem, read_mentions(problem), snapshot, corpus) == evidence
+    assert found() == evidence
 
 
 def test_a_known_state_needs_no_git(root: Path, cache: Path, said: list[Event]) -> None:
