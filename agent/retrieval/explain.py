@@ -117,7 +117,15 @@ class Writer:
         without = self._options.without
         pieces = piece_matrix(self._signals, candidates.pieces, without)
         files = file_matrix(self._signals, candidates.files, without)
-        piece_parts = _grouped(ranker.pieces, PIECE_NAMES, pieces)
+        piece_parts = [
+            # What has no name was in no training query an answer: there the trees know nothing.
+            (start, parts if self._corpus.symbols[number] else dict.fromkeys(parts, 0.0))
+            for number, (start, parts) in zip(
+                candidates.pieces.tolist(),
+                _grouped(ranker.pieces, PIECE_NAMES, pieces),
+                strict=True,
+            )
+        ]
         file_parts = _grouped(ranker.files, FILE_NAMES, files)
         pieces_best, files_best = _best_rows(piece_parts), _best_rows(file_parts)
         chunks = [
