@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from agent.retrieval.features import GROUP_OF
+from agent.retrieval.features import group_of
 from agent.retrieval.identifiers import without_suffix
 from agent.retrieval.mentions import Frame, Mentions, NameMention, Place
 from agent.types import Reason
@@ -75,15 +75,10 @@ class Evidence:
         kept = Evidence()
         for mine, theirs in ((kept.files, self.files), (kept.pieces, self.pieces)):
             for number, reasons in theirs.items():
-                left = {n: r for n, r in reasons.items() if GROUP_OF.get(_scoped(n)) not in groups}
+                left = {n: r for n, r in reasons.items() if group_of(n) not in groups}
                 if left:
                     mine[number] = left
         return kept
-
-
-def _scoped(feature: str) -> str:
-    """The feature's name among the columns: evidence of files and of pieces share their names."""
-    return feature if feature in GROUP_OF else f"file-{feature}"
 
 
 def _keep_best(reasons: dict[str, Reason], reason: Reason) -> None:

@@ -18,8 +18,7 @@ import numpy as np
 
 from agent.repository.history import MAX_HUNK_FILES
 from agent.retrieval.evidence import Evidence
-from agent.retrieval.identifiers import Terms
-from agent.retrieval.lexical import K1, B, make_query
+from agent.retrieval.lexical import K1, inverse_frequency, length_norm
 from agent.types import Reason
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from agent.retrieval.corpus import Corpus
     from agent.retrieval.history_table import HistoryTable
     from agent.retrieval.lexical import LexicalQuery
-    from agent.types import Problem
 
 MAX_FILES = MAX_HUNK_FILES
 """A commit of more files is a release, a rename, a reformatting: similar words mean nothing."""
@@ -54,11 +52,9 @@ class HistoryScores:
     churn: NDArray[np.float64]
 
 
-def score_history(
-    table: HistoryTable, problem: Problem, corpus: Corpus, terms: Terms
-) -> HistoryScores:
-    """What the history says of each file and piece of the corpus, given the problem."""
-    similar = similarities(table, make_query(problem, terms))
+def score_history(table: HistoryTable, query: LexicalQuery, corpus: Corpus) -> HistoryScores:
+    """What the history says of each file and piece of the corpus, given the problem's terms."""
+    similar = similarities(table, query)
     shares = _shares(table, similar)
     path_file = _files_of_paths(table, corpus)
     files, file_commit = _spread(
@@ -83,8 +79,8 @@ def similarities(table: HistoryTable, query: LexicalQuery) -> NDArray[np.float64
     owner, term, count = table.word_commit[kept], term[kept], table.word_count[kept]
     number = int(counted.sum())
     documents = np.bincount(term, minlength=query.hashes.size)
-    rarity = np.log1p((number - documents + 0.5) / (documents + 0.5))
-    norm = K1 * (1 - B + B * table.lengths / max(float(table.lengths[counted].mean()), 1.0))
+    rarity = inverse_frequency(number, documents)
+    norm = length_norm(table.lengths, float(table.lengths[counted].mean()))
     gains = query.weights[term] * rarity[term] * count * (K1 + 1) / (count + norm[owner])
     return np.bincount(owner, gains, table.sizes.size).astype(np.float64)
 

@@ -260,7 +260,16 @@ def _bag(postings: _Postings, lengths: NDArray[np.float64], query: LexicalQuery)
     keys, frequency = keys[frequency > 0], frequency[frequency > 0]
     owner, term = keys // width, keys % width
     documents = np.bincount(term, minlength=width)
-    rarity = np.log1p((count - documents + 0.5) / (documents + 0.5))
-    mean = max(float(lengths.mean()), 1.0)
-    norm = K1 * (1 - B + B * lengths / mean)
+    rarity = inverse_frequency(count, documents)
+    norm = length_norm(lengths, float(lengths.mean()))
     return Bag(count, owner, term, frequency * (K1 + 1) / (frequency + norm[owner]), rarity)
+
+
+def inverse_frequency(count: int, documents: NDArray[np.int64]) -> NDArray[np.float64]:
+    """BM25's rarity (q,) of terms that `documents` int64 (q,) of `count` documents hold."""
+    return np.asarray(np.log1p((count - documents + 0.5) / (documents + 0.5)))
+
+
+def length_norm(lengths: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
+    """What BM25 adds to a frequency (n,): more, the longer a document is beside the mean."""
+    return K1 * (1 - B + B * lengths / max(mean, 1.0))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.models.archive import model_path, read_arrays, write_arrays
+from agent.models.archive import read_arrays, write_arrays
 from agent.retrieval.features import FILE_NAMES, PIECE_NAMES
 
 if TYPE_CHECKING:
@@ -84,11 +84,6 @@ class Ranker:
 
     files: Ensemble
     pieces: Ensemble
-
-
-def load_ranker() -> Ranker | None:
-    """The ranker that ships with the package; None where it is missing or of other features."""
-    return ranker_in(model_path(MODEL))
 
 
 @cache

@@ -113,7 +113,7 @@ def collect_signals(
         evidence.merge(source(problem, mentions, snapshot, corpus).without(options.without))
     table = _history_table(history, snapshot, options)
     if table is not None:
-        scores = score_history(table, problem, corpus, terms)
+        scores = score_history(table, query, corpus)
         evidence.merge(history_evidence(table, scores).without(options.without))
     bags = make_bags(corpus, query, terms)
     weights = Weights(options.file_weight, options.prose_weight, options.file_scores)

@@ -226,10 +226,8 @@ def train(
     for epoch in range(epochs):
         began, losses = time.monotonic(), []
         for batch in _batches(training, rng):
-            for group in optimiser.param_groups:
-                group["lr"] = group.get("base", group["lr"]) if step == 0 else group["lr"]
-                group.setdefault("base", group["lr"])
-                group["lr"] = group["base"] * max(0.02, 1 - step / total)
+            for group, rate in zip(optimiser.param_groups, (VECTOR_RATE, WEIGHT_RATE), strict=True):
+                group["lr"] = rate * max(0.02, 1 - step / total)
             loss = _loss(batch, table, roles, rng)
             optimiser.zero_grad()
             loss.backward()

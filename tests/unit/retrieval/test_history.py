@@ -24,6 +24,7 @@ from agent.retrieval.history_records import (
 from agent.retrieval.history_table import HistoryTable, build_table
 from agent.retrieval.identifiers import Terms
 from agent.retrieval.index import Index
+from agent.retrieval.lexical import make_query
 from agent.types import Problem
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
@@ -69,7 +70,7 @@ CORPUS = corpus_of(FILES)
 
 def score(title: str, *commits: CommitFacts) -> tuple[HistoryTable, HistoryScores]:
     table = build_table(commits)
-    return table, score_history(table, Problem(title, ""), CORPUS, Terms())
+    return table, score_history(table, make_query(Problem(title, ""), Terms()), CORPUS)
 
 
 def by_path(values: np.ndarray) -> dict[str, float]:

@@ -19,6 +19,7 @@ from agent.retrieval.history_store import CommitHistory
 from agent.retrieval.history_table import HistoryTable
 from agent.retrieval.identifiers import Terms
 from agent.retrieval.index import Index
+from agent.retrieval.lexical import make_query
 from agent.retrieval.pool import Cancelled
 from agent.types import Problem
 from tests.conftest import run_git
@@ -70,7 +71,7 @@ def test_the_evidence_of_a_real_repository(root: Path, cache: Path, said: list[E
 
     def found() -> Evidence:
         table = history.load(snapshot)
-        return history_evidence(table, score_history(table, problem, corpus, Terms()))
+        return history_evidence(table, score_history(table, make_query(problem, Terms()), corpus))
 
     evidence = found()
     reasons = {corpus.files[n].path: sorted(r) for n, r in evidence.files.items()}
