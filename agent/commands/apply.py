@@ -87,7 +87,7 @@ def _run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
 def _attempt(text: str, snapshot: Snapshot, settings: Settings) -> Attempt:
     from agent.patching.applying import apply_proposal
     from agent.patching.parsing import parse_reply
-    from agent.validation.syntax import check_syntax
+    from agent.patching.syntax import check_syntax
 
     proposal = parse_reply(text)
     if isinstance(proposal, ParseFailure):

@@ -9,8 +9,6 @@ on loading. Products of integers would be a third faster, and less exact.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +18,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from agent.errors import PatchshotError
+from agent.training.files import write_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -249,7 +248,7 @@ def export(
             "train a smaller one"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "model.onnx", data)
+    write_whole(folder / "model.onnx", (data,))
     digest = hashlib.sha256(data).hexdigest()
     card = ModelCard(sha256=digest, bytes=len(data), training=training)
     write_card(folder, card)
@@ -258,17 +257,4 @@ def export(
 
 def write_card(folder: Path, card: ModelCard) -> None:
     """Write `model.json`."""
-    _write(folder / "model.json", card.model_dump_json(indent=1).encode() + b"\n")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """As a whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(folder / "model.json", (card.model_dump_json(indent=1).encode(), b"\n"))

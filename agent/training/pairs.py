@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.evaluation.gold import counted_name
+from agent.training.files import write_whole
 from agent.types import ChunkKind
 
 MANIFEST = "manifest.json"
@@ -139,7 +138,9 @@ def read_project(file: Path) -> Iterator[Pair]:
 
 def write_pairs(folder: Path, repo: str, pairs: Iterable[Pair]) -> None:
     """Write a project's file as a whole: a reader finds it complete or not at all."""
-    _replace(pairs_path(folder, repo), (pair.model_dump_json().encode() + b"\n" for pair in pairs))
+    write_whole(
+        pairs_path(folder, repo), (pair.model_dump_json().encode() + b"\n" for pair in pairs)
+    )
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -154,16 +155,4 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest, with its projects in order of their names."""
     projects = tuple(sorted(manifest.projects, key=lambda project: project.repo))
     text = manifest.model_copy(update={"projects": projects}).model_dump_json(indent=1)
-    _replace(folder / MANIFEST, (text.encode(), b"\n"))
-
-
-def _replace(path: Path, parts: Iterable[bytes]) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(parts)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(folder / MANIFEST, (text.encode(), b"\n"))

@@ -33,6 +33,7 @@ from agent.retrieval.options import RetrievalOptions
 from agent.retrieval.signals import choose_candidates, file_matrix, piece_matrix
 from agent.retrieval.stages import collect_signals
 from agent.retrieval.static import load_static
+from agent.training.files import write_whole
 from agent.training.pairs import Pair, read_project
 from agent.training.splits import RANKER_PROJECTS
 
@@ -149,9 +150,7 @@ def collect(
         except PatchshotError as error:
             yield query.name, str(error)
             continue
-        partial = target.with_suffix(".part")
-        partial.write_bytes(_encoded(table))
-        partial.replace(target)
+        write_whole(target, (_encoded(table),))
         yield query.name, ""
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent.patching.syntax import check_syntax
 from agent.protocols import Snapshot
 from agent.types import AppliedPatch, FileChange, ReproductionTest, SelectedTest
 from agent.validation.layout import (
@@ -23,7 +24,6 @@ from agent.validation.layout import (
     unsafe,
 )
 from agent.validation.selection import select_tests
-from agent.validation.syntax import check_syntax
 
 # New test files of a patch that are run beside the reply's reproduction test.
 _MOST_NEW_FILES = 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from agent.patching.syntax import check_syntax
 from agent.types import (
     AppliedPatch,
     ReproductionTest,
@@ -13,7 +14,6 @@ from agent.types import (
     ValidationReport,
     Verdict,
 )
-from agent.validation.syntax import check_syntax
 from sandbox.types import Ended
 
 _NO_TESTS = "Tests are switched off (--no-tests); only the syntax was checked."

@@ -12,6 +12,7 @@ from typing import Self, TypeVar
 
 from agent.errors import SandboxUnavailable
 from agent.events import Event
+from agent.patching.syntax import check_syntax, doubtful
 from agent.protocols import Reporter, Snapshot
 from agent.repository.languages import language_of
 from agent.types import (
@@ -30,7 +31,6 @@ from agent.validation.plan import Plan, import_roots, make_plan, over
 from agent.validation.reproduction import Standing, judge
 from agent.validation.runners import is_this_python, split_command
 from agent.validation.selection import select_tests
-from agent.validation.syntax import check_syntax, doubtful
 from agent.validation.syntax_only import NullValidator, broken_syntax, nothing_run
 from agent.validation.verdict import Evidence, decide
 from agent.validation.wording import how_it_ended, listed, number

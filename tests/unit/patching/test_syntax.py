@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from agent.patching.syntax import check_syntax, doubtful
 from agent.types import SyntaxProblem
-from agent.validation.syntax import check_syntax, doubtful
 from tests.support.validation import edit
 
 GOOD = "def f(x):\n    return x\n"
