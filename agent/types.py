@@ -447,10 +447,20 @@ class SelectedTest:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class KnownTests:
+    """Test ids that decide, as SWE-bench gives them; empty where none are known."""
+
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+
+
 class Verdict(enum.StrEnum):
     """What validation found. Only the first two let the policy accept the patch.
 
     VERIFIED: at least one test failed before and passes after, and no test fails newly.
+    SUSPECT: what the tests reported cannot be believed: the channels disagree, or the run was
+        ended or steered by the code under test.
     NOT_REGRESSED: tests ran and none fails newly, but none shows that the issue is fixed.
     UNVERIFIED: no test could be run; only the syntax was checked.
     REGRESSED: tests fail newly, or the reply's own reproduction test still fails.
@@ -462,6 +472,7 @@ class Verdict(enum.StrEnum):
     UNVERIFIED = "unverified"
     REGRESSED = "regressed"
     BROKEN_SYNTAX = "broken-syntax"
+    SUSPECT = "suspect"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,11 @@ class BwrapSandbox:
         """As it is called in reports and settings."""
         return "bwrap"
 
+    @property
+    def foreign_root(self) -> bool:
+        """Never: commands see this machine's interpreters."""
+        return False
+
     def probe(self) -> Probe:
         """Run a small script inside and report what it could and could not do. Never raises."""
         try:

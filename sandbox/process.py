@@ -35,6 +35,11 @@ class ProcessSandbox:
         """As it is called in reports and settings."""
         return "process"
 
+    @property
+    def foreign_root(self) -> bool:
+        """Never: commands see this machine's interpreters."""
+        return False
+
     def probe(self) -> Probe:
         """Always available, never isolated."""
         return Probe(self.name, available=True, isolated=False, guarantees={})

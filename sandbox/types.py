@@ -25,8 +25,10 @@ class Limits:
     processes: int = 256
     file_size: int = 256 * _MIB
     output: int = 4 * _MIB  # a stream; head and tail are kept, the middle is cut
-    report: int = 16 * _MIB
+    report: int = 16 * _MIB  # of either report
     tmp: int = 512 * _MIB
+    memory: int = 4096 * _MIB  # of all processes together, where the machine lets us bound it
+    workspace: int = 2048 * _MIB  # of the private copy, what the command writes included
 
 
 class Ended(enum.StrEnum):
@@ -37,6 +39,9 @@ class Ended(enum.StrEnum):
     WALL_LIMIT = "wall-limit"
     CPU_LIMIT = "cpu-limit"
     OUTPUT_LIMIT = "output-limit"
+    MEMORY_LIMIT = "memory-limit"
+    PROCESS_LIMIT = "process-limit"
+    DISK_LIMIT = "disk-limit"
     CANCELLED = "cancelled"
 
 
@@ -46,8 +51,9 @@ class Command:
 
     `environment` is the whole environment beside a fixed minimal one; nothing is inherited.
     `read_only` are host paths (an interpreter, a virtual environment) made visible at their own
-    paths. With `report`, the environment variable SANDBOX_REPORT names a file that the command may
-    write; its bytes come back in `RunResult.report`.
+    paths. With `report`, the environment variable SANDBOX_REPORT names a pipe that the command may
+    write: what is written cannot be taken back, and comes as `RunResult.report`. SANDBOX_JUNIT then
+    names a file that it may write; its bytes come back in `RunResult.junit`.
     """
 
     argv: tuple[str, ...]
@@ -69,6 +75,7 @@ class RunResult:
     seconds: float
     report: bytes = b""
     detail: str = ""  # the limit or signal in words, "" when exited
+    junit: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +90,18 @@ class Probe:
 
 
 class Sandbox(Protocol):
-    """Runs untrusted commands. Implementations: bwrap, process (unsafe), and a scripted fake."""
+    """Runs untrusted commands. bwrap, container, landlock, process (unsafe), a fake."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def foreign_root(self) -> bool:
+        """Whether commands see another file system than this machine's (a container image).
+
+        Interpreters and tools must then be looked for inside, not on this machine.
+        """
+        ...
+
     def probe(self) -> Probe: ...
     def run(
         self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None

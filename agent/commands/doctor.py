@@ -85,7 +85,7 @@ def _git() -> Finding:
 
 
 def _tokenizer(settings: Settings) -> str:
-    from agent.services import make_counter
+    from agent.services.context import make_counter
 
     started = time.perf_counter()
     counter = make_counter(settings.model)
@@ -94,7 +94,7 @@ def _tokenizer(settings: Settings) -> str:
 
 
 def _sandbox(settings: Settings) -> Finding:
-    from agent.services import probe_sandbox
+    from agent.services.validation import probe_sandbox
 
     probe = probe_sandbox(settings)
     if not probe.available:
@@ -113,7 +113,7 @@ def _cache(settings: Settings) -> str:
 
 
 def _retrieval(settings: Settings) -> Finding:
-    from agent.services import missing_models
+    from agent.services.retrieval import missing_models
 
     try:
         missing = missing_models(settings)
@@ -125,18 +125,18 @@ def _retrieval(settings: Settings) -> Finding:
 
 
 def _model(settings: Settings) -> str:
-    from agent.services import endpoint, in_words
+    from agent.services.model import endpoint, in_words
 
     return in_words(endpoint(settings))
 
 
 def _embeddings(settings: Settings) -> str:
-    from agent.services import embedding_in_words
+    from agent.services.embedding import embedding_in_words
 
     return embedding_in_words(settings)
 
 
 async def _live(settings: Settings) -> str:
-    from agent.services import live_call
+    from agent.services.model import live_call
 
     return await live_call(settings)

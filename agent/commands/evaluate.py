@@ -39,7 +39,7 @@ def retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
 def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
     from agent.evaluation.runner import Plan, evaluate
     from agent.evaluation.table import render
-    from agent.services import retrieval_options
+    from agent.services.retrieval import retrieval_options
     from agent.settings import load
 
     given = {name: value for name, value in flags.items() if value is not None}

@@ -100,7 +100,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     from agent.context.receipt import make_receipt, render_receipt
     from agent.prompting import solve_prompt
     from agent.retrieval.chunking import TreeSitterChunker
-    from agent.services import make_counter, packing_options
+    from agent.services.context import make_counter, packing_options
     from agent.validation.hints import find_test_hints
 
     assert request.problem is not None
@@ -135,7 +135,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
 
 
 def _index(request: InspectRequest, flags: Mapping[str, Any]) -> int:
-    from agent.services import fill_history, fill_index, index_path, missing_models
+    from agent.services.retrieval import fill_history, fill_index, index_path, missing_models
 
     with reporting(quiet=request.quiet) as reporter:
         settings, snapshot = _open(request, flags, reporter)
@@ -168,7 +168,7 @@ def _index(request: InspectRequest, flags: Mapping[str, Any]) -> int:
 def _open(
     request: InspectRequest, flags: Mapping[str, Any], reporter: Reporter
 ) -> tuple[Settings, Snapshot]:
-    from agent.services import retrieval_options
+    from agent.services.retrieval import retrieval_options
     from agent.settings import load
 
     settings = load(flags, repository=request.repo)
@@ -180,7 +180,7 @@ def _open(
 
 
 def _rank(problem: Problem, snapshot: Snapshot, settings: Settings, reporter: Reporter) -> Ranking:
-    from agent.services import open_retriever
+    from agent.services.retrieval import open_retriever
 
     async def rank() -> Ranking:
         async with open_retriever(settings, reporter) as retriever:

@@ -19,14 +19,8 @@ from agent.evaluation.rows import BudgetContext, BudgetRow, ContextRange, Row
 from agent.problem import problem_from_text
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.chunking import TreeSitterChunker
-from agent.services import (
-    fill_history,
-    fill_index,
-    make_counter,
-    open_retriever,
-    packing_options,
-    retrieval_options,
-)
+from agent.services.context import make_counter, packing_options
+from agent.services.retrieval import fill_history, fill_index, open_retriever, retrieval_options
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter, Retriever, Snapshot

@@ -24,7 +24,7 @@ from agent.events import StageFinished, StageStarted
 from agent.protocols import Reporter, Snapshot
 from agent.types import FileChange, SyntaxProblem, TestRun
 from agent.validation import runners
-from agent.validation.interpreter import Interpreter, candidates
+from agent.validation.interpreter import Interpreter, Tools, candidates
 from agent.validation.products import build_products
 from agent.validation.report import counts, make_run
 from agent.validation.selection import DEFAULT_LIMIT
@@ -56,18 +56,6 @@ class ValidationOptions:
     timeout: float = 300.0
     virtual_env: str | None = None
     search_path: str | None = None  # PATH; None: the process's own
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What runs the tests: `pytest` is its version, None where it cannot be imported.
-
-    `interpreter` is None where none works inside the sandbox; `problem` then says why.
-    """
-
-    interpreter: Interpreter | None
-    pytest: str | None = None
-    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,18 @@ class Interpreter:
     certain: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What runs the tests: `pytest` is its version, None where it cannot be imported.
+
+    `interpreter` is None where none works inside the sandbox; `problem` then says why.
+    """
+
+    interpreter: Interpreter | None
+    pytest: str | None = None
+    problem: str = ""
+
+
 def choose_interpreter(
     repo_root: Path,
     explicit: Path | None,

@@ -24,8 +24,9 @@ from agent.types import (
     ValidationReport,
     Verdict,
 )
-from agent.validation.bench import Bench, Job, Tools, ValidationOptions
+from agent.validation.bench import Bench, Job, ValidationOptions
 from agent.validation.compare import Comparison, compare, is_whole
+from agent.validation.interpreter import Tools
 from agent.validation.layout import is_test_file, steers_tests
 from agent.validation.plan import Plan, import_roots, make_plan, over
 from agent.validation.reproduction import Standing, judge

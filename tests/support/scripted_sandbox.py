@@ -44,6 +44,10 @@ class ScriptedSandbox:
     def name(self) -> str:
         return "scripted"
 
+    @property
+    def foreign_root(self) -> bool:
+        return False
+
     def probe(self) -> Probe:
         return Probe("scripted", available=True, isolated=self._isolated, guarantees={})
 

@@ -1,0 +1,89 @@
+"""The composition root: builds the real parts from settings and passes them in.
+
+One module a kind of part. Everything heavy is imported in the function that needs it, so that a
+command pays only for what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.protocols import Reporter, Services, Snapshot
+from agent.services.context import make_counter, packing_options
+from agent.services.embedding import make_embedder
+from agent.services.model import Client, Tapes, make_chat_model, make_clock, within_budget
+from agent.services.retrieval import make_retriever, retrieval_options
+from agent.services.validation import open_validator
+from agent.settings import Settings
+
+if TYPE_CHECKING:
+    from agent.pipeline import SolveOptions
+    from agent.result import Ledger
+    from agent.types import Problem
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings,
+    problem: Problem,
+    snapshot: Snapshot,
+    reporter: Reporter,
+    ledger: Ledger,
+    *,
+    record: Path | None = None,
+    replay: Path | None = None,
+) -> AsyncIterator[Services]:
+    """All parts of one `solve`. Closes connections, files and private copies at the end.
+
+    Raises ConfigurationError or SandboxUnavailable before anything is paid for.
+    """
+    from agent.retrieval.chunking import TreeSitterChunker
+
+    async with AsyncExitStack() as stack:
+        validator = await open_validator(stack, settings, problem, snapshot, reporter)
+        time_left = make_clock(settings.timeout)
+        tapes = Tapes(stack, record, replay)
+        client = Client(stack)
+        chat = make_chat_model(settings, client, reporter, time_left, tapes)
+        budgeted = within_budget(settings, chat)
+        ledger.usage = lambda: budgeted.usage
+        embedder = make_embedder(stack, settings, client, reporter, time_left, tapes)
+        yield Services(
+            retriever=make_retriever(settings, embedder, reporter),
+            chunker=TreeSitterChunker(),
+            counter=make_counter(budgeted.model),
+            chat=budgeted,
+            validator=validator,
+            reporter=reporter,
+        )
+
+
+def solve_options(settings: Settings) -> SolveOptions:
+    """What the pipeline decides itself, from the settings."""
+    from agent.iterative import IterativeOptions
+    from agent.patching.repair import switched_off
+    from agent.pipeline import SolveOptions
+    from agent.policy import PolicyOptions
+
+    # Names that there are not are said before a call is paid.
+    switched_off(settings.no_repair)
+    retrieval_options(settings)
+    return SolveOptions(
+        packing=packing_options(settings),
+        policy=PolicyOptions(repairs=settings.repairs, iterative=settings.iterative),
+        iterative=IterativeOptions(
+            max_steps=settings.max_steps,
+            max_output_tokens=settings.max_output_tokens,
+            allow=settings.allow,
+            no_repair=settings.no_repair,
+            include_test=settings.include_test,
+        ),
+        max_output_tokens=settings.max_output_tokens,
+        timeout=settings.timeout,
+        allow=settings.allow,
+        no_repair=settings.no_repair,
+        include_test=settings.include_test,
+    )
