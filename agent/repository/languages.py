@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise, takewhile
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
 TEXT = "text"
+
+_FOLDERS_KNOWN = 16_384  # folders judged once for all their files
 
 _EXTENSIONS: Mapping[str, tuple[str, ...]] = {
     # Languages that a parser reads.
@@ -165,23 +168,26 @@ def is_test_path(path: str) -> bool:
     `tests` at any depth, or by a folder `test` or `testing` at the top of the repository or below
     `src`. A nested Python or C folder `test` is library code: `django/test/client.py` is no test.
     """
-    *folders, name = path.split("/")
+    folder, _, name = path.rpartition("/")
     if _TEST_NAME.fullmatch(name.lower()) or _TEST_CLASS_FILE.fullmatch(name):
         return True
-    folders = [folder.lower() for folder in folders]
-    if not folders:
-        return False
-    return (
+    in_tests, in_project_tests = _test_folder(folder)
+    return in_tests or (in_project_tests and language_of(path) in _PROJECT_LANGUAGES)
+
+
+@lru_cache(maxsize=_FOLDERS_KNOWN)
+def _test_folder(folder: str) -> tuple[bool, bool]:
+    """Whether the folder holds tests, and whether it does in the languages of monorepos."""
+    if not folder:
+        return False, False
+    folders = folder.lower().split("/")
+    in_tests = (
         not _TEST_FOLDERS.isdisjoint(folders)
         or folders[0] in _TOP_TEST_FOLDERS
         or ("src", "test") in pairwise(folders)
-        or (_in_project_tests(folders) and language_of(path) in _PROJECT_LANGUAGES)
     )
-
-
-def _in_project_tests(folders: list[str]) -> bool:
-    before_lib = takewhile(lambda folder: folder != "lib", folders)
-    return not _PROJECT_TEST_FOLDERS.isdisjoint(before_lib)
+    before_lib = takewhile(lambda part: part != "lib", folders)
+    return in_tests, not _PROJECT_TEST_FOLDERS.isdisjoint(before_lib)
 
 
 # -------------------------------------------------------------------------- vendored and generated
@@ -207,7 +213,12 @@ _GENERATED_NAME = re.compile(
 
 def is_vendored_path(path: str) -> bool:
     """Whether the file is another project's code, kept in a folder that says so."""
-    return not _VENDOR_FOLDERS.isdisjoint(folder.lower() for folder in path.split("/")[:-1])
+    return _vendor_folder(path.rpartition("/")[0])
+
+
+@lru_cache(maxsize=_FOLDERS_KNOWN)
+def _vendor_folder(folder: str) -> bool:
+    return not _VENDOR_FOLDERS.isdisjoint(folder.lower().split("/"))
 
 
 def is_generated_path(path: str) -> bool:

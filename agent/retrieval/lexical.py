@@ -37,12 +37,13 @@ MAX_QUERY_CHARS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class LexicalQuery:
-    """Distinct terms by ascending hash: `hashes` uint64 (q,), all weights float64 (q,).
+    """Distinct `terms` by ascending hash: `hashes` uint64 (q,), all weights float64 (q,).
 
     `weights` are those of the whole problem; `title`, `prose` and `code` those of its parts (text
     in code blocks is what was run, the rest is what was meant), 0 for terms that are not there.
     """
 
+    terms: tuple[str, ...]
     hashes: NDArray[np.uint64]
     weights: NDArray[np.float64]
     title: NDArray[np.float64]
@@ -60,8 +61,10 @@ def make_query(problem: Problem, terms: Terms) -> LexicalQuery:
     for term in title:
         weights[term_hash(term)] *= TITLE_WEIGHT
     order = sorted(weights)
+    names = {term_hash(term): term for term in counts}
     columns = (weights, _weights(title), _weights(prose), _weights(code))
     return LexicalQuery(
+        tuple(names[key] for key in order),
         np.array(order, dtype=np.uint64),
         *(np.array([column.get(key, 0.0) for key in order]) for column in columns),
     )
@@ -179,7 +182,7 @@ class _PathReader:
     """Terms of parts of paths. A folder is read once for all its files, a word once at all."""
 
     def __init__(self, query: LexicalQuery, terms: Terms) -> None:
-        self._known = {value: index for index, value in enumerate(query.hashes.tolist())}
+        self._known = {term: index for index, term in enumerate(query.terms)}
         self._terms = terms
         self._words: dict[str, _PathWords] = {}
         self._folders: dict[str, _PathWords] = {}
@@ -202,9 +205,9 @@ class _PathReader:
     def _word(self, word: str) -> _PathWords:
         known = self._words.get(word)
         if known is None:
-            hashes = self._terms.hashes_of_word(word)
-            hits = tuple(self._known[value] for value in hashes if value in self._known)
-            known = self._words[word] = _PathWords(len(hashes), hits)
+            terms = self._terms.of_word(word)
+            hits = tuple(self._known[term] for term in terms if term in self._known)
+            known = self._words[word] = _PathWords(len(terms), hits)
         return known
 
 
