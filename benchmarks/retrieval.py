@@ -83,6 +83,7 @@ def parse(place: Place) -> Figures:
 def refresh(place: Place) -> Figures:
     """Bring the index up to date, as `agent index` does."""
     from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.index import Index  # noqa: F401 - imports belong to starting a process
 
     events: list[Event] = []
     started = time.perf_counter()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agent.retrieval.compression import compress, expand
 from agent.types import ChunkKind
 
 if TYPE_CHECKING:
@@ -79,6 +80,10 @@ class Block:
 
 _COLUMNS = Block.__slots__[:-1]
 _HASHES = 2  # the first columns
+
+HEAD_BYTES = _HEADER.size + len(_COLUMNS) * _ENTRY.size
+"""What stands before the columns."""
+
 _RUNS = (
     ("postings", ("posting_pieces", "counts", "name_counts")),
     ("symbol_sizes", ("symbols",)),
@@ -113,7 +118,7 @@ def encode(block: Block, *, deflate: bool) -> bytes:
     hashes = b"".join(column.tobytes() for column in columns[:_HASHES])
     rest = b"".join(column.tobytes() for column in columns[_HASHES:])
     if deflate:
-        rest = zlib.compress(rest, level=1)
+        rest = compress(rest)
     body = table + hashes + rest
     return _HEADER.pack(_MAGIC, zlib.crc32(body), deflate, block.dimension) + body
 
@@ -126,6 +131,29 @@ def _narrow(column: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
     return column.astype(f"<u{width}", copy=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the head of a block says of it."""
+
+    files: int
+    pieces: int
+
+
+def sizes_in(head: bytes, length: int) -> Sizes | None:
+    """From the first HEAD_BYTES of a block of `length` bytes; None for anything else.
+
+    Nothing behind the head is looked at, so that damage there goes unnoticed.
+    """
+    if len(head) < HEAD_BYTES:
+        return None
+    magic, _, deflated, _ = _HEADER.unpack_from(head)
+    table = dict(zip(_COLUMNS, _ENTRY.iter_unpack(head[_HEADER.size :]), strict=True))
+    whole = HEAD_BYTES + sum(count * width for count, width in table.values())
+    if magic != _MAGIC or (not deflated and length != whole):
+        return None
+    return Sizes(table["file_sizes"][0], table["starts"][0])
+
+
 def decode(data: bytes, *, trusted: bool = False) -> Block | None:
     """The block, or None when `data` is not one. `trusted`: made by this program just now."""
     try:
@@ -133,7 +161,7 @@ def decode(data: bytes, *, trusted: bool = False) -> Block | None:
         if magic != _MAGIC or zlib.crc32(memoryview(data)[_HEADER.size :]) != checksum:
             return None
         columns = _columns(data, bool(deflated))
-    except (struct.error, zlib.error, ValueError):
+    except (struct.error, ValueError):
         return None
     named: dict[str, Any] = dict(zip(_COLUMNS, columns, strict=True))
     block = Block(**named, dimension=dimension)
@@ -141,12 +169,12 @@ def decode(data: bytes, *, trusted: bool = False) -> Block | None:
 
 
 def _columns(data: bytes, deflated: bool) -> list[NDArray[np.unsignedinteger]]:
-    """Raises ValueError, struct.error or zlib.error where the bytes are no columns."""
+    """Raises ValueError or struct.error where the bytes are no columns."""
     at = _HEADER.size
     table = [_ENTRY.unpack_from(data, at + i * _ENTRY.size) for i in range(len(_COLUMNS))]
     at += len(_COLUMNS) * _ENTRY.size
     split = at + sum(count * width for count, width in table[:_HASHES])
-    rest = _inflate(data[split:]) if deflated else data
+    rest = expand(data[split:], _MAX_INFLATED) if deflated else data
     columns: list[NDArray[np.unsignedinteger]] = []
     for number, (count, width) in enumerate(table):
         if number == _HASHES and deflated:
@@ -159,14 +187,6 @@ def _columns(data: bytes, deflated: bool) -> list[NDArray[np.unsignedinteger]]:
     if at != len(rest):
         raise ValueError("length")
     return columns
-
-
-def _inflate(data: bytes) -> bytes:
-    inflater = zlib.decompressobj()
-    raw = inflater.decompress(data, _MAX_INFLATED)
-    if not inflater.eof:
-        raise ValueError("length")
-    return raw
 
 
 def _is_sound(block: Block) -> bool:

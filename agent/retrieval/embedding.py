@@ -8,16 +8,19 @@ the run, said once.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Coroutine, Mapping, Sequence
+import contextlib
+import statistics
+import time
+from collections import OrderedDict, deque
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import tenacity
 
 from agent.errors import AuthenticationFailed, ProviderError, UnknownModel
-from agent.events import Notice, StageProgress
+from agent.events import ModelCall, Notice, StageProgress
 from agent.retrieval.embedding_protocol import EmbeddingsUnsupported, InputTooLong
 from agent.retrieval.vector_cache import VectorCache, vector_key
 
@@ -29,8 +32,17 @@ if TYPE_CHECKING:
 
     Vector = NDArray[np.float32]
 
+_T = TypeVar("_T")
+
 _SHORTEST_HALF = 32  # characters; a text refused as too long at this size is refused for good
 _SMALLEST_NORM = 1e-12  # below it a vector has no direction in float32
+
+# How long a try may take is known once a few have succeeded: this many times the usual time.
+_FEW_CALLS = 4
+_PATIENCE = 10.0
+_RECENT_CALLS = 64
+# A batch that timed out is tried once more, then its texts stand alone: one of them may be slow.
+_TRIES_OF_A_SLOW_BATCH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +51,8 @@ class EmbeddingOptions:
 
     concurrency: int = 8  # calls at once (EMBED_CONCURRENCY)
     tries: int = 3  # of one call
-    timeout: float = 30.0  # of one try: a hanging call must not hold its slot for good
+    timeout: float = 30.0  # of one try, at most: a hanging call must not hold its slot for good
+    least_patience: float = 5.0  # of one try, however fast the server usually is
     backoff: float = 0.5  # the first wait is at most this, doubling, with full jitter
     longest_wait: float = 8.0
     give_up_after: int = 16  # failed calls in a row, over all slots: the server is down
@@ -71,6 +84,7 @@ class ParallelEmbedder:
         self._off: ProviderError | None = None
         self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
         self._failures_in_a_row = 0
+        self._recent: deque[float] = deque(maxlen=_RECENT_CALLS)  # seconds of calls that succeeded
 
     @property
     def name(self) -> str:
@@ -183,11 +197,14 @@ class ParallelEmbedder:
         except InputTooLong:
             if len(texts) == 1:
                 return [await self._halved(texts[0], kind)]
-        except ProviderError:
+        except ProviderError as error:
             self._failures_in_a_row += 1
             if len(texts) == 1:
                 return [None]
             tries = 1  # the batch has had its own; a hanging text must not cost minutes
+            if isinstance(error, _TimedOut):
+                alone = [self._isolated([text], kind, tries) for text in texts]
+                return [rows[0] for rows in await _all(alone)]
         middle = len(texts) // 2
         left = await self._isolated(texts[:middle], kind, tries)
         return left + await self._isolated(texts[middle:], kind, tries)
@@ -216,27 +233,57 @@ class ParallelEmbedder:
         """One call, tried again after faults that may pass. Raises ProviderError."""
         options = self._options
         async for attempt in tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(tries),
+            stop=tenacity.stop_after_attempt(tries) | _SlowBatch(len(texts)),
             wait=tenacity.wait_random_exponential(options.backoff, options.longest_wait),
             retry=tenacity.retry_if_exception(_is_passing),
             reraise=True,
         ):
-            with attempt:
+            with attempt, self._told(len(texts), attempt.retry_state.attempt_number):
                 vectors = self._checked(await self._called(texts, kind), len(texts))
         self._failures_in_a_row = 0
         return vectors
 
+    @contextlib.contextmanager
+    def _told(self, texts: int, attempt: int) -> Iterator[None]:
+        """Report one try of one batch when it ends, however it ends."""
+        started = time.perf_counter()
+        status, error = "cancelled", ""
+        try:
+            yield
+            status = "ok"
+        except ProviderError as raised:
+            status, error = "failed", str(raised)
+            raise
+        finally:
+            seconds = time.perf_counter() - started
+            self._reporter(
+                ModelCall("embed", self.name, status, seconds, attempt, texts=texts, error=error)
+            )
+
     async def _called(self, texts: Sequence[str], kind: EmbeddingKind) -> NDArray[np.float32]:
         """One try in one slot; the slots bound all `embed` calls that run at once."""
         async with self._slot():
+            seconds = self._patience()
+            started = time.perf_counter()
             try:
-                async with asyncio.timeout(self._options.timeout):
-                    return await self._model.embed_batch(texts, kind=kind)
+                async with asyncio.timeout(seconds):
+                    answer = await self._model.embed_batch(texts, kind=kind)
             except TimeoutError as error:
-                raise ProviderError(
-                    f"{self.name} gave no vectors within {self._options.timeout:g} s: "
+                raise _TimedOut(
+                    f"{self.name} gave no vectors within {seconds:.3g} s: "
                     "raise the time limit or check the embedding server"
                 ) from error
+            self._recent.append(time.perf_counter() - started)
+            return answer
+
+    def _patience(self) -> float:
+        """Seconds that one try may take."""
+        longest = self._options.timeout
+        if len(self._recent) < _FEW_CALLS:
+            return longest
+        return min(
+            longest, max(self._options.least_patience, _PATIENCE * statistics.median(self._recent))
+        )
 
     def _slot(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -275,13 +322,31 @@ class _DimensionChanged(ProviderError):
     """The server answers vectors of another dimension than before."""
 
 
+class _TimedOut(ProviderError):
+    """One try took too long."""
+
+
 # No further call can succeed after these.
 _FATAL = (EmbeddingsUnsupported, AuthenticationFailed, UnknownModel, _DimensionChanged)
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether another try of the same call may succeed."""
+    """Whether another try of the same call may succeed; one wrong dimension may be a slip."""
+    if isinstance(error, _DimensionChanged):
+        return True
     return isinstance(error, ProviderError) and not isinstance(error, (*_FATAL, InputTooLong))
+
+
+class _SlowBatch(tenacity.stop.stop_base):
+    """Ends the tries of a batch of several texts that timed out."""
+
+    def __init__(self, size: int) -> None:
+        self._several = size > 1
+
+    def __call__(self, retry_state: tenacity.RetryCallState) -> bool:
+        error = retry_state.outcome.exception() if retry_state.outcome else None
+        slow = self._several and isinstance(error, _TimedOut)
+        return slow and retry_state.attempt_number >= _TRIES_OF_A_SLOW_BATCH
 
 
 def _normalised(vector: Vector) -> Vector | None:
@@ -293,11 +358,11 @@ def _normalised(vector: Vector) -> Vector | None:
     return (wide / norm).astype(np.float32)
 
 
-async def _all(jobs: Sequence[Coroutine[object, object, None]]) -> None:
+async def _all(jobs: Sequence[Coroutine[object, object, _T]]) -> list[_T]:
     """Run all; the first exception cancels the rest and is raised as itself."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
-        await asyncio.gather(*tasks)
+        return await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()

@@ -7,14 +7,14 @@ is), then the arrays of `HistoryTable` in its order, little-endian; all of it zl
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from agent.repository.history import CommitFacts, Touch
+from agent.retrieval.compression import compress, expand
 from agent.retrieval.history_table import HistoryTable
 
 if TYPE_CHECKING:
@@ -74,14 +74,14 @@ def encode_facts(facts: CommitFacts) -> bytes:
         touches=tuple((touch.path, touch.functions) for touch in facts.touches),
         renames=facts.renames,
     )
-    return zlib.compress(stored.model_dump_json().encode("utf-8"), level=1)
+    return compress(stored.model_dump_json().encode("utf-8"))
 
 
 def decode_facts(commit: str, data: bytes) -> CommitFacts | None:
     """The facts of `commit`, or None when `data` is no record of a commit."""
     try:
-        stored = _StoredCommit.model_validate_json(_inflate(data))
-    except (zlib.error, ValidationError):
+        stored = _StoredCommit.model_validate_json(expand(data, _MAX_BYTES))
+    except ValueError:  # of `expand`, or of pydantic
         return None
     touches = tuple(Touch(path, functions) for path, functions in stored.touches)
     return CommitFacts(commit, stored.subject, stored.body, stored.size, touches, stored.renames)
@@ -99,19 +99,19 @@ def encode_table(table: HistoryTable) -> bytes:
     )
     text = texts.model_dump_json().encode("utf-8")
     parts = (_HEADER.pack(_MAGIC, len(text)), text, *(array.tobytes() for array in arrays))
-    return zlib.compress(b"".join(parts), level=1)
+    return compress(b"".join(parts))
 
 
 def decode_table(data: bytes) -> HistoryTable | None:
     """The table, or None when `data` is not one."""
     try:
-        raw = _inflate(data)
+        raw = expand(data, _MAX_BYTES)
         magic, length = _HEADER.unpack_from(raw)
         if magic != _MAGIC:
             return None
         texts = _StoredTexts.model_validate_json(raw[_HEADER.size : _HEADER.size + length])
         arrays = _arrays(raw[_HEADER.size + length :], texts.lengths)
-    except (zlib.error, struct.error, ValidationError, ValueError):
+    except (struct.error, ValueError):
         return None
     table = HistoryTable(
         commits=texts.commits,
@@ -121,15 +121,6 @@ def decode_table(data: bytes) -> HistoryTable | None:
         **arrays,
     )
     return table if _is_sound(table) else None
-
-
-def _inflate(data: bytes) -> bytes:
-    """Raises zlib.error."""
-    inflater = zlib.decompressobj()
-    raw = inflater.decompress(data, _MAX_BYTES)
-    if not inflater.eof:
-        raise zlib.error("cut off, or too long")
-    return raw
 
 
 def _arrays(raw: bytes, lengths: Sequence[int]) -> dict[str, NDArray[Any]]:

@@ -17,13 +17,13 @@ from hashlib import blake2b
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 import numpy as np
 
 from agent.events import StageProgress
-from agent.retrieval.blocks import Block, decode, encode, merge
+from agent.retrieval.blocks import HEAD_BYTES, Block, decode, encode, merge, sizes_in
 from agent.retrieval.candidates import target_files
 from agent.retrieval.corpus import Corpus, CorpusBuilder
 from agent.retrieval.grammars import GRAMMARS
@@ -85,27 +85,32 @@ class Index:
 
         Raises `pool.Cancelled` soon after `cancel` is set.
         """
-        return self._load(snapshot, files, query, cancel)[0]
+        builder = CorpusBuilder(files, query)
+        self._fill(snapshot, files, _WholeBlocks(builder), cancel)
+        return builder.finish()
 
     def refresh(self, snapshot: Snapshot, cancel: threading.Event | None = None) -> IndexSummary:
-        """Bring the cache up to date with what may be ranked. Raises `pool.Cancelled`."""
-        files = target_files(snapshot)
-        corpus, built = self._load(snapshot, files, np.empty(0, dtype=np.uint64), cancel)
-        return IndexSummary(len(files), built, len(corpus.pieces))
+        """Bring the cache up to date with what may be ranked. Raises `pool.Cancelled`.
 
-    def _load(
+        Of known blocks only the heads are read; damage further down is mended by who reads it.
+        """
+        files = target_files(snapshot)
+        counter = _PieceCounter()
+        built = self._fill(snapshot, files, counter, cancel)
+        return IndexSummary(len(files), built, counter.pieces)
+
+    def _fill(
         self,
         snapshot: Snapshot,
         files: Sequence[SourceFile],
-        query: NDArray[np.uint64],
+        taker: _Taker,
         cancel: threading.Event | None,
-    ) -> tuple[Corpus, int]:
-        builder = CorpusBuilder(files, query)
+    ) -> int:
+        """Give `taker` every block; how many files were freshly cut."""
         blocks = None if self.path is None else self.path.with_name(f"{self.path.stem}-blocks.db")
         with RecordStore(blocks, reporter=self.reporter, limit=self.limit) as store:
-            loading = _Loading(self, snapshot, files, builder, store)
-            built = loading.run(cancel or threading.Event())
-        return builder.finish(), built
+            loading = _Loading(self, snapshot, files, taker, store)
+            return loading.run(cancel or threading.Event())
 
 
 @dataclass(slots=True)
@@ -125,19 +130,75 @@ class _Group:
         return merge([self.records[key] for key in self.keys])
 
 
+class _Taker(Protocol):
+    """What becomes of blocks: those that the store has, and those that are made."""
+
+    def take(self, groups: Sequence[_Group], store: RecordStore) -> list[_Group]:
+        """Groups that are not known as a whole, or are known damaged."""
+        ...
+
+    def add(self, first: int, block: Block) -> None:
+        """Take the block of the files from number `first` on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeBlocks:
+    """Hands blocks on to a corpus."""
+
+    builder: CorpusBuilder
+
+    def take(self, groups: Sequence[_Group], store: RecordStore) -> list[_Group]:
+        unknown = []
+        for start in range(0, len(groups), _GROUPS_AT_ONCE):
+            some = groups[start : start + _GROUPS_AT_ONCE]
+            known = store.get([group.key for group in some])
+            for group in some:
+                block = decode(known[group.key]) if group.key in known else None
+                if block is None or block.file_sizes.size != len(group.keys):
+                    unknown.append(group)
+                else:
+                    self.add(group.first, block)
+        return unknown
+
+    def add(self, first: int, block: Block) -> None:
+        self.builder.add(first, block)
+
+
+@dataclass(slots=True)
+class _PieceCounter:
+    """Counts pieces, for those who need no corpus."""
+
+    pieces: int = 0
+
+    def take(self, groups: Sequence[_Group], store: RecordStore) -> list[_Group]:
+        heads = store.heads([group.key for group in groups], HEAD_BYTES)
+        unknown = []
+        for group in groups:
+            found = sizes_in(*heads[group.key]) if group.key in heads else None
+            if found is None or found.files != len(group.keys):
+                unknown.append(group)
+            else:
+                self.pieces += found.pieces
+        return unknown
+
+    def add(self, first: int, block: Block) -> None:
+        self.pieces += block.starts.size
+
+
 @dataclass(frozen=True, slots=True)
 class _Loading:
     index: Index
     snapshot: Snapshot
     files: Sequence[SourceFile]
-    builder: CorpusBuilder
+    taker: _Taker
     blocks: RecordStore
     fresh_blocks: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def run(self, cancel: threading.Event) -> int:
-        """Give the builder every file; how many were freshly cut."""
+        """Give the taker every file; how many were freshly cut."""
         groups = groups_of(self.files, record_keys(self.files, self.index.encoder))
-        unknown = self._take_blocks(groups)
+        unknown = self.taker.take(groups, self.blocks)
         if not unknown:
             return 0
         with RecordStore(
@@ -147,20 +208,6 @@ class _Loading:
             self._build(waiting, records, cancel)
         self._write_blocks()
         return len(waiting)
-
-    def _take_blocks(self, groups: Sequence[_Group]) -> list[_Group]:
-        """Groups that are not known as a whole, or are known damaged."""
-        unknown = []
-        for start in range(0, len(groups), _GROUPS_AT_ONCE):
-            some = groups[start : start + _GROUPS_AT_ONCE]
-            known = self.blocks.get([group.key for group in some])
-            for group in some:
-                block = decode(known[group.key]) if group.key in known else None
-                if block is None or block.file_sizes.size != len(group.keys):
-                    unknown.append(group)
-                else:
-                    self.builder.add(group.first, block)
-        return unknown
 
     def _take_records(
         self, groups: Sequence[_Group], store: RecordStore
@@ -213,7 +260,7 @@ class _Loading:
             return
         block = group.block()
         group.records = {}
-        self.builder.add(group.first, block)
+        self.taker.add(group.first, block)
         self.fresh_blocks.append((group.key, encode(block, deflate=False)))
         if len(self.fresh_blocks) >= _WRITE_BLOCKS_EVERY:
             self._write_blocks()

@@ -98,10 +98,35 @@ class RecordStore:
                 found[key] = data
             if used != self._today:
                 stale.append(key)
+        self._mark_used(stale)
+
+    def _mark_used(self, keys: Iterable[bytes]) -> None:
+        stale = [(self._today, key) for key in keys]
         if stale:
-            self._write(
-                "UPDATE record SET used = ? WHERE key = ?", ((self._today, k) for k in stale)
-            )
+            self._write("UPDATE record SET used = ? WHERE key = ?", stale)
+
+    def heads(self, keys: Sequence[bytes], size: int) -> Mapping[bytes, tuple[bytes, int]]:
+        """Of each known record the first `size` bytes and its length; marks them as used today."""
+        found: dict[bytes, tuple[bytes, int]] = {}
+        try:
+            for start in range(0, len(keys), _BATCH):
+                self._heads_of_batch(keys[start : start + _BATCH], size, found)
+        except sqlite3.Error as error:
+            self._fail(error)
+        return found
+
+    def _heads_of_batch(
+        self, keys: Sequence[bytes], size: int, found: dict[bytes, tuple[bytes, int]]
+    ) -> None:
+        if self._connection is None:
+            return
+        marks = ",".join("?" * len(keys))
+        query = f"SELECT key, used, rowid FROM record WHERE key IN ({marks})"  # noqa: S608 - marks
+        rows = self._connection.execute(query, keys).fetchall()
+        for key, _, row in rows:
+            with self._connection.blobopen("record", "data", row, readonly=True) as blob:
+                found[key] = blob.read(size), len(blob)
+        self._mark_used(key for key, used, _ in rows if used != self._today)
 
     def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         """Add or replace records, all in one transaction."""

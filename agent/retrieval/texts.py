@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from agent.retrieval.mentions import Mentions, Place
+from agent.secrets.files import is_secret_path
 
 if TYPE_CHECKING:
     from agent.types import Chunk, Problem
@@ -19,8 +20,11 @@ MAX_CHARS = 20_000
 
 
 def document_text(chunk: Chunk) -> str:
-    """Path, qualified name, code: the order of importance, because models cut at the end."""
-    parts = (chunk.path, chunk.symbol, chunk.text)
+    """Path, qualified name, code: the order of importance, because models cut at the end.
+
+    Of files that hold secrets the path alone: the text may go to a server.
+    """
+    parts = (chunk.path, chunk.symbol, "" if is_secret_path(chunk.path) else chunk.text)
     return "\n".join(part for part in parts if part)[:MAX_CHARS]
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -208,3 +209,16 @@ def test_refresh_counts_what_it_did(tmp_path: Path) -> None:
     snapshot = MemorySnapshot({**FILES, "tests/test_a.py": "def test_a(): pass\n"})
     assert index.refresh(snapshot) == IndexSummary(files=3, built=3, chunks=3)
     assert index.refresh(snapshot) == IndexSummary(files=3, built=0, chunks=3)
+
+
+def test_a_refresh_makes_blocks_anew_whose_heads_are_damaged(tmp_path: Path) -> None:
+    snapshot = MemorySnapshot(FILES)
+    index = Index(ignore, tmp_path / "index.db")
+    index.refresh(snapshot)
+    with closing(sqlite3.connect(tmp_path / "index-blocks.db")) as blocks:
+        blocks.execute("UPDATE record SET data = zeroblob(length(data))")
+        blocks.commit()
+    assert index.refresh(snapshot) == IndexSummary(files=3, built=0, chunks=3)
+    with closing(sqlite3.connect(tmp_path / "index-blocks.db")) as blocks:
+        (head,) = blocks.execute("SELECT substr(data, 1, 4) FROM record").fetchone()
+    assert head == b"psb2"

@@ -51,6 +51,16 @@ def test_many_keys_at_once(path: Path, said: list[Event]) -> None:
         assert store.get([k for k, _ in records]) == dict(records)
 
 
+def test_heads_tell_the_beginning_and_the_length(path: Path, said: list[Event]) -> None:
+    records = [(key(n), b"%04d and more" % n) for n in range(1_200)]
+    with RecordStore(path, reporter=said.append) as store:
+        store.put(records)
+        heads = store.heads([*(k for k, _ in records), key(9_999)], 4)
+    assert heads == {k: (data[:4], 13) for k, data in records}
+    with RecordStore(None, reporter=said.append) as store:
+        assert store.heads([key(1)], 4) == {}
+
+
 def test_without_a_path_nothing_is_kept(said: list[Event]) -> None:
     with RecordStore(None, reporter=said.append) as store:
         store.put([(key(1), b"one")])
