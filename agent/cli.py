@@ -15,26 +15,42 @@ from agent.arguments import (
     AcceptUnverifiedOption,
     AllowOption,
     ApplyOption,
+    Backend,
     BaseUrlOption,
     CommitOption,
     ContextTokensOption,
+    DatasetOption,
     Dirty,
     DirtyOption,
     Embed,
     EmbedOption,
     ExplainOption,
+    FailToPassOption,
+    ForceOption,
+    FormatOption,
+    IdsOption,
+    ImageOption,
     IncludeTestOption,
     IterativeOption,
     JsonOption,
+    LogBodiesOption,
+    LogFileOption,
+    MatchOption,
     MaxCallsOption,
     MaxChunksOption,
     MaxCostOption,
     MaxOutputTokensOption,
+    MaxRequestsOption,
     MaxStepsOption,
     MaxTokensOption,
+    MaxTotalCostOption,
+    MaxTriesOption,
     ModelOption,
+    NameOption,
     NoRepairOption,
     OutputOption,
+    PassToPassOption,
+    PredictionsOption,
     PresetOption,
     ProblemOption,
     PythonOption,
@@ -43,15 +59,23 @@ from agent.arguments import (
     RepairsOption,
     ReplayOption,
     RepoOption,
+    RepositoriesOption,
+    RunCacheOption,
+    RunFolderOption,
+    SandboxOption,
+    SliceOption,
     Split,
     TemperatureOption,
     TestCmdOption,
+    TestsFromOption,
     TestsOption,
     TestTimeoutOption,
     TimeoutOption,
     UnsafeNoSandboxOption,
     VerboseOption,
     WithoutOption,
+    WithTestOption,
+    WorkersOption,
 )
 
 app = typer.Typer(
@@ -72,8 +96,9 @@ app.add_typer(evaluations, name="eval")
 
 @app.command(
     epilog="Example: `agent solve --problem issue.md --repo ./target > fix.diff`  ·  Exit codes: "
-    "0 accepted, 2 usage, 3 no edit, 4 unparseable, 5 does not apply, 6 breaks syntax or tests, "
-    "7 time limit, 8 budget, 9 provider, 10 sandbox, 11 unverified (no test could be run)."
+    "0 accepted, 2 usage, 3 no edit, 4 unparseable, 5 does not apply, 6 breaks syntax or tests "
+    "or is suspect, 7 time limit, 8 budget, 9 provider, 10 sandbox, 11 unverified (no test could "
+    "be run)."
 )
 def solve(
     problem: ProblemOption,
@@ -87,8 +112,11 @@ def solve(
     verbose: VerboseOption = False,
     record: RecordOption = None,
     replay: ReplayOption = None,
+    log_file: LogFileOption = None,
+    log_bodies: LogBodiesOption = None,
     allow: AllowOption = None,
     no_repair: NoRepairOption = None,
+    with_test: WithTestOption = None,
     include_test: IncludeTestOption = None,
     base_url: BaseUrlOption = None,
     model: ModelOption = None,
@@ -110,7 +138,13 @@ def solve(
     test_cmd: TestCmdOption = None,
     test_timeout: TestTimeoutOption = None,
     python: PythonOption = None,
+    fail_to_pass: FailToPassOption = None,
+    pass_to_pass: PassToPassOption = None,
+    tests_from: TestsFromOption = None,
+    run_cache: RunCacheOption = None,
     accept_unverified: AcceptUnverifiedOption = None,
+    sandbox: SandboxOption = None,
+    image: ImageOption = None,
     unsafe_no_sandbox: UnsafeNoSandboxOption = None,
 ) -> None:
     """Solve an issue: retrieve, one model call, apply, validate; the diff goes to stdout."""
@@ -119,7 +153,9 @@ def solve(
     flags = {
         "allow": tuple(allow) if allow else None,
         "no_repair": tuple(no_repair) if no_repair else None,
-        "include_test": include_test,
+        "include_test": with_test or include_test,
+        "log_file": log_file,
+        "log_bodies": log_bodies,
         "base_url": base_url,
         "model": model,
         "temperature": temperature,
@@ -135,7 +171,12 @@ def solve(
         "test_cmd": test_cmd,
         "test_timeout": test_timeout,
         "python": python,
+        "fail_to_pass": tuple(fail_to_pass) if fail_to_pass else None,
+        "pass_to_pass": tuple(pass_to_pass) if pass_to_pass else None,
+        "tests_from": tests_from,
+        "run_cache": run_cache,
         "accept_unverified": accept_unverified,
+        **_sandbox_flags(sandbox, image),
         "unsafe_no_sandbox": unsafe_no_sandbox,
         **_retrieval_flags(preset, without, embed, context_tokens, max_chunks),
     }
@@ -222,6 +263,7 @@ def apply(
     write: ApplyOption = False,
     allow: AllowOption = None,
     no_repair: NoRepairOption = None,
+    with_test: WithTestOption = None,
     include_test: IncludeTestOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -232,7 +274,7 @@ def apply(
     flags = {
         "allow": tuple(allow) if allow else None,
         "no_repair": tuple(no_repair) if no_repair else None,
-        "include_test": include_test,
+        "include_test": with_test or include_test,
     }
     request = command.ApplyRequest(reply, repo, commit, dirty.value, output, write, json, quiet)
     _leave(command.run(request, flags))
@@ -260,11 +302,29 @@ def doctor(
     live: Annotated[
         bool, typer.Option("--live", help="Also make one real call to the model.")
     ] = False,
+    sandbox: SandboxOption = None,
+    image: ImageOption = None,
 ) -> None:
     """Say what works here: git, tokenizer, sandbox guarantees, model, embeddings."""
     from agent.commands import doctor as command
 
-    _leave(command.run(json=json, live=live))
+    _leave(command.run(json=json, live=live, flags=_sandbox_flags(sandbox, image)))
+
+
+@app.command(epilog="Example: `agent bundle --output agent.py`, `agent bundle --check agent.py`")
+def bundle(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the file here, then check it.")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option("--check", help="Check this file against the contract instead.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write the program as one source file, for the miner contract (docs/miner.md)."""
+    from agent.commands import bundle as command
+
+    _leave(command.run(command.BundleRequest(output, check, json)))
 
 
 @app.command(
@@ -279,6 +339,112 @@ def demo(
     from agent.commands import demo as command
 
     _leave(command.run(json=json, quiet=quiet, verbose=verbose))
+
+
+@app.command(
+    epilog="Example: `agent batch --dataset swe.jsonl --repos ./repositories --output preds.json "
+    "--workers 4 --max-total-cost 20`; the same command goes on where it was stopped  ·  Exit "
+    "codes: 0 all done, 1 some set aside, 2 usage or unusable rows, 8 budget, 9 provider, 10 "
+    "sandbox or disk, 130 interrupted."
+)
+def batch(
+    dataset: DatasetOption,
+    repos: RepositoriesOption,
+    output: PredictionsOption,
+    form: FormatOption = None,
+    run: RunFolderOption = None,
+    ids: IdsOption = None,
+    window: SliceOption = None,
+    match: MatchOption = None,
+    workers: WorkersOption = 1,
+    name: NameOption = None,
+    force: ForceOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+    allow: AllowOption = None,
+    no_repair: NoRepairOption = None,
+    with_test: WithTestOption = None,
+    include_test: IncludeTestOption = None,
+    base_url: BaseUrlOption = None,
+    model: ModelOption = None,
+    temperature: TemperatureOption = None,
+    max_output_tokens: MaxOutputTokensOption = None,
+    preset: PresetOption = None,
+    without: WithoutOption = None,
+    embed: EmbedOption = None,
+    context_tokens: ContextTokensOption = None,
+    max_chunks: MaxChunksOption = None,
+    max_total_cost: MaxTotalCostOption = None,
+    max_requests_per_minute: MaxRequestsOption = None,
+    max_tries: MaxTriesOption = 2,
+    timeout: TimeoutOption = None,
+    max_cost: MaxCostOption = None,
+    max_tokens: MaxTokensOption = None,
+    max_calls: MaxCallsOption = None,
+    repairs: RepairsOption = None,
+    iterative: IterativeOption = None,
+    max_steps: MaxStepsOption = None,
+    tests: TestsOption = None,
+    test_cmd: TestCmdOption = None,
+    test_timeout: TestTimeoutOption = None,
+    python: PythonOption = None,
+    run_cache: RunCacheOption = None,
+    accept_unverified: AcceptUnverifiedOption = None,
+    sandbox: SandboxOption = None,
+    image: ImageOption = None,
+    unsafe_no_sandbox: UnsafeNoSandboxOption = None,
+) -> None:
+    """Solve many issues of a data set; limits without "total" are those of one instance."""
+    from agent.commands import batch as command
+
+    flags = {
+        "allow": tuple(allow) if allow else None,
+        "no_repair": tuple(no_repair) if no_repair else None,
+        "include_test": with_test or include_test,
+        "base_url": base_url,
+        "model": model,
+        "temperature": temperature,
+        "max_output_tokens": max_output_tokens,
+        "timeout": timeout,
+        "max_cost": max_cost,
+        "max_tokens": max_tokens,
+        "max_calls": max_calls,
+        "repairs": repairs,
+        "iterative": iterative,
+        "max_steps": max_steps,
+        "tests": tests,
+        "test_cmd": test_cmd,
+        "test_timeout": test_timeout,
+        "python": python,
+        "run_cache": run_cache,
+        "accept_unverified": accept_unverified,
+        **_sandbox_flags(sandbox, image),
+        "unsafe_no_sandbox": unsafe_no_sandbox,
+        **_retrieval_flags(preset, without, embed, context_tokens, max_chunks),
+    }
+    _leave(
+        command.run(
+            command.BatchRequest(
+                dataset=dataset,
+                repos=repos,
+                output=output,
+                form=form.value if form else None,
+                run=run,
+                ids=tuple(ids or ()),
+                window=window,
+                match=match,
+                workers=workers,
+                max_total_cost=max_total_cost,
+                max_requests_per_minute=max_requests_per_minute,
+                max_tries=max_tries,
+                name=name,
+                force=force,
+                json=json,
+                quiet=quiet,
+            ),
+            flags,
+        )
+    )
 
 
 @evaluations.command(
@@ -385,6 +551,10 @@ def _retrieval_flags(
         "context_tokens": context_tokens,
         "max_chunks": max_chunks,
     }
+
+
+def _sandbox_flags(sandbox: Backend | None, image: str | None) -> dict[str, Any]:
+    return {"sandbox": sandbox.value if sandbox else None, "image": image}
 
 
 def _leave(code: int) -> None:

@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from agent.events import Event, Notice, StageFinished, StageProgress, StageStarted
+from agent.events import (
+    Event,
+    ModelCall,
+    ModelExchange,
+    Notice,
+    StageFinished,
+    StageProgress,
+    StageStarted,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +45,9 @@ _DOING = {
 _DETAILED = frozenset({"test"})
 
 
+Redact = Callable[[str], str]
+
+
 class QuietReporter:
     """Says nothing."""
 
@@ -44,9 +56,11 @@ class QuietReporter:
 
 
 class PlainReporter:
-    """One line an event, for logs and pipes."""
+    """One line an event, for logs and pipes. `verbose`: each model call has a line of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, verbose: bool = False, redact: Redact = str) -> None:
+        self._verbose = verbose
+        self._redact = redact
         self._lock = threading.Lock()
         self._tenths: dict[str, int] = {}
 
@@ -56,7 +70,7 @@ class PlainReporter:
         if line is None:
             return
         with self._lock:
-            print(line, file=sys.stderr, flush=True)  # noqa: T201
+            print(_inert(self._redact(line)), file=sys.stderr, flush=True)  # noqa: T201
 
     def _line(self, event: Event) -> str | None:
         match event:
@@ -73,12 +87,21 @@ class PlainReporter:
                 return f"{stage}: {done:,} of {total:,}"
             case Notice(message, level):
                 return f"{'warning: ' if level == 'warning' else ''}{message}"
+            case ModelCall():
+                return call_in_words(event) if self._verbose else None
+            case ModelExchange():
+                return None
 
 
 class TerminalReporter:
-    """A spinner for the running stage, a line for each finished one. A context manager."""
+    """A spinner for the running stage, a line for each finished one. A context manager.
 
-    def __init__(self, console: Console) -> None:
+    `verbose`: each model call has a line of its own.
+    """
+
+    def __init__(self, console: Console, *, verbose: bool = False, redact: Redact = str) -> None:
+        self._verbose = verbose
+        self._redact = redact
         self._console = console
         self._status: Status | None = None
         self._running: list[str] = []
@@ -115,20 +138,27 @@ class TerminalReporter:
                     self._running.remove(stage)
                 mark = "[green]✓[/green]" if ok else "[yellow]·[/yellow]"
                 what = f"{self._details.get(stage, '')}: " if stage in _DETAILED else ""
-                line = f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {_plain(what + summary)}"
+                line = (
+                    f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {self._plain(what + summary)}"
+                )
                 self._print(line)
                 if not self._running:
                     self._stop()
             case Notice(message, level):
                 style = "yellow" if level == "warning" else "dim"
-                self._print(f"  [{style}]{_plain(message)}[/{style}]")
+                self._print(f"  [{style}]{self._plain(message)}[/{style}]")
+            case ModelCall():
+                if self._verbose:
+                    self._print(f"  [dim]{self._plain(call_in_words(event))}[/dim]")
+            case ModelExchange():
+                pass
 
     def _spin(self, text: str) -> None:
         if self._status is None:
-            self._status = self._console.status(_plain(text))
+            self._status = self._console.status(self._plain(text))
             self._status.start()
         else:
-            self._status.update(_plain(text))
+            self._status.update(self._plain(text))
 
     def _stop(self) -> None:
         if self._status is not None:
@@ -138,20 +168,45 @@ class TerminalReporter:
     def _print(self, markup: str) -> None:
         self._console.print(markup, highlight=False, soft_wrap=True)
 
+    def _plain(self, text: str) -> str:
+        """Text that may hold anything, for rich: markup and control characters are inert."""
+        from rich.markup import escape
 
-def _plain(text: str) -> str:
-    """Text that may hold anything, for rich: markup and control characters are inert."""
-    from rich.markup import escape
-
-    return escape("".join(c if c.isprintable() else " " for c in text))
+        return escape("".join(c if c.isprintable() else " " for c in self._redact(text)))
 
 
-def reporter_for(*, quiet: bool) -> QuietReporter | PlainReporter | TerminalReporter:
-    """The reporter that fits where stderr goes."""
+def _inert(text: str) -> str:
+    """Text that may be a repository's or a model's, without what steers a terminal."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
+def call_in_words(call: ModelCall) -> str:
+    """One line for one model call: what was asked, how it ended, tokens, cost and time."""
+    what = f"{call.texts:,} text{'s' * (call.texts != 1)} to" if call.texts is not None else "to"
+    facts = [call.status]
+    if call.attempt > 1:
+        facts.append(f"try {call.attempt}")
+    if call.input_tokens is not None:
+        facts.append(f"{call.input_tokens:,} tokens in")
+    if call.output_tokens is not None:
+        facts.append(f"{call.output_tokens:,} out")
+    if call.cost_usd is not None:
+        facts.append(f"${call.cost_usd:.4f}")
+    facts.append(f"{call.seconds:.2f} s")
+    error = f": {call.error}" if call.error else ""
+    return f"{call.kind} {what} {call.model}: {', '.join(facts)}{error}"
+
+
+def reporter_for(
+    *, quiet: bool, verbose: bool = False, redact: Redact = str
+) -> QuietReporter | PlainReporter | TerminalReporter:
+    """The reporter that fits where stderr goes. Its texts pass through `redact`."""
     if quiet:
         return QuietReporter()
     if not sys.stderr.isatty():
-        return PlainReporter()
+        return PlainReporter(verbose=verbose, redact=redact)
     from rich.console import Console
 
-    return TerminalReporter(Console(stderr=True))
+    return TerminalReporter(Console(stderr=True), verbose=verbose, redact=redact)

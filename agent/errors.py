@@ -7,6 +7,7 @@
     │   ├── ConfigurationError    settings that contradict or cannot be read
     │   └── ReplayMismatch        a recorded exchange does not belong to this prompt
     ├── BudgetExceeded        exit 8: a call refused before it is made
+    │   └── BudgetRefused         refused by the provider (a ProviderError too)
     ├── TimeLimitExceeded     exit 7: the clock of the whole run
     ├── ProviderError         exit 9: unreachable, refused, nonsense
     │   ├── AuthenticationFailed  401, 403
@@ -33,6 +34,7 @@ class Status(enum.StrEnum):
     UNPARSEABLE = "unparseable"
     NOT_APPLIED = "not-applied"
     BROKEN = "broken"
+    SUSPECT = "suspect"
     TIME_LIMIT = "time-limit"
     BUDGET = "budget"
     PROVIDER = "provider"
@@ -53,6 +55,7 @@ _EXIT_CODES = {
     Status.UNPARSEABLE: 4,
     Status.NOT_APPLIED: 5,
     Status.BROKEN: 6,
+    Status.SUSPECT: 6,  # the tests cannot be believed: as good as broken to who reads exit codes
     Status.TIME_LIMIT: 7,
     Status.BUDGET: 8,
     Status.PROVIDER: 9,
@@ -116,7 +119,21 @@ class UnknownModel(ProviderError):
 
 
 class ContextTooLong(ProviderError):
-    """The server counts more input tokens than the model takes."""
+    """The server counts more input tokens than the model takes.
+
+    `limit`: the window in tokens, `counted`: what it counts in the prompt; None where not told.
+    """
+
+    def __init__(
+        self, message: str, *, limit: int | None = None, counted: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.counted = counted
+
+
+class BudgetRefused(BudgetExceeded, ProviderError):
+    """The provider says that the run's own budget there is spent."""
 
 
 class ProviderUnreachable(ProviderError):

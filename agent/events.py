@@ -7,6 +7,7 @@ formatted text, so that another front end can show them its own way.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,4 +45,34 @@ class Notice:
     level: str = "info"  # "info", "warning"
 
 
-Event = StageStarted | StageProgress | StageFinished | Notice
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One call of a chat model, or one try of one batch of an embedding model, as it ended.
+
+    `status`: "ok", "cut-off" (at the output limit), "cancelled", or the error's class
+    ("provider-unreachable"), with its message in `error`. `attempt` is the try that gave this
+    result, counted from 1; `texts` the size of a batch. Figures that nobody told are None.
+    """
+
+    kind: Literal["chat", "embed"]
+    model: str
+    status: str
+    seconds: float
+    attempt: int = 1
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    texts: int | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExchange:
+    """What was sent and what came back (None: nothing), where that is asked for. For logs alone."""
+
+    model: str
+    messages: tuple[tuple[str, str], ...]  # role and content
+    reply: str | None
+
+
+Event = StageStarted | StageProgress | StageFinished | Notice | ModelCall | ModelExchange

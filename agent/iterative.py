@@ -9,7 +9,7 @@ has been edited by then becomes the attempt's patch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.actions import (
     Action,
@@ -23,7 +23,7 @@ from agent.actions import (
     Search,
     read_action,
 )
-from agent.context.secrets import is_secret_path
+from agent.errors import ContextTooLong
 from agent.events import Notice
 from agent.patching.applying import OverlayFiles, apply_proposal
 from agent.patching.diff import unified_diff
@@ -31,6 +31,8 @@ from agent.patching.parsing import parse_reply
 from agent.prompting import describe_failure, iterative_result, iterative_start, make_prompt
 from agent.protocols import Services, Snapshot
 from agent.result import Attempt
+from agent.secrets.files import is_secret_path
+from agent.secrets.masking import mask_secrets
 from agent.types import (
     AppliedEdit,
     AppliedPatch,
@@ -78,6 +80,24 @@ class IterativeOptions:
     include_test: bool = False
 
 
+# Of the window, for the reply and for what another tokenizer counts differently.
+_REPLY_SHARE = 0.25
+_MARGIN = 0.1
+
+
+def within(options: IterativeOptions, window: int | None) -> IterativeOptions:
+    """The options for a model that takes `window` tokens, its reply included; None: not known."""
+    if window is None:
+        return options
+    output = min(options.max_output_tokens, int(window * _REPLY_SHARE))
+    history = int((window - output) * (1 - _MARGIN))
+    return replace(
+        options,
+        max_output_tokens=output,
+        history_tokens=min(options.history_tokens, history),
+    )
+
+
 # -------------------------------------------------------------------------------------------- loop
 
 
@@ -104,9 +124,7 @@ async def run(
     )
     nonsense = 0
     for step in range(1, options.max_steps + 1):
-        completion = await services.chat.complete(
-            _fitted(messages, services, options), max_output_tokens=options.max_output_tokens
-        )
+        completion = await _ask(messages, services, options)
         action = read_action(completion)
         if isinstance(action, Finish):
             services.reporter(Notice(f"step {step}: finish"))
@@ -179,7 +197,7 @@ class _Desk:
         found = [
             f"{path}:{number}: {line.strip()[:_SHOWN_OF_A_LINE]}"
             for path in sorted(self._paths())
-            for number, line in enumerate(self._lines(path) or (), 1)
+            for number, line in enumerate(self._lines(path, holding=text) or (), 1)
             if text in line
         ]
         more = len(found) - MAX_EXACT_HITS
@@ -204,11 +222,13 @@ class _Desk:
                 parts.append(_shown_region(region, lines, end, wanted))
         return "\n\n".join(parts)
 
-    def _lines(self, path: str) -> list[str] | None:
+    def _lines(self, path: str, *, holding: str = "") -> list[str] | None:
+        """A file's lines, masked as a whole: a part may not show what makes it a secret."""
         content = None if is_secret_path(path) else self.files.read(path)
         if content is None:
             return None
-        return content.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+        text = content.decode("utf-8", "replace").replace("\r\n", "\n")
+        return mask_secrets(text).text.split("\n") if holding in text else []
 
     def edit(self, action: EditFiles) -> str:
         proposal = parse_reply(_as_reply(action))
@@ -294,6 +314,21 @@ class _Desk:
 
 
 # ---------------------------------------------------------------------------------------- in words
+
+
+async def _ask(
+    messages: list[Message], services: Services, options: IterativeOptions
+) -> Completion:
+    """One step's call; a conversation that the server finds too long is shortened once."""
+    prompt = _fitted(messages, services, options)
+    limit = options.max_output_tokens
+    try:
+        return await services.chat.complete(prompt, max_output_tokens=limit)
+    except ContextTooLong as error:
+        shorter = within(options, error.limit or prompt.tokens // 2 + limit)
+        services.reporter(Notice(f"older results are left out: {error}", "warning"))
+        prompt = _fitted(messages, services, shorter)
+        return await services.chat.complete(prompt, max_output_tokens=shorter.max_output_tokens)
 
 
 def _fitted(messages: list[Message], services: Services, options: IterativeOptions) -> Prompt:

@@ -4,7 +4,8 @@
      -> rank       lexical, evidence, cosine               agent.retrieval   -> Ranking
      -> pack       the best chunks within the token budget agent.context     -> ContextBundle
      -> prompt     templates in prompts/                   agent.prompting   -> Prompt
-     -> call       one completion, within the budget       agent.llm         -> Completion
+     -> call       one completion, within the budget;      agent.llm         -> Completion
+                   packed again, once, if it is too long
      -> parse      JSON and what models make of it         agent.patching    -> PatchProposal
      -> apply      all edits or none, exact and unique     agent.patching    -> AppliedPatch
      -> validate   tests before and after, in a sandbox    agent.validation  -> ValidationReport
@@ -18,20 +19,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent import iterative
 from agent.context.missing import missing_context
 from agent.context.packing import PackingOptions, pack
 from agent.context.receipt import make_receipt
-from agent.errors import PatchshotError, Status
+from agent.errors import ContextTooLong, PatchshotError, Status
 from agent.events import Notice, StageFinished, StageStarted
 from agent.patching.applying import apply_proposal
 from agent.patching.parsing import parse_reply
 from agent.patching.schema import reply_schema
-from agent.policy import PolicyOptions, Step, next_step
+from agent.policy import PolicyOptions, Room, Step, next_step, room_after
 from agent.prompting import repair_prompt, solve_prompt
 from agent.protocols import Services, Snapshot
 from agent.result import Attempt, AttemptKind, Ledger, SolveResult, furthest, summarise
@@ -46,7 +47,7 @@ from agent.types import (
     Prompt,
     Usage,
 )
-from agent.validation.hints import find_test_hints
+from agent.validation.choosing.hints import find_test_hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,9 @@ class SolveOptions:
     include_test: bool = False  # keep the reproduction test in the diff
 
 
+MakePrompt = Callable[[ContextBundle], Prompt]
+
+
 async def solve(
     problem: Problem,
     snapshot: Snapshot,
@@ -71,7 +75,7 @@ async def solve(
     ledger: Ledger,
 ) -> SolveResult:
     """Run the whole path. Never raises for what `agent.errors` names: the status says it."""
-    run = _Run(problem, snapshot, services, options, ledger)
+    run = _Run(problem, snapshot, services, options, ledger, options.max_output_tokens)
     try:
         async with asyncio.timeout(options.timeout):
             await run.attempt_all()
@@ -86,6 +90,9 @@ async def solve(
         return run.result(Status.INTERRUPTED, "interrupted")
     except PatchshotError as error:
         return run.result(error.status, str(error))
+    finally:
+        if run.preparing is not None:
+            run.preparing.cancel()
 
 
 @dataclass(slots=True)
@@ -97,43 +104,54 @@ class _Run:
     services: Services
     options: SolveOptions
     ledger: Ledger
+    max_output_tokens: int
+    preparing: asyncio.Task[None] | None = None
+    window: int | None = None  # tokens that the model takes, once a server has told
 
     async def attempt_all(self) -> None:
-        bundle = await self.retrieve()
-        prompt = await asyncio.to_thread(self.prompt, bundle)
-        attempt = await self.attempt("one-shot", prompt)
+        await self.retrieve()
+        build: MakePrompt = self.prompt
+        attempt = await self.attempt("one-shot", build)
         while True:
             match next_step(self.ledger.attempts, self.options.policy):
                 case Step.REPAIR:
                     self.say_why(attempt, "one repair call")
-                    extra = self.missing(attempt, bundle)
-                    prompt = repair_prompt(prompt, attempt, extra, self.services.counter)
-                    attempt = await self.attempt("repair", prompt)
+                    build = self.repair(build, attempt)
+                    attempt = await self.attempt("repair", build)
                 case Step.ITERATE:
                     self.say_why(attempt, "the iterative mode")
-                    await self.iterate(bundle)
+                    await self.iterate()
                 case Step.ACCEPT | Step.GIVE_UP:
                     return
 
-    async def retrieve(self) -> ContextBundle:
+    @property
+    def bundle(self) -> ContextBundle:
+        """The context as it was last packed."""
+        assert self.ledger.bundle is not None
+        return self.ledger.bundle
+
+    async def retrieve(self) -> None:
         with self.stage("retrieve") as note:
             ranking = await self.services.retriever.rank(self.problem, self.snapshot)
             self.ledger.ranking = ranking
             note.append(f"{len(self.snapshot.files):,} files, {ranking.total_chunks:,} chunks")
+        await self.pack(self.options.packing)
+
+    async def pack(self, options: PackingOptions, *notes: str) -> None:
+        assert self.ledger.ranking is not None
         with self.stage("pack") as note:
             bundle = await asyncio.to_thread(
                 pack,
                 self.problem,
-                ranking,
+                self.ledger.ranking,
                 self.snapshot,
                 self.services.counter,
-                self.options.packing,
+                options,
                 chunker=self.services.chunker,
             )
-            self.ledger.bundle = bundle
+            self.ledger.bundle = replace(bundle, notes=(*bundle.notes, *notes))
             tokens = f"{bundle.tokens:,} of {bundle.budget:,} tokens"
             note.append(f"{len(bundle.pieces)} piece{'s' * (len(bundle.pieces) != 1)}, {tokens}")
-        return bundle
 
     def prompt(self, bundle: ContextBundle) -> Prompt:
         assert self.ledger.ranking is not None
@@ -141,17 +159,49 @@ class _Run:
         tests = find_test_hints(self.problem, self.ledger.ranking, self.snapshot, counter)
         return solve_prompt(self.problem, bundle, tests, counter)
 
-    async def attempt(self, kind: AttemptKind, prompt: Prompt) -> Attempt:
-        completion = await self.call(prompt)
+    def repair(self, build: MakePrompt, attempt: Attempt) -> MakePrompt:
+        """The conversation so far, continued by the failure of its last reply."""
+        extra = self.missing(attempt)
+        return lambda bundle: repair_prompt(build(bundle), attempt, extra, self.services.counter)
+
+    async def attempt(self, kind: AttemptKind, build: MakePrompt) -> Attempt:
+        prompt = await asyncio.to_thread(build, self.bundle)
+        try:
+            completion = await self.call(prompt)
+        except ContextTooLong as error:
+            await self.make_smaller(prompt, error)
+            completion = await self.call(await asyncio.to_thread(build, self.bundle))
         return await self.judge(kind, completion)
 
     async def call(self, prompt: Prompt) -> Completion:
+        if self.preparing is None:  # while the model thinks
+            self.preparing = asyncio.create_task(self.services.validator.prepare())
         with self.stage("call", self.services.chat.model) as note:
             completion = await self.services.chat.complete(
-                prompt, max_output_tokens=self.options.max_output_tokens, schema=reply_schema()
+                prompt, max_output_tokens=self.max_output_tokens, schema=reply_schema()
             )
             note.append(_usage_in_words(completion.usage))
         return completion
+
+    async def make_smaller(self, prompt: Prompt, error: ContextTooLong) -> None:
+        """Pack the context again, for the window that the server told, or half of what it was.
+
+        What is learnt holds for the rest of the run. Raises the error where too little is left.
+        """
+        before = self.bundle.tokens
+        room = room_after(
+            error,
+            prompt_tokens=prompt.tokens,
+            context_tokens=before,
+            max_output_tokens=self.max_output_tokens,
+        )
+        if room is None:
+            raise error
+        self.max_output_tokens, self.window = room.output, error.limit
+        told = _window_in_words(error, room)
+        self.services.reporter(Notice(f"{told}; trying once more", "warning"))
+        if room.context < before:
+            await self.pack(replace(self.options.packing, budget=room.context, reserve=0.0), told)
 
     async def judge(self, kind: AttemptKind, completion: Completion) -> Attempt:
         """Parse, apply, validate; record the attempt as soon as it holds a patch."""
@@ -216,15 +266,15 @@ class _Run:
         self.ledger.record(validated, replacing_last=True)
         return validated
 
-    async def iterate(self, bundle: ContextBundle) -> None:
+    async def iterate(self) -> None:
         with self.stage("iterate") as note:
             outcome = await iterative.run(
                 self.problem,
                 self.snapshot,
-                bundle,
+                self.bundle,
                 tuple(self.ledger.attempts),
                 self.services,
-                self.options.iterative,
+                iterative.within(self.options.iterative, self.window),
                 self.keep_draft,
             )
             note.append(outcome.reason if outcome.patch is None else _edits_in_words(outcome))
@@ -237,7 +287,7 @@ class _Run:
         again = self.ledger.attempts[-1].kind == "iterative"
         self.ledger.record(draft, replacing_last=again)
 
-    def missing(self, attempt: Attempt, bundle: ContextBundle) -> str:
+    def missing(self, attempt: Attempt) -> str:
         """The code that the reply said it lacked, as far as it exists and fits."""
         told = attempt.proposal or attempt.parse_failure
         names = told.missing if told else ()
@@ -246,7 +296,7 @@ class _Run:
             names,
             self.problem,
             self.ledger.ranking,
-            bundle,
+            self.bundle,
             self.snapshot,
             self.services.counter,
             self.services.chunker,
@@ -296,6 +346,14 @@ def shown_lines(bundle: ContextBundle | None) -> Mapping[str, Sequence[tuple[int
     for piece in bundle.pieces if bundle else ():
         shown.setdefault(piece.path, []).extend(piece.shown)
     return shown
+
+
+def _window_in_words(error: ContextTooLong, room: Room) -> str:
+    limit = "the model" if error.limit is None else f"the model's window of {error.limit:,} tokens"
+    return (
+        f"the prompt was too long for {limit}: the context now has at most {room.context:,} "
+        f"tokens, the reply {room.output:,}"
+    )
 
 
 def _usage_in_words(usage: Usage) -> str:

@@ -2,8 +2,9 @@
 
 Issue text, repository text and test output are data: they stand between tags, and a closing tag
 inside the issue or a result is defused, so that data cannot pose as instructions. Secrets in them
-are masked. (Repository text stays byte for byte otherwise, or the model could not copy from it: its
-fences are longer than any run of backticks it holds.)
+are masked. Repository text stays byte for byte otherwise, or the model could not copy from it: its
+fences are longer than any run of backticks it holds, and where it holds the closing tag itself the
+model is told that only the last one counts.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from agent.context.secrets import mask_secrets
 from agent.result import Attempt
+from agent.secrets.masking import mask_secrets
 from agent.types import (
     ContextBundle,
     Edit,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     import jinja2
 
     from agent.protocols import TokenCounter
-    from agent.validation.hints import TestHints
+    from agent.validation.choosing.hints import TestHints
 
 # The framing that chat formats add to each message and to the reply (OpenAI's cookbook says 3-4).
 _TOKENS_A_MESSAGE = 6
@@ -48,13 +49,20 @@ _SEARCH_SHOWN = 120
 # A previous reply is repeated to the model; one that ran away is cut here.
 PREVIOUS_REPLY_TOKENS = 6000
 
-_CLOSING_TAG = re.compile(r"</(?=\s*(?:issue|context|result|failure)\b)", re.IGNORECASE)
+# As a model may read them: with space or invisible characters inside, in full width.
+_GAP = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*"
+_SLASH = rf"{_GAP}[/\uff0f]{_GAP}"
+_CLOSING_TAG = re.compile(
+    rf"[<\uff1c](?={_SLASH}(?:issue|context|result|failure)\b)", re.IGNORECASE
+)
+_CLOSES_CONTEXT = re.compile(rf"[<\uff1c]{_SLASH}context{_GAP}[>\uff1e]", re.IGNORECASE)
 
 _HEADINGS = {
     "no-edit": "It asked for no edit.",
     "unparseable": "It could not be read as the JSON object that was asked for.",
     "not-applied": "At least one edit could not be applied, so none was.",
     "broken": "The edits apply, but they do not hold up when checked.",
+    "suspect": "The edits apply, but what their tests report cannot be believed.",
 }
 
 
@@ -80,6 +88,7 @@ def solve_prompt(
         issue=_as_data(problem.text),
         context=bundle.text,
         tests=tests,
+        closes=_CLOSES_CONTEXT.search(bundle.text) is not None,
         signatures=any(piece.form == "signatures" for piece in bundle.pieces),
         reply_format=render("reply_format"),
     )
@@ -96,6 +105,7 @@ def repair_prompt(
         heading=_HEADINGS[attempt.status.value],
         failure=_as_data(describe_failure(attempt, counter)),
         extra_context=extra_context,
+        closes=_CLOSES_CONTEXT.search(extra_context) is not None,
         discarded=attempt.patch is not None,
     )
     said = counter.truncate(reply, PREVIOUS_REPLY_TOKENS).strip() or "(an empty reply)"
@@ -126,6 +136,7 @@ def iterative_start(
         "iterative_start",
         issue=_as_data(problem.text),
         context=bundle.text,
+        closes=_CLOSES_CONTEXT.search(bundle.text) is not None,
         history=_as_data(history),
     )
     return Message("system", system), Message("user", user)
@@ -170,7 +181,7 @@ def _shorten(text: str, counter: TokenCounter) -> str:
 
 
 def _as_data(text: str) -> str:
-    return _CLOSING_TAG.sub("<\\/", mask_secrets(text).text)
+    return _CLOSING_TAG.sub(r"<\\", mask_secrets(text).text)
 
 
 @functools.cache

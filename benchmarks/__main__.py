@@ -11,22 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.keeping import keep, machine
 from benchmarks.target import FILES, ISSUE, REPLY, make_target
 from tests.support.behaviours import ChatRequest
 from tests.support.scripted_provider import ScriptedProvider
-
-RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,8 @@ def main() -> None:
     summary = summarise(runs)
     print_table(summary)
     if not chosen.no_save:
-        save({"files": count, "bytes": size}, summary, runs)
+        target = {"files": count, "bytes": size}
+        keep("solve", {"target": target, "summary": summary, "runs": [asdict(r) for r in runs]})
 
 
 def measure(root: Path, repeat: int) -> list[Run]:
@@ -161,32 +159,6 @@ def print_table(summary: dict[str, dict[str, Any]]) -> None:
     cold, warm, bare = (summary[k] for k in ("cold", "warm", "warm, no sandbox"))
     print(f"\n\nwarm / cold, start->request:      {warm['to_request'] / cold['to_request']:.2f}")
     print(f"sandboxed / bare, reply->verdict: {warm['to_verdict'] / bare['to_verdict']:.2f}")
-
-
-def machine() -> str:
-    """What ran this, without names of hosts or users."""
-    model = "unknown CPU"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
-    return f"{os.cpu_count()} x {model}, Python {platform.python_version()}"
-
-
-def save(target: dict[str, int], summary: dict[str, Any], runs: list[Run]) -> None:
-    """Keep the result with its date and machine."""
-    RESULTS.mkdir(exist_ok=True)
-    day = datetime.now(UTC).strftime("%Y-%m-%d")
-    document = {
-        "date": day,
-        "machine": machine(),
-        "target": target,
-        "summary": summary,
-        "runs": [asdict(run) for run in runs],
-    }
-    path = RESULTS / f"{day}-solve.json"
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"\nkept in {path.relative_to(Path(__file__).parent.parent)}")
 
 
 if __name__ == "__main__":

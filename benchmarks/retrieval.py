@@ -24,19 +24,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.events import Event, StageProgress
-from benchmarks.__main__ import machine
+from benchmarks.keeping import keep, machine, print_figures
 from benchmarks.target import FILES, ISSUE, make_target
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter
     from agent.retrieval.index import Index
 
-RESULTS = Path(__file__).parent / "results"
 ROOT = Path(__file__).parent.parent
 LARGE_FILES = 135_000
 LIMITS = {
@@ -386,15 +384,6 @@ def large(folder: Path, count: int) -> Figures:
     }
 
 
-def print_table(figures: Figures) -> None:
-    """One figure a line, marked where it misses its limit."""
-    for name, value in figures.items():
-        limit = LIMITS.get(name)
-        mark = "" if limit is None else f"  (limit {limit:g}{', missed' if value > limit else ''})"
-        digits = 0 if value >= 100 else 3 if value >= 0.01 or not value else 6
-        print(f"{name:<32} {value:>12,.{digits}f}{mark}")
-
-
 def main() -> None:
     """Measure, print a table, keep the result."""
     options = argparse.ArgumentParser(description=__doc__)
@@ -413,25 +402,9 @@ def main() -> None:
         figures = run(Path(folder), chosen.files, chosen.repeat)
         if chosen.large:
             figures |= large(Path(folder), chosen.large)
-    print_table(figures)
+    print_figures(figures, LIMITS)
     if not chosen.no_save:
-        save(figures)
-
-
-def save(figures: Figures) -> None:
-    """Keep the result with its date, machine and load."""
-    RESULTS.mkdir(exist_ok=True)
-    day = datetime.now(UTC).strftime("%Y-%m-%d")
-    document = {
-        "date": day,
-        "machine": machine(),
-        "load average": os.getloadavg()[0],
-        "figures": figures,
-        "limits": LIMITS,
-    }
-    path = RESULTS / f"{day}-retrieval.json"
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"\nkept in {path.relative_to(ROOT)}")
+        keep("retrieval", {"figures": figures, "limits": LIMITS})
 
 
 if __name__ == "__main__":

@@ -6,25 +6,33 @@ that owns nothing else on the machine. As a user, everything happens in a user n
 
 from __future__ import annotations
 
-import os
 import platform
-import pwd
 import re
 import shutil
+import signal
 import subprocess
 import threading
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 
 from sandbox import identity, seccomp
-from sandbox.bwrap_options import HOME, REPORT, Inside, options
+from sandbox.advice import advice
+from sandbox.bwrap_options import HOME, JUNIT, REPORT, Inside, options, sizes
 from sandbox.bwrap_process import BwrapProcess
+from sandbox.cgroups import ControlGroup, make_group, usable_hierarchies
+from sandbox.channels import Channels
+from sandbox.disk import DiskMeter, MemoryDiskMeter
 from sandbox.environment import command_environment
-from sandbox.nofollow import read_file
+from sandbox.hierarchies import Bound, Hierarchy
+from sandbox.meters import GroupMeter, InsideMeter, Meters, TreeMeter
 from sandbox.private import remove_tree
-from sandbox.probing import advice, probe_by_running, unavailable
-from sandbox.rlimits import explain, wrapper
-from sandbox.supervise import Outcome, described, watch
-from sandbox.types import Command, Probe, RunResult, SandboxError
+from sandbox.probing import own_homes, probe_by_running, unavailable
+from sandbox.results import run_result
+from sandbox.rlimits import wrapper
+from sandbox.supervise import Outcome, watch
+from sandbox.types import Command, Limits, Probe, RunResult, SandboxError
 from sandbox.workspace import Workspace
 
 # 0.5 brought --perms and --clearenv; without them /tmp and the environment are not what we say.
@@ -36,8 +44,17 @@ _VERSION_SECONDS = 10.0
 _NPROC_PER_NAMESPACE = (5, 14)
 
 
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What this machine has: the bwrap and its version, where control groups can be made."""
+
+    program: str
+    version: tuple[int, ...]
+    hierarchies: tuple[Hierarchy, ...]
+
+
 class BwrapSandbox:
-    """Runs commands under bubblewrap. Stateless but for the version of bwrap, asked once.
+    """Runs commands under bubblewrap. Stateless but for what the machine has, asked once.
 
     `program` is the bwrap to use (default: the one on PATH). `homes` are directories never shown as
     a whole (default: the home of the user).
@@ -47,8 +64,8 @@ class BwrapSandbox:
         self, program: str | None = None, *, homes: tuple[Path, ...] | None = None
     ) -> None:
         self._program = program
-        self._homes = _own_homes() if homes is None else homes
-        self._found: tuple[str, tuple[int, ...]] | None = None
+        self._homes = own_homes() if homes is None else homes
+        self._found: _Machine | None = None
 
     @property
     def name(self) -> str:
@@ -71,59 +88,54 @@ class BwrapSandbox:
         self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
     ) -> RunResult:
         """Run it isolated; see the protocol `Sandbox`."""
-        program, version = self._bwrap()
-        scratch = workspace.scratch()
-        try:
-            inside = self._inside(command, workspace, scratch, version)
-            environment = command_environment(
-                command, home=HOME, report=REPORT if command.report else None
-            )
-            outcome, status = _watched(
-                program, options(inside, environment), _argv(command, inside), command, cancel
-            )
-            report = read_file(scratch / "report", REPORT.name, command.limits.report)
-            return _result(command, outcome, status, report)
-        finally:
-            remove_tree(scratch)
+        machine = self._machine()
+        with _scratch(workspace) as scratch, _group(command, machine.hierarchies) as group:
+            uid = workspace.owner if workspace.owner is not None else identity.spare_uid()
+            if uid is not None:
+                workspace.give_to(uid)
+            with _channels(command, scratch, uid) as channels:
+                inside = Inside(
+                    workspace=workspace,
+                    scratch=scratch,
+                    cwd=workspace.inside(command.cwd),
+                    read_only=command.read_only,
+                    homes=self._homes,
+                    uid=uid,
+                    channels=channels,
+                    tmp_size=command.limits.tmp,
+                    version=machine.version,
+                )
+                return _run(machine.program, command, inside, group, cancel)
 
-    def _bwrap(self) -> tuple[str, tuple[int, ...]]:
+    def _machine(self) -> _Machine:
         if self._found is None:
             program = self._program or shutil.which("bwrap")
             if program is None:
                 raise SandboxError("bubblewrap is not installed; " + advice(""))
-            self._found = program, _version(program)
+            self._found = _Machine(program, _version(program), usable_hierarchies())
         return self._found
 
-    def _inside(
-        self, command: Command, workspace: Workspace, scratch: Path, version: tuple[int, ...]
-    ) -> Inside:
-        uid = workspace.owner if workspace.owner is not None else identity.spare_uid()
-        if uid is not None:
-            workspace.give_to(uid)
-        (scratch / "report").mkdir(mode=0o700)
-        if uid is not None:
-            os.chown(scratch / "report", uid, uid)
-        return Inside(
-            workspace=workspace,
-            scratch=scratch,
-            cwd=_inner_directory(workspace, command.cwd),
-            read_only=command.read_only,
-            homes=self._homes,
-            uid=uid,
-            report=command.report,
-            tmp_size=command.limits.tmp,
-            version=version,
-        )
 
-
-def _own_homes() -> tuple[Path, ...]:
-    """Every directory that this user would call home, in order."""
-    found = {Path(os.path.realpath(os.environ["HOME"]))} if os.environ.get("HOME") else set()
+@contextmanager
+def _scratch(workspace: Workspace) -> Iterator[Path]:
+    path = workspace.scratch()
     try:
-        found.add(Path(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)))
-    except KeyError:
-        pass  # a uid without an entry, as in many containers
-    return tuple(sorted(found))
+        yield path
+    finally:
+        remove_tree(path)
+
+
+@contextmanager
+def _group(command: Command, hierarchies: Sequence[Hierarchy]) -> Iterator[ControlGroup]:
+    group = make_group(command.limits, hierarchies)
+    try:
+        yield group
+    finally:
+        group.remove()
+
+
+def _channels(command: Command, scratch: Path, uid: int | None) -> Channels | nullcontext[None]:
+    return Channels(scratch, command.limits, uid) if command.report else nullcontext()
 
 
 def _version(program: str) -> tuple[int, ...]:
@@ -145,18 +157,11 @@ def _version(program: str) -> tuple[int, ...]:
     return version
 
 
-def _inner_directory(workspace: Workspace, cwd: str) -> Path:
-    relative = PurePosixPath(cwd)
-    if relative.is_absolute() or ".." in relative.parts:
-        raise SandboxError(f"the working directory must lie in the workspace: {cwd!r}")
-    return workspace.mount / relative
-
-
-def _argv(command: Command, inside: Inside) -> list[str]:
+def _argv(command: Command, inside: Inside, bounds: frozenset[Bound]) -> list[str]:
     if not command.argv:
         raise SandboxError("nothing to run: argv is empty")
     shared = inside.uid is None and _kernel() < _NPROC_PER_NAMESPACE
-    limits = wrapper(command.limits, shared_user=shared)
+    limits = wrapper(command.limits, shared_user=shared, bounds=bounds)
     return [*_drop(inside.uid), *limits, *command.argv]
 
 
@@ -177,34 +182,61 @@ def _kernel() -> tuple[int, ...]:
     return tuple(map(int, match.groups())) if match else (0,)
 
 
-def _watched(
+def _run(
     program: str,
-    bwrap_options: list[str],
-    argv: list[str],
     command: Command,
+    inside: Inside,
+    group: ControlGroup,
     cancel: threading.Event | None,
-) -> tuple[Outcome, int | None]:
+) -> RunResult:
+    channels = inside.channels
+    environment = command_environment(
+        command,
+        home=HOME,
+        report=None if channels is None else REPORT,
+        junit=None if channels is None else JUNIT,
+    )
+    argv = _argv(command, inside, group.bounds)
+    meter = _meters(command.limits, inside, group)
     # The command can read the environment of its namespace's first process, which is bwrap.
     own = {"LC_ALL": "C.UTF-8"}
-    with BwrapProcess(program, bwrap_options, argv, own, seccomp.program()) as process:
-        outcome = watch(process.popen, command.limits, cancel, process.kill)
-        return outcome, process.exit_code()
-
-
-def _result(command: Command, outcome: Outcome, status: int | None, report: bytes) -> RunResult:
-    if outcome.cut is not None:
-        return RunResult(
-            ended=outcome.cut,
-            exit_code=None,
-            stdout=outcome.stdout,
-            stderr=outcome.stderr,
-            seconds=outcome.seconds,
-            report=report,
-            detail=described(outcome.cut, command.limits),
+    given = options(inside, environment)
+    with (
+        closing(meter),
+        BwrapProcess(program, given, argv, own, seccomp.program(), meter.enter) as process,
+    ):
+        outcome = watch(
+            process.popen,
+            command.limits,
+            cancel,
+            process.kill,
+            report=None if channels is None else channels.pipe,
+            meter=meter,
         )
-    if status is None:
-        words = outcome.stderr.decode("utf-8", errors="replace").strip()
-        reason = words.splitlines()[-1] if words else f"status {outcome.returncode}"
-        raise SandboxError(f"bubblewrap cannot set up the sandbox ({reason}); {advice(words)}")
-    ended, code, detail = explain(status, outcome.seconds, command.limits)
-    return RunResult(ended, code, outcome.stdout, outcome.stderr, outcome.seconds, report, detail)
+        status = process.exit_code()
+    return run_result(outcome, _started(outcome, status), command.limits, channels)
+
+
+def _meters(limits: Limits, inside: Inside, group: ControlGroup) -> Meters:
+    tree = TreeMeter(limits, group.bounds)
+    places = [inside.workspace.path]
+    if inside.channels is not None:
+        places.append(inside.channels.junit_directory)
+    meters: list[InsideMeter] = [
+        GroupMeter(group, limits),
+        tree,
+        DiskMeter(places, limits, tree.pids),
+        MemoryDiskMeter(sizes(inside), limits),
+    ]
+    return Meters(meters)
+
+
+def _started(outcome: Outcome, status: int | None) -> int:
+    """The command's status. Raises SandboxError when it was never started."""
+    if status is not None:
+        return status
+    if outcome.cut is not None or (outcome.reached is not None and outcome.reached.decisive):
+        return -signal.SIGKILL
+    words = outcome.stderr.decode("utf-8", errors="replace").strip()
+    reason = words.splitlines()[-1] if words else f"status {outcome.returncode}"
+    raise SandboxError(f"bubblewrap cannot set up the sandbox ({reason}); {advice(words)}")

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox import identity
+from sandbox.channels import JUNIT_NAME, REPORT_NAME, Channels
 from sandbox.mounts import SYSTEM, Bind, Link, read_only_mounts, system_mounts
 from sandbox.types import SandboxError
 from sandbox.workspace import Workspace
 
 HOME = Path("/tmp/home")  # noqa: S108 - inside: a private tmpfs
-REPORT = Path("/report/report")
+REPORT = Path("/report", REPORT_NAME)
+JUNIT = Path("/junit", JUNIT_NAME)
 
 _MAPPED = 1000
 
@@ -22,6 +24,8 @@ _DISABLE_USERNS_SINCE = (0, 8)
 
 # multiprocessing's semaphores and queues; little enough that it cannot exhaust the machine.
 _SHARED_MEMORY = 64 * 1024 * 1024
+
+_IN_MEMORY = ("/dev/shm", "/tmp")  # noqa: S108
 
 _NAMESPACES = (
     "--unshare-net",
@@ -47,7 +51,11 @@ _ROOT = (
 _KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
 
 # Mounting the workspace here would hide what the command needs, or what protects it.
-_TAKEN = ("/", "/tmp", "/dev", "/proc", "/sys", "/etc", *SYSTEM, str(HOME), str(REPORT.parent))  # noqa: S108
+_TAKEN = (
+    *("/", "/tmp", "/dev", "/proc", "/sys", "/etc", str(HOME)),  # noqa: S108
+    *(str(REPORT.parent), str(JUNIT.parent)),
+    *SYSTEM,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ class Inside:
     read_only: tuple[Path, ...]
     homes: tuple[Path, ...]
     uid: int | None
-    report: bool
+    channels: Channels | None
     tmp_size: int
     version: tuple[int, ...]
 
@@ -89,6 +97,19 @@ def options(inside: Inside, environment: Mapping[str, str]) -> list[str]:
         "--chdir",
         str(inside.cwd),
     ]
+
+
+def sizes(inside: Inside) -> Mapping[str, int]:
+    """How large the places in memory are, in bytes, where this bwrap can bound them."""
+    if inside.version < _SIZE_SINCE:
+        return {}
+    return dict(zip(_IN_MEMORY, (_SHARED_MEMORY, _whole_pages(inside.tmp_size)), strict=True))
+
+
+def _whole_pages(size: int) -> int:
+    """As the kernel rounds the size of a tmpfs."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    return -(-size // page) * page
 
 
 def _privileges(inside: Inside) -> tuple[str, ...]:
@@ -135,10 +156,11 @@ def _kernel_file_systems() -> list[str]:
 
 def _temporary(inside: Inside) -> list[str]:
     """Writable places in memory, for any uid: only this sandbox can see them."""
-    sized = inside.version >= _SIZE_SINCE
+    sized = sizes(inside)
     found: list[str] = []
-    for path, size in (("/dev/shm", _SHARED_MEMORY), ("/tmp", inside.tmp_size)):  # noqa: S108
-        found += ["--perms", "1777", *(("--size", str(size)) if sized else ()), "--tmpfs", path]
+    for path in _IN_MEMORY:
+        size = ("--size", str(sized[path])) if path in sized else ()
+        found += ["--perms", "1777", *size, "--tmpfs", path]
     return [*found, "--remount-ro", "/dev", "--perms", "0777", "--dir", str(HOME)]
 
 
@@ -149,8 +171,9 @@ def _shown(inside: Inside) -> list[Bind | Link]:
         raise SandboxError(f"the workspace cannot be mounted on {workspace.mount}")
     shown = list(read_only_mounts(inside.read_only, homes=inside.homes))
     shown.append(Bind(workspace.mount, workspace.path, writable=True))
-    if inside.report:
-        shown.append(Bind(REPORT.parent, inside.scratch / "report", writable=True))
+    if inside.channels is not None:
+        shown.append(Bind(REPORT.parent, inside.channels.report_directory))
+        shown.append(Bind(JUNIT.parent, inside.channels.junit_directory, writable=True))
     ordered = sorted(shown, key=lambda mount: mount.target)
     return [mount for mount in ordered if _has_place(mount, workspace)]
 

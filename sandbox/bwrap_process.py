@@ -12,7 +12,7 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -38,9 +38,14 @@ class BwrapProcess:
         command: Sequence[str],
         environment: Mapping[str, str],
         seccomp: bytes | None = None,
+        enter: Callable[[int], None] | None = None,
     ) -> None:
-        """Start it. `environment` is that of bwrap itself, which the command can read."""
+        """Start it. `environment` is that of bwrap itself, which the command can read.
+
+        `enter` is given the pid of the first process inside while that has started nothing yet.
+        """
         adopt_orphans()
+        self._enter = enter
         self._init: int | None = None
         self._init_pid = 0
         self._status, status_end = os.pipe()
@@ -125,6 +130,8 @@ class BwrapProcess:
         if pid is not None:  # otherwise bwrap refused its arguments and says so on stderr
             self._init_pid = pid
             self._init = os.pidfd_open(pid)
+            if self._enter is not None:
+                self._enter(pid)
         try:
             os.write(self._block, b"1")
         except BrokenPipeError:

@@ -35,3 +35,29 @@ class Capture:
 
     def _cut(self) -> None:
         del self._tail[: max(0, len(self._tail) - self._tail_size)]
+
+
+class HeadCapture:
+    """Takes a stream piece by piece and holds its first `limit` bytes.
+
+    `total` is the number of bytes seen.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._head = bytearray()
+        self.total = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece."""
+        self.total += len(data)
+        self._head += data[: self.limit - len(self._head)]
+
+    def value(self) -> bytes:
+        """What is held."""
+        return bytes(self._head)
+
+    @property
+    def dropped(self) -> int:
+        """How many bytes came beyond the limit."""
+        return self.total - len(self._head)

@@ -1,16 +1,19 @@
 """One commit of an untrusted repository, checked out from a private clone that runs nothing of it.
 
 No git process is ever started inside the user's repository and no configuration of it is read:
-its object store is named to a fresh repository as an alternate for the one command that packs the
-commit. So hooks, fsmonitor, filters, aliases, remotes, lazy fetches and ownership checks of the
-source have no part in it. The clone holds the objects of exactly that commit: no history before
-it, nothing after it (a future fix), no remotes, tags or reflogs.
+its object store is named to a fresh repository as an alternate, for the two commands that pack the
+commit and write its files, side by side. So hooks, fsmonitor, filters, aliases, remotes, lazy
+fetches and ownership checks of the source have no part in it. The clone holds the objects of
+exactly that commit: no history before it, nothing after it (a future fix), no remotes, tags or
+reflogs.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sandbox import hardened_git
@@ -27,7 +30,10 @@ _SETTINGS = (
     "init.defaultBranch=base",
     "core.logAllRefUpdates=false",
     "pack.window=0",
-    "pack.compression=1",
+    # Of loose objects; what is packed already is taken as it is. Deflating costs more time than
+    # it saves in a handful of copies.
+    "pack.compression=0",
+    "checkout.workers=0",  # as many as there are processors
     "advice.detachedHead=false",
 )
 
@@ -51,8 +57,16 @@ def check_out(repository: Path, commit: str, tree: Path) -> None:
     git_directory = tree / ".git"
     (git_directory / "HEAD").write_text(f"{commit}\n", encoding="ascii")
     (git_directory / "shallow").write_text(f"{commit}\n", encoding="ascii")
-    _pack(tree, commit, objects)
-    _git(tree, "checkout", "--quiet", "--force", "--detach", commit)
+    alternate = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(objects)}
+    checkout = ("checkout", "--quiet", "--force", "--detach", commit)
+    with ThreadPoolExecutor(max_workers=1) as pool:  # each takes one processor
+        packed = pool.submit(_pack, tree, commit, objects, alternate)
+        try:
+            _git(tree, *checkout, more=alternate)
+        except WorkspaceError:
+            packed.result()  # says better what is missing
+            raise
+        packed.result()
 
 
 def objects_directory(repository: Path) -> Path:
@@ -89,10 +103,9 @@ def _line(file: Path) -> str:
         raise WorkspaceError(f"cannot read {file}: {error.strerror}") from error
 
 
-def _pack(tree: Path, commit: str, objects: Path) -> None:
+def _pack(tree: Path, commit: str, objects: Path, alternate: Mapping[str, str]) -> None:
     """Store every object of `commit` in the clone, read from the alternate store."""
     pack = tree / ".git" / "objects" / "pack" / "pack"
-    alternate = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(objects)}
     arguments = ("pack-objects", "--quiet", "--revs", "--delta-base-offset", str(pack))
     try:
         _git(tree, *arguments, stdin=f"{commit}\n", more=alternate)
@@ -109,7 +122,9 @@ def _quoted(path: Path) -> str:
     return f'"{escaped}"'
 
 
-def _git(tree: Path, *arguments: str, stdin: str = "", more: dict[str, str] | None = None) -> None:
+def _git(
+    tree: Path, *arguments: str, stdin: str = "", more: Mapping[str, str] | None = None
+) -> None:
     settings = (part for setting in _SETTINGS for part in ("-c", setting))
     environment = {**hardened_git.environment(), **(more or {})}
     environment["GIT_CEILING_DIRECTORIES"] = str(tree.parent)

@@ -12,8 +12,10 @@ from sandbox.types import Command, SandboxError
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def command_environment(command: Command, *, home: Path, report: Path | None) -> Mapping[str, str]:
-    """The whole environment: a fixed part, then the command's own, then the report's place.
+def command_environment(
+    command: Command, *, home: Path, report: Path | None, junit: Path | None = None
+) -> Mapping[str, str]:
+    """The whole environment: a fixed part, the command's own, the places of its two reports.
 
     Byte code goes to a private place and is never taken from the tree (a `.pyc` in a patch could
     hide its source), and hashing is fixed so that a test run can be repeated.
@@ -30,7 +32,8 @@ def command_environment(command: Command, *, home: Path, report: Path | None) ->
         "TMPDIR": temporary,
         "USER": NAME,
     }
-    own = {} if report is None else {"SANDBOX_REPORT": str(report)}
+    places = {"SANDBOX_REPORT": report, "SANDBOX_JUNIT": junit}
+    own = {name: str(path) for name, path in places.items() if path is not None}
     whole = {**fixed, **command.environment, **own}
     for name, value in whole.items():
         if not name or "=" in name or "\0" in name + value:

@@ -16,6 +16,9 @@ _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _DEATH_SECONDS = 3.0
 _PAUSE_SECONDS = 0.002
 
+# Fields of proc(5) stat.
+_PARENT, _SESSION = 4, 6
+
 
 def adopt_orphans() -> None:
     """Make this process the parent of orphaned descendants from now on. Best effort.
@@ -34,6 +37,17 @@ def reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         pass
+
+
+def reap_session(session: int) -> None:
+    """Wait for those processes of `session` that we have adopted; they are about to end."""
+    deadline = time.monotonic() + _DEATH_SECONDS
+    while time.monotonic() < deadline:
+        own = [pid for pid in _processes() if _session(pid) == session]
+        adopted = [pid for pid in own if _number(pid, _PARENT) == os.getpid()]
+        if not [pid for pid in adopted if not _is_gone(pid)]:
+            return
+        time.sleep(_PAUSE_SECONDS)
 
 
 def kill_everything(session: int, marker: str) -> None:
@@ -80,9 +94,13 @@ def _belongs(pid: int, session: int, marker: str) -> bool:
 
 
 def _session(pid: int) -> int:
-    """Field 6 of proc(5) stat, counted from the name, which may hold any character."""
+    return _number(pid, _SESSION)
+
+
+def _number(pid: int, field: int) -> int:
+    """A field of proc(5) stat, counted from the name, which may hold any character; or 0."""
     fields = _read(pid, "stat").rpartition(b")")[2].split()
-    return int(fields[3]) if fields else 0
+    return int(fields[field - 3]) if fields else 0
 
 
 def _is_gone(pid: int) -> bool:

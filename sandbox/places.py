@@ -11,6 +11,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from sandbox.hierarchies import memory_left
+
 MEMORY = Path("/dev/shm")  # noqa: S108  (directories in it are private, see `sandbox.private`)
 
 # A repository's tree, its objects, and the copies of a validation, as multiples of the store.
@@ -63,6 +65,12 @@ def _can_execute(place: Path) -> bool:
 
 
 def _available_memory() -> int:
+    """Of the machine, and of the container that we are in."""
+    left = memory_left()
+    return _free_memory() if left is None else min(left, _free_memory())
+
+
+def _free_memory() -> int:
     try:
         text = Path("/proc/meminfo").read_text("ascii")
     except OSError:

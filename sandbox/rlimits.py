@@ -1,7 +1,7 @@
 """Limits of the kernel on each process, set by a wrapper around the command.
 
 They hold per process (RLIMIT_NPROC per user): a command that forks can use a multiple of them,
-within the wall limit. A bound on the total needs cgroups.
+within the wall limit. Bounds on the total, where control groups can be had, take their place.
 """
 
 from __future__ import annotations
@@ -11,31 +11,38 @@ import shutil
 import signal
 from pathlib import Path
 
+from sandbox.hierarchies import Bound
 from sandbox.types import Ended, Limits, SandboxError
 
 _SHELL_SIGNAL = 128  # a shell and bwrap report death by signal N as 128 + N
 
 
-def wrapper(limits: Limits, *, shared_user: bool) -> tuple[str, ...]:
+def wrapper(
+    limits: Limits, *, shared_user: bool, bounds: frozenset[Bound] = frozenset()
+) -> tuple[str, ...]:
     """`prlimit` with its arguments; the command follows.
 
     `shared_user`: the command runs under a uid with other processes, whose number the limit of
-    processes then includes. The second value of the CPU limit ends what ignores SIGXCPU.
+    processes then includes. The second value of the CPU limit ends what ignores SIGXCPU. `bounds`
+    are kept for all processes together by a control group: memory that is only reserved (by a JVM,
+    Go or Node by the dozens of GiB) is then no harm, and what is too much is told as such.
     Raises SandboxError when util-linux is not installed.
     """
     program = shutil.which("prlimit", path="/usr/bin:/bin:/usr/local/bin")
     if program is None:
         raise SandboxError("prlimit is not installed; install the package util-linux")
-    processes = limits.processes + (_threads_of_user() if shared_user else 0)
-    return (
+    found = [
         program,
         f"--cpu={limits.cpu_seconds}:{limits.cpu_seconds + 1}",
-        f"--as={limits.address_space}",
         f"--fsize={limits.file_size}",
-        f"--nproc={processes}",
         "--core=0",
-        "--",
-    )
+    ]
+    if Bound.MEMORY not in bounds:
+        found.append(f"--as={limits.address_space}")
+    if Bound.PROCESSES not in bounds:
+        processes = limits.processes + (_threads_of_user() if shared_user else 0)
+        found.append(f"--nproc={processes}")
+    return (*found, "--")
 
 
 def explain(returncode: int, seconds: float, limits: Limits) -> tuple[Ended, int | None, str]:
@@ -49,6 +56,8 @@ def explain(returncode: int, seconds: float, limits: Limits) -> tuple[Ended, int
     out_of_cpu = f"used {limits.cpu_seconds} s of CPU time"
     if number == signal.SIGXCPU:
         return Ended.CPU_LIMIT, None, out_of_cpu
+    if number == signal.SIGXFSZ:
+        return Ended.DISK_LIMIT, None, f"wrote a file of more than {limits.file_size} bytes"
     if number == signal.SIGKILL and seconds >= limits.cpu_seconds:
         return Ended.CPU_LIMIT, None, f"killed, probably because it {out_of_cpu}"
     return Ended.SIGNALLED, None, _name(number)

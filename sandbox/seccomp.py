@@ -78,16 +78,19 @@ _MACHINES: Mapping[str, _Machine] = {
 }
 
 
-def program(machine: str | None = None) -> bytes | None:
+def program(machine: str | None = None, *, sockets: bool = True) -> bytes | None:
     """The filter for `machine` (default: this one), as bwrap's `--seccomp` takes it.
 
+    Without `sockets`, socket(2) is refused for every family, AF_UNIX too: where the file system and
+    the network are the host's, a socket leads out. Pairs of connected ones remain.
     None where the numbers are not known: then there is no filter, and a probe says so.
     """
     known = _MACHINES.get(platform.machine() if machine is None else machine)
-    return None if known is None else b"".join(_instructions(known))
+    return None if known is None else b"".join(_instructions(known, sockets))
 
 
-def _instructions(machine: _Machine) -> list[bytes]:
+def _instructions(machine: _Machine, sockets: bool) -> list[bytes]:
+    families = _FAMILIES if sockets else ()
     return [
         _step(_LOAD, _ARCH),
         _step(_EQUAL, machine.audit, yes=1),
@@ -107,7 +110,7 @@ def _instructions(machine: _Machine) -> list[bytes]:
             1,
             [step for code in _TERMINAL_IOCTLS for step in _when(_EQUAL, code, errno.EPERM)],
         ),
-        *_argument(machine.socket, 0, _unless(_FAMILIES, errno.EAFNOSUPPORT)),
+        *_argument(machine.socket, 0, _unless(families, errno.EAFNOSUPPORT)),
         _step(_RETURN, _ALLOW),
     ]
 

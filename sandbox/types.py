@@ -20,14 +20,14 @@ class Limits:
     """Bounds of one run. Sizes in bytes, times in seconds."""
 
     wall_seconds: float = 900.0
-    cpu_seconds: int = 600
-    address_space: int = 4096 * _MIB
-    processes: int = 256
+    cpu_seconds: int = 600  # of all processes together where it is seen, of each in any case
+    address_space: int = 4096 * _MIB  # a process; in force where `memory` cannot be
+    processes: int = 256  # and threads
     file_size: int = 256 * _MIB
     output: int = 4 * _MIB  # a stream; head and tail are kept, the middle is cut
     report: int = 16 * _MIB  # of either report
-    tmp: int = 512 * _MIB
-    memory: int = 4096 * _MIB  # of all processes together, where the machine lets us bound it
+    tmp: int = 512 * _MIB  # the temporary directory
+    memory: int = 4096 * _MIB  # of all processes and their files in memory, where it can be bound
     workspace: int = 2048 * _MIB  # of the private copy, what the command writes included
 
 
@@ -76,6 +76,7 @@ class RunResult:
     report: bytes = b""
     detail: str = ""  # the limit or signal in words, "" when exited
     junit: bytes = b""
+    report_dropped: int = 0  # bytes of the report that came beyond its limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,17 @@ class Workspace:
     ) -> None:
         self.close()
 
+    def relative(self, directory: str) -> PurePosixPath:
+        """A directory as it is given in a `Command`. Raises WorkspaceError for one outside."""
+        relative = PurePosixPath(directory)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise WorkspaceError(f"the directory must lie in the workspace: {directory!r}")
+        return relative
+
+    def inside(self, directory: str) -> Path:
+        """Where a sandbox shows the relative `directory`. Raises WorkspaceError."""
+        return self.mount / self.relative(directory)
+
     def write(self, path: str, data: bytes | None, executable: bool | None = None) -> None:
         """Put `data` at the relative `path`, or delete what is there when it is None.
 

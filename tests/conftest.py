@@ -14,7 +14,19 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-_AMBIENT = ("PATCHSHOT_", "OPENAI_", "OPENROUTER_", "ANTHROPIC_", "RIDGES_")
+_AMBIENT = (
+    "PATCHSHOT_",
+    "OPENAI_",
+    "OPENROUTER_",
+    "ANTHROPIC_",
+    "RIDGES_",
+    "AI_",
+    "SANDBOX_PROXY_URL",
+    "OLLAMA_HOST",
+    "EVALUATION_RUN_ID",
+    "RUN_ID",
+    "REQUESTS_CA_BUNDLE",
+)
 _KEPT = ("PATCHSHOT_REQUIRE_BWRAP", "PATCHSHOT_REQUIRE_REAL")
 
 

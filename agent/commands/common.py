@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -50,6 +50,7 @@ def guarded(command: Callable[[], int], *, json: bool = False) -> int:
 
 def fail(status: Status, message: str, *, json: bool) -> int:
     """Say why there is no result, and give the exit code."""
+    message = make_redactor()(message)
     say(f"agent: {message}")
     if json:
         print_json(summarise(Ledger(), status=status, message=message))
@@ -67,7 +68,7 @@ def say(text: str) -> None:
 def describe_crash(error: Exception) -> str:
     """A bug in one line; its traceback where the user asks for it."""
     if os.environ.get(DEBUG_VARIABLE):
-        traceback.print_exception(error)
+        say(make_redactor()("".join(traceback.format_exception(error))))
     kind = type(error).__name__
     return f"internal error, please report it: {kind}: {error} ({DEBUG_VARIABLE}=1 shows more)"
 
@@ -102,14 +103,34 @@ def write_stdout(data: bytes) -> None:
 
 
 @contextmanager
-def reporting(*, quiet: bool) -> Iterator[Reporter]:
-    """The reporter for this terminal, its spinner stopped at the end."""
+def reporting(
+    *, quiet: bool, verbose: bool = False, log_file: Path | None = None
+) -> Iterator[Reporter]:
+    """The reporter for this terminal, its spinner stopped and the log closed at the end.
+
+    `verbose` shows each model call. Raises UsageError when `log_file` cannot be written.
+    """
     from agent.console import TerminalReporter, reporter_for
 
-    reporter = reporter_for(quiet=quiet)
-    manager = reporter if isinstance(reporter, TerminalReporter) else nullcontext(reporter)
-    with manager:
-        yield cast("Reporter", reporter)
+    redact = make_redactor()
+    reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
+    with ExitStack() as stack:
+        if isinstance(reporter, TerminalReporter):
+            stack.enter_context(reporter)
+        if log_file is None:
+            yield cast("Reporter", reporter)
+            return
+        from agent.llm.call_log import LogFile
+
+        yield stack.enter_context(LogFile(log_file, cast("Reporter", reporter), redact))
+
+
+def make_redactor() -> Callable[[str], str]:
+    """What masks the keys of this process, and whatever looks like one, in a text."""
+    from agent.llm.redaction import Redactor
+    from agent.settings import secret_values
+
+    return Redactor(secret_values())
 
 
 def load_problem(source: str) -> Problem:

@@ -8,15 +8,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.commands.common import guarded, print_value, write_stdout
 from agent.errors import PatchshotError, Status
 
 if TYPE_CHECKING:
     from agent.settings import Settings
+    from sandbox.types import Probe
 
 # What each state means for the exit code: only "missing" of something needed is a failure.
 _MARKS = {"ok": "✓", "note": "·", "missing": "✗"}
@@ -31,15 +32,15 @@ class Finding:
     detail: str
 
 
-def run(*, json: bool, live: bool) -> int:
+def run(*, json: bool, live: bool, flags: Mapping[str, Any]) -> int:
     """Print the checklist; exit 2 or 10 when something that `solve` needs is missing."""
-    return guarded(lambda: _run(json=json, live=live))
+    return guarded(lambda: _run(json=json, live=live, flags=flags))
 
 
-def _run(*, json: bool, live: bool) -> int:
+def _run(*, json: bool, live: bool, flags: Mapping[str, Any]) -> int:
     from agent.settings import load
 
-    settings = load({})
+    settings = load(flags)
     findings = list(_findings(settings, live=live))
     if json:
         print_value([asdict(finding) for finding in findings])
@@ -56,13 +57,14 @@ def _findings(settings: Settings, *, live: bool) -> Iterator[Finding]:
     yield Finding("python", "ok", f"{platform.python_version()} ({sys.executable})")
     yield _git()
     yield _try("tokenizer", lambda: _tokenizer(settings))
-    yield _sandbox(settings)
+    yield from _sandboxes(settings)
     yield _try("cache", lambda: _cache(settings))
     yield _retrieval(settings)
     yield _try("model", lambda: _model(settings), missing="note")
     yield _try("embeddings", lambda: _embeddings(settings), missing="note")
     if live:
-        yield _try("live call", lambda: asyncio.run(_live(settings)))
+        yield _try("live chat", lambda: asyncio.run(_live_chat(settings)))
+        yield _try("live embed", lambda: asyncio.run(_live_embedding(settings)))
 
 
 def _try(name: str, check: Callable[[], str], *, missing: str = "missing") -> Finding:
@@ -93,16 +95,24 @@ def _tokenizer(settings: Settings) -> str:
     return f"{counter.name}, offline, loaded in {time.perf_counter() - started:.2f} s"
 
 
-def _sandbox(settings: Settings) -> Finding:
-    from agent.services.validation import probe_sandbox
+def _sandboxes(settings: Settings) -> Iterator[Finding]:
+    """The chosen backend with what it guarantees, then what the others would."""
+    from agent.services.validation import probe_sandboxes
 
-    probe = probe_sandbox(settings)
+    chosen, *others = probe_sandboxes(settings)
+    state = "ok" if chosen.isolated else "note"
+    yield Finding("sandbox", state if chosen.available else "missing", _guaranteed(chosen))
+    for probe in others:
+        how = f"--sandbox {probe.backend}" if probe.available else "not available"
+        yield Finding("  or", "note", f"{_guaranteed(probe)} ({how})")
+
+
+def _guaranteed(probe: Probe) -> str:
     if not probe.available:
-        return Finding("sandbox", "missing", probe.problem)
+        return f"{probe.backend}: {probe.problem}"
     holds = ", ".join(name for name, held in sorted(probe.guarantees.items()) if held)
     lacks = ", ".join(name for name, held in sorted(probe.guarantees.items()) if not held)
-    detail = f"{probe.backend}: {holds}" + (f"; not: {lacks}" if lacks else "")
-    return Finding("sandbox", "ok" if probe.isolated else "note", detail)
+    return f"{probe.backend}: {holds or 'no guarantees'}" + (f"; not: {lacks}" if lacks else "")
 
 
 def _cache(settings: Settings) -> str:
@@ -125,9 +135,9 @@ def _retrieval(settings: Settings) -> Finding:
 
 
 def _model(settings: Settings) -> str:
-    from agent.services.model import endpoint, in_words
+    from agent.services.model import model_in_words
 
-    return in_words(endpoint(settings))
+    return model_in_words(settings)
 
 
 def _embeddings(settings: Settings) -> str:
@@ -136,7 +146,13 @@ def _embeddings(settings: Settings) -> str:
     return embedding_in_words(settings)
 
 
-async def _live(settings: Settings) -> str:
+async def _live_chat(settings: Settings) -> str:
     from agent.services.model import live_call
 
     return await live_call(settings)
+
+
+async def _live_embedding(settings: Settings) -> str:
+    from agent.services.embedding import live_embedding
+
+    return await live_embedding(settings)

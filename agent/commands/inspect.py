@@ -101,7 +101,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     from agent.prompting import solve_prompt
     from agent.retrieval.chunking import TreeSitterChunker
     from agent.services.context import make_counter, packing_options
-    from agent.validation.hints import find_test_hints
+    from agent.validation.choosing.hints import find_test_hints
 
     assert request.problem is not None
     problem = load_problem(request.problem)

@@ -15,6 +15,7 @@ from agent.commands.common import (
     guarded,
     load_problem,
     load_snapshot,
+    make_redactor,
     own_file,
     print_json,
     reporting,
@@ -58,17 +59,28 @@ def _run(request: SolveRequest, flags: Mapping[str, Any]) -> int:
 
     _check(request)
     settings = load(flags, repository=request.repo)
+    if settings.log_bodies and settings.log_file is None:
+        raise ConfigurationError("--log-bodies needs a place: give --log-file too")
     problem = load_problem(request.problem)
     output = PatchFile(request.output)
     ledger = Ledger(on_better=output.write)
-    with reporting(quiet=request.quiet) as reporter:
+    own = (
+        own_file(request.problem),
+        request.output,
+        request.record,
+        request.replay,
+        settings.tests_from,  # what decides must not be found by retrieval
+    )
+    with reporting(
+        quiet=request.quiet, verbose=request.verbose, log_file=settings.log_file
+    ) as reporter:
         snapshot = load_snapshot(
             request.repo,
             request.commit,
             request.dirty,
             reporter,
             ledger,
-            exclude=(own_file(request.problem), request.output, request.record, request.replay),
+            exclude=(*own, settings.log_file),
         )
         result = solve_with(problem, snapshot, settings, request, ledger, reporter)
     return finish(result, snapshot, settings, request, ledger)
@@ -129,6 +141,7 @@ def finish(
     ledger: Ledger,
 ) -> int:
     """Print the result where it belongs and give the exit code."""
+    result = result.model_copy(update={"message": make_redactor()(result.message)})
     status = result.status
     if status is Status.UNVERIFIED and settings.accept_unverified:
         result = result.model_copy(update={"status": Status.ACCEPTED, "exit_code": 0})

@@ -13,9 +13,9 @@ from agent.context.counting import PartCounter
 from agent.context.excerpt import best_lines
 from agent.context.layout import PREAMBLE, Choice, FileShare
 from agent.context.options import PackingOptions
-from agent.context.secrets import is_secret_path
 from agent.context.support import SupportFinder, SupportItem
 from agent.context.views import FileView, FileViews, chunk_lines, without_blank_ends
+from agent.secrets.files import is_secret_path
 from agent.types import Chunk, ChunkKind, CutBy, DroppedChunk, Problem, ScoredChunk
 
 _AROUND = frozenset({ChunkKind.CLASS, ChunkKind.MODULE})

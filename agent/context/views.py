@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agent.context.secrets import mask_secrets
 from agent.protocols import Snapshot
+from agent.secrets.masking import mask_secrets
 from agent.types import Chunk
 
 Run = tuple[int, int]  # first and last line, inclusive

@@ -67,7 +67,7 @@ class Dialect:
         wording = failure.wording
         if "response_format" in sent and _FORMAT.search(wording):
             return self.less_strict()
-        limit = _output_limit(wording)
+        limit = output_limit(wording)
         if limit and limit < sent[self.limit_name]:
             return replace(self, output_limit=limit)
         if (
@@ -94,6 +94,7 @@ def is_strict(schema: Any) -> bool:
     return all(is_strict(value) for value in schema.values())
 
 
-def _output_limit(wording: str) -> int | None:
+def output_limit(wording: str) -> int | None:
+    """The longest output that the model takes, in tokens, where a refusal says so."""
     found = _OUTPUT_LIMIT.search(wording)
     return int(found.group(1) or found.group(2)) if found else None

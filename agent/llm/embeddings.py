@@ -1,14 +1,16 @@
-"""Embeddings behind any OpenAI-compatible server: POST embeddings, one batch, one attempt."""
+"""Embeddings behind an HTTP server, whatever protocol it speaks: one batch, one attempt."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from agent.errors import ContextTooLong, ProviderError
-from agent.llm.endpoint import Endpoint
-from agent.llm.failures import Failure, host_of
+from agent.errors import BudgetRefused, ContextTooLong, ProviderError
+from agent.llm.endpoint import Endpoint, host_of
+from agent.llm.failures import Failure
+from agent.llm.http import Outcome
+from agent.llm.protocols.base import EmbeddingProtocol
 from agent.llm.retry import Retrier, RetryPolicy
 from agent.llm.server import REQUEST_SECONDS, ModelServer
 from agent.retrieval.embedding_protocol import (
@@ -16,6 +18,7 @@ from agent.retrieval.embedding_protocol import (
     EmbeddingsUnsupported,
     InputTooLong,
 )
+from agent.secrets.masking import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,14 +27,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_PATH = "/embeddings"
-_MAX_BATCH = 64  # texts of a call; the lowest limit in wide use is 96 (Cohere's gateway)
 
+class HttpBatchEmbedder:
+    """`BatchEmbedder` over HTTP, in the protocol of `endpoint.kind`.
 
-class OpenAIBatchEmbedder:
-    """`BatchEmbedder` over HTTP. Retries are the caller's: each call is one attempt.
-
-    Vectors come in many shapes; see `read_vectors`. `kind` makes no difference to this protocol.
+    Retries are the caller's: each call is one attempt. `kind` makes no difference to these
+    protocols. `max_batch` None: as many as the protocol takes.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class OpenAIBatchEmbedder:
         *,
         request_seconds: float = REQUEST_SECONDS,
         time_left: Callable[[], float] = lambda: float("inf"),
-        max_batch: int = _MAX_BATCH,
+        max_batch: int | None = None,
         max_concurrency: int | None = None,
     ) -> None:
         self._endpoint = endpoint
@@ -50,15 +51,19 @@ class OpenAIBatchEmbedder:
             client,
             retrier=Retrier(RetryPolicy(tries=1), time_left=time_left),
             request_seconds=request_seconds,
+            embeddings=True,
         )
-        self.max_batch = max_batch
+        make = self._server.protocol.embeddings
+        self._protocol: EmbeddingProtocol | None = make(endpoint) if make else None
+        largest = self._protocol.max_batch if self._protocol else 1
+        self.max_batch = min(max_batch or largest, largest)
         self.max_concurrency = max_concurrency
 
     @property
     def name(self) -> str:
         """Model and server: the part of a cache key that says whose vectors they are."""
         server = hashlib.sha256(self._endpoint.base_url.encode()).hexdigest()[:12]
-        return f"openai:{self._endpoint.model}@{server}"
+        return f"{self._endpoint.kind}:{self._endpoint.model or 'default'}@{server}"
 
     async def embed_batch(
         self, texts: Sequence[str], *, kind: EmbeddingKind
@@ -66,13 +71,16 @@ class OpenAIBatchEmbedder:
         """Embed `texts`; float32 of shape (len(texts), d) in their order, not normalised.
 
         Raises InputTooLong, EmbeddingsUnsupported (404, 405, 422, 501), AuthenticationFailed,
-        UnknownModel, and ProviderError for what may go better next time.
+        UnknownModel, BudgetRefused, and ProviderError for what may go better next time.
         """
-        payload = {"model": self._endpoint.model, "input": list(texts)}
-        outcome = await self._server.post(_PATH, payload)
+        protocol = self._protocol
+        if protocol is None:
+            raise EmbeddingsUnsupported(self._unsupported("its protocol has none"))
+        # A recorded secret must not leave this machine; masking keeps the texts' number and order.
+        outcome, protocol = await self._post(protocol, [mask_secrets(text).text for text in texts])
         if isinstance(outcome, Failure):
             raise self._translate(outcome)
-        vectors = read_vectors(outcome.value, len(texts))
+        vectors = protocol.read(outcome.value, len(texts))
         if vectors is None:
             raise ProviderError(
                 f"{host_of(self._endpoint)} answers with JSON that is not {len(texts)} vectors of "
@@ -80,69 +88,33 @@ class OpenAIBatchEmbedder:
             )
         return vectors
 
+    async def _post(
+        self, protocol: EmbeddingProtocol, texts: Sequence[str]
+    ) -> tuple[Outcome, EmbeddingProtocol]:
+        """Send, leaving out what the server refuses; the second value is how it was sent."""
+        while True:
+            body = protocol.body(self._endpoint.model, texts)
+            outcome = await self._server.post(protocol.path, body)
+            adapted = protocol.adapted(outcome, body) if isinstance(outcome, Failure) else None
+            if adapted is None:
+                return outcome, protocol
+            self._protocol = protocol = adapted
+
     def _translate(self, failure: Failure) -> ProviderError:
-        host = host_of(self._endpoint)
         if isinstance(failure.error, ContextTooLong):
             return InputTooLong(
-                f"{host} takes no text as long as this ({failure.status}): it is split and sent "
-                "again"
+                f"{host_of(self._endpoint)} takes no text as long as this ({failure.status}): it "
+                "is split and sent again"
             )
+        if isinstance(failure.error, BudgetRefused):
+            return failure.error
         unknown = type(failure.error) is not ProviderError
         if failure.wrong_path or failure.status == 501 or (failure.status == 422 and not unknown):
-            return EmbeddingsUnsupported(
-                f"{host} has no embeddings ({failure.status}): set PATCHSHOT_EMBED_BASE_URL to a "
-                "server that has, or PATCHSHOT_EMBED=off"
-            )
+            return EmbeddingsUnsupported(self._unsupported(str(failure.status)))
         return failure.error
 
-
-def read_vectors(value: Any, count: int) -> NDArray[np.float32] | None:
-    """`count` vectors from the JSON of a reply, float32 of shape (count, d); None if there are not.
-
-    Known shapes: `data[i].embedding` (put in the order of `index` where all have one),
-    `embeddings[i]`, `embedding` (flat or nested), a bare list (flat or nested).
-    """
-    import numpy as np
-
-    rows = _rows(value)
-    if len(rows) != count or not count:
-        return None
-    try:
-        with np.errstate(over="ignore"):  # becomes infinite, which is refused below
-            vectors = np.asarray(rows, dtype=np.float32)
-    except (ValueError, TypeError, OverflowError):  # ragged rows, or no numbers
-        return None
-    if vectors.ndim != 2 or not vectors.shape[1] or not np.isfinite(vectors).all():
-        return None
-    return vectors
-
-
-def _rows(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        found = (value.get(name) for name in ("data", "embeddings", "embedding"))
-        value = next((item for item in found if item), [])
-    if not isinstance(value, list) or not value:
-        return []
-    if not isinstance(value[0], list | dict):
-        return [value]
-    if all(isinstance(item, dict) for item in value):
-        return [_vector(item) for item in _in_order(value)]
-    return [_unwrapped(item) for item in value]
-
-
-def _in_order(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    indexes = [item.get("index") for item in items]
-    whole = [i for i in indexes if isinstance(i, int)]
-    if sorted(whole) != list(range(len(items))):
-        return items
-    return [item for _, item in sorted(zip(whole, items, strict=True), key=lambda pair: pair[0])]
-
-
-def _vector(item: dict[str, Any]) -> Any:
-    return _unwrapped(item.get("embedding"))
-
-
-def _unwrapped(vector: Any) -> Any:
-    """llama.cpp wraps each vector in a list of one."""
-    nested = isinstance(vector, list) and len(vector) == 1 and isinstance(vector[0], list)
-    return vector[0] if nested else vector
+    def _unsupported(self, why: str) -> str:
+        return (
+            f"{host_of(self._endpoint)} has no embeddings ({why}): set PATCHSHOT_EMBED_BASE_URL to "
+            "a server that has, or PATCHSHOT_EMBED=off"
+        )

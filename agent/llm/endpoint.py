@@ -1,13 +1,7 @@
-"""Which server is asked: a pure choice over explicit settings and the usual environment variables.
-
-Order, the first that applies wins: PATCHSHOT_* -> OPENROUTER_API_KEY -> OPENAI_API_KEY or
-OPENAI_BASE_URL -> ANTHROPIC_API_KEY. A key is only ever sent to the host it belongs to: an explicit
-base URL gets PATCHSHOT_API_KEY, or a provider's own key when the URL is that provider's.
-"""
+"""A model on a server: the value that says where a request goes, with which key, and why there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
@@ -16,36 +10,34 @@ from pydantic import SecretStr
 
 from agent.errors import ConfigurationError
 
-# "openai" is any server that speaks the OpenAI protocol. All kinds speak it today; a transport of
-# another protocol joins with a kind of its own.
-EndpointKind = Literal["openrouter", "openai", "anthropic"]
+# What is spoken there: a module of `agent.llm.protocols` each. "openai" is any server that speaks
+# the OpenAI protocol, "miner" every generation of the miners' inference proxy.
+EndpointKind = Literal["openai", "openrouter", "anthropic", "miner"]
 
-# The variables that `choose_endpoint` and `choose_embedding_endpoint` look up.
-ENVIRONMENT_NAMES = (
-    "OPENROUTER_API_KEY",
-    "OPENAI_API_KEY",
-    "OPENAI_BASE_URL",
-    "ANTHROPIC_API_KEY",
+# Paths of single calls, which people paste along with the base URL.
+_SERVED_PATHS = (
+    "/chat/completions",
+    "/completions",
+    "/messages",
+    "/embeddings",
+    "/models",
+    "/api/inference",
+    "/api/embedding",
+    "/agents/inference",
+    "/agents/embedding",
 )
-
-_SERVED_PATHS = ("/chat/completions", "/embeddings", "/models")
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderSettings:
-    """What the user set explicitly (PATCHSHOT_BASE_URL, _API_KEY, _MODEL or their flags)."""
-
-    base_url: str | None = None
-    api_key: SecretStr | None = None
-    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One model on one server. `base_url` has no slash at the end; `why` says what chose it.
 
-    `api_key` is None for a server that wants none; it prints as asterisks. `key_setting`,
-    `url_setting` and `model_setting` name what the user changes when the server refuses them.
+    `api_key` is None for a server that wants none; it prints as asterisks. `model` is "" where the
+    server is asked for one (`agent.llm.models`). `key_setting`, `url_setting` and `model_setting`
+    name what the user changes when the server refuses them. `run_id` identifies the run to the
+    miners' proxy. `usage_url` answers a GET, without a key, with what the run has spent.
+    `embedding_base_url` is set where the same key opens another server for embeddings. `unused`
+    names variables that would have chosen another server, had this one not come first.
     """
 
     base_url: str
@@ -56,111 +48,10 @@ class Endpoint:
     key_setting: str = "PATCHSHOT_API_KEY"
     url_setting: str = "PATCHSHOT_BASE_URL"
     model_setting: str = "PATCHSHOT_MODEL"
-
-
-@dataclass(frozen=True, slots=True)
-class _Provider:
-    kind: EndpointKind
-    base_url: str
-    key_name: str
-    key_prefix: str  # how its keys begin, where a bare key must be told apart
-    example: str  # a model name, for the message that asks for one
-
-    @property
-    def host(self) -> str:
-        return urlsplit(self.base_url).hostname or ""
-
-
-# Base URLs: the providers' API references; api.anthropic.com/v1 is its OpenAI-compatible endpoint.
-_OPENROUTER = _Provider(
-    "openrouter",
-    "https://openrouter.ai/api/v1",
-    "OPENROUTER_API_KEY",
-    "sk-or-",
-    "anthropic/claude-sonnet-5.5",
-)
-_ANTHROPIC = _Provider(
-    "anthropic",
-    "https://api.anthropic.com/v1",
-    "ANTHROPIC_API_KEY",
-    "sk-ant-",
-    "claude-sonnet-5-5",
-)
-_OPENAI = _Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "", "gpt-5.4")
-_BY_KEY_PREFIX = (_OPENROUTER, _ANTHROPIC, _OPENAI)  # the empty prefix comes last
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """A server and a key, before the model is known."""
-
-    provider: _Provider
-    base_url: str
-    key: SecretStr | None
-    key_setting: str
-    url_setting: str
-    why: str
-
-
-def choose_endpoint(settings: ProviderSettings, environment: Mapping[str, str]) -> Endpoint:
-    """Choose the chat server.
-
-    `environment` holds the variables of ENVIRONMENT_NAMES that are set; blank ones count as unset.
-    Raises ConfigurationError, naming the variables to set, when no server or no model is chosen or
-    a value is malformed.
-    """
-    choice = _explicit(settings, environment) or _ambient(environment)
-    if choice is None:
-        raise ConfigurationError(
-            "no model server is configured: set PATCHSHOT_BASE_URL and PATCHSHOT_MODEL (and "
-            "PATCHSHOT_API_KEY if it wants a key), or one of OPENROUTER_API_KEY, OPENAI_API_KEY, "
-            "ANTHROPIC_API_KEY together with PATCHSHOT_MODEL"
-        )
-    model = (settings.model or "").strip()
-    if not model:
-        raise ConfigurationError(
-            f"no model is chosen for {choice.base_url} ({choice.why}): set PATCHSHOT_MODEL, for "
-            f"example {choice.provider.example}"
-        )
-    return Endpoint(
-        choice.base_url,
-        choice.key,
-        model,
-        choice.provider.kind,
-        choice.why,
-        choice.key_setting,
-        choice.url_setting,
-    )
-
-
-def choose_embedding_endpoint(
-    settings: ProviderSettings, environment: Mapping[str, str], chat: Endpoint | None = None
-) -> Endpoint | None:
-    """Choose the embedding server from PATCHSHOT_EMBED_*; None when no embedding model is set.
-
-    Without a base URL of its own it is the chat server (with the chat server's key), or else the
-    server that the environment names. Raises ConfigurationError like `choose_endpoint`, and when
-    there is an embedding server without a model.
-    """
-    model = (settings.model or "").strip()
-    if not model:
-        if settings.base_url and settings.base_url.strip():
-            raise ConfigurationError(
-                "PATCHSHOT_EMBED_BASE_URL is set without a model: set PATCHSHOT_EMBED_MODEL too"
-            )
-        return None
-    own_key = _clean_key(settings.api_key, "PATCHSHOT_EMBED_API_KEY")
-    found = _embedding_server(settings, environment, chat)
-    return Endpoint(
-        found.base_url,
-        own_key or found.key,
-        model,
-        found.provider.kind,
-        found.why,
-        "PATCHSHOT_EMBED_API_KEY" if own_key or not found.key else found.key_setting,
-        found.url_setting,
-        "PATCHSHOT_EMBED_MODEL",
-    )
+    run_id: str = ""
+    usage_url: str | None = None
+    embedding_base_url: str | None = None
+    unused: tuple[str, ...] = ()
 
 
 def normalise_base_url(value: str, setting: str) -> str:
@@ -181,9 +72,10 @@ def normalise_base_url(value: str, setting: str) -> str:
             f"{setting} has a query or fragment, which calls would lose: remove what follows "
             f"{parts.scheme}://{parts.hostname}{parts.path}"
         )
-    for path in _SERVED_PATHS:
-        url = url.removesuffix(path)
-    return url.rstrip("/")
+    for call in _SERVED_PATHS:
+        if parts.path.endswith(call):  # of the path alone: a host may be called "embeddings"
+            return url.removesuffix(call).rstrip("/")
+    return url
 
 
 def without_credentials(url: str) -> str:
@@ -193,100 +85,23 @@ def without_credentials(url: str) -> str:
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
-def _split(url: str, setting: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # checked only when read
-    except ValueError as error:
-        raise ConfigurationError(f"{setting} is not a URL ({error}): correct it") from None
-    return parts
+def host_of(endpoint: Endpoint) -> str:
+    """`https://host:port` of the endpoint, the name that messages use."""
+    scheme, _, rest = without_credentials(endpoint.base_url).partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
 
 
-def _explicit(settings: ProviderSettings, environment: Mapping[str, str]) -> _Choice | None:
-    key = _clean_key(settings.api_key, "PATCHSHOT_API_KEY")
-    if settings.base_url and settings.base_url.strip():
-        base_url = normalise_base_url(settings.base_url, "PATCHSHOT_BASE_URL")
-        return _with_key_of_host(base_url, key, environment, "PATCHSHOT_BASE_URL")
-    if key is None:
-        return None
-    provider = next(p for p in _BY_KEY_PREFIX if key.get_secret_value().startswith(p.key_prefix))
-    if provider is _OPENAI:
-        base_url, url_setting = _openai_base_url(environment)
-    else:
-        base_url, url_setting = provider.base_url, "PATCHSHOT_BASE_URL"
-    return _Choice(
-        provider, base_url, key, "PATCHSHOT_API_KEY", url_setting, "PATCHSHOT_API_KEY is set"
-    )
-
-
-def _with_key_of_host(
-    base_url: str, key: SecretStr | None, environment: Mapping[str, str], setting: str
-) -> _Choice:
-    """An explicit base URL with its own key, or the key of the provider whose URL it is."""
-    host = urlsplit(base_url).hostname
-    provider = next((p for p in _BY_KEY_PREFIX if p.host == host), _OPENAI)
-    why = f"{setting} is set"
-    key_setting = setting.replace("BASE_URL", "API_KEY")
-    if key is None and provider.host == host:
-        key = _environment_key(environment, provider.key_name)
-        key_setting = provider.key_name if key else key_setting
-    return _Choice(provider, base_url, key, key_setting, setting, why)
-
-
-def _ambient(environment: Mapping[str, str]) -> _Choice | None:
-    for provider in (_OPENROUTER, _OPENAI, _ANTHROPIC):
-        key = _environment_key(environment, provider.key_name)
-        names_server = provider is _OPENAI and environment.get("OPENAI_BASE_URL", "").strip()
-        if key is None and not names_server:
-            continue
-        base_url, url_setting = provider.base_url, "PATCHSHOT_BASE_URL"
-        if provider is _OPENAI:
-            base_url, url_setting = _openai_base_url(environment)
-        why = f"{provider.key_name if key else 'OPENAI_BASE_URL'} is set"
-        return _Choice(provider, base_url, key, provider.key_name, url_setting, why)
-    return None
-
-
-def _embedding_server(
-    settings: ProviderSettings, environment: Mapping[str, str], chat: Endpoint | None
-) -> _Choice:
-    setting = "PATCHSHOT_EMBED_BASE_URL"
-    own_url = (settings.base_url or "").strip()
-    base_url = normalise_base_url(own_url, setting) if own_url else ""
-    if chat is not None and (not base_url or _same_origin(base_url, chat.base_url)):
-        provider = next(p for p in _BY_KEY_PREFIX if p.kind == chat.kind)
-        why = f"{setting} is set" if base_url else "the server of the chat model"
-        url = base_url or chat.base_url
-        return _Choice(provider, url, chat.api_key, chat.key_setting, setting, why)
-    if base_url:
-        return _with_key_of_host(base_url, None, environment, setting)
-    found = _ambient(environment)
-    if found is None:
-        raise ConfigurationError(
-            "PATCHSHOT_EMBED_MODEL is set, but no server for it: set PATCHSHOT_EMBED_BASE_URL "
-            "(and PATCHSHOT_EMBED_API_KEY if it wants a key)"
-        )
-    return found
-
-
-def _same_origin(one: str, other: str) -> bool:
+def same_origin(one: str, other: str) -> bool:
+    """Whether two URLs lead to one server: scheme, host and port are the same."""
     a, b = urlsplit(one), urlsplit(other)
     return (a.scheme, a.hostname, a.port) == (b.scheme, b.hostname, b.port)
 
 
-def _openai_base_url(environment: Mapping[str, str]) -> tuple[str, str]:
-    given = environment.get("OPENAI_BASE_URL", "").strip()
-    if given:
-        return normalise_base_url(given, "OPENAI_BASE_URL"), "OPENAI_BASE_URL"
-    return _OPENAI.base_url, "PATCHSHOT_BASE_URL"
+def clean_key(key: SecretStr | None, setting: str) -> SecretStr | None:
+    """The key without the line end that `$(cat file)` leaves; None when blank.
 
-
-def _environment_key(environment: Mapping[str, str], name: str) -> SecretStr | None:
-    return _clean_key(SecretStr(environment.get(name, "")), name)
-
-
-def _clean_key(key: SecretStr | None, setting: str) -> SecretStr | None:
-    """The key without the line end that `$(cat file)` leaves; None when blank."""
+    Raises ConfigurationError when no HTTP header can carry it.
+    """
     value = key.get_secret_value().strip() if key else ""
     if not value:
         return None
@@ -295,3 +110,12 @@ def _clean_key(key: SecretStr | None, setting: str) -> SecretStr | None:
             f"{setting} has characters that no HTTP header can carry: copy the key again"
         )
     return SecretStr(value)
+
+
+def _split(url: str, setting: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # checked only when read
+    except ValueError as error:
+        raise ConfigurationError(f"{setting} is not a URL ({error}): correct it") from None
+    return parts

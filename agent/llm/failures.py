@@ -15,14 +15,13 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from agent.errors import (
-    AuthenticationFailed,
-    ContextTooLong,
     ProviderError,
     ProviderUnreachable,
-    UnknownModel,
 )
-from agent.llm.endpoint import Endpoint, without_credentials
-from agent.llm.wording import excerpt, is_markup, one_line, redact, wordings
+from agent.llm import refusals
+from agent.llm.context_limits import read_context_limit
+from agent.llm.endpoint import Endpoint, host_of, without_credentials
+from agent.llm.wording import excerpt, is_markup, wordings
 
 # Answered later by the same request (RFC 9110; 409 and 425 as in the OpenAI clients). 501 is not
 # here: a server without the function will not grow it.
@@ -43,11 +42,25 @@ _MODEL = re.compile(
 )
 _CREDIT = re.compile(
     r"insufficient[_ ](quota|credit|balance|funds)|credit balance is too low|exceeded your current"
-    r" quota|billing|payment required|budget (has been )?exceeded",
+    r" quota|billing|payment required",
     re.IGNORECASE,
+)
+# The budget of one run, as the miners' proxies and LiteLLM keep it. Anthropic's `budget_tokens` is
+# no such thing.
+_BUDGET = re.compile(
+    r"\bbudget\b|budget[_ ]exceeded|cost limit|maximum cost|already made too many requests", re.I
+)
+_BUDGET_SPENT = re.compile(
+    r"(budget|cost limit)\b.{0,60}(exceeded|exhausted|reached|spent)|exceed\w* .{0,30}budget", re.I
+)
+# A run that the miners' proxy does not know, or that is over.
+_RUN = re.compile(
+    r"evaluation run\b.{0,80}(not found|not in the \w+ state)|no evaluation run exists", re.I
 )
 _WRONG_PATH = re.compile(r"unexpected endpoint|unknown (request )?(url|endpoint|route)", re.I)
 _KEY = re.compile(r"invalid (api|x-api)[_ -]?key|incorrect api key|unauthori[sz]ed", re.IGNORECASE)
+# The status of the provider behind a proxy, where the proxy tells it in words: "request: 413 - {".
+_UPSTREAM = re.compile(r"\b([45]\d\d) - ")
 # A request that fails the same way each time, where the error comes without a status of its own.
 _REQUEST_FAULT = re.compile(
     r"response_format|json_schema|json_object|max_(completion_)?tokens|temperature|invalid"
@@ -87,9 +100,9 @@ def read_failure(reply: RawReply, endpoint: Endpoint, now: datetime) -> Failure:
     shown, matched = wordings(reply.body, endpoint.api_key)
     wait = retry_after(reply.headers, now)
     failure = _classify(reply.status, shown, matched, endpoint, reply.headers)
-    return Failure(
-        failure.error, failure.retriable, wait, reply.status, matched, failure.wrong_path
-    )
+    # The first generation of the miners' gateway answers 403 with a page to paths it does not know.
+    wrong_path = failure.wrong_path or (reply.status == 403 and is_markup(reply.body))
+    return Failure(failure.error, failure.retriable, wait, reply.status, matched, wrong_path)
 
 
 def read_embedded_error(value: Any, endpoint: Endpoint) -> Failure | None:
@@ -97,10 +110,22 @@ def read_embedded_error(value: Any, endpoint: Endpoint) -> Failure | None:
     error = _embedded(value)
     if not error:
         return None
-    code = error.get("code") if isinstance(error, dict) else None
-    digits = str(code)
-    status = int(digits) if digits.isascii() and digits.isdigit() else 200
-    shown, matched = wordings(json.dumps({"error": error}).encode(), endpoint.api_key)
+    code = str(error.get("code") if isinstance(error, dict) else None)
+    status = int(code) if code.isascii() and code.isdigit() else 200
+    return _read_error(json.dumps({"error": error}), status, endpoint)
+
+
+def read_error_text(text: str, endpoint: Endpoint) -> Failure:
+    """What an error means that came as the text of an answer: words, JSON or a web page."""
+    return _read_error(text, 200, endpoint)
+
+
+def _read_error(text: str, status: int, endpoint: Endpoint) -> Failure:
+    """`status` below 400: it is told from the words."""
+    shown, matched = wordings(text.encode("utf-8", "replace"), endpoint.api_key)
+    upstream = _UPSTREAM.search(matched)
+    if status < 400 and upstream:
+        status = int(upstream.group(1))
     if status < 400:
         # Upstream troubles often come without a code; a faulty request would fail again.
         status = 400 if _REQUEST_FAULT.search(matched) or _CONTEXT.search(matched) else 502
@@ -145,12 +170,6 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         return None
 
 
-def host_of(endpoint: Endpoint) -> str:
-    """`https://host:port` of the endpoint, the name that messages use."""
-    scheme, _, rest = without_credentials(endpoint.base_url).partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}"
-
-
 def _embedded(value: Any) -> Any:
     if not isinstance(value, dict):
         return None
@@ -164,35 +183,34 @@ def _classify(
 ) -> Failure:
     said = f"{status}: {shown}" if shown else str(status)
     if _is_too_long(status, matched):
-        return Failure(
-            ContextTooLong(
-                f"the prompt is too long for model {endpoint.model} ({said}): lower "
-                "PATCHSHOT_CONTEXT_TOKENS or PATCHSHOT_MAX_OUTPUT_TOKENS, or choose a model with "
-                "a larger context"
-            )
-        )
+        return Failure(refusals.too_long(said, read_context_limit(matched), endpoint))
+    if _is_over_budget(status, matched):
+        return Failure(refusals.over_budget(said, endpoint))
     if _is_out_of_credit(status, matched, headers):
-        return Failure(
-            ProviderError(
-                f"{host_of(endpoint)} has no credit left for {endpoint.key_setting} ({said}): "
-                "add credit or use another key"
-            )
-        )
+        return Failure(refusals.out_of_credit(said, endpoint))
+    if status in (400, 404) and endpoint.run_id and _RUN.search(matched):
+        return Failure(refusals.unknown_run(said, endpoint))
     if status in (401, 403) or (status == 400 and _KEY.search(matched)):
-        return Failure(_refused_key(status, said, endpoint))
+        return Failure(refusals.refused_key(status, said, endpoint))
     if _is_unknown_model(status, matched, endpoint.model):
-        return Failure(unknown_model(endpoint, said))
+        return Failure(refusals.unknown_model(endpoint, said))
     if status in (404, 405):
-        return Failure(_wrong_path(said, endpoint), wrong_path=True)
+        return Failure(refusals.wrong_path(said, endpoint), wrong_path=True)
     if status in _RETRIABLE_STATUS:
-        return Failure(_unavailable(status, said, endpoint), retriable=True)
-    return Failure(_refused(status, said, endpoint, headers))
+        return Failure(refusals.unavailable(status, said, endpoint), retriable=True)
+    return Failure(refusals.refused(status, said, endpoint, headers))
 
 
 def _is_too_long(status: int, matched: str) -> bool:
     if status == 429:  # more tokens in one request than in a minute's share: waiting cannot help
         return "request too large" in matched.lower()
     return status == 413 or (status in (400, 422, 500) and bool(_CONTEXT.search(matched)))
+
+
+def _is_over_budget(status: int, matched: str) -> bool:
+    if status == 429:
+        return bool(_BUDGET.search(matched))
+    return status in (400, 402, 403) and bool(_BUDGET_SPENT.search(matched))
 
 
 def _is_out_of_credit(status: int, matched: str, headers: Mapping[str, str]) -> bool:
@@ -204,58 +222,4 @@ def _is_out_of_credit(status: int, matched: str, headers: Mapping[str, str]) -> 
 def _is_unknown_model(status: int, matched: str, model: str) -> bool:
     if status not in (400, 404, 422):
         return False
-    return bool(_MODEL.search(matched)) or (status == 404 and model in matched)
-
-
-def unknown_model(endpoint: Endpoint, said: str, nearest: tuple[str, ...] = ()) -> UnknownModel:
-    """The error for a model the server does not have; `nearest` are names that it has."""
-    has = f"it has {', '.join(nearest)}" if nearest else "see the server's list of models"
-    return UnknownModel(
-        f"{host_of(endpoint)} has no model {endpoint.model!r} ({said}): set "
-        f"{endpoint.model_setting} to one that it has; {has}"
-    )
-
-
-def _refused_key(status: int, said: str, endpoint: Endpoint) -> AuthenticationFailed:
-    host = host_of(endpoint)
-    if endpoint.api_key is None:
-        return AuthenticationFailed(f"{host} wants a key ({said}): set {endpoint.key_setting}")
-    if status == 403:
-        return AuthenticationFailed(
-            f"{host} does not allow this ({said}): check that {endpoint.key_setting} may use model "
-            f"{endpoint.model}"
-        )
-    return AuthenticationFailed(f"{host} refuses the key ({said}): check {endpoint.key_setting}")
-
-
-def _wrong_path(said: str, endpoint: Endpoint) -> ProviderError:
-    return ProviderError(
-        f"{without_credentials(endpoint.base_url)} does not serve this call ({said}): check "
-        f"{endpoint.url_setting}, it usually ends with /v1"
-    )
-
-
-def _unavailable(status: int, said: str, endpoint: Endpoint) -> ProviderUnreachable:
-    if status == 429:
-        return ProviderUnreachable(
-            f"{host_of(endpoint)} limits the rate of calls ({said}): wait, or make fewer at once"
-        )
-    return ProviderUnreachable(f"{host_of(endpoint)} fails ({said}): try again later")
-
-
-def _refused(
-    status: int, said: str, endpoint: Endpoint, headers: Mapping[str, str]
-) -> ProviderError:
-    host = host_of(endpoint)
-    if 300 <= status < 400:
-        target = one_line(redact(without_credentials(headers.get("location", "elsewhere"))))
-        return ProviderError(
-            f"{host} redirects to {target} ({status}): set {endpoint.url_setting} to the address "
-            "that answers, redirects are not followed with a key"
-        )
-    if status == 407:
-        return ProviderError(f"the HTTP proxy wants a password ({said}): check HTTPS_PROXY")
-    return ProviderError(
-        f"{host} refuses the request ({said}): check {endpoint.model_setting} and the settings of "
-        "the call"
-    )
+    return bool(_MODEL.search(matched)) or (status == 404 and bool(model) and model in matched)

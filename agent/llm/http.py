@@ -9,16 +9,16 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from agent.errors import ConfigurationError, ProviderError, ProviderUnreachable
-from agent.llm.endpoint import Endpoint, without_credentials
+from agent.llm.endpoint import Endpoint, host_of, without_credentials
 from agent.llm.failures import (
     Failure,
     RawReply,
-    host_of,
     read_embedded_error,
     read_failure,
     unreadable,
@@ -42,18 +42,24 @@ Outcome = JsonReply | Failure
 
 
 def create_client(
-    *, transport: httpx.AsyncBaseTransport | None = None, trust_env: bool = True
+    *,
+    transport: httpx.AsyncBaseTransport | None = None,
+    trust_env: bool = True,
+    ca_bundle: str | None = None,
 ) -> httpx.AsyncClient:
     """The client that all calls share; the caller closes it (`async with`).
 
     With `trust_env`, HTTP(S)_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR hold.
-    Redirects are not followed: a POST would turn into a GET. `transport` replaces the network.
-    Raises ConfigurationError when those variables cannot be used.
+    `ca_bundle` is a file or folder of certificates to trust in place of the usual ones. HTTP/2 is
+    spoken where the server offers it. Redirects are not followed: a POST would turn into a GET.
+    `transport` replaces the network. Raises ConfigurationError when those variables cannot be used.
     """
     try:
         return httpx.AsyncClient(
             transport=transport,
             trust_env=trust_env,
+            verify=True if ca_bundle is None else _trusting(ca_bundle),
+            # A dependency, but a miner's container may have httpx alone.
             http2=importlib.util.find_spec("h2") is not None,
             follow_redirects=False,
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
@@ -72,9 +78,16 @@ def create_client(
         ) from None
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
-            f"the TLS certificates cannot be read ({one_line(str(error))}): check SSL_CERT_FILE "
-            "and SSL_CERT_DIR"
+            f"the TLS certificates cannot be read ({one_line(str(error))}): check SSL_CERT_FILE, "
+            "SSL_CERT_DIR and REQUESTS_CA_BUNDLE"
         ) from None
+
+
+def _trusting(certificates: str) -> ssl.SSLContext:
+    is_folder = Path(certificates).is_dir()
+    return ssl.create_default_context(
+        cafile=None if is_folder else certificates, capath=certificates if is_folder else None
+    )
 
 
 async def exchange(
@@ -84,17 +97,23 @@ async def exchange(
     payload: Mapping[str, Any] | None,
     *,
     seconds: float,
+    headers: Mapping[str, str],
 ) -> Outcome:
     """One request and its whole reply within `seconds`; no retries.
 
-    POST with `payload` as JSON, GET without. Every expected trouble is a Failure; cancellation
-    passes through at once.
+    POST with `payload` as JSON, GET without. `headers` carry the key, as the protocol wants it;
+    `endpoint` is named in errors, and its key is kept out of them. Every expected trouble is a
+    Failure; cancellation passes through at once.
     """
     try:
         async with asyncio.timeout(seconds):
-            reply = await _send(client, endpoint, url, payload, seconds)
+            reply = await _send(client, url, payload, seconds, headers)
     except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, TimeoutError) as error:
         return _translate(error, endpoint, seconds)
+    except KeyError:
+        # What httpx lets out when an HTTP/2 connection with several requests is closed
+        # (https://github.com/encode/httpx/issues/3072).
+        return _translate(httpx.RemoteProtocolError("HTTP/2 stream lost"), endpoint, seconds)
     if reply is None:
         return _oversized(endpoint)
     return read_reply(reply, endpoint)
@@ -113,25 +132,21 @@ def read_reply(reply: RawReply, endpoint: Endpoint) -> Outcome:
 
 async def _send(
     client: httpx.AsyncClient,
-    endpoint: Endpoint,
     url: str,
     payload: Mapping[str, Any] | None,
     seconds: float,
+    headers: Mapping[str, str],
 ) -> RawReply | None:
     """The raw reply; None when its body is larger than the limit."""
-    headers = {}
-    if endpoint.api_key is not None:
-        headers["authorization"] = f"Bearer {endpoint.api_key.get_secret_value()}"
-    content = None
-    if payload is not None:
-        headers["content-type"] = "application/json"
-        content = _encode(payload)
+    is_post = payload is not None
     request = client.build_request(
-        "GET" if payload is None else "POST",
+        "POST" if is_post else "GET",
         url,
-        headers=headers,
-        content=content,
-        timeout=httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds)),
+        headers={**headers, **({"content-type": "application/json"} if is_post else {})},
+        content=None if payload is None else _encode(payload),
+        # `exchange` limits the whole. A limit of httpx's own on a read would end all requests that
+        # share an HTTP/2 connection, not the slow one alone.
+        timeout=httpx.Timeout(None, connect=min(CONNECT_SECONDS, seconds)),
     )
     response = await client.send(request, stream=True)
     try:
@@ -172,7 +187,9 @@ def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
     elif isinstance(error, httpx.ProxyError):
         text = f"the HTTP proxy refuses the connection to {host} ({said}): check HTTPS_PROXY"
         return Failure(ProviderUnreachable(text), retriable="407" not in said)
-    elif isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError | httpx.InvalidURL):
+    elif (
+        isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL) or "Illegal header" in said
+    ):
         text = f"no request can be sent to {host} ({said}): check {endpoint.url_setting}"
         return Failure(ProviderError(text))
     else:

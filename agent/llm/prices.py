@@ -21,14 +21,23 @@ _CONTINUES = re.compile(r"$|[:@]|[-_](?!\d{1,2}(?!\d))(?!\d+(?:x\d+)?[a-z])")
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million input and output tokens."""
+    """US dollars per million input and output tokens.
+
+    `cache_read` and `cache_write` are shares of the input price, for input that comes from the
+    provider's prompt cache and goes into it. Unknown discounts count as none.
+    """
 
     input: float
     output: float
+    cache_read: float = 1.0
+    cache_write: float = 1.25  # Anthropic's; nobody else asks more for writing
 
     def of(self, usage: Usage) -> float:
         """The cost of `usage` in US dollars."""
-        return (usage.input_tokens * self.input + usage.output_tokens * self.output) / _MILLION
+        cached = usage.cache_read_tokens * (self.cache_read - 1.0)
+        cached += usage.cache_write_tokens * (self.cache_write - 1.0)
+        input_tokens = usage.input_tokens + cached
+        return (input_tokens * self.input + usage.output_tokens * self.output) / _MILLION
 
 
 class _Entry(BaseModel):
@@ -38,11 +47,19 @@ class _Entry(BaseModel):
     output: float = Field(ge=0)
 
 
+class _Cache(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    read: float = Field(ge=0)
+    write: float = Field(ge=0)
+
+
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     as_of: str
     models: dict[str, _Entry]
+    cache: dict[str, _Cache]
 
 
 def bundled_prices() -> Mapping[str, Price]:
@@ -50,7 +67,15 @@ def bundled_prices() -> Mapping[str, Price]:
     table = _Table.model_validate(
         tomllib.loads(files("agent.llm").joinpath("prices.toml").read_text("utf-8"))
     )
-    return {name: Price(entry.input, entry.output) for name, entry in table.models.items()}
+    return {name: _priced(name, entry, table.cache) for name, entry in table.models.items()}
+
+
+def _priced(name: str, entry: _Entry, caches: Mapping[str, _Cache]) -> Price:
+    """The price with the shares of its family: the first word of the name."""
+    cache = caches.get(name.partition("-")[0])
+    if cache is None:
+        return Price(entry.input, entry.output)
+    return Price(entry.input, entry.output, cache.read, cache.write)
 
 
 def find_price(model: str, prices: Mapping[str, Price] | None = None) -> Price | None:

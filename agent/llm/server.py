@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from agent.errors import TimeLimitExceeded, UnknownModel
 from agent.llm.endpoint import Endpoint
-from agent.llm.failures import Failure, unknown_model
+from agent.llm.failures import Failure
 from agent.llm.http import CONNECT_SECONDS, JsonReply, Outcome, exchange
+from agent.llm.protocols.base import ModelInfo
+from agent.llm.protocols.registry import PROTOCOLS
+from agent.llm.refusals import unknown_model
 from agent.llm.retry import Retrier
 from agent.llm.wording import one_line
 
@@ -21,14 +22,20 @@ if TYPE_CHECKING:
 
 REQUEST_SECONDS = 300.0  # long replies of reasoning models take minutes
 _NEAREST = 3  # model names an error suggests
-_VERSION = re.compile(r"/v\d+\w*(/|$)")
+
+Check = Callable[[Any], Failure | None]
+
+
+def _accept(_: Any) -> None:
+    """A check that finds nothing wrong."""
 
 
 class ModelServer:
-    """Sends JSON to one endpoint.
+    """Sends JSON to one endpoint, in the headers of its protocol.
 
-    A base URL without a version segment that answers 404, 405 or with a web page is tried once
-    with `/v1` added; what works is remembered. `client` is shared and not closed here.
+    A protocol has several roots for its paths (`/v1` or not, `/api` or `/agents`): where the first
+    answers 404, 405 or with a web page the next is tried, and what works is remembered. `client`
+    is shared and not closed here. `embeddings`: its models are those that embed.
     """
 
     def __init__(
@@ -38,63 +45,101 @@ class ModelServer:
         *,
         retrier: Retrier | None = None,
         request_seconds: float = REQUEST_SECONDS,
+        embeddings: bool = False,
     ) -> None:
         self.endpoint = endpoint
+        self.protocol = PROTOCOLS[endpoint.kind]
+        self.embeddings = embeddings
         self._client = client
         self._retrier = retrier or Retrier()
         self._request_seconds = request_seconds
-        self._root = endpoint.base_url
-        self._alternative = _with_version(endpoint.base_url)
+        self._headers = self.protocol.headers(endpoint)
+        self._roots = self.protocol.roots(endpoint.base_url)
+        self._answered: set[str] = set()  # paths that have given an answer
 
-    async def post(self, path: str, payload: Mapping[str, Any]) -> Outcome:
+    async def post(self, path: str, payload: Mapping[str, Any], check: Check = _accept) -> Outcome:
         """POST to `path` ("/chat/completions") under the base URL, with retries.
 
-        Raises TimeLimitExceeded when the run's time is over before a try.
+        `check` finds what a 2xx reply is a failure nonetheless. Raises TimeLimitExceeded when the
+        run's time is over before a try.
         """
-        outcome = await self._retrier.run(lambda: self._attempt(path, payload))
+        outcome = await self._retrier.run(lambda: self._attempt(path, payload, check))
         if isinstance(outcome, Failure) and isinstance(outcome.error, UnknownModel):
             return replace(outcome, error=await self._suggest(outcome))
         return outcome
 
-    async def model_names(self) -> tuple[str, ...]:
-        """The names that GET /models gives, sorted; empty when the server has no such list."""
-        seconds = min(CONNECT_SECONDS, self._retrier.time_left())
+    async def get(self, path: str, *, seconds: float = CONNECT_SECONDS) -> Any:
+        """The JSON that a GET of `path` gives, None where there is none; tried once.
+
+        For lists and figures that a run can do without.
+        """
+        seconds = min(seconds, self._retrier.time_left())
         if seconds <= 0:
-            return ()
-        url = f"{self._root}/models"
-        outcome = await exchange(self._client, self.endpoint, url, None, seconds=seconds)
-        listed = outcome.value if isinstance(outcome, JsonReply) else None
-        rows = listed.get("data") if isinstance(listed, dict) else listed
-        names = [
-            row.get("id") if isinstance(row, dict) else row
-            for row in (rows if isinstance(rows, list) else ())
-        ]
-        return tuple(sorted({one_line(name, 100) for name in names if isinstance(name, str)}))
+            return None
+        outcome = await self._rooted(path, None, lambda: seconds)
+        return outcome.value if isinstance(outcome, JsonReply) else None
 
-    async def _attempt(self, path: str, payload: Mapping[str, Any]) -> Outcome:
-        outcome = await self._exchange(self._root + path, payload)
-        alternative = self._alternative
-        if alternative is None or not isinstance(outcome, Failure) or not outcome.wrong_path:
-            return outcome
-        second = await self._exchange(alternative + path, payload)
-        if isinstance(second, Failure) and second.wrong_path:
-            return outcome
-        if isinstance(second, JsonReply) or second.status is not None:
-            self._root, self._alternative = alternative, None
-        return second
+    async def models(self) -> tuple[ModelInfo, ...]:
+        """The models that the server lists, in its order; empty when it has no such list."""
+        protocol = self.protocol
+        path = protocol.embedding_models_path if self.embeddings else protocol.models_path
+        return protocol.read_models(await self.get(path))
 
-    async def _exchange(self, url: str, payload: Mapping[str, Any]) -> Outcome:
+    async def model_names(self) -> tuple[str, ...]:
+        """The names of `models`, sorted."""
+        return tuple(sorted({info.name for info in await self.models()}))
+
+    async def _attempt(self, path: str, payload: Mapping[str, Any], check: Check) -> Outcome:
+        outcome = await self._rooted(path, payload, self._seconds)
+        if isinstance(outcome, JsonReply):
+            return check(outcome.value) or outcome
+        return outcome
+
+    async def _rooted(
+        self, path: str, payload: Mapping[str, Any] | None, seconds: Callable[[], float]
+    ) -> Outcome:
+        """The answer under the first root that serves the path."""
+        first: Outcome | None = None
+        for root in self._roots:
+            outcome = await exchange(
+                self._client,
+                self.endpoint,
+                root + path,
+                payload,
+                seconds=seconds(),
+                headers=self._headers,
+            )
+            if not isinstance(outcome, Failure) or not outcome.wrong_path:
+                if _is_served(outcome):
+                    self._roots = (root,)
+                if isinstance(outcome, JsonReply):
+                    self._answered.add(path)
+                return outcome
+            first = first or outcome
+        assert isinstance(first, Failure), "a protocol has at least one root"
+        if path in self._answered:  # a gateway's slip, not a wrong address
+            return replace(first, retriable=True, wrong_path=False)
+        return first
+
+    def _seconds(self) -> float:
         seconds = min(self._request_seconds, self._retrier.time_left())
         if seconds <= 0:
             raise TimeLimitExceeded(
                 "the time of the run is over before the model was asked: raise PATCHSHOT_TIMEOUT"
             )
-        return await exchange(self._client, self.endpoint, url, payload, seconds=seconds)
+        return seconds
 
     async def _suggest(self, failure: Failure) -> UnknownModel:
         names = nearest(self.endpoint.model, await self.model_names())
         said = one_line(f"{failure.status}: {failure.wording.partition(' | ')[0]}")
         return unknown_model(self.endpoint, said, names)
+
+
+def _is_served(outcome: Outcome) -> bool:
+    """Whether an outcome proves that its path is served; gateways refuse keys on any path."""
+    if isinstance(outcome, JsonReply):
+        return True
+    return outcome.status is not None and outcome.status < 500 and outcome.status not in (401, 403)
 
 
 def nearest(wanted: str, names: tuple[str, ...], limit: int = _NEAREST) -> tuple[str, ...]:
@@ -112,8 +157,3 @@ def nearest(wanted: str, names: tuple[str, ...], limit: int = _NEAREST) -> tuple
         return max(whole, difflib.SequenceMatcher(None, tail, last).ratio())
 
     return tuple(sorted(names, key=lambda name: (-likeness(name), name))[:limit])
-
-
-def _with_version(base_url: str) -> str | None:
-    """The base URL with `/v1`, None where its path already names a version."""
-    return None if _VERSION.search(urlsplit(base_url).path) else f"{base_url}/v1"

@@ -6,11 +6,12 @@ are still tried, against the state without it, so that one answer names everythi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from agent.patching.desk import MAX_WRITTEN, Desk, Done
 from agent.patching.diff import unified_diff
 from agent.patching.files import FileSource, OverlayFiles
+from agent.patching.leaks import leaks
 from agent.patching.matching import Miss
 from agent.patching.repair import switched_off
 from agent.patching.tree import Tree
@@ -21,6 +22,7 @@ from agent.types import (
     CreateFile,
     Edit,
     EditFailure,
+    FileChange,
     MatchTier,
     PatchProposal,
 )
@@ -39,7 +41,8 @@ def apply_proposal(
 ) -> AppliedPatch | ApplyFailure:
     """Apply all edits of a proposal, or name every one that cannot be.
 
-    `allow`: patterns of protected paths that may be edited (see `paths.check_path`).
+    `allow`: patterns of protected paths that may be edited (see `paths.check_path`), also by keys
+    (see `leaks`).
     `include_test`: the reproduction test is created as one more edit, after the others.
     `shown`: inclusive line ranges that the model was shown, by path; they decide between places.
     `no_repair`: repairs and lenient tiers that are switched off (`repair.REPAIRS`, `MatchTier`).
@@ -63,6 +66,7 @@ def apply_proposal(
     changes = desk.tree.changes()
     if not changes and not failures:
         failures.append(_nothing(proposal, applied))
+    failures.extend(_leaks(changes, applied, allow))
     if failures:
         return ApplyFailure(tuple(failures))
     repairs = (*proposal.repairs, *desk.repairs)
@@ -83,6 +87,15 @@ def _applied(index: int, edit: Edit, done: Done) -> AppliedEdit:
 
 def _failure(index: int, edit: Edit, miss: Miss) -> EditFailure:
     return EditFailure(index, _shown(edit.path), miss.kind, miss.reason, miss.candidates)
+
+
+def _leaks(
+    changes: Sequence[FileChange], applied: Sequence[AppliedEdit], allow: Collection[str]
+) -> Iterator[EditFailure]:
+    """What must not be written, as the failure of the first edit of that file."""
+    for leak in leaks(changes, allow):
+        index = next((edit.index for edit in applied if edit.path == leak.path), 0)
+        yield EditFailure(index, leak.path, "secret", leak.reason)
 
 
 def _nothing(proposal: PatchProposal, applied: Sequence[AppliedEdit]) -> EditFailure:

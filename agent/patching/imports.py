@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
+
+from agent.patching.python_source import parse_python
 
 _IMPORT = re.compile(
     r"(?<![\w.])(?:from[ \t]+(?P<module>\.*[A-Za-z_][\w.]*|\.+)[ \t]+)?"
@@ -75,9 +76,7 @@ def _offered(texts: Iterable[str]) -> dict[str, set[str]]:
 
 def _parsed(source: str) -> ast.Module | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source)
+        return parse_python(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

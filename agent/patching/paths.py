@@ -13,6 +13,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from agent.patching.protected import PROTECTED
+from agent.secrets.files import is_secret_path
+
 # NAME_MAX of Linux file systems, in bytes.
 _MAX_NAME = 255
 
@@ -28,68 +31,14 @@ _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | {
     chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
 }
 
-# Short names that NTFS makes of .git, .gitmodules, .gitattributes (git~1, gitmod~1, gi7eba~1).
-_SHORT_NAME = re.compile(r"gi[a-z0-9]{0,6}~[0-9]+")
+# Short names that NTFS gives to other names: git~1 and gi7eba~1 to .git, github~1 to .github.
+_SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{1,3})?")
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 _GIT_CONTROL = frozenset({".git", ".gitmodules", ".gitattributes"})
 _STARTUP = frozenset({"sitecustomize", "usercustomize"})
 _STARTUP_SUFFIXES = (".pyc", ".pyo", ".pth")
 _METADATA_SUFFIXES = (".egg-info", ".dist-info", ".egg-link")
-
-# They decide what runs on other machines, or what the tests mean. Patterns as in `allow`.
-PROTECTED: tuple[str, ...] = (
-    ".github/workflows/*",
-    ".github/actions/*",
-    ".gitea/workflows/*",
-    ".forgejo/workflows/*",
-    ".woodpecker/*",
-    ".woodpecker.yml",
-    ".teamcity/*",
-    "cloudbuild.yaml",
-    "buildspec.yml",
-    ".gitlab-ci.yml",
-    ".gitlab/ci/*",
-    ".circleci/*",
-    ".buildkite/*",
-    ".travis.yml",
-    ".cirrus.yml",
-    ".drone.yml",
-    ".appveyor.yml",
-    "appveyor.yml",
-    "azure-pipelines.yml",
-    "bitbucket-pipelines.yml",
-    "jenkinsfile",
-    ".githooks/*",
-    ".husky/*",
-    ".pre-commit-config.yaml",
-    ".pre-commit-config.yml",
-    ".pre-commit-hooks.yaml",
-    "lefthook.yml",
-    "conftest.py",
-    "poetry.lock",
-    "uv.lock",
-    "pdm.lock",
-    "pipfile.lock",
-    "package-lock.json",
-    "npm-shrinkwrap.json",
-    "yarn.lock",
-    "pnpm-lock.yaml",
-    "cargo.lock",
-    "gemfile.lock",
-    "composer.lock",
-    "go.sum",
-    "pixi.lock",
-    "conda-lock.yml",
-    "bun.lock",
-    "bun.lockb",
-    "deno.lock",
-    "flake.lock",
-    "mix.lock",
-    "pubspec.lock",
-    "gradle.lockfile",
-    "packages.lock.json",
-)
 
 # Signs that no new file needs: quoting accidents of models, and what Windows cannot hold.
 _ODD_IN_NEW = re.compile(r"[<>:\"|?*`]")
@@ -122,19 +71,33 @@ def check_path(path: str, *, allow: Collection[str] = (), new: bool = False) -> 
     normal = "/".join(parts)
     if new and _ODD_IN_NEW.search(normal):
         return RefusedPath("a new file's path must not have any of < > : \" | ? * `")
-    pattern = _matching(normal.casefold(), PROTECTED)
-    if pattern and not _matching(normal, allow):
-        return RefusedPath(
-            f"the path is protected by the rule {pattern} (CI, hooks, lock files and conftest.py "
-            "decide what checks mean); leave it as it is"
-        )
+    protected = _protection(normal)
+    if protected and not is_allowed(normal, allow):
+        return RefusedPath(f"{protected}; leave it as it is")
     return normal
+
+
+def is_allowed(path: str, allow: Collection[str]) -> bool:
+    """Whether a user's leave covers a normalised path."""
+    return _matching(path, allow) is not None
 
 
 def folded(name: str) -> str:
     """A name as a file system that ignores case, width and invisible characters sees it."""
     shown = (c for c in name if c not in _INVISIBLE and unicodedata.category(c) != "Cf")
     return unicodedata.normalize("NFKC", "".join(shown)).casefold()
+
+
+def _protection(normal: str) -> str | None:
+    if is_secret_path(folded(normal)):
+        return "files such as this hold secrets"
+    pattern = _matching(folded(normal), PROTECTED)
+    if pattern is None:
+        return None
+    return (
+        f"the path is protected by the rule {pattern} (CI, hooks, lock files and conftest.py "
+        "decide what checks mean)"
+    )
 
 
 def _form_problem(path: str) -> str | None:
@@ -162,8 +125,10 @@ def _part_problem(part: str) -> str | None:
         return f"a part of the path is longer than {_MAX_NAME} bytes"
     # NTFS: "name:stream" is "name", and trailing dots and spaces do not count.
     name = folded(part).split(":")[0].rstrip(". ")
-    if name in _GIT_CONTROL or _SHORT_NAME.fullmatch(name):
+    if name in _GIT_CONTROL:
         return f"{part} is git's own (or can be read as such)"
+    if _SHORT_NAME.fullmatch(name):
+        return f"{part} can be read as the short name of another file (git~1 is .git)"
     if name.split(".")[0] in _STARTUP or name.endswith(_STARTUP_SUFFIXES):
         return f"{part} is run or loaded by the interpreter at start-up"
     if name.endswith(_METADATA_SUFFIXES):

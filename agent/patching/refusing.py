@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.patching.filetext import shown
 from agent.patching.nearest import MAX_CANDIDATES, elided, nearest_regions, what_differs
@@ -12,6 +12,7 @@ from agent.patching.tiers.applied import already_applied
 from agent.patching.tiers.basic import Place
 from agent.patching.tiers.hints import LINE_TOLERANCE, line_of
 from agent.patching.tiers.lines import MAX_OCCURRENCES, Page, Wanted
+from agent.secrets.masking import MASK, mask_secrets
 from agent.types import ApplyKind, Candidate, MatchTier, SearchReplace
 
 # Line numbers listed in a reason, and lines shown around an ambiguous place so that the model can
@@ -21,6 +22,9 @@ _CONTEXT = 2
 
 # Lines of one place that are shown; what makes an edit unique stands at its ends.
 _MAX_SHOWN = 40
+
+# Lines around a shown region that may tell that it holds a secret: a private key has fewer.
+_AROUND_SECRETS = 320
 
 # Two characters that belong to one word.
 _INSIDE = re.compile(r"\w\w")
@@ -101,7 +105,7 @@ def no_match(
             f"the search text matches at line {line} only if {_LIBERTY[tier]} may differ, and with "
             "the replacement there the file no longer parses; copy the search text byte for byte "
             "and indent the replacement alike",
-            nearest_regions(path, shown(page.text), wanted.search),
+            _nearest(page, path, wanted),
         )
     if left_out is not None:
         return Miss(
@@ -112,8 +116,10 @@ def no_match(
     applied = already_applied(page, wanted)
     if applied is not None:
         return Miss("no-change", _is_applied(line_of(page, applied)))
-    candidates = nearest_regions(path, shown(page.text), wanted.search)
+    candidates = _nearest(page, path, wanted)
     reason = "the search text is not in the file"
+    if MASK in wanted.search and MASK not in page.text:
+        reason += f'; "{MASK}" stands for a value that is not shown: quote lines without it'
     if candidates:
         reason += f"; {what_differs(wanted.search, candidates[0])}"
     if elided(wanted.search, page.text):
@@ -140,5 +146,18 @@ def _surroundings(page: Page, path: str, place: Place) -> Candidate:
     last = first + page.text[place.start : place.end].removesuffix("\n").count("\n")
     start, end = max(1, first - _CONTEXT), min(len(page.lines), last + _CONTEXT)
     end = min(end, start + _MAX_SHOWN - 1)
-    text = "\n".join(page.lines[start - 1 : end])
-    return Candidate(path, start, end, shown(text), 1.0)
+    return Candidate(path, start, end, _showable(page, start, end), 1.0)
+
+
+def _nearest(page: Page, path: str, wanted: Wanted) -> tuple[Candidate, ...]:
+    return tuple(
+        replace(found, text=_showable(page, found.start, found.end))
+        for found in nearest_regions(path, shown(page.text), wanted.search)
+    )
+
+
+def _showable(page: Page, start: int, end: int) -> str:
+    """The lines from `start` to `end` without their secrets, which their neighbours may tell."""
+    first = max(1, start - _AROUND_SECRETS)
+    text = "\n".join(page.lines[first - 1 : end + _AROUND_SECRETS])
+    return shown("\n".join(mask_secrets(text).text.split("\n")[start - first : end - first + 1]))

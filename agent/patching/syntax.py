@@ -3,21 +3,20 @@
 A patch is blamed only for what it broke: a file that did not parse before is not held against it.
 For Python, two readers must agree: this interpreter's grammar, which is exact but of one version,
 and tree-sitter's, which reads every version. Where they disagree the target's own interpreter is
-the judge (`agent.validation.bench`). Other languages are read with tree-sitter.
+the judge (`agent.validation.running.bench`). Other languages are read with tree-sitter.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib
 import json
 import tomllib
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from agent.patching.python_source import parse_python
 from agent.repository.languages import language_of
 from agent.retrieval.grammars import GRAMMARS
 from agent.types import FileChange, SyntaxProblem
@@ -103,9 +102,7 @@ def _both_python(data: bytes) -> _Found | None:
 
 def _python_error(data: bytes) -> _Found | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes and the like
-            ast.parse(data)
+        parse_python(data)
     except SyntaxError as error:
         return error.lineno or 1, error.msg
     except ValueError as error:

@@ -97,7 +97,8 @@ def candidates(
 def survey(git: GitRepository, paths: Sequence[Candidate], *, limit: int) -> tuple[Finding, ...]:
     """Look at every candidate on disk, in their order. Files above `limit` bytes are not kept."""
     readable = [candidate.path for candidate in paths if candidate.readable]
-    disk = read_files(git.location.root, readable, limit=limit)
+    in_commit = {candidate.path for candidate in paths if candidate.head is not None}
+    disk = read_files(git.location.root, readable, limit=limit, hashed=in_commit)
     trusts_mode = git.trusts_file_mode()
     findings = []
     for candidate in paths:

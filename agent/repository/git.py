@@ -357,7 +357,7 @@ def _program(name: str) -> str:
 def _names(index: bytes, shared_index: str) -> bool:
     """Whether a split index refers to the shared index of this name (old ones stay for weeks)."""
     return re.fullmatch(r"[0-9a-f]{40}", shared_index) is not None and (
-        bytes.fromhex(shared_index) in index
+        int(shared_index, 16).to_bytes(20, "big") in index
     )
 
 

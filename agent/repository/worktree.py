@@ -11,7 +11,7 @@ import enum
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,6 +21,10 @@ from pathlib import Path
 # network disk four reads in flight hide most of the latency.
 _THREADS = 4
 _READ_BYTES = 1 << 20
+
+# A larger file is not hashed, so it counts as changed: a sparse one of a terabyte costs nothing to
+# make and twenty minutes to read.
+_MAX_HASHED = 4 << 30
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -45,7 +49,7 @@ class DiskFile:
 
     `blob` is the git blob id (SHA-1) of the bytes, or of the target of a link. `blob_lf` is the id
     after replacing CRLF by LF, as git would on the way in; equal to `blob` without a CRLF.
-    `sha256` (hex) is computed only where `data` is not kept.
+    `sha256` (hex) is computed only where `data` is not kept. Without `data` the ids may be "".
     """
 
     kind: Kind
@@ -62,14 +66,19 @@ def blob_id(data: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
-def read_files(root: Path, paths: Iterable[bytes], *, limit: int) -> Mapping[bytes, DiskFile]:
-    """What stands at each path below `root`. Files above `limit` bytes are hashed, not kept."""
+def read_files(
+    root: Path, paths: Iterable[bytes], *, limit: int, hashed: Container[bytes] = ()
+) -> Mapping[bytes, DiskFile]:
+    """What stands at each path below `root`.
+
+    Files above `limit` bytes are not kept; those of them that are in `hashed` are hashed.
+    """
     folders = [
         (folder, [name for _, name in group])
         for folder, group in groupby(sorted(_split(path) for path in paths), key=lambda p: p[0])
     ]
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(lambda item: _read_folder(root, item[0], item[1], limit), folders)
+        found = pool.map(lambda item: _read_folder(root, item[0], item[1], limit, hashed), folders)
         return {path: file for files in found for path, file in files}
 
 
@@ -79,13 +88,16 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
 
 
 def _read_folder(
-    root: Path, folder: bytes, names: list[bytes], limit: int
+    root: Path, folder: bytes, names: list[bytes], limit: int, hashed: Container[bytes]
 ) -> list[tuple[bytes, DiskFile]]:
     prefix = folder + b"/" if folder else b""
     with _opened(root, folder) as opened:
         if isinstance(opened, Kind):
             return [(prefix + name, DiskFile(opened)) for name in names]
-        return [(prefix + name, _read_file(opened, name, limit)) for name in names]
+        return [
+            (path, _read_file(opened, name, limit, hashed=path in hashed))
+            for name, path in ((name, prefix + name) for name in names)
+        ]
 
 
 @contextlib.contextmanager
@@ -123,7 +135,7 @@ def _stat(name: bytes, folder: int) -> int | None:
         return None
 
 
-def _read_file(folder: int, name: bytes, limit: int) -> DiskFile:
+def _read_file(folder: int, name: bytes, limit: int, *, hashed: bool) -> DiskFile:
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:
@@ -134,8 +146,10 @@ def _read_file(folder: int, name: bytes, limit: int) -> DiskFile:
             directory = stat.S_ISDIR(status.st_mode)
             return DiskFile(Kind.DIRECTORY if directory else Kind.SPECIAL)
         executable = bool(status.st_mode & stat.S_IXUSR)
-        if status.st_size > limit:
+        if status.st_size > limit and hashed and status.st_size <= _MAX_HASHED:
             return _hashed(descriptor, status.st_size, executable)
+        if status.st_size > limit:
+            return DiskFile(Kind.FILE, None, status.st_size, executable)
         return _file(_read_all(descriptor, status.st_size), executable)
     except OSError:
         return DiskFile(Kind.UNREADABLE)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import tenacity
 
-from agent.errors import AuthenticationFailed, ProviderError, UnknownModel
+from agent.errors import AuthenticationFailed, BudgetRefused, ProviderError, UnknownModel
 from agent.events import ModelCall, Notice, StageProgress
 from agent.retrieval.embedding_protocol import EmbeddingsUnsupported, InputTooLong
 from agent.retrieval.vector_cache import VectorCache, vector_key
@@ -62,9 +62,10 @@ class EmbeddingOptions:
 class ParallelEmbedder:
     """An `Embedder` on top of a `BatchEmbedder`.
 
-    One instance serves one event loop at a time. The dimension is that of the first answer; an
-    answer of another dimension is refused with ProviderError, a cached vector of another one is
-    forgotten.
+    One instance serves one event loop at a time. The dimension is that of most answers; one of
+    another dimension is asked for again. Once vectors have been given out theirs is fixed, and a
+    server that stays with another is refused with ProviderError. A cached vector of another
+    dimension is forgotten.
     """
 
     def __init__(
@@ -80,7 +81,8 @@ class ParallelEmbedder:
         self._cache = cache
         self._memory: OrderedDict[bytes, Vector] = OrderedDict()
         self._dimension: int | None = None
-        self._answered = False  # the dimension is the model's own, not only a cache's
+        self._votes = Counter[int]()  # answers by dimension; a cache has one vote
+        self._fixed = False  # vectors of this dimension have been given out
         self._off: ProviderError | None = None
         self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
         self._failures_in_a_row = 0
@@ -105,18 +107,21 @@ class ParallelEmbedder:
         known = await self._known(list(wanted))
         missing = {key: text for key, text in wanted.items() if key not in known}
         fresh = await self._fetch(missing, kind)
-        if any(len(vector) != self._dimension for vector in known.values()):
-            # The model changed behind its name since these were cached.
-            fresh |= await self._fetch({key: wanted[key] for key in known}, kind)
-            known = {}
         vectors = known | fresh
+        # The model changed behind its name since they were cached, or the first answer was a slip.
+        stale = [key for key, vector in vectors.items() if len(vector) != self._dimension]
+        if stale:
+            fresh = await self._fetch({key: wanted[key] for key in stale}, kind)
+            vectors = {key: v for key, v in vectors.items() if key not in set(stale)} | fresh
+        # Two answers that agree: a single one may have been a slip.
+        self._fixed = self._fixed or (bool(fresh) and self._votes[self._dimension or 0] > 1)
         if wanted and not vectors:
             raise ProviderError(
                 f"no text could be embedded with {self.name}: check the embedding server"
             )
         rows = np.zeros((len(texts), self._dimension or 0), dtype=np.float32)
         for row, key in enumerate(keys):
-            if key in vectors:
+            if key in vectors and len(vectors[key]) == self._dimension:
                 rows[row] = vectors[key]
         return rows
 
@@ -135,6 +140,7 @@ class ParallelEmbedder:
         dimensions = {len(vector) for vector in found.values()}
         if self._dimension is None and len(dimensions) == 1:
             self._dimension = dimensions.pop()
+            self._votes[self._dimension] += 1
         return {key: v for key, v in found.items() if len(v) == self._dimension}
 
     def _remember(self, vectors: Mapping[bytes, Vector]) -> None:
@@ -304,13 +310,20 @@ class ParallelEmbedder:
                 f"{self.name} answered shape {rows.shape} for {count} texts: "
                 "check that the server is an embedding server"
             )
-        if self._answered and rows.shape[1] != self._dimension:
+        self._agree(rows.shape[1])
+        return [_normalised(row) for row in rows]
+
+    def _agree(self, dimension: int) -> None:
+        """Count an answer's dimension. Raises _DimensionChanged when it is not that of most."""
+        self._votes[dimension] += 1
+        current = self._dimension
+        if current is None or (not self._fixed and self._votes[dimension] > self._votes[current]):
+            self._dimension = dimension
+        elif dimension != current:
             raise _DimensionChanged(
-                f"{self.name} answered {rows.shape[1]} dimensions after {self._dimension}: "
+                f"{self.name} answered {dimension} dimensions after {current}: "
                 "check that one model serves all calls"
             )
-        self._dimension, self._answered = rows.shape[1], True
-        return [_normalised(row) for row in rows]
 
     def _switch_off(self, error: ProviderError) -> None:
         if self._off is None:
@@ -327,7 +340,13 @@ class _TimedOut(ProviderError):
 
 
 # No further call can succeed after these.
-_FATAL = (EmbeddingsUnsupported, AuthenticationFailed, UnknownModel, _DimensionChanged)
+_FATAL = (
+    EmbeddingsUnsupported,
+    AuthenticationFailed,
+    UnknownModel,
+    BudgetRefused,
+    _DimensionChanged,
+)
 
 
 def _is_passing(error: BaseException) -> bool:

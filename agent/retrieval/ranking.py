@@ -108,7 +108,7 @@ class HybridRetriever:
         head = first.chunks[: self._options.prefilter]
         texts = [document_text(scored.chunk) for scored in head]
         try:
-            query, documents = await _embed(embedder, query_text(problem, mentions), texts)
+            query, documents = await embed_both(embedder, query_text(problem, mentions), texts)
         except ProviderError as error:
             return self._degraded(first, f"no embeddings, ranked by words alone: {error}")
         return await asyncio.to_thread(self._fuse, problem, first, query, documents)
@@ -148,10 +148,22 @@ class HybridRetriever:
             self._report(Notice(message, "warning"))
 
 
-async def _embed(
+async def embed_both(
     embedder: Embedder, query: str, texts: Sequence[str]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """(1, d) and (n, d), asked for at the same time. Raises ProviderError."""
+    """(1, d) and (n, d), asked for at the same time; once more where their sizes differ.
+
+    Raises ProviderError.
+    """
+    first, second = await _at_once(embedder, query, texts)
+    if first.shape[1] != second.shape[1]:  # one was a slip; the embedder knows by now which
+        return await _at_once(embedder, query, texts)
+    return first, second
+
+
+async def _at_once(
+    embedder: Embedder, query: str, texts: Sequence[str]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
     first, second = await asyncio.gather(*tasks, return_exceptions=True)
     if isinstance(first, BaseException):

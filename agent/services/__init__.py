@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from agent.protocols import Reporter, Services, Snapshot
 from agent.services.context import make_counter, packing_options
 from agent.services.embedding import make_embedder
-from agent.services.model import Client, Tapes, make_chat_model, make_clock, within_budget
+from agent.services.model import Client, Gate, Tapes, make_chat_model, make_clock, within_budget
 from agent.services.retrieval import make_retriever, retrieval_options
 from agent.services.validation import open_validator
 from agent.settings import Settings
@@ -35,11 +35,14 @@ async def open_services(
     *,
     record: Path | None = None,
     replay: Path | None = None,
+    gate: Gate | None = None,
 ) -> AsyncIterator[Services]:
     """All parts of one `solve`. Closes connections, files and private copies at the end.
 
+    `gate`: what each model call has to pass, where several runs share what they may spend.
     Raises ConfigurationError or SandboxUnavailable before anything is paid for.
     """
+    from agent.llm.call_log import LoggedChatModel
     from agent.retrieval.chunking import TreeSitterChunker
 
     async with AsyncExitStack() as stack:
@@ -47,15 +50,15 @@ async def open_services(
         time_left = make_clock(settings.timeout)
         tapes = Tapes(stack, record, replay)
         client = Client(stack)
-        chat = make_chat_model(settings, client, reporter, time_left, tapes)
-        budgeted = within_budget(settings, chat)
+        chosen = await make_chat_model(stack, settings, client, reporter, time_left, tapes, gate)
+        budgeted = within_budget(settings, chosen, gate)
         ledger.usage = lambda: budgeted.usage
-        embedder = make_embedder(stack, settings, client, reporter, time_left, tapes)
+        embedder = await make_embedder(stack, settings, client, reporter, time_left, tapes)
         yield Services(
             retriever=make_retriever(settings, embedder, reporter),
             chunker=TreeSitterChunker(),
             counter=make_counter(budgeted.model),
-            chat=budgeted,
+            chat=LoggedChatModel(budgeted, reporter, bodies=settings.log_bodies),
             validator=validator,
             reporter=reporter,
         )

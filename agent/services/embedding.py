@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
 from agent.protocols import Embedder, Reporter
-from agent.services.model import Client, Tapes, endpoint, in_words
+from agent.services.model import Client, Tapes, endpoint, in_words, is_local, make_clock
 from agent.settings import Settings, environment
 
 if TYPE_CHECKING:
     from agent.llm.endpoint import Endpoint
+    from agent.retrieval.embedding_protocol import BatchEmbedder
 
 # The original system's default; EMBED_CONCURRENCY is its name for the setting.
 DEFAULT_CONCURRENCY = 8
 
 
-def make_embedder(
+async def make_embedder(
     stack: AsyncExitStack,
     settings: Settings,
     client: Client,
@@ -27,12 +29,15 @@ def make_embedder(
     time_left: Callable[[], float],
     tapes: Tapes,
 ) -> Embedder | None:
-    """The embedder that the settings choose, None for lexical retrieval."""
+    """The embedder that the settings choose, None for lexical retrieval.
+
+    Asks a miner's proxy for its list of models where the settings name none.
+    """
     if tapes.recording is not None:
         from agent.llm.replay import ReplayingEmbedder
 
         return ReplayingEmbedder(tapes.recording) if tapes.recording.has_embeddings else None
-    embedder = _live_embedder(stack, settings, client, reporter, time_left)
+    embedder = await _live_embedder(stack, settings, client, reporter, time_left)
     if embedder is not None and tapes.recorder is not None:
         from agent.llm.recording import RecordingEmbedder
 
@@ -40,27 +45,16 @@ def make_embedder(
     return embedder
 
 
-def _live_embedder(
+async def _live_embedder(
     stack: AsyncExitStack,
     settings: Settings,
     client: Client,
     reporter: Reporter,
     time_left: Callable[[], float],
 ) -> Embedder | None:
-    from agent.retrieval.embedding_protocol import BatchEmbedder
-
-    model: BatchEmbedder
-    if settings.embed == "local":
-        from agent.retrieval.local_embedder import LocalEmbedder, local_model
-
-        model = LocalEmbedder(local_model(settings.embed_weights))
-    else:
-        chosen = embedding_endpoint(settings)
-        if chosen is None:
-            return None
-        from agent.llm.embeddings import OpenAIBatchEmbedder
-
-        model = OpenAIBatchEmbedder(chosen, client.get(), time_left=time_left)
+    model = await _batch_embedder(settings, client, time_left)
+    if model is None:
+        return None
     from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
     from agent.retrieval.vector_cache import VectorCache
 
@@ -70,14 +64,44 @@ def _live_embedder(
     return ParallelEmbedder(model, reporter, options, cache)
 
 
+async def _batch_embedder(
+    settings: Settings, client: Client, time_left: Callable[[], float]
+) -> BatchEmbedder | None:
+    if settings.embed == "local":
+        from agent.retrieval.local_embedder import LocalEmbedder, local_model
+
+        return LocalEmbedder(local_model(settings.embed_weights))
+    chosen = embedding_endpoint(settings)
+    if chosen is None:
+        return None
+    from agent.llm.embeddings import HttpBatchEmbedder
+    from agent.llm.models import Demand, resolve_model
+    from agent.llm.retry import Retrier
+    from agent.llm.server import ModelServer
+
+    if not chosen.model:
+        retrier = Retrier(time_left=time_left)
+        server = ModelServer(chosen, client.get(), retrier=retrier, embeddings=True)
+        chosen = (await resolve_model(server, Demand(0, 0))).endpoint
+    return HttpBatchEmbedder(chosen, client.get(), time_left=time_left)
+
+
 def embedding_endpoint(settings: Settings) -> Endpoint | None:
     """The embedding server that the settings choose, None for none. Raises ConfigurationError."""
-    from agent.llm.endpoint import ENVIRONMENT_NAMES, ProviderSettings, choose_embedding_endpoint
+    from agent.llm.choice import ProviderSettings, choose_embedding_endpoint
+    from agent.llm.sources import ENVIRONMENT_NAMES
 
     if settings.embed in ("off", "local"):
         return None
+    protocol = None if settings.embed_protocol == "auto" else settings.embed_protocol
     chosen = choose_embedding_endpoint(
-        ProviderSettings(settings.embed_base_url, settings.embed_api_key, settings.embed_model),
+        ProviderSettings(
+            settings.embed_base_url,
+            settings.embed_api_key,
+            settings.embed_model,
+            protocol,
+            settings.run_id,
+        ),
         environment(ENVIRONMENT_NAMES),
         _chat_endpoint_if_any(settings),
     )
@@ -101,7 +125,21 @@ def embedding_in_words(settings: Settings) -> str:
     return in_words(chosen)
 
 
+async def live_embedding(settings: Settings) -> str:
+    """One real embedding, past the cache, for `agent doctor --live`: its size, and how fast."""
+    async with AsyncExitStack() as stack:
+        model = await _batch_embedder(settings, Client(stack), make_clock(60.0))
+        if model is None:
+            return "off"
+        started = time.perf_counter()
+        vectors = await model.embed_batch(["def ready(): ..."], kind="document")
+    seconds = time.perf_counter() - started
+    return f"{model.name} answered {vectors.shape[1]} dimensions in {seconds:.1f} s"
+
+
 def _chat_endpoint_if_any(settings: Settings) -> Endpoint | None:
+    if is_local(settings):
+        return None
     with contextlib.suppress(ConfigurationError):
         return endpoint(settings)
     return None

@@ -28,7 +28,7 @@ async def open_retriever(
     `workers`: processes that cut files on a cold cache; None for one a core.
     """
     async with AsyncExitStack() as stack:
-        embedder = make_embedder(
+        embedder = await make_embedder(
             stack, settings, Client(stack), reporter, lambda: math.inf, Tapes(stack)
         )
         yield make_retriever(settings, embedder, reporter, workers)

@@ -6,13 +6,13 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from agent.errors import SandboxUnavailable
+from agent.errors import ConfigurationError, SandboxUnavailable
 from agent.protocols import Reporter, Snapshot, Validator
 from agent.settings import Settings, environment
 
 if TYPE_CHECKING:
-    from agent.types import Problem
-    from sandbox.types import Probe
+    from agent.types import KnownTests, Problem
+    from sandbox.types import Probe, Sandbox
 
 
 async def open_validator(
@@ -27,17 +27,19 @@ async def open_validator(
     Raises SandboxUnavailable.
     """
     from agent.validation.validator import NullValidator, SandboxValidator, ValidationOptions
-    from sandbox.choose import choose_sandbox
+    from sandbox.choose import made_sure
     from sandbox.types import SandboxError
 
     if not settings.tests:
         return NullValidator()
+    untried = make_sandbox(settings)
     try:
-        sandbox = await asyncio.to_thread(choose_sandbox, unsafe=settings.unsafe_no_sandbox)
+        sandbox = await asyncio.to_thread(made_sure, untried)
     except SandboxError as error:
         raise SandboxUnavailable(
-            f"{error} (or --no-tests to check the syntax only, or --unsafe-no-sandbox to run the "
-            "target's tests without isolation)"
+            f"{error} (or --no-tests to check the syntax only, --image or --sandbox landlock where "
+            "`agent doctor` shows that they work, or --unsafe-no-sandbox to run the target's tests "
+            "without isolation)"
         ) from None
     options = ValidationOptions(
         python=settings.python,
@@ -45,15 +47,44 @@ async def open_validator(
         max_test_files=settings.max_test_files,
         timeout=settings.test_timeout,
         virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),
+        known=_known_tests(settings),
+        cache=settings.cache_dir / "runs" if settings.run_cache else None,
     )
     validator = SandboxValidator(snapshot, problem, sandbox, options, reporter)
     return await stack.enter_async_context(validator)
 
 
-def probe_sandbox(settings: Settings) -> Probe:
-    """What the chosen backend guarantees here, found by trying it."""
-    from sandbox.bwrap import BwrapSandbox
-    from sandbox.process import ProcessSandbox
+def _known_tests(settings: Settings) -> KnownTests | None:
+    """The tests that are given to decide, None for none. Raises ConfigurationError."""
+    from agent.types import KnownTests
+    from agent.validation.judging.known import read_known
 
-    backend = ProcessSandbox() if settings.unsafe_no_sandbox else BwrapSandbox()
-    return backend.probe()
+    named = KnownTests(settings.fail_to_pass, settings.pass_to_pass)
+    row = read_known(settings.tests_from) if settings.tests_from else KnownTests()
+    both = KnownTests(
+        (*named.fail_to_pass, *row.fail_to_pass), (*named.pass_to_pass, *row.pass_to_pass)
+    )
+    return both if both.fail_to_pass or both.pass_to_pass else None
+
+
+def make_sandbox(settings: Settings) -> Sandbox:
+    """The backend of the settings, untried. Raises ConfigurationError when they contradict."""
+    from sandbox import choose
+    from sandbox.types import SandboxError
+
+    unsafe, backend, image = settings.unsafe_no_sandbox, settings.sandbox, settings.image
+    try:
+        return choose.make_sandbox(unsafe=unsafe, backend=backend, image=image)
+    except SandboxError as error:
+        raise ConfigurationError(f"--sandbox, --image, --unsafe-no-sandbox: {error}") from None
+
+
+def probe_sandboxes(settings: Settings) -> tuple[Probe, ...]:
+    """What backends guarantee here, found by trying them: the chosen one first, then the others.
+
+    Raises ConfigurationError when the settings contradict.
+    """
+    from sandbox.choose import other_backends
+
+    chosen = make_sandbox(settings)
+    return (chosen.probe(), *other_backends(chosen.name, settings.image))

@@ -22,6 +22,9 @@ _NO_TESTS = "Tests are switched off (--no-tests); only the syntax was checked."
 class NullValidator:
     """Checks syntax only: the verdict is BROKEN_SYNTAX or UNVERIFIED, the backend "none"."""
 
+    async def prepare(self) -> None:
+        """Do nothing: nothing is run."""
+
     async def validate(
         self, patch: AppliedPatch, test: ReproductionTest | None
     ) -> ValidationReport:

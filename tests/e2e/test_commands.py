@@ -229,10 +229,28 @@ def test_solve_applies_only_when_told_to(user: User, repository: Path) -> None:
     assert fingerprint(repository) == before
     assert (user.home / "fix.diff").read_text() == done.stdout
     assert "VERIFIED" in done.stderr.splitlines()[-1]
-    done, _ = user.solve(repository, [Good(REPLY)], "--apply", "--include-test")
+    done, _ = user.solve(repository, [Good(REPLY)], "--apply", "--with-test")
     assert done.returncode == 0, done.stderr
     assert "sum(self.prices)" in (repository / "shop/cart.py").read_text()
     assert (repository / "tests/test_total.py").read_text() == TEST["content"]
+
+
+def test_given_tests_decide_and_the_model_is_not_told_which(user: User, repository: Path) -> None:
+    """The row lies in the repository itself, and the one repair call says that they fail."""
+    require_sandbox()
+    hidden, kept = "tests/test_names.py::test_of_the_row", "tests/test_names.py::test_clean"
+    row = {"FAIL_TO_PASS": json.dumps([hidden]), "PASS_TO_PASS": [kept], "patch": "the answer"}
+    (repository / "row.json").write_text(json.dumps(row))
+    given = ("--tests-from", str(repository / "row.json"), "--json", "--no-iterative")
+    done, provider = user.solve(repository, [Good(REPLY)], *given)
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["status"], result["verdict"]) == (6, "broken", "regressed")
+    assert result["attempts"][-1]["validation"]["known_missed"] == [hidden]
+    assert result["attempts"][-1]["validation"]["pass_to_pass"] == [kept]
+    assert len(provider.chats) == 2
+    assert "0 of 1 that should be fixed pass" in provider.chats[-1].prompt
+    told = "".join(chat.prompt for chat in provider.chats)
+    assert not any(word in told for word in ("test_of_the_row", "row.json", "the answer"))
 
 
 def test_the_iterative_mode_solves_what_one_call_did_not(user: User, repository: Path) -> None:

@@ -189,6 +189,34 @@ class SchemaRefused:
         return refusal(400, message, "unsupported_parameter")
 
 
+@dataclass(frozen=True, slots=True)
+class ContextLimit:
+    """A model that takes `limit` tokens, the reply included: 400 beyond, in OpenAI's words."""
+
+    limit: int
+    then: Behaviour
+
+    def answer(self, request: ChatRequest) -> Answer:
+        used, wanted = count_tokens(request.prompt), request.body["max_tokens"]
+        if used + wanted <= self.limit:
+            return self.then.answer(request)
+        message = (
+            f"This model's maximum context length is {self.limit} tokens. However, you requested "
+            f"{used + wanted} tokens ({used} in the messages, {wanted} in the completion). Please "
+            "reduce the length of the messages or completion."
+        )
+        return refusal(400, message, "context_length_exceeded")
+
+
+@dataclass(frozen=True, slots=True)
+class EchoesKey:
+    """401 with the very key that was sent, as careless gateways answer."""
+
+    def answer(self, request: ChatRequest) -> Answer:
+        sent = request.headers.get("authorization", "")
+        return refusal(401, f"Incorrect API key provided: {sent.split()[-1]}", "invalid_api_key")
+
+
 def completion(request: ChatRequest, text: str, *, finish_reason: str = "stop") -> Answer:
     """A chat completion of `text`, with usage numbers that follow the lengths of both sides."""
     used, made = count_tokens(request.prompt), count_tokens(text)

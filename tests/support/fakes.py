@@ -110,6 +110,9 @@ class ScriptedValidator:
             await asyncio.sleep(3600)
         return self.reports[min(len(self.seen), len(self.reports)) - 1]
 
+    async def prepare(self) -> None:
+        """Nothing to prepare."""
+
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
         self.runs.append((patch, tuple(paths)))
         return TestRun(("pytest",), {"t::a": Outcome.PASSED}, 0, 0.1, "exited", "1 passed")

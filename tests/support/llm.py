@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,9 +13,9 @@ import httpx
 from pydantic import SecretStr
 
 from agent.events import Event
-from agent.llm.endpoint import Endpoint
+from agent.llm.chat import HttpChatModel
+from agent.llm.endpoint import Endpoint, EndpointKind
 from agent.llm.http import create_client
-from agent.llm.openai_chat import OpenAIChatModel
 from agent.llm.retry import Retrier, RetryPolicy
 from agent.types import Message, Prompt
 
@@ -47,10 +47,16 @@ def make_prompt(user: str = "Fix it, as JSON.", system: str = "You fix code.") -
 
 
 def endpoint(
-    base_url: str = "https://llm.example/v1", *, key: str | None = KEY, model: str = "test-model"
+    base_url: str = "https://llm.example/v1",
+    *,
+    key: str | None = KEY,
+    model: str = "test-model",
+    kind: EndpointKind = "openai",
+    run_id: str = "",
 ) -> Endpoint:
-    """An endpoint of an OpenAI-compatible server."""
-    return Endpoint(base_url, SecretStr(key) if key else None, model, "openai", "a test")
+    """An endpoint, of an OpenAI-compatible server where nothing else is said."""
+    secret = SecretStr(key) if key else None
+    return Endpoint(base_url, secret, model, kind, "a test", run_id=run_id)
 
 
 @dataclass(slots=True)
@@ -92,22 +98,24 @@ def chat_body(content: Any = "hello", **more: Any) -> dict[str, Any]:
 
 def with_model(
     place: Endpoint,
-    use: Callable[[OpenAIChatModel], Awaitable[T]],
+    use: Callable[[HttpChatModel], Awaitable[T]],
     *,
     retrier: Retrier | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     request_seconds: float = 5.0,
+    others: Sequence[str] = (),
 ) -> T:
     """Run `use` on a chat model with a client of its own."""
 
     async def run() -> T:
         async with create_client(transport=transport) as client:
-            model = OpenAIChatModel(
+            model = HttpChatModel(
                 place,
                 client,
                 WordCounter(),
                 retrier=retrier or FakeTime().retrier(),
                 request_seconds=request_seconds,
+                others=others,
             )
             return await use(model)
 

@@ -1,7 +1,8 @@
 """Runs one command in a sandbox and prints the result: a separate program, so that another uid can.
 
 Reads one JSON object: {"backend", "argv", "files", "environment", "cwd", "report", "limits",
-"cancel_after"}; writes the RunResult as JSON, its bytes in latin-1.
+"cancel_after"}, and writes the RunResult as JSON, its bytes in latin-1; or {"probe": backend}, and
+writes the Probe.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import threading
 from pathlib import Path
 
 from sandbox.bwrap import BwrapSandbox
+from sandbox.landlock import LandlockSandbox
 from sandbox.process import ProcessSandbox
 from sandbox.types import Command, Limits, RunResult, Sandbox
 from sandbox.workspace import empty
 
-BACKENDS = {"bwrap": BwrapSandbox, "process": ProcessSandbox}
+BACKENDS = {"bwrap": BwrapSandbox, "landlock": LandlockSandbox, "process": ProcessSandbox}
 MOUNT = Path("/srv/project")
 
 
@@ -52,10 +54,19 @@ def decode(text: str) -> RunResult:
     from sandbox.types import Ended
 
     values = json.loads(text)
-    for name in ("stdout", "stderr", "report"):
+    for name in ("stdout", "stderr", "report", "junit"):
         values[name] = values[name].encode("latin-1")
     return RunResult(**{**values, "ended": Ended(values["ended"])})
 
 
+def main() -> None:
+    request = json.load(sys.stdin)
+    if "probe" in request:
+        probe = BACKENDS[request["probe"]]().probe()
+        sys.stdout.write(json.dumps(dataclasses.asdict(probe)))
+    else:
+        sys.stdout.write(encode(execute(request)))
+
+
 if __name__ == "__main__":
-    sys.stdout.write(encode(execute(json.load(sys.stdin))))
+    main()

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.bwrap import BwrapSandbox
-from sandbox.types import RunResult
-from tests.support.sandbox_driver import decode, execute
+from sandbox.types import Probe, RunResult, Sandbox
+from tests.support.sandbox_driver import BACKENDS, decode, execute
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
@@ -44,6 +44,7 @@ class Runner:
 
     backend: str
     library: Path | None = None  # a copy of the package that `nobody` can read
+    sandbox: Sandbox | None = None  # one that was made already, where asking costs time
 
     def __call__(
         self,
@@ -66,7 +67,16 @@ class Runner:
             "cancel_after": cancel_after,
             "limits": {"wall_seconds": 20.0, "report": report_size, **limits},
         }
-        return execute(request) if self.library is None else self._as_nobody(request)
+        if self.library is not None:
+            return self._as_nobody(request)
+        return execute(request, self.sandbox)
+
+    def probe(self) -> Probe:
+        """What the backend itself says that it guarantees."""
+        name = self.backend.removesuffix("-user")
+        if self.library is not None:
+            return Probe(**json.loads(self._driven({"probe": name})))
+        return (self.sandbox or BACKENDS[name]()).probe()
 
     def python(self, code: str, **options: object) -> RunResult:
         """Run Python code with an interpreter that every sandbox shows."""
@@ -76,6 +86,9 @@ class Runner:
         return self("/bin/sh", "-c", script, **options)  # type: ignore[arg-type]
 
     def _as_nobody(self, request: Mapping[str, object]) -> RunResult:
+        return decode(self._driven(request))
+
+    def _driven(self, request: Mapping[str, object]) -> str:
         done = subprocess.run(
             [SYSTEM_PYTHON, "-m", "tests.support.sandbox_driver"],
             input=json.dumps(request),
@@ -89,7 +102,7 @@ class Runner:
             timeout=60,
         )
         assert done.returncode == 0, done.stderr
-        return decode(done.stdout)
+        return done.stdout
 
 
 @contextmanager

@@ -11,15 +11,24 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from agent.result import SolveResult
 from tests.conftest import ROOT, run_git
-from tests.support.scripted_provider import ScriptedProvider
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR")
 _HEADER = re.compile(r"^### (?P<path>\S+?):L\d+-\d+", re.MULTILINE)
+
+
+class Provider(Protocol):
+    """Where a model is, and its name."""
+
+    @property
+    def base_url(self) -> str: ...
+    @property
+    def model(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,7 @@ class Solved:
 def solve(
     problem: Path,
     repository: Path,
-    provider: ScriptedProvider,
+    provider: Provider,
     *,
     home: Path,
     arguments: Sequence[str] = (),
@@ -73,9 +82,7 @@ def solve(
     return Solved(done.returncode, result, stderr, seconds)
 
 
-def _environment(
-    provider: ScriptedProvider, home: Path, settings: Mapping[str, str]
-) -> dict[str, str]:
+def _environment(provider: Provider, home: Path, settings: Mapping[str, str]) -> dict[str, str]:
     own = {
         "BASE_URL": provider.base_url,
         "API_KEY": "test",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agent.types import AppliedPatch, FileChange, Outcome, TestRun
+from agent.validation.frameworks.runners import INSIDE
+from agent.validation.reports import seal
 from sandbox.types import Command, Ended, Probe, RunResult
 from sandbox.workspace import Workspace
 
@@ -45,13 +50,20 @@ def run_of(
 class ScriptedSandbox:
     """Answers every command with what a function of the command and its tree returns."""
 
-    def __init__(self, answer: Callable[[Command, Path], RunResult]) -> None:
+    def __init__(
+        self, answer: Callable[[Command, Path], RunResult], name: str = "scripted"
+    ) -> None:
         self._answer = answer
+        self._name = name
         self.commands: list[Command] = []
 
     @property
     def name(self) -> str:
-        return "scripted"
+        return self._name
+
+    @property
+    def foreign_root(self) -> bool:
+        return False
 
     def probe(self) -> Probe:
         return Probe("scripted", available=True, isolated=True, guarantees={})
@@ -59,6 +71,41 @@ class ScriptedSandbox:
     def run(self, command: Command, workspace: Workspace, *, cancel: object = None) -> RunResult:
         self.commands.append(command)
         return self._answer(command, workspace.path)
+
+
+def plugin_in(command: Command, tree: Path) -> Callable[[bytes], bytes]:
+    """Starts as our plugin does: takes the key away. Gives what seals a report as it would."""
+    if seal.KEY_VARIABLE not in command.environment:
+        return lambda report: report
+    key = (tree / seal.KEY_NAME).read_bytes()
+    (tree / seal.KEY_NAME).unlink()
+    return lambda report: seal.sealed(report.splitlines(), key)
+
+
+def sealed_away(folder: Path, *paths: str) -> RunResult:
+    """Run pytest with our plugin as the bench does, but without a sandbox; report unsealed."""
+    report, junit, key = folder / "report", folder / "junit.xml", seal.new_key()
+    (folder / seal.KEY_NAME).write_bytes(key)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{folder}:{INSIDE}",
+        "SANDBOX_REPORT": str(report),
+        "SANDBOX_JUNIT": str(junit),
+        seal.KEY_VARIABLE: str(folder / seal.KEY_NAME),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    options = ("-p", "patchshot_pytest", "--continue-on-collection-errors", f"--rootdir={folder}")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, *paths],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        timeout=60,
+    )
+    written = seal.opened(report.read_bytes() if report.exists() else b"", key)
+    xml = junit.read_bytes() if junit.exists() else b""
+    ended = Ended.EXITED
+    return RunResult(ended, done.returncode, done.stdout, done.stderr, 0.1, written, "", xml)
 
 
 def result_of(

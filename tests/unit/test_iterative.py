@@ -207,6 +207,20 @@ def test_files_that_hold_secrets_are_not_shown():
     assert not any("hunter2" in m.content for p in chat.prompts for m in p.messages)
 
 
+def test_reading_a_part_of_a_key_shows_none_of_it(monkeypatch):
+    """The lines that say that it is a key are not among those that are read."""
+    body = "MIIEpAIBAAKCAQEA7bq" + "q7Rf2Zx9Lm4Tb8Wn" * 3
+    lines = ("KEY = '-----BEGIN PRIVATE KEY-----", *[body] * 4, "-----END PRIVATE KEY-----'")
+    monkeypatch.setitem(FILES, "pkg/keys.py", "\n".join(lines))
+    _, chat, _ = run(
+        act(action="read", files=[{"path": "pkg/keys.py", "start": 3, "end": 5}]),
+        act(action="search", query="MIIEpAIBAAKCAQEA7bq", exact=True),
+        FINISH,
+    )
+    assert "<secret removed>\n<secret removed>" in results(chat)[0]
+    assert not any(body[:30] in m.content for p in chat.prompts for m in p.messages)
+
+
 def test_old_results_are_elided_when_the_conversation_grows():
     _, chat, _ = run(*[act(action="read", path="pkg/calc.py")] * 4, FINISH, history_tokens=900)
     last = chat.prompts[-1]

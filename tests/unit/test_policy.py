@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agent.errors import Status
-from agent.policy import PolicyOptions, Step, next_step
+from agent.errors import ContextTooLong, Status
+from agent.policy import PolicyOptions, Room, Step, next_step, room_after
 from agent.result import Attempt, AttemptKind, furthest
 from agent.types import AppliedPatch, ApplyFailure, EditFailure, ParseFailure, Verdict
 from tests.support.fakes import report
@@ -27,6 +29,7 @@ def judged(verdict: Verdict, kind: AttemptKind = "one-shot", failing: tuple[str,
         (Verdict.UNVERIFIED, Status.UNVERIFIED),
         (Verdict.REGRESSED, Status.BROKEN),
         (Verdict.BROKEN_SYNTAX, Status.BROKEN),
+        (Verdict.SUSPECT, Status.SUSPECT),
     ],
 )
 def test_a_verdict_decides_the_status(verdict, status):
@@ -52,7 +55,9 @@ def test_what_another_call_cannot_improve_ends_the_run(verdict):
     assert next_step([judged(verdict)], PolicyOptions()) is Step.ACCEPT
 
 
-@pytest.mark.parametrize("first", [parsed_badly(), judged(Verdict.REGRESSED)])
+@pytest.mark.parametrize(
+    "first", [parsed_badly(), judged(Verdict.REGRESSED), judged(Verdict.SUSPECT)]
+)
 def test_failure_is_repaired_once_then_iterated_then_given_up(first):
     options = PolicyOptions(repairs=1)
     attempts = [first]
@@ -78,5 +83,58 @@ def test_the_furthest_attempt_is_by_verdict_then_by_fewest_new_failures_then_the
     assert furthest([]) is None
     assert furthest([unmatched, parsed_badly()]) is unmatched
     assert furthest([one, two]) is one
+    assert furthest([two, judged(Verdict.SUSPECT)]) is two
     assert furthest([one, other_one]) is other_one
     assert furthest([judged(Verdict.BROKEN_SYNTAX), two, unmatched]) is two
+
+
+@pytest.mark.parametrize(
+    ("limit", "counted", "room"),
+    [
+        (None, None, Room(2500, 8192)),  # nothing told: half the context
+        (8192, None, Room(3836, 2048)),  # 8192 - 2048, less 5%, less 2000 around the context
+        (8192, 14_000, Room(918, 2048)),  # its tokens are half of ours
+        (4096, 3500, Room(3836, 1024)),  # its tokens are twice ours
+        (4096, 1, Room(918, 1024)),  # no count of this prompt
+        (100_000, None, Room(2500, 8192)),  # it should have fitted: half
+        (12_000, None, Room(5000, 3000)),  # the reply alone was too long
+    ],
+)
+def test_room_for_a_prompt_that_was_too_long(limit, counted, room):
+    error = ContextTooLong("too long", limit=limit, counted=counted)
+    assert (
+        room_after(error, prompt_tokens=7000, context_tokens=5000, max_output_tokens=8192) == room
+    )
+
+
+def test_no_room_where_the_issue_alone_is_too_long():
+    error = ContextTooLong("too long", limit=2048)
+    assert (
+        room_after(error, prompt_tokens=7000, context_tokens=3000, max_output_tokens=8192) is None
+    )
+
+
+@given(
+    limit=st.none() | st.integers(1, 300_000),
+    counted=st.none() | st.integers(1, 400_000),
+    fixed=st.integers(0, 20_000),
+    context=st.integers(0, 100_000),
+    output=st.integers(64, 64_000),
+)
+def test_the_second_prompt_is_smaller_and_fits(limit, counted, fixed, context, output):
+    error = ContextTooLong("too long", limit=limit, counted=counted)
+    room = room_after(
+        error,
+        prompt_tokens=fixed + context,
+        context_tokens=context,
+        max_output_tokens=output,
+    )
+    if room is None:
+        return
+    assert room.context <= context
+    assert room.output <= output
+    assert (room.context, room.output) != (context, output)
+    if limit is not None:
+        scale = (counted or fixed + context) / max(1, fixed + context)
+        scale = scale if scale >= 0.4 else 1.0
+        assert (fixed + room.context) * scale + room.output <= limit

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.settings import load
+from agent.settings import load, secret_values
 
 
 @pytest.fixture
@@ -96,3 +96,36 @@ def test_keys_do_not_print(monkeypatch, elsewhere):
     settings = load({})
     assert "sk-very-secret" not in repr(settings)
     assert settings.api_key.get_secret_value() == "sk-very-secret"
+
+
+@pytest.mark.parametrize(
+    "line", ['log_file = "/tmp/everything"', "log_bodies = true", 'local_model = "/tmp/any.gguf"']
+)
+def test_a_repository_chooses_neither_logs_nor_a_local_model(elsewhere, target, line):
+    (target / "patchshot.toml").write_text(line)
+    settings = load({}, repository=target)
+    assert (settings.log_file, settings.log_bodies, settings.local_model) == (None, False, None)
+
+
+def test_keys_of_the_environment_and_of_files_are_known_for_masking(elsewhere, monkeypatch):
+    given = {
+        "PATCHSHOT_API_KEY": "one",
+        "OPENAI_API_KEY": "two",
+        "GITHUB_TOKEN": "three",
+        "RIDGES_INFERENCE_API_KEY": "four",
+        "HTTPS_PROXY": "http://user:five@proxy:3128",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MONKEY", "no key at all")
+    monkeypatch.setenv("SSH_KEY", str(elsewhere))
+    (elsewhere / "patchshot.toml").write_text('embed_api_key = "six"\n')
+    found = secret_values()
+    assert found >= {"one", "two", "three", "four", "five", "six"}
+    assert not found & {"no key at all", str(elsewhere)}
+
+
+def test_a_broken_file_hides_no_key(elsewhere, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "two")
+    (elsewhere / "patchshot.toml").write_text("api_key = ")
+    assert "two" in secret_values()

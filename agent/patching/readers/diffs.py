@@ -128,6 +128,9 @@ def _region(text: str, start: int, floor: int) -> _Region:
 
 # ------------------------------------------------------------------------------------------- files
 
+# Git's modes of what is no plain file: 120000 is a link, 160000 a submodule.
+_SPECIAL_MODE = re.compile(r"new (?:file )?mode (?:12|16)")
+
 
 @dataclass(slots=True)
 class _File:
@@ -140,6 +143,7 @@ class _File:
     renamed_from: str = ""
     renamed_to: str = ""
     mode: bool = False
+    special: bool = False  # a symbolic link or a submodule
     headers: bool = False  # its --- and +++ lines have been seen
     hunks: list[Hunk] = field(default_factory=list)
 
@@ -278,6 +282,8 @@ class _Diff:
         file = self.file
         if file is None or file.headers:
             return False
+        if _SPECIAL_MODE.match(line):
+            file.special = True
         if line.startswith("new file mode"):
             file.created = True
         elif line.startswith("deleted file mode"):
@@ -314,6 +320,8 @@ class _Diff:
         file, self.file = self.file, None
         if file is None:
             return None
+        if file.special:
+            return f"{file.path}: links and submodules are not made, only files with their content"
         if file.mode and not file.hunks and not file.renamed_to:
             return f"{file.path}: a change of mode only; modes are not changed"
         if file.deleted:

@@ -1,17 +1,19 @@
 """Runs test files with unittest and writes one JSON line for each outcome.
 
 For interpreters that cannot import pytest: `python patchshot_unittest.py tests/test_a.py ...`, in
-the workspace. It runs inside the sandbox and needs Python 3.8 or later and its standard library
+the workspace. It runs inside the sandbox and needs Python 3.7 or later and its standard library
 only. The lines are those of patchshot_pytest, the ids too (`tests/test_a.py::Case::test_x`).
 
 Beside `unittest.TestCase` classes it runs plain functions `test_*` that take no arguments.
 """
 
-# ruff: noqa: D102, PTH100, PTH109, PTH113, PTH118
+# ruff: noqa: D102, PTH100, PTH108, PTH109, PTH113, PTH118, PTH123
 # (methods are documented by unittest; pathlib would be imported for four calls)
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import importlib
 import importlib.util
 import inspect
@@ -23,24 +25,47 @@ import types
 import unittest
 from typing import Any
 
+import patchshot_watch  # type: ignore[import-not-found]  # beside this file, inside
+
 # The end of a failure report names the error; what is above it is source that the reader knows.
 TEXT_LIMIT = 6000
 
+# Of each line's seal, in hexadecimal digits: 64 bits cannot be guessed in one run.
+SEAL_DIGITS = 16
+
 
 class Recorder:
-    """Writes lines from the process that was asked to; a forked child of a test writes none."""
+    """Writes lines from the process that was asked to; a forked child of a test writes none.
 
-    def __init__(self, path: str) -> None:
+    With a `key` each line is sealed (`agent.validation.reports.seal`): code that finds the pipe
+    cannot add lines that look like ours.
+    """
+
+    def __init__(self, path: str, key: bytes = b"") -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         self._descriptor = os.open(path, flags, 0o600)
         self._process = os.getpid()
+        self._key = key
+        self._last = b""
+        self._watch: Any = None
+
+    @classmethod
+    def from_environment(cls) -> Recorder:
+        """As the environment says, which is cleared of it: tests do not learn where we write."""
+        os.environ.pop("SANDBOX_JUNIT", "")
+        path = os.environ.pop("SANDBOX_REPORT")
+        return cls(path, _key(os.environ.pop("PATCHSHOT_SEAL", "")))
 
     def write(self, **line: Any) -> None:
         if os.getpid() != self._process:
             return
-        data = (json.dumps(line) + "\n").encode("ascii")
+        data = self._sealed(json.dumps(line).encode("ascii"))
         while data:
             data = data[os.write(self._descriptor, data) :]
+
+    def begin(self, runner: str) -> None:
+        self.write(event="begin", runner=runner)
+        self._watch = patchshot_watch.Watch("patchshot_unittest")
 
     def result(self, test: str, phase: str, outcome: str, text: str = "") -> None:
         self.write(
@@ -51,6 +76,28 @@ class Recorder:
             xfail=False,
             text=text[-TEXT_LIMIT:],
         )
+
+    def finish(self, status: int, failed: int) -> None:
+        """The last line; without it the run ended before its tests did."""
+        traces = self._watch.changed()[: patchshot_watch.TRACES_LIMIT]
+        self.write(event="finish", status=status, failed=failed, traces=traces)
+
+    def _sealed(self, data: bytes) -> bytes:
+        if not self._key:
+            return data + b"\n"
+        seal = hmac.new(self._key, self._last + data, hashlib.sha256).hexdigest()[:SEAL_DIGITS]
+        self._last = seal.encode("ascii")
+        return data + b"\t" + self._last + b"\n"
+
+
+def _key(path: str) -> bytes:
+    """The key that waits in a file, which is removed."""
+    if not path:
+        return b""
+    with open(path, "rb") as file:
+        key = file.read()
+    os.unlink(path)
+    return key
 
 
 class Result(unittest.TestResult):
@@ -107,14 +154,21 @@ class Result(unittest.TestResult):
 
 def main(paths: list[str]) -> int:
     """Run the files and return 0 when everything passed, 1 otherwise, 5 when nothing was run."""
-    recorder = Recorder(os.environ.pop("SANDBOX_REPORT"))
-    recorder.write(event="begin", runner="unittest")
+    recorder = Recorder.from_environment()
+    recorder.begin("unittest")
     results = [run_file(path, recorder) for path in paths]
     good = all(result is not None and result.wasSuccessful() for result in results)
     ran = sum(result.testsRun for result in results if result is not None)
     status = 1 if not good else 0 if ran else 5
-    recorder.write(event="finish", status=status)
+    recorder.finish(status, sum(_bad(result) for result in results))
     return status
+
+
+def _bad(result: Result | None) -> int:
+    """How many tests of a file failed; a file that cannot be imported counts as one."""
+    if result is None:
+        return 1
+    return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
 
 
 def run_file(path: str, recorder: Recorder) -> Result | None:

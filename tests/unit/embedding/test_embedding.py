@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from agent.errors import AuthenticationFailed, ProviderError
-from agent.events import Event, Notice, StageProgress
+from agent.events import Event, ModelCall, Notice, StageProgress
 from agent.protocols import Embedder
 from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
 from agent.retrieval.embedding_protocol import EmbeddingsUnsupported, InputTooLong
@@ -50,6 +50,10 @@ def failing_on(word: str, error: ProviderError, times: int = 10**9) -> Fault:
             raise error
 
     return _on_call
+
+
+def calls(events: Sequence[Event]) -> list[ModelCall]:
+    return [event for event in events if isinstance(event, ModelCall)]
 
 
 def notices(events: Sequence[Event]) -> list[str]:
@@ -110,7 +114,11 @@ def test_a_passing_fault_is_tried_again(times: int) -> None:
     events: list[Event] = []
     np.testing.assert_allclose(embed(make(model, events), ["a"])[0], unit("a"), atol=1e-6)
     assert len(model.calls) == times + 1
-    assert events == []
+    assert [(call.status, call.attempt, call.texts) for call in calls(events)] == [
+        *(("failed", number + 1, 1) for number in range(times)),
+        ("ok", times + 1, 1),
+    ]
+    assert len(events) == times + 1
 
 
 def test_a_text_that_always_fails_costs_itself_only() -> None:
@@ -212,9 +220,10 @@ def test_a_row_that_is_not_finite_or_has_no_direction_is_zero() -> None:
 
 
 def test_a_change_of_dimension_is_refused() -> None:
-    sizes = iter([4, 4, 5])
-    model = FakeBatchEmbedder(lambda texts: np.ones((len(texts), next(sizes))), max_batch=1)
-    embedder = make(model, options=EmbeddingOptions(concurrency=1))
+    model = FakeBatchEmbedder(
+        lambda texts: np.ones((len(texts), 5 if texts[0] == "c" else 4)), max_batch=1
+    )
+    embedder = make(model, options=EmbeddingOptions(concurrency=1, backoff=0))
     embed(embedder, ["a", "b"])
     with pytest.raises(ProviderError, match="5 dimensions after 4"):
         embed(embedder, ["c"])
@@ -259,8 +268,11 @@ def test_queries_and_documents_are_cached_apart() -> None:
 def test_progress_is_told() -> None:
     events: list[Event] = []
     embed(make(FakeBatchEmbedder(max_batch=2), events), ["a", "b", "c"])
-    assert events[-1] == StageProgress("embedding", 3, 3)
-    assert len(events) == 2
+    assert [event for event in events if isinstance(event, StageProgress)] == [
+        StageProgress("embedding", 2, 3),
+        StageProgress("embedding", 3, 3),
+    ]
+    assert sorted(call.texts or 0 for call in calls(events)) == [1, 2]
 
 
 def test_cancelling_leaves_no_call_running() -> None:
@@ -275,3 +287,41 @@ def test_cancelling_leaves_no_call_running() -> None:
 
     asyncio.run(_main())
     assert model.most_at_once == 3
+
+
+def test_one_answer_of_another_dimension_is_asked_for_again() -> None:
+    slips = iter([None, np.ones((1, 5), dtype=np.float32)])
+    model = FakeBatchEmbedder(lambda _: next(slips, None), max_batch=1)
+    rows = embed(make(model, options=EmbeddingOptions(concurrency=1, backoff=0)), ["a", "b", "c"])
+    np.testing.assert_allclose(rows, np.stack([unit(t) for t in "abc"]), atol=1e-6)
+    assert len(model.calls) == 4
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_first_answer_of_another_dimension_is_outvoted(concurrency: int) -> None:
+    slips = iter([np.ones((1, 5), dtype=np.float32)])
+    model = FakeBatchEmbedder(lambda _: next(slips, None), max_batch=1)
+    embedder = make(model, options=EmbeddingOptions(concurrency=concurrency, backoff=0))
+    rows = embed(embedder, ["a", "b", "c"])
+    np.testing.assert_allclose(rows, np.stack([unit(t) for t in "abc"]), atol=1e-6)
+
+
+def test_a_hanging_text_in_a_batch_costs_itself_only() -> None:
+    model = FakeBatchEmbedder(max_batch=8, seconds=lambda texts: 30.0 if "slow" in texts else 0.0)
+    texts = [*"abcdefg", "slow", *"hijklmno"]
+    started = time.monotonic()
+    rows = embed(make(model, options=EmbeddingOptions(timeout=0.2, backoff=0)), texts)
+    assert time.monotonic() - started < 2.0
+    assert [text for text, row in zip(texts, rows, strict=True) if not row.any()] == ["slow"]
+    assert sum("slow" in call for call in model.calls) == 3  # the batch twice, then alone
+
+
+def test_patience_follows_the_speed_of_the_server() -> None:
+    model = FakeBatchEmbedder(
+        max_batch=1, seconds=lambda texts: 30.0 if texts[0] == "zz-slow" else 0.0
+    )
+    options = EmbeddingOptions(concurrency=1, tries=1, timeout=20.0, least_patience=0.1, backoff=0)
+    started = time.monotonic()
+    rows = embed(make(model, options=options), [*"abcdef", "zz-slow"])
+    assert time.monotonic() - started < 5.0
+    assert not rows[-1].any()

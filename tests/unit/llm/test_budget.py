@@ -9,6 +9,7 @@ import pytest
 from agent.errors import BudgetExceeded, ProviderUnreachable
 from agent.llm.budget import Budget, BudgetedChatModel
 from agent.llm.prices import Price
+from agent.llm.protocols.base import Spent
 from agent.types import Completion, Usage
 from tests.support.llm import make_prompt, run
 from tests.support.scripted_model import ScriptedChatModel
@@ -126,3 +127,127 @@ def test_calls_in_flight_are_held_at_their_worst_case() -> None:
 
 def test_the_model_keeps_its_name() -> None:
     assert BudgetedChatModel(ScriptedChatModel([], model="x"), Budget()).model == "x"
+
+
+class Host:
+    """A run's host that tells these figures, one after the other; the last repeats."""
+
+    def __init__(self, *told: Spent | None) -> None:
+        self.told = list(told)
+        self.asked = 0
+
+    async def ask(self) -> Spent | None:
+        self.asked += 1
+        return self.told.pop(0) if len(self.told) > 1 else self.told[0]
+
+
+class TestHost:
+    """The bounds of the machine that the run is on."""
+
+    @pytest.mark.parametrize(
+        ("budget", "words"),
+        [
+            (Budget(ceiling=0.001, price=PRICE), ["$0.0020", "of $0.0010", "RIDGES_MAX_COST_USD"]),
+            (Budget(there=Spent(1.0, 0.001), price=PRICE), ["$0.0020", "$0.0010", "at its host"]),
+            (Budget(there=Spent(1.0, 0.0)), ["of unknown price", "$0.0000"]),
+        ],
+    )
+    def test_what_exceeds_them_is_refused(self, budget: Budget, words: list[str]) -> None:
+        with pytest.raises(BudgetExceeded) as caught:
+            budget.reserve(1000, 100)
+        assert all(word in str(caught.value) for word in words)
+
+    @pytest.mark.parametrize(
+        "budget",
+        [
+            Budget(ceiling=0.002, price=PRICE),
+            Budget(ceiling=0.0),  # without a price it bounds nothing here: the host refuses itself
+            Budget(there=Spent(1.0, 0.002), price=PRICE),
+            Budget(there=Spent(1.0, 0.002)),
+            Budget(there=Spent(1.0, None), price=PRICE),
+        ],
+    )
+    def test_what_fits_or_is_not_known_is_allowed(self, budget: Budget) -> None:
+        budget.reserve(1000, 100)
+
+    def test_it_is_asked_before_the_first_call_and_after_each(self) -> None:
+        host = Host(Spent(0.0, 1.0))
+        inner = ScriptedChatModel([reply(Usage(1, 1, None, 1))] * 2)
+        model = BudgetedChatModel(inner, Budget(), host)
+
+        run(model.complete(make_prompt(), max_output_tokens=9))
+        run(model.complete(make_prompt(), max_output_tokens=9))
+
+        assert host.asked == 3
+
+    def test_it_is_asked_after_a_failed_call_too(self) -> None:
+        host = Host(Spent(0.0, 1.0), Spent(0.9, 0.0))
+        inner = ScriptedChatModel([ProviderUnreachable("gone: wait"), "never"])
+        model = BudgetedChatModel(inner, Budget(), host)
+
+        with pytest.raises(ProviderUnreachable):
+            run(model.complete(make_prompt(), max_output_tokens=9))
+        assert model.usage == Usage(0, 0, 0.9, 1)
+        with pytest.raises(BudgetExceeded, match="at its host"):
+            run(model.complete(make_prompt(), max_output_tokens=9))
+        assert host.asked == 2
+
+    def test_its_own_figure_is_what_the_run_has_spent(self) -> None:
+        host = Host(Spent(0.01, 1.0), Spent(0.25, 0.76))
+        inner = ScriptedChatModel([reply(Usage(5, 6, None, 1))])
+        model = BudgetedChatModel(inner, Budget(), host)
+
+        run(model.complete(make_prompt(), max_output_tokens=9))
+
+        assert model.usage == Usage(5, 6, 0.25, 1)
+
+    def test_silence_leaves_our_own_figure(self) -> None:
+        inner = ScriptedChatModel([reply(Usage(1000, 100, None, 1))])
+        model = BudgetedChatModel(inner, Budget(price=PRICE), Host(None))
+
+        run(model.complete(make_prompt(), max_output_tokens=9))
+
+        assert model.usage == Usage(1000, 100, 0.002, 1)
+
+
+class TestCaching:
+    """Prompts that go into the provider's cache, and come from it."""
+
+    price = Price(1.0, 10.0, cache_read=0.1, cache_write=1.25)
+
+    def test_the_worst_case_writes_all_of_the_prompt(self) -> None:
+        cached = Budget(price=self.price, caching=True).worst_case(1000, 100)
+
+        assert cached.cost_usd == pytest.approx(0.00125 + 0.001)
+
+    def test_what_was_read_and_written_is_priced(self) -> None:
+        usage = Usage(1000, 0, None, 1, cache_read_tokens=600, cache_write_tokens=200)
+
+        assert self.price.of(usage) == pytest.approx((200 + 60 + 250) / 1e6)
+
+
+def test_what_the_host_said_last_holds_when_it_falls_silent() -> None:
+    host = Host(Spent(0.2, 0.8), None)
+    inner = ScriptedChatModel([reply(Usage(1, 1, None, 1))])
+    model = BudgetedChatModel(inner, Budget(), host)
+
+    run(model.complete(make_prompt(), max_output_tokens=9))
+
+    assert model.usage.cost_usd == 0.2
+
+
+def test_nothing_is_forgotten_while_the_host_is_asked() -> None:
+    class SlowHost(Host):
+        async def ask(self) -> Spent | None:
+            await asyncio.sleep(0.01)
+            return await super().ask()
+
+    inner = ScriptedChatModel([reply(Usage(10, 1, None, 1))] * 3)
+    model = BudgetedChatModel(inner, Budget(), SlowHost(Spent(0.0, 1.0)))
+
+    async def all_at_once() -> None:
+        calls = [model.complete(make_prompt(), max_output_tokens=9) for _ in range(3)]
+        await asyncio.gather(*calls)
+
+    run(all_at_once())
+    assert (model.usage.input_tokens, model.usage.calls) == (30, 3)

@@ -13,8 +13,9 @@ import respx
 from numpy.typing import NDArray
 
 from agent.errors import AuthenticationFailed, ProviderError, ProviderUnreachable, UnknownModel
-from agent.llm.embeddings import OpenAIBatchEmbedder, read_vectors
+from agent.llm.embeddings import HttpBatchEmbedder
 from agent.llm.http import create_client
+from agent.llm.vectors import read_vectors
 from agent.retrieval.embedding_protocol import EmbeddingsUnsupported, InputTooLong
 from tests.support.llm import endpoint, run
 
@@ -31,7 +32,7 @@ def route() -> Iterator[respx.Route]:
 def embed(*texts: str) -> NDArray[np.float32]:
     async def go() -> NDArray[np.float32]:
         async with create_client() as client:
-            embedder = OpenAIBatchEmbedder(endpoint(), client)
+            embedder = HttpBatchEmbedder(endpoint(), client)
             return await embedder.embed_batch(texts, kind="document")
 
     return run(go())
@@ -128,8 +129,48 @@ def test_refusals(route: respx.Route, response: httpx.Response, kind: type[Provi
 def test_the_name_tells_models_and_servers_apart() -> None:
     async def name(url: str, model: str) -> str:
         async with create_client() as client:
-            return OpenAIBatchEmbedder(endpoint(url, model=model), client).name
+            return HttpBatchEmbedder(endpoint(url, model=model), client).name
 
     names = {run(name(url, model)) for url in ("http://a", "http://b") for model in ("x", "y")}
     assert len(names) == 4
     assert run(name("http://a", "x")) in names
+
+
+def test_secrets_are_not_sent(route: respx.Route) -> None:
+    token = "ghp_" + "a1B2" * 9
+    route.mock(return_value=httpx.Response(200, json={"embeddings": ROWS}))
+    embed(f"a.py\nTOKEN = '{token}'", "b.py\nx = 1")
+    sent = json.loads(route.calls.last.request.content)["input"]
+    assert sent == ["a.py\nTOKEN = '<secret removed>'", "b.py\nx = 1"]
+
+
+def test_a_missing_model_of_the_miners_proxy_is_told_with_those_that_embed() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/embedding-models":
+            return httpx.Response(200, json=[{"name": "e1"}])
+        detail = "The model test-model is not supported by Ridges for embedding."
+        return httpx.Response(404, json={"detail": detail})
+
+    async def go() -> None:
+        async with create_client(transport=httpx.MockTransport(answer)) as client:
+            place = endpoint("http://proxy", kind="miner", run_id="r")
+            await HttpBatchEmbedder(place, client).embed_batch(["a"], kind="query")
+
+    with pytest.raises(UnknownModel, match="it has e1"):
+        run(go())
+
+
+def test_a_gateway_that_slips_does_not_switch_embeddings_off() -> None:
+    page = httpx.Response(200, html="<html><title>Maintenance</title></html>")
+    replies = [httpx.Response(200, json=[ROWS[0]]), page]
+
+    async def go() -> None:
+        transport = httpx.MockTransport(lambda _: replies.pop(0))
+        async with create_client(transport=transport) as client:
+            embedder = HttpBatchEmbedder(endpoint(), client)
+            for _ in range(2):
+                await embedder.embed_batch(["a"], kind="query")
+
+    with pytest.raises(ProviderError) as caught:
+        run(go())
+    assert not isinstance(caught.value, EmbeddingsUnsupported)  # the caller may try again

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+import trustme
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived
 
 from agent.errors import ConfigurationError, ProviderError, ProviderUnreachable
 from agent.llm.failures import Failure
 from agent.llm.http import JsonReply, Outcome, create_client, exchange
+from agent.llm.protocols.openai import bearer
 from tests.support.llm import KEY, endpoint, run
 from tests.support.loopback import LoopbackServer, Scripted, loopback
 
@@ -21,7 +28,10 @@ def call(url: str, *, seconds: float = 5.0, key: str | None = KEY) -> Outcome:
     async def go() -> Outcome:
         async with create_client() as client:
             place = endpoint(url, key=key)
-            return await exchange(client, place, f"{url}/x", {"a": "é\udc80"}, seconds=seconds)
+            body = {"a": "é\udc80"}
+            return await exchange(
+                client, place, f"{url}/x", body, seconds=seconds, headers=bearer(place)
+            )
 
     return run(go())
 
@@ -98,7 +108,7 @@ def test_the_whole_exchange_is_limited_not_each_read() -> None:
         server = await asyncio.start_server(trickle, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with server, create_client() as client:
-            done = await exchange(client, endpoint(url), url, {}, seconds=0.3)
+            done = await exchange(client, endpoint(url), url, {}, seconds=0.3, headers={})
             await asyncio.sleep(0.15)  # let the handler see the closed connection
             return done
 
@@ -120,7 +130,9 @@ def test_cancellation_is_immediate() -> None:
     async def go(server: LoopbackServer) -> None:
         async with create_client() as client:
             place = endpoint(server.url)
-            task = asyncio.create_task(exchange(client, place, server.url, {}, seconds=60))
+            task = asyncio.create_task(
+                exchange(client, place, server.url, {}, seconds=60, headers={})
+            )
             while not server.requests:
                 await asyncio.sleep(0.01)
             task.cancel()
@@ -200,12 +212,17 @@ def with_error(error: Exception) -> Callable[[httpx.Request], httpx.Response]:
         (httpx.ProxyError("502 Bad Gateway"), "HTTPS_PROXY", True),
         (httpx.UnsupportedProtocol("x"), "PATCHSHOT_BASE_URL", False),
         (httpx.RemoteProtocolError(f"key {KEY}"), "dropped", True),
+        (httpx.LocalProtocolError("Illegal header value b'x'"), "PATCHSHOT_BASE_URL", False),
+        (httpx.LocalProtocolError("SEND_HEADERS in state CLOSED"), "dropped", True),
+        (KeyError(7), "dropped", True),
     ],
 )
 def test_errors_of_the_client_are_translated(error: Exception, words: str, retriable: bool) -> None:
     async def go() -> Outcome:
         async with create_client(transport=httpx.MockTransport(with_error(error))) as client:
-            return await exchange(client, endpoint(), "https://llm.example/v1", {}, seconds=1)
+            return await exchange(
+                client, endpoint(), "https://llm.example/v1", {}, seconds=1, headers={}
+            )
 
     seen = failed(run(go()))
 
@@ -222,3 +239,135 @@ def test_an_endless_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert not seen.retriable
     assert "more than 1 MiB" in str(seen.error)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+class TestTls:
+    """Real TLS with a private authority, and what is spoken over it."""
+
+    @pytest.fixture
+    def bundle(self, authority: trustme.CA, tmp_path: Path) -> str:
+        path = tmp_path / "authority.pem"
+        authority.cert_pem.write_to_path(str(path))
+        return str(path)
+
+    @pytest.mark.parametrize("offered", [["h2", "http/1.1"], ["http/1.1"]])
+    def test_http_2_where_it_is_offered(
+        self, authority: trustme.CA, bundle: str, offered: list[str]
+    ) -> None:
+        async def go() -> list[str]:
+            async with (
+                alpn_server(authority, offered) as url,
+                create_client(trust_env=False, ca_bundle=bundle) as client,
+            ):
+                first, second = [await client.post(url, content=b"{}") for _ in range(2)]
+                assert first.json() == second.json() == {"ok": True}
+                assert connection_of(first) == connection_of(second)
+                return [first.http_version, second.http_version]
+
+        assert run(go()) == ["HTTP/2" if "h2" in offered else "HTTP/1.1"] * 2
+
+    def test_a_slow_request_does_not_end_those_beside_it(
+        self, authority: trustme.CA, bundle: str
+    ) -> None:
+        async def go() -> list[Outcome]:
+            async with (
+                alpn_server(authority, ["h2"]) as url,
+                create_client(trust_env=False, ca_bundle=bundle) as client,
+            ):
+                await client.post(url, content=b"{}")  # the server has told how many it takes
+                calls = [
+                    exchange(client, endpoint(url), url + path, {}, seconds=limit, headers={})
+                    for path, limit in (("slow", 0.2), ("late", 5.0), ("", 5.0))
+                ]
+                return list(await asyncio.gather(*calls))
+
+        slow, late, prompt = run(go())
+
+        assert "did not answer within" in str(failed(slow).error)
+        assert late == prompt == JsonReply({"ok": True})
+
+    def test_another_authority_is_not_trusted(self, authority: trustme.CA) -> None:
+        async def go() -> Outcome:
+            async with alpn_server(authority, ["http/1.1"]) as url, create_client() as client:
+                place = endpoint(url)
+                return await exchange(client, place, url, {}, seconds=5, headers={})
+
+        seen = failed(run(go()))
+
+        assert "set SSL_CERT_FILE" in str(seen.error)
+        assert not seen.retriable
+
+    def test_a_folder_of_certificates_may_be_named(self, tmp_path: Path) -> None:
+        async def go() -> None:
+            async with create_client(ca_bundle=str(tmp_path)):
+                pass
+
+        run(go())
+
+    def test_a_missing_bundle_is_a_configuration_error(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match="REQUESTS_CA_BUNDLE"):
+            create_client(ca_bundle=str(tmp_path / "none.pem"))
+
+
+def connection_of(response: httpx.Response) -> object:
+    return response.extensions["network_stream"].get_extra_info("client_addr")
+
+
+@asynccontextmanager
+async def alpn_server(authority: trustme.CA, offered: list[str]) -> AsyncIterator[str]:
+    """A server that answers `{"ok": true}` in the protocol that the client and it agree on."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    context.set_alpn_protocols(offered)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        chosen = writer.get_extra_info("ssl_object").selected_alpn_protocol()
+        try:
+            await (serve_2 if chosen == "h2" else serve_1)(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield f"https://localhost:{server.sockets[0].getsockname()[1]}/"
+        await asyncio.sleep(0.05)  # let the handlers see the closed connections
+
+
+async def serve_1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while True:
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(2)
+        writer.write(b'HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n{"ok": true}')
+        await writer.drain()
+
+
+async def serve_2(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    while True:
+        writer.write(connection.data_to_send())
+        await writer.drain()
+        data = await reader.read(65536)
+        if not data:
+            return
+        for event in connection.receive_data(data):
+            if isinstance(event, RequestReceived):
+                path = dict(event.headers)[b":path"]
+                later = {b"/slow": 30.0, b"/late": 0.5}.get(path, 0.0)
+                asyncio.get_running_loop().call_later(later, answer_2, connection, writer, event)
+
+
+def answer_2(
+    connection: H2Connection, writer: asyncio.StreamWriter, request: RequestReceived
+) -> None:
+    assert request.stream_id is not None
+    connection.send_headers(request.stream_id, [(":status", "200")])
+    connection.send_data(request.stream_id, b'{"ok": true}', end_stream=True)
+    writer.write(connection.data_to_send())

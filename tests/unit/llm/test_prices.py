@@ -50,7 +50,7 @@ def test_the_bundled_table() -> None:
 
     assert all(0 <= price.input <= 200 and price.output <= 1000 for price in prices.values())
     assert find_price("openai/gpt-4o-mini-2024-07-18") == Price(0.15, 0.6)
-    assert find_price("claude-3-5-sonnet-20241022") == Price(3, 15)
+    assert find_price("claude-3-5-sonnet-20241022") == Price(3, 15, cache_read=0.1)
 
 
 def test_every_bundled_name_finds_its_own_price() -> None:

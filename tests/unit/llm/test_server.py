@@ -9,7 +9,7 @@ import httpx
 import pytest
 import respx
 
-from agent.errors import TimeLimitExceeded, UnknownModel
+from agent.errors import ProviderUnreachable, TimeLimitExceeded, UnknownModel
 from agent.llm.failures import Failure
 from agent.llm.http import JsonReply, Outcome, create_client
 from agent.llm.server import ModelServer, nearest
@@ -139,3 +139,47 @@ def test_nothing_is_sent_after_the_deadline() -> None:
 
     with respx.mock, pytest.raises(TimeLimitExceeded, match="PATCHSHOT_TIMEOUT"):
         asyncio.run(go())
+
+
+def test_a_gateway_that_refuses_keys_on_any_path_settles_nothing() -> None:
+    with respx.mock:
+        # The list is guarded where the calls are not: that path proves nothing.
+        respx.get(f"{HOST}/models").mock(return_value=httpx.Response(401))
+        respx.post(f"{HOST}/chat/completions").mock(return_value=NOT_FOUND)
+        respx.post(f"{HOST}/v1/chat/completions").mock(return_value=OK)
+
+        async def go() -> Outcome:
+            async with create_client() as client:
+                server = ModelServer(endpoint(HOST), client, retrier=FakeTime().retrier())
+                assert await server.models() == ()
+                return await server.post("/chat/completions", {})
+
+        assert run(go()) == JsonReply({"ok": True})
+
+
+def test_what_a_check_finds_is_tried_again() -> None:
+    answers = ["broken", "broken", "fine"]
+
+    def check(value: object) -> Failure | None:
+        return Failure(ProviderUnreachable("broken: wait"), True) if value == "broken" else None
+
+    async def go() -> Outcome:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, json=answers.pop(0)))
+        async with create_client(transport=transport) as client:
+            server = ModelServer(endpoint(), client, retrier=FakeTime().retrier())
+            return await server.post("/x", {}, check)
+
+    assert run(go()) == JsonReply("fine")
+
+
+def test_a_path_that_has_answered_and_vanishes_is_waited_for() -> None:
+    page = httpx.Response(200, html="<html><title>Maintenance</title></html>")
+    replies = [OK, page, NOT_FOUND, OK]
+
+    async def go() -> list[Outcome]:
+        transport = httpx.MockTransport(lambda _: replies.pop(0))
+        async with create_client(transport=transport) as client:
+            server = ModelServer(endpoint(), client, retrier=FakeTime().retrier())
+            return [await server.post("/chat/completions", {}) for _ in range(2)]
+
+    assert run(go()) == [JsonReply({"ok": True})] * 2

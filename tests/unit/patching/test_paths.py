@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.patching.paths import PROTECTED, RefusedPath, check_path
+from agent.patching.paths import RefusedPath, check_path, folded
+from agent.patching.protected import PROTECTED
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,10 @@ from agent.patching.paths import PROTECTED, RefusedPath, check_path
         ("a/b/..c.py", "a/b/..c.py"),
         ("git.py", "git.py"),
         ("a/x.lock", "a/x.lock"),
+        ("backup~", "backup~"),
+        ("tox.ini", "tox.ini"),
+        ("Makefile", "Makefile"),
+        (".env.example", ".env.example"),
     ],
 )
 def test_takes_ordinary_paths(path: str, normal: str) -> None:
@@ -67,9 +72,11 @@ def test_takes_ordinary_paths(path: str, normal: str) -> None:
         ("sub/.git/hooks/post-checkout", "git's own"),
         (".GIT/config", "git's own"),
         (".Git", "git's own"),
-        ("git~1/config", "git's own"),
-        ("GIT~2", "git's own"),
-        ("gi7eba~1", "git's own"),
+        ("git~1/config", "short name"),
+        ("GIT~2", "short name"),
+        ("gi7eba~1", "short name"),
+        ("GITHUB~1/WORKFL~1/ci.yml", "short name"),
+        ("GITLAB~1.YML", "short name"),
         (".g\u200cit/config", "control"),
         (".git\ufe0f/config", "control"),
         (".git::$INDEX_ALLOCATION/config", "git's own"),
@@ -109,6 +116,22 @@ def test_refuses_and_says_why(path: str, why: str) -> None:
         "poetry.lock",
         "web/package-lock.json",
         "Cargo.lock",
+        ".gitlab-ci.yaml",
+        "ci/build.gitlab-ci.yml",
+        ".circleci/config.yml",
+        "azure-pipelines.yml",
+        "deploy/azure-pipelines-release.yaml",
+        ".azure-pipelines/build.yml",
+        ".travis.yml",
+        "Jenkinsfile.release",
+        ".pre-commit-config.yaml",
+        ".lefthook.toml",
+        ".vscode/tasks.json",
+        ".devcontainer/devcontainer.json",
+        ".ｇithub/workflows/ci.yml",
+        ".env",
+        "deploy/.ENV.production",
+        "certs/server.pem",
     ],
 )
 def test_protected_paths_need_leave(path: str) -> None:
@@ -125,7 +148,7 @@ def test_leave_is_given_by_pattern() -> None:
 
 
 def test_protected_patterns_are_written_as_they_are_compared() -> None:
-    assert [pattern for pattern in PROTECTED if pattern != pattern.casefold()] == []
+    assert [pattern for pattern in PROTECTED if pattern != folded(pattern)] == []
 
 
 @pytest.mark.parametrize("path", ["```python", "a?.py", "a.py (new)|", "x<y>.py", "ab:c.py"])

@@ -1,15 +1,35 @@
 from __future__ import annotations
 
+import secrets
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
+from sandbox.container import ContainerSandbox
+from sandbox.container_engine import LABEL, container_name, find_engine
+from sandbox.landlock import LandlockSandbox
+from tests.support.claims import BACKENDS
+from tests.support.images import remove_image, require_container
 from tests.support.sandboxes import Runner, can_be_nobody, library_for_nobody, require_bwrap
 
 
 @pytest.fixture(scope="session")
 def bwrap_works() -> None:
     require_bwrap()
+
+
+@pytest.fixture(scope="session")
+def landlock_works() -> None:
+    probe = LandlockSandbox().probe()
+    if not probe.available:
+        pytest.skip(f"Landlock cannot be used: {probe.problem}")
+
+
+@pytest.fixture(scope="session")
+def container() -> Iterator[ContainerSandbox]:
+    yield ContainerSandbox(require_container(), "podman")
+    remove_image()
 
 
 @pytest.fixture(scope="session")
@@ -21,15 +41,17 @@ def nobody_runner(bwrap_works: None) -> Iterator[Runner]:
 
 
 def _runner(name: str, request: pytest.FixtureRequest) -> Runner:
-    if name == "bwrap-user":
-        found: Runner = request.getfixturevalue("nobody_runner")
-        return found
-    if name == "bwrap":
-        request.getfixturevalue("bwrap_works")
+    if name == "container":
+        return Runner(name, sandbox=request.getfixturevalue("container"))
+    if name in ("bwrap", "landlock", "landlock-user"):
+        request.getfixturevalue(f"{name.removesuffix('-user')}_works")
+    if name.endswith("-user"):
+        library: Runner = request.getfixturevalue("nobody_runner")
+        return Runner(name, library.library)
     return Runner(name)
 
 
-@pytest.fixture(params=["bwrap", "bwrap-user", "process"])
+@pytest.fixture(params=BACKENDS)
 def run(request: pytest.FixtureRequest) -> Runner:
     """Every backend: what the protocol promises."""
     return _runner(request.param, request)
@@ -39,3 +61,17 @@ def run(request: pytest.FixtureRequest) -> Runner:
 def isolated(request: pytest.FixtureRequest) -> Runner:
     """The isolating backends, as root and as a user: what attacks must not achieve."""
     return _runner(request.param, request)
+
+
+@pytest.fixture
+def stale_container(container: ContainerSandbox) -> Iterator[str]:
+    """The name of a container that belongs to a process which is gone."""
+    engine = find_engine("podman")
+    *here, _, _, token = container_name(secrets.token_hex(4)).split(".")
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    name = ".".join((*here, str(gone.pid), "1", token))
+    label = ("--label", f"{LABEL}=1", "--network", "none")
+    engine.ask("create", "--name", name, *label, require_container(), "true")
+    yield name
+    engine.remove(name)

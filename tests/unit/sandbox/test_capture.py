@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.capture import Capture
+from sandbox.capture import Capture, HeadCapture
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
@@ -23,3 +23,13 @@ def test_memory_is_bounded_while_reading() -> None:
     for _ in range(1000):
         capture.feed(b"x" * 1000)
     assert len(capture._head) + len(capture._tail) <= 2500
+
+
+@given(st.lists(st.binary(max_size=50)), st.integers(min_value=0, max_value=60))
+def test_only_the_head_is_kept_and_the_rest_counted(pieces: list[bytes], limit: int) -> None:
+    capture = HeadCapture(limit)
+    for piece in pieces:
+        capture.feed(piece)
+    whole = b"".join(pieces)
+    assert capture.value() == whole[:limit]
+    assert (capture.total, capture.dropped) == (len(whole), max(0, len(whole) - limit))

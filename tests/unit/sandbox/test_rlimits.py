@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from sandbox.hierarchies import Bound
 from sandbox.rlimits import explain, wrapper
 from sandbox.types import Ended, Limits
 
@@ -36,3 +37,13 @@ def test_a_shared_user_leaves_room_for_its_other_processes() -> None:
 
     assert processes(shared=False) == 256
     assert processes(shared=True) > 256
+
+
+def test_what_a_group_bounds_needs_no_limit_of_each_process() -> None:
+    def names(*bounds: Bound) -> set[str]:
+        arguments = wrapper(LIMITS, shared_user=True, bounds=frozenset(bounds))[1:]
+        return {argument.partition("=")[0] for argument in arguments}
+
+    assert names() - names(*Bound) == {"--as", "--nproc"}
+    assert names() - names(Bound.MEMORY) == {"--as"}
+    assert {"--cpu", "--fsize", "--core"} <= names(*Bound)

@@ -106,6 +106,46 @@ def test_the_future_the_past_tags_and_remotes_are_not_there(
         assert not (workspace.path / ".git" / "objects" / "info" / "alternates").exists()
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_not_one_object_beside_those_of_the_commit_is_there(
+    make_repository: Make, parent: Path, packed: bool
+) -> None:
+    """Stashes, notes, replaced and dangling objects, packed references: all name the future."""
+    repository = make_repository({"a.py": "past", "d/b.py": "b"})
+    (repository / "a.py").write_text("base")
+    run_git(repository, "commit", "-qam", "the base")
+    base = head(repository)
+    _make_futures(repository)
+    if packed:
+        run_git(repository, "pack-refs", "--all")
+        run_git(repository, "repack", "-qadk")
+    with prepare(repository, base, {}, parent=parent) as workspace:
+        there = run_git(workspace.path, "cat-file", "--batch-check", "--batch-all-objects")
+        walk = ("rev-list", "--objects", "--no-walk", base)
+        known = run_git(repository, "--no-replace-objects", *walk)
+        names = sorted(line.split()[0] for line in there.splitlines())
+        assert names == sorted(line.split()[0] for line in known.splitlines())
+        assert len(names) == 5
+        assert run_git(workspace.path, "for-each-ref") == ""
+        git_directory = workspace.path / ".git"
+        for name in ("logs", "packed-refs", "FETCH_HEAD", "ORIG_HEAD", "hooks", "refs/stash"):
+            assert not (git_directory / name).exists(), name
+
+
+def _make_futures(repository: Path) -> None:
+    """Every place in which git keeps what does not belong to a commit."""
+    (repository / "a.py").write_text("stashed fix")
+    run_git(repository, "stash")
+    (repository / "a.py").write_text("the fix")
+    run_git(repository, "commit", "-qam", "future fix")
+    run_git(repository, "notes", "add", "-m", "the answer", "HEAD~1")
+    run_git(repository, "tag", "-a", "v2", "-m", "annotated")
+    run_git(repository, "branch", "future")
+    run_git(repository, "replace", "HEAD~1", "HEAD")
+    run_git(repository, "update-ref", "refs/pull/7/head", "HEAD")
+    run_git(repository, "reset", "-q", "--hard", "HEAD~1")
+
+
 def test_nothing_of_a_hostile_repository_runs(
     make_repository: Make, parent: Path, tmp_path: Path
 ) -> None:

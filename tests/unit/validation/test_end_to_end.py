@@ -57,6 +57,7 @@ def validate(make_repository: Callable[..., Path], python_with_pytest: Path) -> 
         test: ReproductionTest | None = None,
         name: str = "target",
         sandbox: Sandbox | None = None,
+        problem: str = "add() subtracts",
         **options: object,
     ) -> ValidationReport:
         given = ValidationOptions(
@@ -65,8 +66,8 @@ def validate(make_repository: Callable[..., Path], python_with_pytest: Path) -> 
         snapshot = take_snapshot(make_repository(files, name))
 
         async def run() -> ValidationReport:
-            problem, backend = Problem("add() subtracts", ""), sandbox or BwrapSandbox()
-            async with SandboxValidator(snapshot, problem, backend, given) as validator:
+            issue, backend = Problem(problem, ""), sandbox or BwrapSandbox()
+            async with SandboxValidator(snapshot, issue, backend, given) as validator:
                 return await validator.validate(patch, test)
 
         return asyncio.run(run())
@@ -139,10 +140,13 @@ def test_a_reproduction_may_import_what_the_patch_brings(validate: Validate) -> 
     test = replace(
         ISSUE, content="from calc import sub\n\n\ndef test_issue():\n    assert sub(2, 1) == 1\n"
     )
-    report = validate(
-        FILES, patch_of(change("calc.py", FIX + "\n\ndef sub(a, b):\n    return a - b\n")), test
-    )
-    assert report.verdict is Verdict.VERIFIED
+    patch = patch_of(change("calc.py", FIX + "\n\ndef sub(a, b):\n    return a - b\n"))
+    asked = validate(FILES, patch, test, problem="add() subtracts, and sub() is missing")
+    assert asked.verdict is Verdict.VERIFIED
+    assert "on the base only for the lack of sub, which the patch brings" in asked.reason
+    unasked = validate(FILES, patch, test, name="other")
+    assert unasked.verdict is Verdict.NOT_REGRESSED
+    assert "the issue does not speak of" in unasked.reason
 
 
 def test_without_tests_nothing_is_claimed(validate: Validate) -> None:
@@ -203,7 +207,7 @@ def test_a_project_without_pytest(validate: Validate, python_without_pytest: Pat
         "tests/test_calc.py::Case::test_one",
         "tests/test_issue.py::test_issue",
     )
-    assert "unittest was used" in report.notes[0]
+    assert "unittest is used" in report.notes[0]
 
 
 def test_the_repositorys_own_environment_is_used(
@@ -267,7 +271,8 @@ def test_leaving_with_a_clean_exit_code_verifies_nothing(validate: Validate) -> 
 def test_source_that_leaves_with_a_clean_exit_code_is_refused(validate: Validate) -> None:
     exits = "import os\nos._exit(0)\n" + FIX
     report = validate(FILES, patch_of(change("calc.py", exits)), ISSUE)
-    assert report.verdict is Verdict.REGRESSED
+    assert report.verdict is Verdict.SUSPECT
+    assert "the process ended before its tests did" in report.reason
 
 
 def test_a_project_test_that_leaves_cannot_vouch_for_the_rest(validate: Validate) -> None:

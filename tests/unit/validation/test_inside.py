@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from agent.types import Outcome
-from agent.validation.report import Report, read_report
-from agent.validation.runners import INSIDE
+from agent.validation.frameworks.results import collected
+from agent.validation.frameworks.runners import INSIDE
+from agent.validation.reports import seal
+from agent.validation.reports.report_lines import Report, read_report
 
 MIXED = """
 import unittest
@@ -51,9 +54,12 @@ EXPECTED = {
 }
 
 
-def execute(folder: Path, *argv: str) -> tuple[int, Report, str]:
+def execute(
+    folder: Path, *argv: str, environment: Mapping[str, str] | None = None
+) -> tuple[int, Report, str]:
     report = folder / "report"
     environment = {
+        **(environment or {}),
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{folder}:{INSIDE}",
         "SANDBOX_REPORT": str(report),
@@ -188,3 +194,78 @@ def test_the_syntax_script_names_what_it_cannot_parse(tmp_path: Path) -> None:
     status, _, output = execute(tmp_path, "-I", script, "good.py", "bad.py", "missing.py")
     assert status == 0
     assert output.startswith('[{"path": "bad.py", "line": 2, "message": ')
+
+
+def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: Path) -> None:
+    key = seal.new_key()
+    (tmp_path / "key").write_bytes(key)
+    (tmp_path / "test_a.py").write_text(
+        "import os\n"
+        "def test_a():\n"
+        "    assert not {'SANDBOX_REPORT', 'SANDBOX_JUNIT', 'PATCHSHOT_SEAL'} & set(os.environ)\n"
+        "    assert not os.path.exists('key')\n"
+        "    with open('report', 'a') as report:\n"
+        '        report.write(\'{"event": "forged"}\\n\')\n'
+    )
+    environment = {"PATCHSHOT_SEAL": str(tmp_path / "key"), "SANDBOX_JUNIT": "/nowhere"}
+    argv = (str(INSIDE / "patchshot_unittest.py"), "test_a.py")
+    execute(tmp_path, *argv, environment=environment)
+    lines = seal.opened((tmp_path / "report").read_bytes(), key).splitlines()
+    assert lines.count(seal.FOREIGN) == 1
+    report = read_report(b"\n".join(line for line in lines if line != seal.FOREIGN))
+    assert report.outcomes == {"test_a.py::test_a": Outcome.PASSED}, report.failures
+    assert (report.statuses, report.failed) == ((0,), 0)
+
+
+def collect(folder: Path, mode: str, pattern: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    report = folder / "report"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SANDBOX_REPORT": str(report),
+        "SANDBOX_JUNIT": str(folder / "junit"),
+    }
+    script = str(INSIDE / "patchshot_collect.sh")
+    return subprocess.run(
+        ["/bin/sh", script, mode, pattern, *argv],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        timeout=30,
+        text=True,
+    )
+
+
+def test_standard_output_is_collected_and_the_exit_code_is_the_commands(tmp_path: Path) -> None:
+    script = 'echo "$1"; echo aside >&2; echo "[$SANDBOX_REPORT$SANDBOX_JUNIT]"; exit 3'
+    done = collect(tmp_path, "stdout", "-", "/bin/sh", "-c", script, "sh", "a b; $(id)")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "aside\n")
+    assert (tmp_path / "report").read_text() == "a b; $(id)\n[]\n"
+
+
+def test_both_streams_are_merged_in_their_order(tmp_path: Path) -> None:
+    script = "echo one; echo two >&2; echo three; ls /proc/self/fd; exit 4"
+    done = collect(tmp_path, "merged", "-", "/bin/sh", "-c", script)
+    assert (done.returncode, done.stderr) == (4, "")
+    assert done.stdout.splitlines()[:3] == ["one", "two", "three"]
+    assert "9" not in done.stdout.splitlines()
+    assert (tmp_path / "report").read_bytes() == b""
+
+
+def test_files_that_a_command_wrote_are_collected_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "a/target").mkdir(parents=True)
+    (tmp_path / "a/target/TEST-old.xml").write_text("committed")
+    (tmp_path / "secret").write_text("secret")
+    script = (
+        "cd a/target; echo 1 > TEST-b.xml; ln -s ../../secret TEST-c.xml; mkfifo TEST-d.xml; "
+        "echo out"
+    )
+    done = collect(tmp_path, "files", "*/target/TEST-*.xml", "/bin/sh", "-c", script)
+    assert (done.returncode, done.stdout) == (0, "out\n")
+    assert list(collected((tmp_path / "report").read_bytes())) == [
+        ("a/target/TEST-b.xml", b"1\n\n")
+    ]
+
+
+def test_a_command_that_cannot_be_started_shows_in_the_exit_code(tmp_path: Path) -> None:
+    assert collect(tmp_path, "files", "x", "surely-not-there").returncode == 127
+    assert collect(tmp_path, "nonsense", "x", "true").returncode == 2

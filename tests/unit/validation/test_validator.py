@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import platform
 import sys
@@ -16,11 +17,11 @@ import pytest
 from agent.errors import ConfigurationError, SandboxUnavailable
 from agent.events import Event, StageFinished, StageStarted
 from agent.repository.snapshot import take_snapshot
-from agent.types import Problem, ReproductionTest, ValidationReport, Verdict
+from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
 from agent.validation.validator import NullValidator, SandboxValidator, ValidationOptions
 from sandbox.types import Command, Ended, RunResult, SandboxError
 from sandbox.workspace import Workspace
-from tests.support.validation import ScriptedSandbox, edit, patch_of, result_of
+from tests.support.validation import ScriptedSandbox, edit, patch_of, plugin_in, result_of
 
 BUG, FIX = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
 WORSE = "def add(a, b):\n    return None\n"
@@ -55,17 +56,18 @@ def report_of(outcomes: Mapping[str, str]) -> tuple[bytes, int]:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines), status
 
 
-def pytest_played(play: Play, has_pytest: bool = True) -> ScriptedSandbox:
+def pytest_played(play: Play, has_pytest: bool = True, name: str = "scripted") -> ScriptedSandbox:
     def answer(command: Command, tree: Path) -> RunResult:
         if "-c" in command.argv:
             return result_of(
                 json.dumps([platform.python_version(), "8.0" if has_pytest else None]).encode()
             )
         paths = tuple(part for part in command.argv if part.startswith("tests/"))
+        sealed = plugin_in(command, tree)
         report, status = report_of(play(tree, paths))
-        return result_of(report=report, exit_code=status)
+        return result_of(report=sealed(report), exit_code=status)
 
-    return ScriptedSandbox(answer)
+    return ScriptedSandbox(answer, name)
 
 
 def runs(sandbox: ScriptedSandbox) -> list[tuple[str, ...]]:
@@ -107,9 +109,79 @@ def test_each_attempt_is_compared_with_one_run_of_the_base(repository: Path) -> 
     first, second = validate(repository, sandbox, FIXES, again)
     assert first.verdict is second.verdict is Verdict.VERIFIED
     assert runs(sandbox) == [ISSUE, ISSUE, PROJECT, PROJECT, ISSUE, ISSUE, PROJECT]
+    assert [r.before.cached for r in (first, second) if r.before] == [False, True]
     assert [test.path for test in first.selected] == list(PROJECT)
     assert first.newly_passing == ("tests/test_issue.py::test",)
     assert first.backend == "scripted"
+
+
+def test_runs_of_the_base_are_kept_between_runs_of_the_program(
+    repository: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    first, second = pytest_played(by_source), pytest_played(by_source)
+    (told,) = validate(repository, first, FIXES, cache=cache)
+    (again,) = validate(repository, second, FIXES, cache=cache)
+    assert runs(first) == [ISSUE, ISSUE, PROJECT, PROJECT]
+    assert runs(second) == [ISSUE, ISSUE, PROJECT]
+    assert told.before is not None
+    assert again.before == dataclasses.replace(told.before, cached=True)
+    assert (again.verdict, told.before.cached) == (Verdict.VERIFIED, False)
+    (repository / "notes.txt").write_text("the tree is another one\n")
+    third = pytest_played(by_source)
+    validate(repository, third, FIXES, cache=cache)
+    assert runs(third) == [ISSUE, ISSUE, PROJECT, PROJECT]
+
+
+def test_runs_without_isolation_are_not_kept(repository: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        sandbox = pytest_played(by_source, name="process")
+        validate(repository, sandbox, FIXES, cache=cache)
+        assert len(runs(sandbox)) == 4
+    assert not cache.exists()
+
+
+def test_runs_that_do_not_depend_on_each_other_happen_at_once(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for another one: in a row none would ever end."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    met = threading.Barrier(2, timeout=20)
+
+    def together(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        met.wait()
+        return by_source(tree, paths)
+
+    (report,) = validate(repository, pytest_played(together, name="bwrap"), FIXES)
+    assert report.verdict is Verdict.VERIFIED
+
+
+def test_what_needs_no_patch_is_done_before_there_is_one(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+
+    async def prepared() -> int:
+        async with validator_of(repository, sandbox) as validator:
+            await validator.prepare()
+            before = len(sandbox.commands)
+            assert (await validator.validate(FIXES, REPRODUCTION)).verdict is Verdict.VERIFIED
+            return before
+
+    assert asyncio.run(prepared()) == 1
+    assert len([c for c in sandbox.commands if "-c" in c.argv]) == 1
+
+
+def test_what_is_wrong_is_said_by_the_validation_and_not_before(repository: Path) -> None:
+    def answer(command: Command, tree: Path) -> RunResult:
+        raise SandboxError("no namespaces here")
+
+    async def prepared() -> None:
+        async with validator_of(repository, ScriptedSandbox(answer)) as validator:
+            await validator.prepare()
+            with pytest.raises(SandboxUnavailable):
+                await validator.validate(FIXES, REPRODUCTION)
+
+    asyncio.run(prepared())
 
 
 def test_what_fails_newly_is_run_again_before_it_counts(repository: Path) -> None:
@@ -183,14 +255,15 @@ def test_options_of_missing_plugins_are_dropped_once(repository: Path) -> None:
             return result_of(json.dumps([platform.python_version(), "8.0"]).encode())
         if "addopts=" not in command.argv:
             return result_of(b"unrecognized arguments: --cov", exit_code=4)
+        sealed = plugin_in(command, tree)
         report, status = report_of(by_source(tree, ("tests/test_issue.py",)))
-        return result_of(report=report, exit_code=status)
+        return result_of(report=sealed(report), exit_code=status)
 
     sandbox = ScriptedSandbox(answer)
     (report,) = validate(repository, sandbox, FIXES)
     assert report.verdict is Verdict.VERIFIED
     given = ["addopts=" in command.argv for command in sandbox.commands if "-c" not in command.argv]
-    assert given == [False, True, True, True, True]
+    assert given == [False, *[True] * 5]  # the last one makes sure of what passes newly
 
 
 def test_without_pytest_unittest_is_used_and_said(repository: Path) -> None:
@@ -248,24 +321,56 @@ def test_no_tests_at_all_is_unverified(
     )
 
 
-def test_evidence_does_not_come_from_tests_that_the_patch_edits(repository: Path) -> None:
-    def edited(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+EDITED = edit("tests/test_calc.py", FILES["tests/test_calc.py"], "skip = 1\n")
+
+
+def by_the_test(good: str, otherwise: str) -> Play:
+    """The outcome of tests/test_calc.py hangs on its own text: the patch writes `skip`."""
+
+    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
         text = (tree / "tests/test_calc.py").read_text()
-        return {f"{p}::test": "passed" if "skip" in text else "failed" for p in paths[:1]}
+        return {f"{p}::test": good if "skip" in text else otherwise for p in paths[:1]}
 
-    patch = patch_of(
-        edit("calc.py", BUG, FIX),
-        edit("tests/test_calc.py", FILES["tests/test_calc.py"], "skip = 1\n"),
-    )
+    return play
 
+
+def without_test(repository: Path, play: Play, *changes: FileChange) -> ValidationReport:
     async def one() -> ValidationReport:
-        async with validator_of(repository, pytest_played(edited)) as validator:
-            return await validator.validate(patch, None)
+        async with validator_of(repository, pytest_played(play)) as validator:
+            return await validator.validate(patch_of(*changes), None)
 
-    report = asyncio.run(one())
+    return asyncio.run(one())
+
+
+SOURCE = edit("calc.py", BUG, FIX)
+
+
+def test_evidence_does_not_come_from_tests_that_the_patch_edits(repository: Path) -> None:
+    report = without_test(repository, by_the_test("passed", "failed"), SOURCE, EDITED)
     assert report.verdict is Verdict.NOT_REGRESSED
-    assert report.newly_passing == ("tests/test_calc.py::test",)
-    assert report.notes == ("tests that the patch itself changes pass newly; they prove nothing",)
+    assert (report.newly_passing, report.newly_failing) == ((), ())
+    assert report.notes == (
+        "tests were run with tests/test_calc.py as on the base, then as changed",
+    )
+    assert report.whole is not None
+    assert list(report.whole.outcomes.values()) == ["passed"]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "skipped"])
+def test_a_patch_that_weakens_the_tests_that_there_were_is_refused(
+    repository: Path, outcome: str
+) -> None:
+    report = without_test(repository, by_the_test(outcome, "passed"), SOURCE, EDITED)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.newly_failing == ("tests/test_calc.py::test",)
+    assert "own changes to tests and configuration" in report.reason
+
+
+def test_a_patch_that_deletes_tests_is_refused(repository: Path) -> None:
+    gone = [edit(path, FILES[path], None) for path in PROJECT]
+    report = without_test(repository, by_source, SOURCE, *gone)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.newly_failing == ("tests/test_calc.py::test", "tests/test_other.py::test")
 
 
 def test_progress_names_each_run_and_counts_its_tests(repository: Path) -> None:
@@ -287,10 +392,10 @@ def test_progress_names_each_run_and_counts_its_tests(repository: Path) -> None:
         "2 test files on the patched tree",
     ]
     assert [e.summary for e in events if isinstance(e, StageFinished)] == [
-        "1 failed",
-        "1 passed",
-        "2 passed",
-        "2 passed",
+        "the new tests on the base: 1 failed",
+        "the new tests on the patched tree: 1 passed",
+        "2 test files on the base: 2 passed",
+        "2 test files on the patched tree: 2 passed",
     ]
 
 

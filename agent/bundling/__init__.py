@@ -1,0 +1,1 @@
+"""`agent bundle`: the program as one plain source file, as the miner contract takes it."""

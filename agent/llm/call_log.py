@@ -1,0 +1,207 @@
+"""One event a model call, and the file that events are kept in (`--log-file`, JSON Lines).
+
+The file holds what was called, how it ended and what it cost; prompts and replies only where they
+are asked for (`--log-bodies`). Keys are masked in every text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import PatchshotError, UsageError
+from agent.events import Event, ModelCall, ModelExchange, Notice, StageProgress
+from agent.protocols import ChatModel, Reporter
+from agent.types import Completion, Prompt
+
+if TYPE_CHECKING:
+    from io import FileIO
+
+_WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+
+class _Tries:
+    """How often the running call was tried."""
+
+    def __init__(self) -> None:
+        self.count = 1
+
+
+# The transports know of tries, the wrapper below of calls: they share what belongs to one task.
+_TRIES: ContextVar[_Tries | None] = ContextVar("patchshot_tries", default=None)
+
+
+def counting_tries(report: Reporter) -> Reporter:
+    """A reporter for `agent.llm.retry.Retrier`, which tells once before each further try.
+
+    Those of the running call are counted.
+    """
+
+    def count(event: Event, /) -> None:
+        tries = _TRIES.get()
+        if tries is not None:
+            tries.count += 1
+        report(event)
+
+    return count
+
+
+class LoggedChatModel:
+    """A `ChatModel` that reports each call of another one when it ends, however it ends.
+
+    With `bodies` the whole exchange is reported too.
+    """
+
+    def __init__(self, inner: ChatModel, report: Reporter, *, bodies: bool = False) -> None:
+        self._inner = inner
+        self._report = report
+        self._bodies = bodies
+
+    @property
+    def model(self) -> str:
+        """The inner model's name."""
+        return self._inner.model
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Ask the inner model. Raises what it raises."""
+        tries = _Tries()
+        token = _TRIES.set(tries)
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        status, error, done = "crashed", "", None
+        try:
+            done = await self._inner.complete(
+                prompt, max_output_tokens=max_output_tokens, schema=schema
+            )
+            status = "cut-off" if done.finish_reason == "length" else "ok"
+        except PatchshotError as raised:
+            status, error = error_name(raised), str(raised)
+            raise
+        except asyncio.CancelledError:
+            status = "cancelled"
+            raise
+        finally:
+            _TRIES.reset(token)
+            self._tell(prompt, done, status, error, clock() - started, tries.count)
+        return done
+
+    def _tell(
+        self,
+        prompt: Prompt,
+        done: Completion | None,
+        status: str,
+        error: str,
+        seconds: float,
+        attempt: int,
+    ) -> None:
+        usage = done.usage if done else None
+        self._report(
+            ModelCall(
+                kind="chat",
+                model=done.model if done else self.model,
+                status=status,
+                seconds=seconds,
+                attempt=attempt,
+                input_tokens=usage.input_tokens if usage else None,
+                output_tokens=usage.output_tokens if usage else None,
+                cost_usd=usage.cost_usd if usage else None,
+                error=error,
+            )
+        )
+        if self._bodies:
+            messages = tuple((m.role, m.content) for m in prompt.messages)
+            self._report(ModelExchange(self.model, messages, done.text if done else None))
+
+
+def error_name(error: PatchshotError) -> str:
+    """The error's class as a status: "context-too-long"."""
+    return _WORD_STARTS.sub("-", type(error).__name__).lower()
+
+
+class LogFile:
+    """A reporter that also appends every event but progress to a file, one JSON object a line.
+
+    Each has `time` (UTC, milliseconds), `event` (its class as in `error_name`) and the event's own
+    fields; every text is passed through `redact`. Thread-safe. A disk that fails later ends the
+    log, said once, and nothing else.
+    """
+
+    def __init__(self, path: Path, forward: Reporter, redact: Callable[[str], str]) -> None:
+        """Open `path` for appending. Raises UsageError when that cannot be done."""
+        self._forward = forward
+        self._redact = redact
+        self._lock = threading.Lock()
+        self._path = path
+        self._file: FileIO | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Unbuffered: a line is one write, which neither another run nor a crash can cut in two.
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise UsageError(
+                f"{path}: cannot be logged to ({error.strerror}): choose another place"
+            ) from None
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; events are still forwarded."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def __call__(self, event: Event, /) -> None:
+        """Keep the event and pass it on."""
+        if not isinstance(event, StageProgress):
+            self._write(event)
+        if not isinstance(event, ModelExchange):
+            self._forward(event)
+
+    def _write(self, event: Event) -> None:
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "event": _WORD_STARTS.sub("-", type(event).__name__).lower(),
+            **asdict(event),
+        }
+        data = json.dumps(_redacted(line, self._redact), allow_nan=False).encode("ascii") + b"\n"
+        with self._lock:
+            if self._file is None:
+                return
+            try:
+                self._file.write(data)
+                return
+            except OSError as error:
+                said = error.strerror
+                self._file.close()
+                self._file = None
+        self._forward(Notice(f"{self._path} is no longer logged to ({said})", "warning"))
+
+
+def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return redact(value)
+        case float():
+            return round(value, 6) if math.isfinite(value) else None
+        case dict():
+            return {key: _redacted(item, redact) for key, item in value.items()}
+        case list() | tuple():
+            return [_redacted(item, redact) for item in value]
+        case _:
+            return value

@@ -1,0 +1,163 @@
+"""The chat model behind an HTTP server, whatever protocol it speaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import BudgetRefused, ProviderError, UnknownModel
+from agent.events import Notice
+from agent.llm.endpoint import Endpoint, host_of
+from agent.llm.failures import Failure, read_error_text
+from agent.llm.http import Outcome
+from agent.llm.protocols.base import ChatCall
+from agent.llm.retry import Retrier
+from agent.llm.server import REQUEST_SECONDS, ModelServer
+from agent.llm.shapes import ReadReply
+from agent.llm.wording import one_line, redact
+from agent.protocols import TokenCounter
+from agent.types import Completion, Prompt, Usage
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class HttpChatModel:
+    """`ChatModel` over HTTP, in the protocol of `endpoint.kind`.
+
+    What the server refuses (`max_tokens`, a temperature, a response format) is left out from then
+    on, for as long as this object lives. A prompt with a schema should contain the word JSON:
+    some servers insist on it. `counter` counts tokens where the server gives no usage. `others`
+    are models to go on with when the server does not have `endpoint.model` or forbids it; there
+    are some only where nobody has chosen that model.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        client: httpx.AsyncClient,
+        counter: TokenCounter,
+        *,
+        temperature: float = 0.0,
+        caching: bool = True,
+        retrier: Retrier | None = None,
+        request_seconds: float = REQUEST_SECONDS,
+        others: Sequence[str] = (),
+    ) -> None:
+        self._endpoint = endpoint
+        self._counter = counter
+        self._temperature = temperature
+        self._caching = caching
+        self._retrier = retrier or Retrier()
+        self._server = ModelServer(
+            endpoint, client, retrier=self._retrier, request_seconds=request_seconds
+        )
+        self._protocol = self._server.protocol.chat(endpoint)
+        self._model = endpoint.model
+        self._others = list(others)
+
+    @property
+    def model(self) -> str:
+        """The model's name as the server knows it, "default" where the server chooses."""
+        return self._model or "default"
+
+    async def model_names(self) -> tuple[str, ...]:
+        """The models that the server offers, sorted; empty when it does not tell."""
+        return await self._server.model_names()
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Send the prompt.
+
+        `Completion.text` is "" when the model wrote nothing. `usage.cost_usd` is what the server
+        says, else None. Raises ProviderError (or a subclass), and TimeLimitExceeded when the run
+        has no time left.
+        """
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        outcome = await self._post(prompt, max_output_tokens, schema)
+        if isinstance(outcome, Failure):
+            raise outcome.error
+        reply = self._protocol.read(outcome.value)
+        if not isinstance(reply, ReadReply):
+            raise self._unusable(outcome.value)
+        if schema is not None:
+            self._notice_ignored_format(reply)
+        return Completion(
+            reply.text,
+            reply.model or self.model,
+            reply.finish_reason,
+            self._usage(prompt, reply),
+            clock() - started,
+        )
+
+    async def _post(
+        self, prompt: Prompt, max_output_tokens: int, schema: Mapping[str, Any] | None
+    ) -> Outcome:
+        """Send, leaving out what the server refuses; each refusal removes one thing for good."""
+        while True:
+            protocol, model = self._protocol, self._model
+            body = protocol.body(
+                ChatCall(
+                    model,
+                    prompt.messages,
+                    max_output_tokens,
+                    self._temperature,
+                    schema,
+                    self._caching,
+                )
+            )
+            outcome = await self._server.post(protocol.path, body, self._as_failure)
+            if not isinstance(outcome, Failure):
+                return outcome
+            adapted = protocol.adapted(outcome, body)
+            if adapted is None and not self._next_model(model, outcome):
+                return outcome
+            if adapted is not None and self._protocol == protocol:
+                self._protocol = adapted  # else a concurrent call has learnt something: use that
+
+    def _as_failure(self, value: Any) -> Failure | None:
+        """The failure that a server sent as if it were an answer."""
+        said = self._protocol.read(value)
+        return read_error_text(said, self._endpoint) if isinstance(said, str) else None
+
+    def _next_model(self, refused: str, failure: Failure) -> bool:
+        """Whether there is another model to go on with after this one was refused."""
+        forbidden = failure.status == 403 and not isinstance(failure.error, BudgetRefused)
+        if not (isinstance(failure.error, UnknownModel) or forbidden):
+            return False
+        if self._model == refused:
+            if not self._others:
+                return False
+            self._model = self._others.pop(0)
+            self._retrier.report(
+                Notice(f"{host_of(self._endpoint)} refuses {refused}: taking {self._model}")
+            )
+        return True
+
+    def _notice_ignored_format(self, reply: ReadReply) -> None:
+        """Whoever answers prose to a schema ignores it; a plainer format may be honoured."""
+        finished = reply.finish_reason == "stop" and reply.text.strip()
+        if finished and not reply.text.lstrip().startswith(("{", "[")):
+            self._protocol = self._protocol.plainer()
+
+    def _usage(self, prompt: Prompt, reply: ReadReply) -> Usage:
+        """As the server says; zeros and absent counts are replaced by counted ones."""
+        counted = reply.output_tokens or self._counter.count(reply.text)
+        return Usage(
+            reply.input_tokens or prompt.tokens,
+            counted,
+            reply.cost_usd,
+            1,
+            reply.cache_read_tokens,
+            reply.cache_write_tokens,
+        )
+
+    def _unusable(self, value: Any) -> ProviderError:
+        excerpt = one_line(redact(str(value), self._endpoint.api_key), 120)
+        return ProviderError(
+            f"{host_of(self._endpoint)} answers with JSON that is no chat completion ({excerpt}): "
+            f"check {self._endpoint.url_setting}"
+        )

@@ -1,0 +1,184 @@
+"""Anthropic's Messages API: POST /v1/messages.
+
+Sources: https://platform.claude.com/docs/en/api/messages/create (request, content blocks, usage),
+.../build-with-claude/handling-stop-reasons, .../structured-outputs (`output_config.format`),
+.../prompt-caching (`cache_control`, at most four marks) and .../api/errors (529 overloaded).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent.errors import ContextTooLong
+from agent.llm.dialect import is_strict, output_limit
+from agent.llm.endpoint import Endpoint
+from agent.llm.protocols.base import ChatCall, ServerProtocol
+from agent.llm.protocols.openai import read_models, versioned_roots
+from agent.llm.shapes import ReadReply, without_surrogates
+
+if TYPE_CHECKING:
+    from agent.llm.failures import Failure
+    from agent.types import Message
+
+_VERSION = "2023-06-01"  # of the API; the newest one there is
+_TOOL = "reply"  # the name of the tool whose input is the reply; nothing reads it back
+CACHED: Mapping[str, str] = {"type": "ephemeral"}  # kept for five minutes since its last use
+
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+}
+
+Format = Literal["schema", "tool", "none"]
+_PLAINER: Mapping[Format, Format] = {"schema": "tool", "tool": "none", "none": "none"}
+# Models before the structured outputs take a tool; some gateways take neither.
+_FORMAT_REFUSED = re.compile(r"output_(config|format)|json_schema|structured|schema|grammar", re.I)
+_TOOL_REFUSED = re.compile(r"\btools?\b|tool_choice|input_schema|schema", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class AnthropicChat:
+    """POST messages, not streamed. Starts with what the newest models know."""
+
+    temperature: bool = True
+    format: Format = "schema"
+    caching: bool = True
+    output_limit: int | None = None  # of the model, once it has told
+    path: str = "/messages"
+
+    def body(self, call: ChatCall) -> dict[str, Any]:
+        """System texts at the top level, the rest as messages, marks for the prompt cache."""
+        marked = breakpoints(call.messages) if self.caching and call.caching else frozenset()
+        blocks = [_block(m.content, i in marked) for i, m in enumerate(call.messages)]
+        pairs = list(zip(call.messages, blocks, strict=True))
+        limit = min(call.max_output_tokens, self.output_limit or call.max_output_tokens)
+        body: dict[str, Any] = {
+            "model": call.model,
+            "max_tokens": limit,
+            "messages": [
+                {"role": m.role, "content": [block]} for m, block in pairs if m.role != "system"
+            ],
+        }
+        system = [block for m, block in pairs if m.role == "system"]
+        if system:
+            body["system"] = system
+        if self.temperature:
+            body["temperature"] = min(call.temperature, 1.0)  # the API's own maximum
+        return body | self._format_fields(call.schema)
+
+    def read(self, value: Any) -> ReadReply | str | None:
+        """Text blocks, or the input of the tool; thoughts are left out."""
+        if not isinstance(value, dict) or not isinstance(value.get("content"), list):
+            return None
+        blocks = [block for block in value["content"] if isinstance(block, dict)]
+        reason = value.get("stop_reason")
+        reason = reason if isinstance(reason, str) else "unknown"
+        usage = value.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        read, written = (
+            _count(usage.get(f"cache_{name}_input_tokens")) or 0 for name in ("read", "creation")
+        )
+        fresh = _count(usage.get("input_tokens"))
+        model = value.get("model")
+        return ReadReply(
+            without_surrogates(_text(blocks)),
+            _FINISH.get(reason, reason),
+            model if isinstance(model, str) else None,
+            None if fresh is None else fresh + read + written,
+            _count(usage.get("output_tokens")),
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+        )
+
+    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> AnthropicChat | None:
+        """Leaves out what the model refuses."""
+        if failure.status not in (400, 404, 422) or isinstance(failure.error, ContextTooLong):
+            return None
+        wording = failure.wording
+        if "temperature" in sent and "temperature" in wording.lower():
+            return replace(self, temperature=False)
+        if self.caching and "cache_control" in wording:
+            return replace(self, caching=False)
+        limit = output_limit(wording)
+        if limit and limit < sent["max_tokens"]:
+            return replace(self, output_limit=limit)
+        if ("output_config" in sent and _FORMAT_REFUSED.search(wording)) or (
+            "tools" in sent and _TOOL_REFUSED.search(wording)
+        ):
+            return self.plainer()
+        return None
+
+    def plainer(self) -> AnthropicChat:
+        """A tool in place of an output format, then nothing."""
+        return replace(self, format=_PLAINER[self.format])
+
+    def _format_fields(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+        if schema is None or self.format == "none":
+            return {}
+        if self.format == "schema" and is_strict(schema):  # open objects are refused
+            return {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+        return {
+            "tools": [{"name": _TOOL, "description": "The reply.", "input_schema": schema}],
+            "tool_choice": {"type": "tool", "name": _TOOL},
+        }
+
+
+def breakpoints(messages: Sequence[Message]) -> frozenset[int]:
+    """Positions of the messages after which a later call may go on from the prompt cache.
+
+    The system text, the first user message (issue and context, which a repair call repeats) and
+    the last message (which the next step of the iterative mode repeats). Writing costs a quarter
+    more than plain input and reading a tenth, so that marks pay from one second call in four.
+    """
+    system = [i for i, message in enumerate(messages) if message.role == "system"]
+    user = [i for i, message in enumerate(messages) if message.role == "user"]
+    return frozenset([*system[-1:], *user[:1], *user[-1:]])
+
+
+def _block(text: str, cached: bool) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "text", "text": text}
+    return {**block, "cache_control": CACHED} if cached else block
+
+
+def _text(blocks: Sequence[Mapping[str, Any]]) -> str:
+    texts = [block.get("text") for block in blocks if block.get("type") == "text"]
+    text = "".join(item for item in texts if isinstance(item, str))
+    if text.strip():
+        return text
+    inputs = [block.get("input") for block in blocks if block.get("type") == "tool_use"]
+    found = next((item for item in inputs if isinstance(item, dict) and item), None)
+    return text if found is None else json.dumps(found, ensure_ascii=False)
+
+
+def _count(value: Any) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and value >= 0 else None
+
+
+def _headers(endpoint: Endpoint) -> Mapping[str, str]:
+    headers = {"anthropic-version": _VERSION}
+    if endpoint.api_key is not None:
+        headers["x-api-key"] = endpoint.api_key.get_secret_value()
+    return headers
+
+
+def _roots(base_url: str) -> tuple[str, ...]:
+    """With `/v1` first: base URLs of this protocol are usually written without it."""
+    return versioned_roots(base_url)[::-1]
+
+
+ANTHROPIC = ServerProtocol(
+    roots=_roots,
+    headers=_headers,
+    chat=lambda _: AnthropicChat(),
+    embeddings=None,
+    read_models=read_models,
+    models_path="/models?limit=1000",  # a page holds 20 otherwise
+)

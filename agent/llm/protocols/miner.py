@@ -1,0 +1,187 @@
+"""The miners' inference proxy, in every generation, with one body that fits all of them.
+
+| | path | run | model, temperature | answers |
+|---|---|---|---|---|
+| P1 | /agents, then /api | `run_id`, any text | may be left out | a bare string, errors in 200 |
+| P2 | /api | `run_id`, a UUID | wanted | a bare string; embeddings 501 |
+| P3 | /api | `evaluation_run_id`, a UUID | wanted | `{content, tool_calls}`, `{embedding}` |
+
+Fields that a generation does not know are ignored by it, so both names of the run are sent. Nothing
+says how long a reply may be, or in which format: P1 cuts replies at 2,048 tokens.
+Facts: the public repository of the miners' network, and its code run against a stub provider.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from agent.llm.endpoint import Endpoint
+from agent.llm.prices import Price
+from agent.llm.protocols.base import ChatCall, ModelInfo, ServerProtocol
+from agent.llm.protocols.openai import bearer, read_models
+from agent.llm.shapes import ReadReply, read_chat_reply
+from agent.llm.vectors import read_vectors
+from agent.llm.wording import is_markup
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from agent.llm.failures import Failure
+
+# What P1 answers, with 200, when the model wrote nothing.
+_EMPTY = re.compile(r"\s*\w+ API returned empty response for model ")
+# What P2 answers, with 200, when the provider behind it failed: a text of its own, or the
+# provider's error as it came.
+_FAILED = re.compile(r"\s*Error in \w+Provider\._\w+\(\): ")
+_ERROR_KEYS = frozenset({"error", "detail", "message", "object", "type", "code", "status", "param"})
+_RUN_REFUSED = re.compile(r"run_id|uuid", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The run as a request names it."""
+
+    name: str
+
+    def fields(self) -> dict[str, Any]:
+        return {"run_id": self.name, "evaluation_run_id": self.name}
+
+    def as_uuid(self) -> _Run | None:
+        """The name as P2 and P3 want it: a UUID made from it; None when it is one."""
+        try:
+            uuid.UUID(self.name)
+        except ValueError:
+            return _Run(str(uuid.uuid5(uuid.NAMESPACE_OID, self.name)))
+        return None
+
+    def instead(self, failure: Failure) -> _Run | None:
+        """Another name, where the failure is that this one is no UUID."""
+        refused = failure.status == 422 and _RUN_REFUSED.search(failure.wording)
+        return self.as_uuid() if refused else None
+
+
+@dataclass(frozen=True, slots=True)
+class MinerChat:
+    """POST inference."""
+
+    run: _Run
+    path: str = "/inference"
+
+    def body(self, call: ChatCall) -> dict[str, Any]:
+        """Contents are plain texts: lists and null are refused. Tools are never offered."""
+        model = {"model": call.model} if call.model else {}
+        messages = [{"role": m.role, "content": m.content} for m in call.messages]
+        return {
+            **self.run.fields(),
+            **model,
+            "temperature": call.temperature,
+            "messages": messages,
+            "tool_mode": "none",
+        }
+
+    def read(self, value: Any) -> ReadReply | str | None:
+        """A bare string or `{content, tool_calls}`; failures that come as strings are told apart.
+
+        Whether a reply was cut off is never said: `finish_reason` is "length" where JSON or a
+        fenced block begins and does not end, else "unknown".
+        """
+        if isinstance(value, str):
+            if _EMPTY.match(value):
+                return ReadReply("", "unknown")
+            if _FAILED.match(value) or _is_error_text(value):
+                return value
+        reply = read_chat_reply(value)
+        if reply is None:
+            return None
+        return replace(reply, finish_reason="length" if _is_cut_off(reply.text) else "unknown")
+
+    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> MinerChat | None:
+        """Names the run by a UUID where one is wanted."""
+        run = self.run.instead(failure)
+        return None if run is None else replace(self, run=run)
+
+    def plainer(self) -> MinerChat:
+        """The format is asked for in the prompt alone."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class MinerEmbeddings:
+    """POST embedding, one text at a time."""
+
+    run: _Run
+    path: str = "/embedding"
+    max_batch: int = 1
+
+    def body(self, model: str, texts: Sequence[str]) -> dict[str, Any]:
+        """One text; the model where one is known."""
+        (text,) = texts
+        return {**self.run.fields(), **({"model": model} if model else {}), "input": text}
+
+    def read(self, value: Any, count: int) -> NDArray[np.float32] | None:
+        """`[[...]]` (P1) or `{embedding: [...]}` (P3)."""
+        return read_vectors(value, count)
+
+    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> MinerEmbeddings | None:
+        """Names the run by a UUID where one is wanted."""
+        run = self.run.instead(failure)
+        return None if run is None else replace(self, run=run)
+
+
+def _is_cut_off(text: str) -> bool:
+    text = text.strip()
+    return text.startswith(("{", "[", "```")) and not text.endswith(("}", "]", "```"))
+
+
+def _is_error_text(text: str) -> bool:
+    """Whether a reply is a web page, or the JSON of a provider's error and nothing else."""
+    if is_markup(text[:200].encode()):
+        return True
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(value, dict) or not value.keys() <= _ERROR_KEYS:
+        return False
+    return any(value.get(name) for name in ("error", "detail")) or value.get("object") == "error"
+
+
+def _read_models(value: Any) -> tuple[ModelInfo, ...]:
+    """P3's list: `[{name, max_input_tokens, cost_usd_per_million_..._tokens}]`."""
+    return read_models(value, _price_a_million)
+
+
+def _price_a_million(row: Mapping[str, Any]) -> Price | None:
+    costs = [row.get(f"cost_usd_per_million_{side}_tokens") for side in ("input", "output")]
+    numbers = [c for c in costs if isinstance(c, int | float) and 0 <= c < float("inf")]
+    return Price(float(numbers[0]), float(numbers[1])) if len(numbers) == len(costs) else None
+
+
+def _roots(base_url: str) -> tuple[str, ...]:
+    """`/api` as since August 2025, `/agents` as before; a URL that ends with either is taken."""
+    for suffix in ("/api", "/agents"):
+        base_url = base_url.removesuffix(suffix)
+    return (f"{base_url}/api", f"{base_url}/agents")
+
+
+def _run(endpoint: Endpoint) -> _Run:
+    return _Run(endpoint.run_id)
+
+
+MINER = ServerProtocol(
+    roots=_roots,
+    headers=bearer,  # it wants no key; one that is set is for whatever stands before it
+    chat=lambda endpoint: MinerChat(_run(endpoint)),
+    embeddings=lambda endpoint: MinerEmbeddings(_run(endpoint)),
+    read_models=_read_models,
+    models_path="/inference-models",
+    embedding_models_path="/embedding-models",
+)

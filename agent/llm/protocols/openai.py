@@ -1,0 +1,154 @@
+"""OpenAI's protocol, as OpenAI, vLLM, llama.cpp, Ollama, LM Studio and most gateways speak it.
+
+Source: https://platform.openai.com/docs/api-reference/chat and .../embeddings
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from agent.llm.dialect import Dialect
+from agent.llm.endpoint import Endpoint
+from agent.llm.failures import Failure
+from agent.llm.prices import Price
+from agent.llm.protocols.base import ChatCall, ModelInfo, ServerProtocol
+from agent.llm.shapes import ReadReply, read_chat_reply
+from agent.llm.vectors import read_vectors
+from agent.llm.wording import one_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_MAX_BATCH = 64  # texts of a call; the lowest limit in wide use is 96 (Cohere's gateway)
+_VERSION = re.compile(r"/v\d+\w*(/|$)")
+_LONGEST_NAME = 100  # characters of a model's name that are kept
+
+# Where servers say how large a model's window is: OpenRouter, vLLM, the miners' proxy, Anthropic,
+# LM Studio.
+_WINDOWS = (
+    "context_length",
+    "max_model_len",
+    "max_input_tokens",
+    "max_context_length",
+)
+
+
+PriceReader = Callable[[Mapping[str, Any]], Price | None]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIChat:
+    """POST chat/completions, not streamed."""
+
+    dialect: Dialect = field(default_factory=Dialect)
+    path: str = "/chat/completions"
+
+    def body(self, call: ChatCall) -> dict[str, Any]:
+        """Messages and the optional fields that the server is known to take."""
+        options = self.dialect.options(call.max_output_tokens, call.temperature, call.schema)
+        messages = [{"role": m.role, "content": m.content} for m in call.messages]
+        return {"model": call.model, "messages": messages, "stream": False, **options}
+
+    def read(self, value: Any) -> ReadReply | str | None:
+        """See `agent.llm.shapes`."""
+        return read_chat_reply(value)
+
+    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> OpenAIChat | None:
+        """Leaves out what the server refuses."""
+        dialect = self.dialect.adapted(failure, sent)
+        return None if dialect is None else replace(self, dialect=dialect)
+
+    def plainer(self) -> OpenAIChat:
+        """A JSON object in place of a schema, then nothing."""
+        return replace(self, dialect=self.dialect.less_strict())
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIEmbeddings:
+    """POST embeddings, a list of texts at a time."""
+
+    path: str = "/embeddings"
+    max_batch: int = _MAX_BATCH
+
+    def body(self, model: str, texts: Sequence[str]) -> dict[str, Any]:
+        """Model and texts, nothing else: the dimension is the model's own."""
+        return {"model": model, "input": list(texts)}
+
+    def read(self, value: Any, count: int) -> NDArray[np.float32] | None:
+        """See `agent.llm.vectors`."""
+        return read_vectors(value, count)
+
+    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> OpenAIEmbeddings | None:
+        """Nothing here can be left out."""
+        return None
+
+
+def versioned_roots(base_url: str) -> tuple[str, ...]:
+    """The base URL, and the same with `/v1` where its path names no version."""
+    if _VERSION.search(urlsplit(base_url).path):
+        return (base_url,)
+    return (base_url, f"{base_url}/v1")
+
+
+def bearer(endpoint: Endpoint) -> Mapping[str, str]:
+    """The key as RFC 6750 has it; nothing without one."""
+    if endpoint.api_key is None:
+        return {}
+    return {"authorization": f"Bearer {endpoint.api_key.get_secret_value()}"}
+
+
+def price_a_token(row: Mapping[str, Any]) -> Price | None:
+    """The price of a listed model as OpenRouter gives it: dollars a token, as text."""
+    pricing = row.get("pricing")
+    if not isinstance(pricing, dict):
+        return None
+    prompt, completion = (_dollars(pricing.get(name)) for name in ("prompt", "completion"))
+    if prompt is None or completion is None:
+        return None
+    return Price(prompt * 1e6, completion * 1e6)
+
+
+def read_models(value: Any, price: PriceReader = price_a_token) -> tuple[ModelInfo, ...]:
+    """The models of a list (`data[]`, or the bare list), in its order, each once."""
+    rows = value.get("data") if isinstance(value, dict) else value
+    found = [_model(row, price) for row in (rows if isinstance(rows, list) else ())]
+    return tuple({info.name: info for info in found if info is not None}.values())
+
+
+def _model(row: Any, price: PriceReader) -> ModelInfo | None:
+    if isinstance(row, str):
+        return ModelInfo(one_line(row, _LONGEST_NAME)) if row.strip() else None
+    if not isinstance(row, dict):
+        return None
+    name = row.get("id") or row.get("name")
+    if not isinstance(name, str) or not name.strip():
+        return None
+    window = next((row[key] for key in _WINDOWS if _is_size(row.get(key))), None)
+    return ModelInfo(one_line(name, _LONGEST_NAME), window, price(row))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _dollars(value: Any) -> float | None:
+    """A price that is one: OpenRouter marks what varies with -1."""
+    try:
+        amount = float(value)
+    except (TypeError, ValueError):
+        return None
+    return amount if 0 <= amount < float("inf") else None
+
+
+OPENAI = ServerProtocol(
+    roots=versioned_roots,
+    headers=bearer,
+    chat=lambda _: OpenAIChat(),
+    embeddings=lambda _: OpenAIEmbeddings(),
+    read_models=read_models,
+)

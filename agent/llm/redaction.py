@@ -1,0 +1,86 @@
+"""Takes configured keys, and whatever looks like one, out of what is shown or logged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+MASK = "***"
+
+# A shorter value is a placeholder ("test", "none", "ollama"), and would mask ordinary words.
+SHORTEST_SECRET = 8
+# A text that was cut, or a server's own quotation, may hold a part of a key: this many of its
+# characters in a row are masked too.
+PART = 12
+
+_NAMES = r"[\w-]*(?:api[_-]?key|token|secret|password|passwd|signature|credentials?)|key|sig"
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), replacement)
+    for pattern, replacement in (
+        # Headers, as text and as JSON.
+        (
+            r"\b((?:proxy-)?authorization|x-api-key|api-key|x-goog-api-key)"
+            r"""(["']?\s*[:=]\s*["']?)(?:(bearer|basic)\s+)?[^\s"',;]+""",
+            rf"\1\2{MASK}",
+        ),
+        (r"\b(bearer\s+)[^\s\"',;]{4,}", rf"\1{MASK}"),
+        (rf"([?&;](?:{_NAMES})=)[^&\s\"'#;]+", rf"\1{MASK}"),
+        (r"(\b[a-z][a-z0-9+.-]*://)[^\s/@\"']+@", rf"\1{MASK}@"),
+        (r"\b(?:sk|rk|pk|xai|gsk)[-_][\w-]{12,}", MASK),
+    )
+)
+
+
+class Redactor:
+    """Masks secrets in texts. Values shorter than SHORTEST_SECRET are left alone."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        kept = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
+        self._widths = sorted({min(len(secret), PART) for secret in kept})
+        self._parts = frozenset(part for secret in kept for part in _parts(secret))
+
+    def __call__(self, text: str) -> str:
+        """`text` without the secrets, every part of PART of their characters, and key-like forms.
+
+        What is masked is replaced by MASK; nothing is ever added to a text without secrets.
+        """
+        if self._parts:
+            text = self._without_known(text)
+        for pattern, replacement in _PATTERNS:
+            text = pattern.sub(replacement, text)
+        return text
+
+    def _without_known(self, text: str) -> str:
+        pieces: list[str] = []
+        kept = 0
+        for start, end in _merged(self._found(text)):
+            pieces += (text[kept:start], MASK)
+            kept = end
+        return "".join(pieces) + text[kept:]
+
+    def _found(self, text: str) -> Iterator[tuple[int, int]]:
+        """Spans of parts, by start."""
+        for start in range(len(text) - SHORTEST_SECRET + 1):
+            for width in self._widths:
+                if text[start : start + width] in self._parts:
+                    yield start, start + width
+
+
+def _parts(secret: str) -> Iterator[str]:
+    width = min(len(secret), PART)
+    for start in range(len(secret) - width + 1):
+        yield secret[start : start + width]
+
+
+def _merged(spans: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Spans that touch or overlap as one."""
+    current: tuple[int, int] | None = None
+    for start, end in spans:
+        if current is not None and start <= current[1]:
+            current = current[0], max(current[1], end)
+            continue
+        if current is not None:
+            yield current
+        current = start, end
+    if current is not None:
+        yield current

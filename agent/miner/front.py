@@ -1,0 +1,338 @@
+"""What runs in the caller's process: starts the worker, waits within the clock, hands back a patch.
+
+`agent bundle` carries this file as it stands, so it imports the standard library only, uses no
+dataclasses (the fourth version's loader does not register its module, which they look up), and is
+read by every Python since 3.7, to say in words that another one is needed.
+
+The worker is a process of its own: a stage that hangs, in C code that holds the interpreter's lock
+too, a crash, or a kernel that kills for memory cost the worker, not the patch that it has already
+reported. It also has its own module names: the caller's file may itself be called `agent`.
+
+What goes over the pipes: one JSON line in, which stays open as a sign of life; JSON lines out,
+`{"patch": str or null}` for each better patch (null: none is valid any more), and at last
+`{"end": {"error": str, "message": str}}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+OLDEST_PYTHON = (3, 11)
+
+# The contract's names (see docs/miner.md). Never read: `test_patch`, nor anything that is not here.
+INPUT_KEYS = ("instance_id", "problem_statement", "repo", "base_commit", "run_id")
+
+# Where no clock is given: the shortest that version three is known to have given.
+DEFAULT_SECONDS = 1500.0
+
+# The caller's clock also pays for its own start and for checking the patch: 5% of it is kept, at
+# least 15 s (a slow disk) and at most 90 s (of 2400 s, the longest known); never more than half.
+RESERVE_SHARE = 0.05
+RESERVE_RANGE = (15.0, 90.0)
+
+# The worker ends by itself this much before its time is up, with copies and processes removed.
+WRAP_UP_SECONDS = 5.0
+# After its last word, and after being asked to end, a worker has so long.
+GRACE_SECONDS = 3.0
+# A worker whose caller was killed, and that hangs, is ended by the kernel so long after the clock.
+ALARM_SECONDS = 30.0
+_LONGEST_ALARM = 1 << 30  # of what alarm(2) takes
+
+# The worker's first lines: they must be read by any Python, and use nothing of ours.
+BOOT = """
+import json, os, signal, sys
+out = os.dup(1)
+os.dup2(2, 1)
+task = json.loads(sys.stdin.buffer.readline())
+signal.alarm(task["alarm"])
+def end(error, message):
+    line = json.dumps({"end": {"error": error, "message": message}}) + "\\n"
+    os.write(out, line.encode())
+    sys.exit(1)
+if sys.version_info < tuple(task["oldest"]):
+    end("ConfigurationError", "Python %s or newer is needed, this is %s at %s; name another one "
+        "with PATCHSHOT_MINER_PYTHON" % (".".join(map(str, task["oldest"])),
+        sys.version.split()[0], sys.executable))
+sys.path[:] = [task["place"]] + (sys.path if task["path"] is None else task["path"])
+def numbers(version):
+    return [int(part) for part in re.match(r"[0-9.]*", version).group().split(".") if part]
+def fits(have, bounds):
+    for sign, bound in re.findall("(>=|<|==)([0-9.]+)", bounds):
+        width = max(len(numbers(have)), len(numbers(bound)))
+        a, b = ((numbers(text) + [0] * width)[:width] for text in (have, bound))
+        if not {">=": a >= b, "<": a < b, "==": a == b}[sign]:
+            return False
+    return True
+missing = []
+for module, package, requirement in task["requirements"]:
+    import importlib.metadata, importlib.util, re
+    try:
+        have = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        have = None
+    if importlib.util.find_spec(module) is None:
+        missing.append((package, requirement))
+    elif have is not None and not fits(have, requirement):
+        missing.append(("%s (%s is too old or too new)" % (package, have), requirement))
+if missing:
+    end("ConfigurationError", "packages are missing: %s; install them: %s -m pip install %s" % (
+        ", ".join(need[0] for need in missing), sys.executable,
+        " ".join("'%s'" % need[1] for need in missing)))
+from agent.miner.worker import main
+main(task, out)
+"""
+
+
+class Program(NamedTuple):
+    """What the worker runs: the folder `path`, or `files` (path -> text) written to one first.
+
+    `requirements`: (import name, package, requirement) of what must be installed.
+    """
+
+    path: str = ""
+    files: Mapping[str, str] = MappingProxyType({})
+    requirements: tuple[tuple[str, str, str], ...] = ()
+
+
+class Outcome(NamedTuple):
+    """A patch, or the name of an error of `agent.errors` and its message."""
+
+    patch: str = ""
+    error: str = ""
+    message: str = ""
+
+
+class AgentFailure(RuntimeError):
+    """What a bundle raises: there is no valid patch, or something is missing to make one."""
+
+
+class TransportFailure(AgentFailure, ConnectionError):
+    """The model could not be reached, or refused: not the agent's failure, and not masked."""
+
+
+def answer(task: Any, program: Program, environ: Mapping[str, str]) -> str | dict[str, str]:
+    """What a bundle's `agent_main` gives. Raises AgentFailure."""
+    outcome = solve(task, program, environ)
+    if outcome.patch:
+        return as_answer(outcome.patch, environ)
+    transport = outcome.error == "ProviderError"
+    raise (TransportFailure if transport else AgentFailure)(outcome.message)
+
+
+def solve(task: Any, program: Program, environ: Mapping[str, str]) -> Outcome:
+    """Run the worker on a task of the contract. Takes at most the clock and some seconds."""
+    started = time.monotonic()
+    if task is not None and not isinstance(task, Mapping):
+        return Outcome(error="UsageError", message="the input must be a dict, as the contract says")
+    given = {key: (task or {}).get(key) for key in INPUT_KEYS}
+    unfit = [key for key, value in given.items() if not isinstance(value, (str, type(None)))]
+    if unfit:
+        return Outcome(error="UsageError", message=f"input[{unfit[0]!r}] must be a text or None")
+    deadline = started + clock(environ)
+    try:
+        with _private_folder() as folder:
+            place = Path(program.path) if program.path else _unpack(program.files, folder / "code")
+            header = {
+                **given,
+                "caller": os.getpid(),
+                "folder": str(folder),
+                "alarm": min(math.ceil(deadline + ALARM_SECONDS - started), _LONGEST_ALARM),
+                "seconds": deadline - WRAP_UP_SECONDS - time.monotonic(),
+                "oldest": OLDEST_PYTHON,
+                "place": str(place),
+                "path": _import_path(),
+                "requirements": list(program.requirements),
+            }
+            return _run(header, folder, environ, deadline)
+    except OSError as error:
+        return Outcome(error="ConfigurationError", message=f"the worker cannot be run: {error}")
+
+
+def clock(environ: Mapping[str, str]) -> float:
+    """Seconds for the whole call: AGENT_TIMEOUT less a reserve, else PATCHSHOT_TIMEOUT or 1500.
+
+    With both, the shorter. What is no positive number counts as not given.
+    """
+    own = _seconds(environ.get("PATCHSHOT_TIMEOUT"))
+    agreed = _seconds(environ.get("AGENT_TIMEOUT"))
+    if agreed is None:
+        return own or DEFAULT_SECONDS
+    least, most = RESERVE_RANGE
+    reserve = min(max(RESERVE_SHARE * agreed, least), most, agreed / 2)
+    return min(agreed - reserve, own or math.inf)
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 < value < math.inf else None
+
+
+def as_answer(patch: str, environ: Mapping[str, str]) -> str | dict[str, str]:
+    """The patch as the caller's version of the contract takes it.
+
+    The first version, and no later one, names its proxy AI_PROXY_URL: it takes `{"patch": str}`,
+    the others a str. PATCHSHOT_MINER_ANSWER (`dict` or `text`) wins over that.
+    """
+    wish = environ.get("PATCHSHOT_MINER_ANSWER", "").strip().lower()
+    later = ("SANDBOX_PROXY_URL", "EVALUATION_RUN_ID", "OPENROUTER_API_KEY")
+    first = bool(environ.get("AI_PROXY_URL")) and not any(environ.get(name) for name in later)
+    return {"patch": patch} if wish == "dict" or (first and wish != "text") else patch
+
+
+# ------------------------------------------------------------------------------------- the worker
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A folder for everything the worker writes, gone afterwards, whatever became of the worker."""
+    base = tempfile.gettempdir()
+    if Path(base).resolve() == Path.cwd().resolve():
+        raise OSError("no temporary folder can be written; set TMPDIR to one outside the tree")
+    folder = Path(tempfile.mkdtemp(prefix="patchshot-miner-", dir=base))
+    try:
+        (folder / "tmp").mkdir()
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unpack(files: Mapping[str, str], folder: Path) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8"))
+    return folder
+
+
+def _import_path() -> list[str]:
+    """The caller's, without the working directory and work trees: a target's modules lie there."""
+    here = Path.cwd().resolve()
+    entries = [Path(entry) for entry in sys.path if Path(entry).is_absolute()]
+    return [
+        str(entry) for entry in entries if entry.resolve() != here and not (entry / ".git").exists()
+    ]
+
+
+def _run(
+    header: Mapping[str, Any], folder: Path, environ: Mapping[str, str], deadline: float
+) -> Outcome:
+    python = environ.get("PATCHSHOT_MINER_PYTHON") or sys.executable
+    if not python:
+        raise OSError("the interpreter is unknown; name one with PATCHSHOT_MINER_PYTHON")
+    if python != sys.executable:
+        header = {**header, "path": None}
+    private = {
+        "TMPDIR": str(folder / "tmp"),
+        "PATCHSHOT_CACHE_DIR": environ.get("PATCHSHOT_CACHE_DIR") or str(folder / "cache"),
+    }
+    # -I: no variable and no working directory says where modules come from.
+    process = subprocess.Popen(
+        [python, "-I", "-c", BOOT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**environ, **private},
+        start_new_session=True,
+    )
+    try:
+        _send(process, header)
+        return _collect(process, deadline)
+    finally:
+        _end(process)
+
+
+def _send(process: subprocess.Popen[bytes], header: Mapping[str, Any]) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(json.dumps(header).encode("ascii") + b"\n")
+        process.stdin.flush()
+    except BrokenPipeError:
+        pass  # it died at once; how is said when its output is read
+
+
+def _collect(process: subprocess.Popen[bytes], deadline: float) -> Outcome:
+    patch = ""
+    for line in _lines(process, deadline):
+        if "end" in line:
+            end = line["end"]
+            return Outcome(patch, end["error"], end["message"])
+        patch = line["patch"] or ""
+    if time.monotonic() >= deadline:
+        message = "no valid patch within the time (AGENT_TIMEOUT less a reserve, else 1500 s)"
+        return Outcome(patch, "TimeLimitExceeded", message)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_SECONDS)
+    how = "without a word" if process.returncode is None else f"with code {process.returncode}"
+    message = f"the worker ended early, {how}; its last lines on stderr say why"
+    return Outcome(patch, "PatchshotError", message)
+
+
+def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[dict[str, Any]]:
+    """What the worker reports, until it ends or time is up."""
+    assert process.stdout is not None
+    descriptor = process.stdout.fileno()
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    rest = b""
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(min(left, 60.0) * 1000):
+            if left <= 0:
+                return
+            continue
+        data = os.read(descriptor, 1 << 16)
+        if not data:
+            return
+        lines = (rest + data).split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            yield json.loads(line.decode("ascii"))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the worker to end, then kill it with all that descends from it."""
+    with contextlib.suppress(OSError):
+        process.stdin.close()  # type: ignore[union-attr]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_SECONDS)
+    if process.poll() is None:
+        for pid in [process.pid, *_descendants(process.pid)]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)  # one that hangs inside the kernel is left to it
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _descendants(root: int) -> list[int]:
+    """The processes below `root`, by their parents in proc(5) stat; those nearest first."""
+    children: dict[int, list[int]] = {}
+    for entry in sorted(Path("/proc").iterdir()):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found: list[int] = []
+    pending = [root]
+    while pending:
+        below = children.get(pending.pop(0), [])
+        found.extend(below)
+        pending.extend(below)
+    return found

@@ -1,0 +1,1 @@
+"""Which tests are run for a patch, and in which order."""

@@ -1,0 +1,141 @@
+"""A project's test files, read once: what they import, which words they hold, how many tests.
+
+Pure, and for every language whose imports `agent.retrieval.references` reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from agent.protocols import Snapshot
+from agent.repository.languages import is_vendored_path
+from agent.retrieval.references import ModuleTable, imports
+from agent.validation.layout import is_test_file
+
+_WORD = re.compile(r"[A-Za-z_]\w{2,}")
+
+# Lines that may import something, in any of the languages that are read.
+_IMPORTING = re.compile(
+    r"^[ \t]*(?=(?:from|import|use|pub|mod|const|let|var|export|require|include|using"
+    r"|#[ \t]*include|\}[ \t]*from)\b)",
+    re.MULTILINE,
+)
+
+# One test each, in the languages that are run. Parametrised ones count once: a lower bound.
+_TEST = re.compile(
+    r"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+test|(?:it|test)(?:\.\w+)*[ \t]*\(|func[ \t]+Test"
+    r"|#\[(?:\w+::)?test\b|@(?:Parameterized|Repeated)?Test\b)",
+    re.MULTILINE,
+)
+
+# Importers that are looked for among the files that hold a module's name; a name such as `utils`
+# stands in most files of a project, and says nothing.
+_MOST_IMPORTERS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class TestFile:
+    """One test file. `words` are all names in it of three letters and more."""
+
+    __test__ = False  # not a test class
+
+    path: str
+    words: frozenset[str]
+    imports: frozenset[str]  # paths of the repository's files
+    tests: int
+    tested: frozenset[str]  # of names such as `test_parse_error`: "parse", "parse_error"
+
+
+class TestFiles:
+    """The test files of a snapshot, and the import graph around them; both read on first use."""
+
+    __test__ = False
+
+    def __init__(self, snapshot: Snapshot, accepts: Callable[[str], bool] = lambda _: True) -> None:
+        """`accepts` says which test files can be run at all."""
+        self._snapshot = snapshot
+        self._accepts = accepts
+        self._importers: dict[str, frozenset[str]] = {}
+
+    @cached_property
+    def files(self) -> tuple[TestFile, ...]:
+        """In order of their paths."""
+        return tuple(self._read(path) for path in self.paths)
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Of all test files that are not another project's, in order."""
+        found = (p for p in self._snapshot.files if is_test_file(p) and not is_vendored_path(p))
+        return tuple(sorted(filter(self._accepts, found)))
+
+    @cached_property
+    def by_path(self) -> Mapping[str, TestFile]:
+        """The same, by path."""
+        return {test.path: test for test in self.files}
+
+    def importers(self, path: str) -> frozenset[str]:
+        """Files that import this one, tests among them; none where its name is too common."""
+        if path not in self._importers:
+            self._importers[path] = frozenset(self._find_importers(path))
+        return self._importers[path]
+
+    def _find_importers(self, path: str) -> Iterable[str]:
+        number = self._numbers.get(path)
+        leaf = self._modules.leaf(number).encode() if number is not None else b""
+        if not leaf:
+            return ()
+        languages = {self._snapshot.files[path].language}
+        candidates = [
+            other
+            for other, file in self._snapshot.files.items()
+            if file.language in languages and other != path and leaf in self._snapshot.read(other)
+        ]
+        if len(candidates) > _MOST_IMPORTERS:
+            candidates = [other for other in candidates if not is_test_file(other)]
+        if len(candidates) > _MOST_IMPORTERS:
+            return ()
+        return [other for other in candidates if path in self._imports(other)]
+
+    def _read(self, path: str) -> TestFile:
+        text = self._snapshot.text(path)
+        words = frozenset(_WORD.findall(text))
+        imported = self._imports(path, text)
+        return TestFile(path, words, imported, count_tests(text), _tested(words))
+
+    def _imports(self, path: str, text: str | None = None) -> frozenset[str]:
+        text = self._snapshot.text(path) if text is None else text
+        starts = (match.start() for match in _IMPORTING.finditer(text))
+        lines = imports(text, starts, self._snapshot.files[path].language)
+        importer = self._numbers[path]
+        found = (self._modules.find(line, importer) for line in lines)
+        return frozenset(self._paths[number] for numbers in found for number in numbers)
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return list(self._snapshot.files)
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {path: number for number, path in enumerate(self._paths)}
+
+    @cached_property
+    def _modules(self) -> ModuleTable:
+        return ModuleTable(self._paths)
+
+
+def _tested(words: frozenset[str]) -> frozenset[str]:
+    """What tests are called after: the beginnings of their names, in lower case."""
+    found: set[str] = set()
+    for word in words:
+        if word.startswith("test_"):
+            parts = word.lower().split("_")[1:]
+            found.update("_".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return frozenset(found)
+
+
+def count_tests(text: str) -> int:
+    """How many tests a file seems to hold."""
+    return sum(1 for _ in _TEST.finditer(text))

@@ -1,0 +1,116 @@
+"""Django's own runner: a project's `manage.py test`, and the `runtests.py` of a library.
+
+Both are built on unittest; `inside/patchshot_hook.py` runs them and listens to unittest's results,
+whatever the runner prints. Labels are dotted module names (`django-admin help test`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from agent.protocols import Snapshot
+from agent.repository.languages import is_test_path
+from agent.types import TestRun
+from agent.validation.frameworks.base import PYTHON, Common, Suite
+from agent.validation.frameworks.commands import below, joined
+from agent.validation.frameworks.interpreter import Tools
+from agent.validation.frameworks.runners import INSIDE, Place, python_command
+from agent.validation.reports.report import make_run
+from sandbox.types import Command, Limits, RunResult, SandboxError
+
+_MANAGE = "manage.py"
+_RUNTESTS = "tests/runtests.py"
+_OWN_RUNTESTS = "runtests.py"  # a common name in reusable applications
+
+# Another runner of the same project: it wins where it is set up for Django.
+_PYTEST_DJANGO = re.compile(r"DJANGO_SETTINGS_MODULE|pytest[-_]django|django_find_project")
+_CONFIGURATION = ("pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini", "conftest.py")
+
+# `test_method (app.tests.Case)`, and since Python 3.11 `test_method (app.tests.Case.test_method)`.
+_PRINTED = re.compile(r"(\w+) \(([\w.]+)\)")
+
+# Name of `Suite.settings`: the folder that labels are counted from.
+_BASE = "labels-from"
+
+# One process: results of others would come late, or not at all.
+_OPTIONS = ("--parallel=1", "--verbosity=1")
+
+
+@dataclass(frozen=True, slots=True)
+class Django(Common):
+    """Labels on the command line of `manage.py test` or `tests/runtests.py`."""
+
+    name: str = "django"
+
+    def detect(self, snapshot: Snapshot) -> Suite | None:
+        """`tests/runtests.py`, `runtests.py` or `manage.py`, unless pytest is set up for Django."""
+        if _RUNTESTS in snapshot.files:
+            return self._suite(_RUNTESTS, (_RUNTESTS, *_OPTIONS), base="tests")
+        files = [file for file in _CONFIGURATION if file in snapshot.files]
+        if any(_PYTEST_DJANGO.search(snapshot.text(file)) for file in files):
+            return None
+        if _is_of_django(snapshot, _OWN_RUNTESTS):
+            return self._suite(_OWN_RUNTESTS, (_OWN_RUNTESTS,))
+        for path in sorted(path for path in snapshot.files if _may_manage(path)):
+            if _is_of_django(snapshot, path):
+                folder = str(PurePosixPath(path).parent)
+                return self._suite(path, (_MANAGE, "test", "--no-input", *_OPTIONS), folder, folder)
+        return None
+
+    def _suite(self, file: str, argv: tuple[str, ...], base: str = ".", cwd: str = ".") -> Suite:
+        return Suite(self.name, f"the project has {file}", argv, cwd, settings={_BASE: base})
+
+    def programs(self, suite: Suite) -> tuple[str, ...]:
+        """Python only."""
+        return (PYTHON,)
+
+    def seals(self, suite: Suite) -> bool:
+        """Our hook does."""
+        return True
+
+    def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+        """Labels: `tests/admin_views/test_forms.py` is `admin_views.test_forms`."""
+        base = suite.settings.get(_BASE, ".")
+        mine = (below(base, path) for path in paths if path.endswith(".py"))
+        labels = (".".join(PurePosixPath(path).with_suffix("").parts) for path in mine if path)
+        return tuple(dict.fromkeys(label.removesuffix(".__init__") for label in labels))
+
+    def command(
+        self, suite: Suite, targets: Sequence[str], tools: Tools, place: Place, limits: Limits
+    ) -> Command:
+        """Raises SandboxError where no interpreter works."""
+        if tools.interpreter is None:
+            raise SandboxError(tools.problem)
+        hook = str(INSIDE / "patchshot_hook.py")
+        argv = (str(tools.interpreter.path), hook, *suite.argv, *targets)
+        # Ids are paths of the tree, wherever the runner is started.
+        environment = {**suite.environment, "PATCHSHOT_ROOT": str(place.root)}
+        return python_command(
+            argv, tools.interpreter, place, limits, environment=environment, cwd=suite.cwd
+        )
+
+    def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
+        """The report of our hook."""
+        return make_run(command.argv, result, own_runner=True)
+
+    def test_id(self, suite: Suite, name: str) -> str:
+        """`test_method (app.tests.Case)`, as the runner prints it."""
+        printed = _PRINTED.fullmatch(name.strip())
+        if printed is None:
+            return name
+        method, dotted = printed[1], printed[2].removesuffix(f".{printed[1]}")
+        module, _, case = dotted.rpartition(".")
+        path = joined(suite.settings.get(_BASE, "."), module.replace(".", "/"))
+        return f"{path}.py::{case}::{method}"
+
+
+def _may_manage(path: str) -> bool:
+    """A `manage.py` of the project, not of its tests: at the root or in a folder there."""
+    return PurePosixPath(path).name == _MANAGE and path.count("/") <= 1 and not is_test_path(path)
+
+
+def _is_of_django(snapshot: Snapshot, path: str) -> bool:
+    return path in snapshot.files and "django" in snapshot.text(path)

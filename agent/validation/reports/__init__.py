@@ -1,0 +1,1 @@
+"""What runs say of themselves, read as the foreign data it is."""

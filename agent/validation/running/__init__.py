@@ -1,0 +1,1 @@
+"""Trees, tools and runs."""

@@ -1,0 +1,58 @@
+"""What a case of the suite is. The table of `docs/security.md` is made from all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sandbox.types import RunResult
+from tests.support.attack_traps import Setter, nothing
+from tests.support.claims import CLAIMS
+
+LEVELS = ("patch", "repository", "run", "verdict", "prompt")
+
+# As root and ("-user") without privileges. `process` claims nothing, so nothing is tried on it.
+BACKENDS = ("bwrap", "bwrap-user", "container", "landlock", "landlock-user")
+
+MIB = 1024 * 1024
+
+# Why an attack has no control.
+HARMFUL = "would harm the machine"
+CHANGES = "would change the machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One attack: what it does, and what stops it, both as the table says it."""
+
+    name: str
+    level: str
+    does: str
+    stopped_by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCase(Case):
+    """An attack by code that a sandbox runs.
+
+    `script` is Python; it gets the arguments of its trap, and is contained when the trap has no
+    evidence, it printed no line that begins with "got", and `problem` finds none in the result. It
+    must print "tried" before it attacks: one that fails earlier proves nothing. `control` says why
+    the attack is not tried without a sandbox; where it is empty it is, and must find evidence.
+    `here`: only backends that run in this very process (the trap is set in it). `needs`: the
+    guarantee (see `tests.support.claims`) without which a backend does not claim to hold it.
+    """
+
+    level: str = "run"
+    script: str
+    trap: Setter = nothing
+    limits: Mapping[str, float] = field(default_factory=dict)
+    report: bool = False
+    problem: Callable[[RunResult], str] = lambda _: ""
+    control: str = ""
+    here: bool = False
+    needs: str = ""
+
+    def is_claimed_by(self, backend: str) -> bool:
+        """Whether containing this attack is part of what a backend promises."""
+        return not self.needs or self.needs in CLAIMS[backend]

@@ -1,0 +1,289 @@
+"""What bubblewrap shows of this machine, and what its mounts allow."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.bwrap import BwrapSandbox
+from sandbox.types import Command, Ended, SandboxError
+from sandbox.workspace import empty
+from tests.support.sandboxes import SYSTEM_PYTHON, Runner
+
+
+def test_a_server_inside_can_use_its_own_loopback(isolated: Runner) -> None:
+    code = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+        "socket.create_connection(s.getsockname()); print('ok')"
+    )
+    assert isolated.python(code).stdout == b"ok\n"
+
+
+def test_private_places_of_the_host_are_not_there(isolated: Runner) -> None:
+    places = "/root /home /var /run /mnt /media /opt /boot /sys /etc/shadow /etc/ssh /etc/hostname"
+    result = isolated.shell(f"for p in {places}; do test -e $p && echo $p; done")
+    assert result.stdout == b""
+
+
+def test_only_an_allow_list_is_at_the_root(isolated: Runner) -> None:
+    found = set(isolated.shell("ls /").stdout.decode().split())
+    assert found - {"lib32", "lib64", "libx32", "nix", "gnu"} == {
+        *("bin", "dev", "etc", "lib", "proc", "sbin", "srv", "tmp", "usr"),
+        *(("report",) if "report" in found else ()),
+    }
+
+
+def test_the_host_is_not_named(isolated: Runner) -> None:
+    result = isolated.shell("uname -n; cat /etc/passwd /etc/hosts; id -un")
+    assert socket.gethostname().encode() not in result.stdout.split()
+    assert result.stdout.startswith(b"sandbox\n")
+    assert result.stdout.endswith(b"sandbox\n")
+
+
+def test_files_of_the_workspace_do_not_belong_to_root(isolated: Runner) -> None:
+    assert isolated.shell("touch x; stat -c %u x").stdout != b"0\n"
+
+
+def test_there_are_no_privileges(isolated: Runner) -> None:
+    lines = isolated.shell("cat /proc/self/status").stdout.decode().splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    assert {status[name].strip() for name in ("CapEff", "CapPrm", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert status["NoNewPrivs"].strip() == "1"
+    assert "0" not in status["Uid"].split()
+    assert "0" not in status["Gid"].split()
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "mount -t tmpfs none /tmp",
+        "mount --bind /tmp /usr",
+        "umount /proc/sys",
+        "mknod disk b 8 0",
+        "/usr/sbin/chroot / true",
+        "unshare --user true",
+        "unshare --mount true",
+        "setpriv --reuid 0 true && exit 0 || exit 1",
+        "chown 0 .",
+    ],
+)
+def test_privileged_operations_fail(isolated: Runner, script: str) -> None:
+    result = isolated.shell(script)
+    assert result.ended is Ended.EXITED
+    assert result.exit_code not in (0, 127), result
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        (425, "8, 0"),  # io_uring_setup
+        (321, "0, 0, 0"),  # bpf
+        (250, "0, -3, 0"),  # keyctl: which session keyring?
+        (298, "0, 0, -1, -1, 0"),  # perf_event_open
+        (272, "0x10000000"),  # unshare(CLONE_NEWUSER)
+        (56, "0x10000011, 0, 0, 0, 0"),  # clone(CLONE_NEWUSER)
+        (16, "0, 0x5412, 0"),  # ioctl(TIOCSTI)
+    ],
+)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of x86-64")
+def test_dangerous_system_calls_are_filtered(isolated: Runner, call: int, arguments: str) -> None:
+    code = (
+        "import ctypes; libc = ctypes.CDLL(None, use_errno=True); "
+        f"print(libc.syscall({call}, {arguments}), ctypes.get_errno())"
+    )
+    assert isolated.python(code).stdout == b"-1 1\n"
+
+
+def test_threads_and_processes_work_under_the_filter(isolated: Runner) -> None:
+    code = """
+import multiprocessing, subprocess, threading
+thread = threading.Thread(target=print, args=("thread",))
+thread.start()
+thread.join()
+print(subprocess.run(["echo", "child"], capture_output=True, text=True).stdout, end="")
+lock = multiprocessing.get_context("fork").Lock()
+print("lock", lock.acquire())
+"""
+    assert isolated.python(code).stdout.split() == [b"thread", b"child", b"lock", b"True"]
+
+
+def test_there_is_no_terminal_to_push_keys_into(isolated: Runner) -> None:
+    assert isolated.shell("exec 3</dev/tty").exit_code != 0
+    assert isolated.shell("test -t 0 || test -t 1 || test -t 2").exit_code != 0
+
+
+@pytest.mark.usefixtures("bwrap_works")
+class TestOnThisHost:
+    """Attacks that need more than one directory, as the user who runs the tests."""
+
+    sandbox = BwrapSandbox()
+
+    def test_a_link_in_the_workspace_does_not_lead_out(self, tmp_path: Path) -> None:
+        secret = tmp_path / "secret"
+        secret.write_text("hunter2")
+        with empty(mount=Path("/srv/project")) as workspace:
+            (workspace.path / "link").symlink_to(secret)
+            script = "cat link; echo owned >link; ln -sf /etc/passwd out; cat out"
+            result = self.sandbox.run(Command(("/bin/sh", "-c", script)), workspace)
+        assert b"hunter2" not in result.stdout
+        assert secret.read_text() == "hunter2"
+
+    def test_the_home_around_the_mount_point_is_not_shown(self, tmp_path: Path) -> None:
+        home = tmp_path / "home"
+        (home / ".ssh").mkdir(parents=True)
+        (home / ".ssh" / "id_ed25519").write_text("hunter2")
+        (home / "project").mkdir()
+        with empty(mount=home / "project") as workspace:
+            script = f"find {home} | sort; cat {home}/.ssh/*; touch {home}/x"
+            result = BwrapSandbox(homes=(home,)).run(Command(("sh", "-c", script)), workspace)
+        assert result.stdout.decode().split() == [str(home), str(home / "project")]
+        assert sorted(path.name for path in home.iterdir()) == [".ssh", "project"]
+
+    @pytest.mark.parametrize("asked", ["/", "/home", "/etc", "home", "."])
+    def test_a_home_is_not_shown_even_when_asked_for(self, tmp_path: Path, asked: str) -> None:
+        home = tmp_path / "home"
+        home.mkdir()
+        command = Command(("true",), read_only=(tmp_path / asked,))
+        sandbox = BwrapSandbox(homes=(home,))
+        with (
+            empty(mount=Path("/srv/project")) as workspace,
+            pytest.raises(SandboxError, match="refused to show"),
+        ):
+            sandbox.run(command, workspace)
+
+    def test_read_only_paths_are_shown_at_their_place_and_cannot_be_written(
+        self, tmp_path: Path
+    ) -> None:
+        tools = tmp_path / "tools"
+        tools.mkdir()
+        (tools / "tool").write_text("tool")
+        (tmp_path / "neighbour").write_text("hunter2")
+        (tmp_path / "alias").symlink_to("tools")
+        script = f"cat {tmp_path}/alias/tool; echo x >{tools}/new; cat {tmp_path}/neighbour"
+        with empty(mount=Path("/srv/project")) as workspace:
+            command = Command(("sh", "-c", script), read_only=(tmp_path / "alias",))
+            result = self.sandbox.run(command, workspace)
+        assert result.stdout == b"tool"
+        assert [path.name for path in tools.iterdir()] == ["tool"]
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a setuid-root program")
+    def test_setuid_programs_give_nothing(self) -> None:
+        tools = Path(tempfile.mkdtemp())
+        try:
+            tools.chmod(0o755)
+            shutil.copy("/usr/bin/id", tools / "id")
+            (tools / "id").chmod(0o4755)
+            with empty(mount=Path("/srv/project")) as workspace:
+                shutil.copy("/usr/bin/id", workspace.path / "id")
+                (workspace.path / "id").chmod(0o4755)
+                for program in (tools / "id", "./id"):
+                    command = Command((str(program), "-u"), read_only=(tools,))
+                    result = self.sandbox.run(command, workspace)
+                    assert result.stdout not in (b"0\n", b""), program
+        finally:
+            shutil.rmtree(tools)
+
+    def test_an_environment_inside_the_repository_is_the_users_own(self, tmp_path: Path) -> None:
+        environment = tmp_path / "project" / ".venv"
+        environment.mkdir(parents=True)
+        (environment / "marker").write_text("real")
+        with empty(mount=tmp_path / "project") as workspace:
+            script = "cat .venv/marker; echo x >.venv/new"
+            command = Command(("sh", "-c", script), read_only=(environment,))
+            result = self.sandbox.run(command, workspace)
+        assert result.stdout == b"real"
+        assert [path.name for path in environment.iterdir()] == ["marker"]
+
+    def test_a_link_where_something_is_to_be_mounted_is_refused(self, tmp_path: Path) -> None:
+        environment = tmp_path / "project" / ".venv"
+        environment.mkdir(parents=True)
+        victim = tmp_path / "victim"
+        victim.mkdir()
+        with empty(mount=tmp_path / "project") as workspace:
+            (workspace.path / ".venv").symlink_to(victim)
+            with pytest.raises(SandboxError, match=r"\.venv"):
+                self.sandbox.run(Command(("true",), read_only=(environment,)), workspace)
+
+    @pytest.mark.parametrize("mount", ["/", "/usr", "/etc", "/proc", "/tmp", "/report"])
+    def test_the_workspace_cannot_hide_the_system(self, mount: str) -> None:
+        with (
+            empty(mount=Path(mount)) as workspace,
+            pytest.raises(SandboxError, match="cannot be mounted"),
+        ):
+            self.sandbox.run(Command(("true",)), workspace)
+
+    def test_nothing_survives_a_killed_agent(self, tmp_path: Path) -> None:
+        code = (
+            "import sys; from pathlib import Path; from sandbox.bwrap import BwrapSandbox; "
+            "from sandbox.types import Command; from sandbox.workspace import empty; "
+            f"w = empty(mount=Path('/srv/p'), parent=Path({str(tmp_path)!r})); "
+            "print('ready', flush=True); "
+            "BwrapSandbox().run(Command(('sh', '-c', 'while :; do echo x >>alive; sleep 0.05; "
+            "done')), w)"
+        )
+        root = Path(__file__).resolve().parents[2]
+        agent = subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE)
+        with agent:
+            alive = _wait_for(tmp_path, "patchshot-*/tree/alive")
+            agent.send_signal(signal.SIGKILL)
+        time.sleep(0.3)
+        size = alive.stat().st_size
+        time.sleep(0.3)
+        assert alive.stat().st_size == size
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+    def test_root_of_a_user_namespace_is_isolated_too(self, nobody_runner: Runner) -> None:
+        """As in a rootless container: uid 0, but no other uid exists to drop to."""
+        code = (
+            "from sandbox.bwrap import BwrapSandbox; p = BwrapSandbox().probe(); "
+            "print(p.isolated, p.problem)"
+        )
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", SYSTEM_PYTHON, "-c", code],
+            cwd=nobody_runner.library,
+            user=65534,
+            group=65534,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            env={"PATH": "/usr/bin:/bin"},
+            timeout=30,
+        )
+        assert done.stdout == "True \n", done.stderr
+
+    def test_two_workspaces_do_not_share_a_user(self) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("only root gives each workspace a uid of its own")
+        users = set()
+        for _ in range(2):
+            with empty(mount=Path("/srv/project")) as workspace:
+                users.add(self.sandbox.run(Command(("id", "-u")), workspace).stdout)
+        assert len(users) == 2
+
+    def test_the_next_run_sees_what_the_last_one_wrote(self) -> None:
+        with empty(mount=Path("/srv/project")) as workspace:
+            self.sandbox.run(Command(("sh", "-c", "echo one >a")), workspace)
+            workspace.write("b", b"two\n")
+            result = self.sandbox.run(Command(("sh", "-c", "echo >>b; cat a b")), workspace)
+            assert stat.S_IMODE((workspace.path / "b").stat().st_mode) == 0o644
+        assert result.stdout == b"one\ntwo\n\n"
+
+
+def _wait_for(directory: Path, pattern: str) -> Path:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for path in directory.glob(pattern):
+            return path
+        time.sleep(0.05)
+    raise AssertionError(f"{pattern} did not appear")

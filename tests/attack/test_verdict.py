@@ -1,0 +1,54 @@
+"""Patches that leave the bug in place, or take tests away: none is VERIFIED, and none hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agent.repository.snapshot import take_snapshot
+from agent.types import Problem, ReproductionTest, ValidationReport, Verdict
+from agent.validation.validator import SandboxValidator, ValidationOptions
+from sandbox.bwrap import BwrapSandbox
+from tests.attack.verdict_cases import BUG, FILES, FIX, VERDICT_CASES, VerdictCase
+from tests.support.validation import edit, patch_of
+
+_ISSUE = ReproductionTest(
+    "tests/test_issue.py",
+    "from calc import add\n\n\ndef test_issue():\n    assert add(1, 1) == 2\n",
+)
+_BY_CASE = [
+    pytest.param(case, id=case.name, marks=pytest.mark.attack_case(case.name))
+    for case in VERDICT_CASES
+]
+
+
+def _validated(root: Path, patch: dict[str, str | None]) -> ValidationReport:
+    snapshot = take_snapshot(root)
+    changes = [edit(path, FILES.get(path), text) for path, text in patch.items()]
+    options = ValidationOptions(python=Path(sys.executable), timeout=60.0)
+
+    async def run() -> ValidationReport:
+        problem = Problem("add() subtracts", "")
+        async with SandboxValidator(snapshot, problem, BwrapSandbox(), options) as validator:
+            return await validator.validate(patch_of(*changes), _ISSUE)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.usefixtures("bwrap_works")
+@pytest.mark.parametrize("case", _BY_CASE)
+def test_it_is_not_believed(case: VerdictCase, make_repository: Callable[..., Path]) -> None:
+    report = _validated(make_repository(FILES), case.patch)
+    assert report.verdict in case.allowed, report.reason
+
+
+@pytest.mark.usefixtures("bwrap_works")
+def test_an_honest_fix_is(make_repository: Callable[..., Path]) -> None:
+    """The control: the same call verifies what deserves it."""
+    assert FIX != BUG
+    report = _validated(make_repository(FILES), {"calc.py": FIX})
+    assert report.verdict is Verdict.VERIFIED, report.reason

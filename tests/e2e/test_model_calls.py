@@ -1,0 +1,165 @@
+"""`agent solve` as a subprocess: what it tells of its model calls; a prompt that is too long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import Status
+from tests.support.behaviours import (
+    Behaviour,
+    ContextLimit,
+    EchoesKey,
+    Good,
+    RateLimited,
+)
+from tests.support.scripted_provider import ScriptedProvider
+from tests.support.solve_command import Solved, solve
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
+
+MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
+
+SECRET = "sk-e2e-4f8a1b2c3d4e5f60718293"
+OTHER_SECRET = "zz9-plural-z-alpha-0123456789"
+_BODY = "".join(f"    value_{line} = first - {line}  # of some length\n" for line in range(60))
+FILES = {
+    "calc.py": "def add(a, b):\n    return a - b\n",
+    **{f"more/add_{n}.py": f"def add_{n}(first):\n{_BODY}" for n in range(12)},
+}
+EDIT = {"path": "calc.py", "search": "return a - b", "replace": "return a + b"}
+REPLY = json.dumps({"thought": "the sign", "edits": [EDIT]})
+QUICK = {"ITERATIVE": "false", "REPAIRS": "0", "TESTS": "false", "ACCEPT_UNVERIFIED": "true"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A repository, its issue and a home, apart from each other."""
+
+    repository: Path
+    problem: Path
+    home: Path
+
+    def solve(self, *script: Behaviour, arguments: tuple[str, ...] = (), **settings: str) -> Solved:
+        with ScriptedProvider(script) as provider:
+            return solve(
+                self.problem,
+                self.repository,
+                provider,
+                home=self.home,
+                arguments=arguments,
+                settings={**QUICK, "API_KEY": SECRET, **settings},
+                variables={"GITHUB_TOKEN": OTHER_SECRET},
+            )
+
+
+@pytest.fixture
+def bench(make_repository: MakeRepository, tmp_path: Path) -> Bench:
+    problem = tmp_path / "issue.md"
+    problem.write_text("# add subtracts\n\n`add(1, 2)` gives -1, as do all of add_0 to add_11.\n")
+    home = tmp_path / "home"
+    home.mkdir()
+    return Bench(make_repository(FILES), problem, home)
+
+
+def events(path: Path, kind: str) -> list[dict[str, Any]]:
+    rows = (json.loads(line) for line in path.read_text("utf-8").splitlines())
+    return [row for row in rows if row["event"] == kind]
+
+
+def test_a_prompt_beyond_the_window_is_packed_again_and_tried_once(bench: Bench) -> None:
+    solved = bench.solve(
+        ContextLimit(4000, Good(REPLY)),
+        arguments=("-v",),
+        MAX_OUTPUT_TOKENS="1000",
+        CONTEXT_TOKENS="6000",
+    )
+    assert solved.exit_code == 0, solved.explain()
+    assert solved.result.usage.calls == 2
+    assert "window of 4,000 tokens" in solved.stderr
+    assert solved.result.receipt is not None
+    assert any("window of 4,000 tokens" in note for note in solved.result.receipt["notes"])
+    assert solved.result.usage.input_tokens < 3000
+    calls = [line for line in solved.stderr.splitlines() if line.startswith("chat to scripted")]
+    assert [line.split(": ")[1].split(",")[0] for line in calls] == ["context-too-long", "ok"]
+
+
+def test_a_window_too_small_for_the_issue_ends_with_advice(bench: Bench) -> None:
+    solved = bench.solve(ContextLimit(300, Good(REPLY)))
+    assert solved.result.status is Status.PROVIDER, solved.explain()
+    assert "PATCHSHOT_CONTEXT_TOKENS" in solved.result.message
+
+
+def test_calls_are_lines_at_v_only(bench: Bench) -> None:
+    loud = bench.solve(RateLimited(0), Good(REPLY), arguments=("-v",))
+    (line,) = [line for line in loud.stderr.splitlines() if line.startswith("chat to")]
+    assert line.startswith("chat to scripted: ok, try 2, ")
+    assert " tokens in, " in line
+    assert line.endswith(" s")
+    assert "chat to" not in bench.solve(Good(REPLY)).stderr
+
+
+def test_the_log_has_calls_and_no_bodies(bench: Bench, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    solved = bench.solve(
+        RateLimited(0),
+        Good(REPLY),
+        arguments=("--quiet", "--log-file", str(log)),
+        PRICE_INPUT="1",
+        PRICE_OUTPUT="2",
+    )
+    assert solved.exit_code == 0, solved.explain()
+    (call,) = events(log, "model-call")
+    assert (call["model"], call["status"], call["attempt"]) == ("scripted", "ok", 2)
+    assert call["input_tokens"] == solved.result.usage.input_tokens
+    assert call["cost_usd"] == pytest.approx(solved.result.usage.cost_usd)
+    assert events(log, "model-exchange") == []
+    assert "add subtracts" not in log.read_text()
+
+
+def test_the_log_has_bodies_where_they_are_asked_for(bench: Bench, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    bench.problem.write_text(f"# add subtracts\n\nWith `KEY={SECRET}` set, add(1, 2) gives -1.\n")
+    bench.solve(Good(REPLY), arguments=("--log-file", str(log), "--log-bodies"))
+    (exchange,) = events(log, "model-exchange")
+    assert [role for role, _ in exchange["messages"]] == ["system", "user"]
+    assert exchange["reply"] == REPLY
+    assert SECRET not in log.read_text()
+
+
+def test_bodies_need_a_file(bench: Bench) -> None:
+    solved = bench.solve(Good(REPLY), arguments=("--log-bodies",))
+    assert (solved.exit_code, solved.result.status) == (2, Status.USAGE)
+    assert "--log-file" in solved.result.message
+
+
+def test_embeddings_are_one_line_a_batch(bench: Bench, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    solved = bench.solve(
+        Good(REPLY), arguments=("--log-file", str(log)), EMBED="remote", EMBED_MODEL="scripted"
+    )
+    assert solved.exit_code == 0, solved.explain()
+    batches = [call for call in events(log, "model-call") if call["kind"] == "embed"]
+    assert 2 <= len(batches) <= 4  # the issue, and the chunks in few calls
+    assert {call["status"] for call in batches} == {"ok"}
+    assert sum(call["texts"] for call in batches) > 10
+
+
+@pytest.mark.parametrize("arguments", [("-v",), ("--quiet",)])
+def test_no_key_in_any_output(bench: Bench, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    log = tmp_path / "run.jsonl"
+    bench.problem.write_text(f"# add subtracts\n\nSee {OTHER_SECRET}.\n")
+    solved = bench.solve(
+        EchoesKey(), arguments=(*arguments, "--log-file", str(log), "--log-bodies")
+    )
+    assert solved.exit_code == 9
+    everything = solved.stderr + solved.result.model_dump_json() + log.read_text()
+    assert "Incorrect API key" in everything
+    assert SECRET not in everything
+    assert SECRET[:14] not in everything
+    assert OTHER_SECRET not in log.read_text()

@@ -1,0 +1,25 @@
+"""Repositories whose history is made for a test."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git there, as nobody in particular; its output."""
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    argv = ["git", "-C", str(folder), *identity, *arguments]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=30)
+    return done.stdout.strip()
+
+
+def commit(folder: Path, *paths: str) -> str:
+    """Change these files and commit them; the id of the commit."""
+    for path in paths:
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(file.read_text() + "x\n" if file.exists() else "x\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "change")
+    return git(folder, "rev-parse", "HEAD")

@@ -1,0 +1,292 @@
+"""One event a call, and the file that keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import AuthenticationFailed, ContextTooLong, PatchshotError, UsageError
+from agent.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageProgress
+from agent.llm.call_log import LogFile, LoggedChatModel, counting_tries, error_name
+from agent.llm.chat import HttpChatModel
+from agent.llm.http import create_client
+from agent.llm.redaction import Redactor
+from agent.types import Completion, Usage
+from tests.support.fakes import EventLog
+from tests.support.faults import Fault, FaultServer, always, once
+from tests.support.faults_clients import SPOKEN, chat_model
+from tests.support.llm import make_prompt
+from tests.support.scripted_model import Reply, ScriptedChatModel
+
+SECRET = "sk-very-secret-0123456789"
+
+
+def call(*replies: Reply, bodies: bool = False) -> list[Event]:
+    """The events of one call."""
+    log = EventLog()
+    model = LoggedChatModel(ScriptedChatModel(replies), log, bodies=bodies)
+
+    async def run() -> None:
+        await model.complete(make_prompt("a question"), max_output_tokens=9)
+
+    try:
+        asyncio.run(run())
+    except PatchshotError:
+        log(Notice("raised"))
+    return log.events
+
+
+def test_a_call_says_what_it_took() -> None:
+    done = Completion("fine", "gpt-x", "stop", Usage(120, 30, 0.5, 1), 1.5)
+    (event,) = call(done)
+    assert isinstance(event, ModelCall)
+    assert (event.kind, event.model, event.status, event.attempt) == ("chat", "gpt-x", "ok", 1)
+    assert (event.input_tokens, event.output_tokens, event.cost_usd) == (120, 30, 0.5)
+    assert 0 <= event.seconds < 1
+    assert event.error == ""
+
+
+def test_a_reply_that_was_cut_off_says_so() -> None:
+    (event,) = call(Completion("fi", "gpt-x", "length", Usage(1, 2, None, 1), 0.0))
+    assert isinstance(event, ModelCall)
+    assert (event.status, event.cost_usd) == ("cut-off", None)
+
+
+def test_a_failed_call_says_why_and_the_error_goes_on() -> None:
+    event, raised = call(AuthenticationFailed("no such key"))
+    assert isinstance(event, ModelCall)
+    assert (event.status, event.error) == ("authentication-failed", "no such key")
+    assert (event.input_tokens, event.output_tokens) == (None, None)
+    assert raised == Notice("raised")
+
+
+def test_a_cancelled_call_is_told_too() -> None:
+    log = EventLog()
+
+    class Hanging(ScriptedChatModel):
+        async def complete(self, *_: Any, **__: Any) -> Completion:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    async def run() -> None:
+        model = LoggedChatModel(Hanging([]), log)
+        async with asyncio.timeout(0.05):
+            await model.complete(make_prompt(), max_output_tokens=9)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(run())
+    (event,) = log.events
+    assert isinstance(event, ModelCall)
+    assert event.status == "cancelled"
+
+
+def test_bodies_are_told_only_on_request() -> None:
+    assert not any(isinstance(event, ModelExchange) for event in call("fine"))
+    _, exchange = call("fine", bodies=True)
+    assert isinstance(exchange, ModelExchange)
+    assert exchange.messages[-1] == ("user", "a question")
+    assert exchange.reply == "fine"
+    _, failed, _ = call(ContextTooLong("long"), bodies=True)
+    assert isinstance(failed, ModelExchange)
+    assert failed.reply is None
+
+
+@pytest.mark.parametrize(("faults", "status"), [(0, "ok"), (2, "ok"), (9, "provider-unreachable")])
+def test_tries_are_counted_each_call_for_itself(faults: int, status: str) -> None:
+    log = EventLog()
+    plan = once(Fault.SERVER_ERROR, times=faults)
+
+    async def run(server: FaultServer) -> None:
+        async with create_client(trust_env=False) as client:
+            http: HttpChatModel = chat_model(
+                SPOKEN[0].endpoint(server), client, counting_tries(log)
+            )
+            model = LoggedChatModel(http, log)
+            for _ in range(2):
+                try:
+                    await model.complete(make_prompt(), max_output_tokens=9)
+                except PatchshotError:
+                    assert status != "ok"
+
+    with FaultServer(plan) as server:
+        asyncio.run(run(server))
+    first, second = [event for event in log.events if isinstance(event, ModelCall)]
+    assert (first.status, first.attempt) == (status, min(faults + 1, 4))
+    assert second.attempt == (4 if faults == 9 else 1)
+
+
+def test_calls_at_the_same_time_count_their_own_tries() -> None:
+    log = EventLog()
+
+    async def run(server: FaultServer) -> None:
+        async with create_client(trust_env=False) as client:
+            http = chat_model(SPOKEN[0].endpoint(server), client, counting_tries(log))
+            model = LoggedChatModel(http, log)
+            await asyncio.gather(
+                *(model.complete(make_prompt(), max_output_tokens=9) for _ in range(6))
+            )
+
+    with FaultServer(once(Fault.SERVER_ERROR, times=3)) as server:
+        asyncio.run(run(server))
+    tries = sorted(event.attempt for event in log.events if isinstance(event, ModelCall))
+    assert sum(tries) == 6 + 3
+
+
+def test_error_names() -> None:
+    assert error_name(ContextTooLong("x")) == "context-too-long"
+
+
+# ---------------------------------------------------------------------------------------- the file
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def test_each_event_is_a_line_and_goes_on(tmp_path: Path) -> None:
+    forwarded = EventLog()
+    path = tmp_path / "logs" / "run.jsonl"
+    events: list[Event] = [
+        Notice("embeddings are off", "warning"),
+        ModelCall("chat", "gpt-x", "ok", 1.23456789, 2, 120, 30, 0.5),
+        StageFinished("call", 1.5, "done"),
+    ]
+    with LogFile(path, forwarded, str) as log:
+        for event in events:
+            log(event)
+    notice, called, finished = lines(path)
+    assert forwarded.events == events
+    assert notice["event"] == "notice"
+    assert datetime.fromisoformat(notice["time"]).tzinfo is not None
+    del called["time"]
+    assert called == {
+        "event": "model-call",
+        "kind": "chat",
+        "model": "gpt-x",
+        "status": "ok",
+        "seconds": 1.234568,
+        "attempt": 2,
+        "input_tokens": 120,
+        "output_tokens": 30,
+        "cost_usd": 0.5,
+        "texts": None,
+        "error": "",
+    }
+    assert finished["stage"] == "call"
+
+
+def test_progress_is_not_kept_and_bodies_are_not_shown(tmp_path: Path) -> None:
+    forwarded = EventLog()
+    with LogFile(tmp_path / "log", forwarded, str) as log:
+        log(StageProgress("embed", 1, 2))
+        log(ModelExchange("m", (("user", "question"),), "answer"))
+    assert forwarded.events == [StageProgress("embed", 1, 2)]
+    (line,) = lines(tmp_path / "log")
+    assert line["messages"] == [["user", "question"]]
+
+
+def test_a_log_is_appended_to(tmp_path: Path) -> None:
+    for number in range(2):
+        with LogFile(tmp_path / "log", EventLog(), str) as log:
+            log(Notice(str(number)))
+    assert [line["message"] for line in lines(tmp_path / "log")] == ["0", "1"]
+
+
+def test_a_place_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be logged to"):
+        LogFile(tmp_path, EventLog(), str)
+
+
+def test_a_full_disk_ends_the_log_and_nothing_else() -> None:
+    forwarded = EventLog()
+    with LogFile(Path("/dev/full"), forwarded, str) as log:
+        log(Notice("one"))
+        log(Notice("two"))
+    first, *rest = [event.message for event in forwarded.events if isinstance(event, Notice)]
+    assert first.startswith("/dev/full is no longer logged to")
+    assert rest == ["one", "two"]
+
+
+def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
+    with LogFile(tmp_path / "log", lambda _: None, str) as log:
+        threads = [
+            threading.Thread(target=lambda: [log(Notice("x" * 500)) for _ in range(50)])
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(lines(tmp_path / "log")) == 200
+
+
+EVENTS = st.one_of(
+    st.builds(Notice, st.text(max_size=40)),
+    st.builds(
+        ModelCall,
+        kind=st.just("chat"),
+        model=st.text(max_size=20),
+        status=st.just("ok"),
+        seconds=st.floats(0, 10),
+        error=st.text(max_size=40),
+    ),
+    st.builds(
+        ModelExchange,
+        model=st.text(max_size=20),
+        messages=st.tuples(st.tuples(st.just("user"), st.text(max_size=40))),
+        reply=st.none() | st.text(max_size=40),
+    ),
+)
+
+
+@settings(max_examples=60)
+@given(event=EVENTS, secret=st.text("abcdefXYZ0123456789-_", min_size=12, max_size=40))
+def test_no_secret_is_in_any_log(
+    event: Event, secret: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("logs") / "log"
+    leaky: list[Event] = [event]
+    match event:
+        case Notice(message):
+            leaky.append(Notice(f"{message}{secret}"))
+        case ModelCall():
+            leaky.append(ModelCall("chat", secret, "ok", 1.0, error=f"{secret}{event.error}"))
+        case ModelExchange():
+            leaky.append(ModelExchange("m", (("user", f"say {secret}"),), f"{secret}!"))
+    with LogFile(path, lambda _: None, Redactor([secret])) as log:
+        for one in leaky:
+            log(one)
+    assert secret not in path.read_text("utf-8")
+    assert len(lines(path)) == len(leaky)
+
+
+@pytest.mark.parametrize("fault", [Fault.SERVER_ERROR, Fault.GATEWAY, Fault.GARBAGE, Fault.DROP])
+def test_an_error_over_http_holds_no_key(fault: Fault, tmp_path: Path) -> None:
+    spoken = SPOKEN[0]
+
+    async def run(server: FaultServer, log: LogFile) -> None:
+        async with create_client(trust_env=False) as client:
+            http = chat_model(spoken.endpoint(server, key=SECRET), client, counting_tries(log))
+            with pytest.raises(PatchshotError) as raised:
+                await LoggedChatModel(http, log, bodies=True).complete(
+                    make_prompt(f"My key is {SECRET}"), max_output_tokens=9
+                )
+            assert SECRET not in str(raised.value)
+
+    path = tmp_path / "log"
+    with (
+        FaultServer(always(fault), keys=False) as server,
+        LogFile(path, EventLog(), Redactor([SECRET])) as log,
+    ):
+        asyncio.run(run(server, log))
+    text = path.read_text("utf-8")
+    assert SECRET not in text
+    assert "My key is ***" in text

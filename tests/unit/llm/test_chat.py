@@ -1,0 +1,337 @@
+"""`agent.llm.chat`: a call as the server sees it and as the pipeline sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from agent.errors import (
+    AuthenticationFailed,
+    BudgetRefused,
+    ContextTooLong,
+    ProviderError,
+    ProviderUnreachable,
+)
+from agent.llm.chat import HttpChatModel
+from agent.types import Completion, Usage
+from tests.support.llm import KEY, FakeTime, chat_body, endpoint, make_prompt, with_model
+from tests.support.loopback import Scripted, loopback
+
+URL = "https://llm.example/v1/chat/completions"
+SCHEMA = {"type": "object"}
+
+
+@pytest.fixture
+def route() -> Iterator[respx.Route]:
+    with respx.mock:
+        yield respx.post(URL)
+
+
+def complete(schema: dict[str, Any] | None = None, **more: Any) -> Completion:
+    return with_model(endpoint(), lambda model: ask(model, schema), **more)
+
+
+async def ask(model: HttpChatModel, schema: dict[str, Any] | None = None) -> Completion:
+    done = await model.complete(make_prompt(), max_output_tokens=100, schema=schema)
+    return replace(done, seconds=0.0)
+
+
+def sent(route: respx.Route) -> list[dict[str, Any]]:
+    return [json.loads(call.request.content) for call in route.calls]
+
+
+def refusal(message: str, status: int = 400) -> httpx.Response:
+    return httpx.Response(status, json={"error": {"message": message}})
+
+
+def ok(content: Any = "hello") -> httpx.Response:
+    return httpx.Response(200, json=chat_body(content))
+
+
+def test_request_and_completion(route: respx.Route) -> None:
+    route.mock(return_value=ok())
+
+    completion = complete()
+
+    assert completion == Completion("hello", "test-model-001", "stop", Usage(11, 7, None, 1), 0.0)
+    assert sent(route) == [
+        {
+            "model": "test-model",
+            "messages": [
+                {"role": "system", "content": "You fix code."},
+                {"role": "user", "content": "Fix it, as JSON."},
+            ],
+            "stream": False,
+            "max_tokens": 100,
+            "temperature": 0.0,
+        }
+    ]
+
+
+def test_usage_is_counted_where_the_server_gives_none(route: respx.Route) -> None:
+    body = chat_body("four words of text", usage={"prompt_tokens": 0})
+    route.mock(return_value=httpx.Response(200, json=body))
+
+    assert complete().usage == Usage(make_prompt().tokens, 4, None, 1)
+
+
+def test_the_cost_of_the_server_is_kept(route: respx.Route) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "cost": 0.25}
+    route.mock(return_value=httpx.Response(200, json=chat_body(usage=usage)))
+
+    assert complete().usage == Usage(1, 2, 0.25, 1)
+
+
+def test_an_empty_completion_is_a_completion(route: respx.Route) -> None:
+    route.mock(return_value=ok(None))
+
+    assert complete().text == ""
+
+
+def test_a_bare_string_is_a_completion(route: respx.Route) -> None:
+    route.mock(return_value=httpx.Response(200, json="two words"))
+
+    assert complete() == Completion(
+        "two words", "test-model", "stop", Usage(make_prompt().tokens, 2, None, 1), 0.0
+    )
+
+
+def test_json_that_is_no_completion(route: respx.Route) -> None:
+    route.mock(return_value=httpx.Response(200, json={"detail": f"no {KEY}"}))
+
+    with pytest.raises(ProviderError, match="no chat completion") as caught:
+        complete()
+    assert KEY not in str(caught.value)
+
+
+def test_refused_parameters_are_left_out_from_then_on(route: respx.Route) -> None:
+    route.mock(
+        side_effect=[
+            refusal("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+            refusal("Unsupported value: 'temperature' does not support 0"),
+            refusal("Invalid schema for response_format 'patch'"),
+            ok("{}"),
+            ok("{}"),
+        ]
+    )
+
+    async def twice(model: HttpChatModel) -> None:
+        await ask(model, SCHEMA)
+        await ask(model, SCHEMA)
+
+    with_model(endpoint(), twice)
+
+    optional = [
+        {key: value for key, value in body.items() if key not in ("model", "messages", "stream")}
+        for body in sent(route)
+    ]
+    settled = {"max_completion_tokens": 100, "response_format": {"type": "json_object"}}
+    assert "json_schema" in optional[0]["response_format"]
+    assert optional[-2:] == [settled, settled]
+    assert len(optional) == 5
+
+
+def test_a_response_format_is_given_up_in_two_steps(route: respx.Route) -> None:
+    no = refusal("response_format is not supported", 422)
+    route.mock(side_effect=[no, no, ok("{}")])
+
+    complete(SCHEMA)
+
+    formats = [body.get("response_format", {}).get("type") for body in sent(route)]
+    assert formats == ["json_schema", "json_object", None]
+
+
+def test_a_server_that_ignores_the_format_is_asked_more_plainly_next_time(
+    route: respx.Route,
+) -> None:
+    route.mock(side_effect=[ok("Sure! Here is it"), ok('{"a": 1}'), ok('{"a": 1}')])
+
+    async def thrice(model: HttpChatModel) -> None:
+        for _ in range(3):
+            await ask(model, SCHEMA)
+
+    with_model(endpoint(), thrice)
+
+    formats = [body["response_format"]["type"] for body in sent(route)]
+    assert formats == ["json_schema", "json_object", "json_object"]
+
+
+def test_a_refusal_that_names_nothing_known_is_final(route: respx.Route) -> None:
+    route.mock(return_value=refusal("no idea"))
+
+    with pytest.raises(ProviderError, match="400: no idea"):
+        complete()
+    assert route.call_count == 1
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (httpx.Response(401), AuthenticationFailed),
+        (refusal("maximum context length is 10 tokens"), ContextTooLong),
+    ],
+)
+def test_final_errors_are_not_tried_again(
+    route: respx.Route, response: httpx.Response, error: type[ProviderError]
+) -> None:
+    route.mock(return_value=response)
+
+    with pytest.raises(error):
+        complete()
+    assert route.call_count == 1
+
+
+def test_an_upstream_error_inside_a_success_is_tried_again(route: respx.Route) -> None:
+    error = {"code": 502, "message": "upstream"}
+    broken = {"choices": [{"message": {"content": ""}, "error": error, "finish_reason": "error"}]}
+    route.mock(side_effect=[httpx.Response(200, json=broken), ok()])
+
+    assert complete().text == "hello"
+
+
+def test_a_real_server_that_stumbles_and_recovers() -> None:
+    time = FakeTime()
+    script = [
+        Scripted(fault="drop"),
+        Scripted("<html><title>502 Bad Gateway</title></html>", status=502),
+        Scripted(chat_body("x" * 500), fault="half-body"),
+        Scripted(chat_body("at last")),
+    ]
+    with loopback(*script) as server:
+        completion = with_model(endpoint(server.url + "/v1/"[:-1]), ask, retrier=time.retrier())
+
+        assert completion.text == "at last"
+        assert [request.target for request in server.requests] == ["/v1/chat/completions"] * 4
+    assert len(time.events) == 3
+
+
+def test_a_real_server_that_never_recovers() -> None:
+    with (
+        loopback(Scripted(status=503)) as server,
+        pytest.raises(ProviderUnreachable, match="tried 4 times"),
+    ):
+        with_model(endpoint(server.url), ask)
+
+
+def test_model_names(route: respx.Route) -> None:
+    listed = respx.get("https://llm.example/v1/models").mock(
+        return_value=httpx.Response(200, json={"data": [{"id": "b"}, {"id": "a"}, {"x": 1}]})
+    )
+
+    assert with_model(endpoint(), lambda model: model.model_names()) == ("a", "b")
+    assert listed.calls[0].request.headers["authorization"] == f"Bearer {KEY}"
+
+
+class TestMinersProxy:
+    """What only this protocol needs of the transport."""
+
+    run = "6d6f1f9e-6a43-4f1c-9d1b-0d5b1b0f8a55"
+
+    def test_the_path_that_works_is_remembered(self) -> None:
+        place = endpoint("http://proxy", key=None, kind="miner", run_id=self.run)
+
+        async def twice(model: HttpChatModel) -> list[Completion]:
+            return [await ask(model), await ask(model)]
+
+        with respx.mock:
+            # The first generation's gateway knows nothing but /agents/...
+            forbidden = httpx.Response(403, html="<html><title>403 Forbidden</title></html>")
+            newer = respx.post("http://proxy/api/inference").mock(return_value=forbidden)
+            older = respx.post("http://proxy/agents/inference").mock(
+                return_value=httpx.Response(200, json="two words")
+            )
+            done = with_model(place, twice)
+
+            assert [completion.text for completion in done] == ["two words"] * 2
+            assert (newer.call_count, older.call_count) == (1, 2)
+            assert "authorization" not in older.calls[0].request.headers
+
+    def test_a_run_that_must_be_a_uuid_becomes_one(self) -> None:
+        place = endpoint("http://proxy", kind="miner", run_id="nocache-1")
+        detail = [{"loc": ["body", "run_id"], "msg": "Input should be a valid UUID"}]
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            if json.loads(request.content)["run_id"] == "nocache-1":
+                return httpx.Response(422, json={"detail": detail})
+            return httpx.Response(200, json="done")
+
+        transport = httpx.MockTransport(answer)
+
+        assert with_model(place, ask, transport=transport).text == "done"
+
+    def test_a_model_that_is_wanted_but_not_known_is_asked_for(self) -> None:
+        place = endpoint("http://proxy", kind="miner", run_id=self.run, model="")
+        detail = [{"loc": ["body", "model"], "msg": "Field required"}]
+        transport = httpx.MockTransport(lambda _: httpx.Response(422, json={"detail": detail}))
+
+        with pytest.raises(ProviderError, match=r"wants a model.*set PATCHSHOT_MODEL"):
+            with_model(place, ask, transport=transport)
+
+    def test_a_failure_sent_as_a_string_is_tried_again(self) -> None:
+        place = endpoint("http://proxy", kind="miner", run_id=self.run)
+        replies = ["Error in ChutesProvider._inference(): TimeoutError: ", "at last"]
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, json=replies.pop(0)))
+
+        assert with_model(place, ask, transport=transport).text == "at last"
+
+
+class TestOtherModels:
+    """Models to go on with, where nobody has chosen the first."""
+
+    @staticmethod
+    def allowing(*models: str) -> httpx.MockTransport:
+        def answer(request: httpx.Request) -> httpx.Response:
+            wanted = json.loads(request.content)["model"] if request.content else ""
+            if wanted in models:
+                return httpx.Response(200, json=chat_body(model=wanted))
+            return httpx.Response(403, json={"error": {"message": f"Model {wanted} not allowed"}})
+
+        return httpx.MockTransport(answer)
+
+    def test_the_next_one_is_taken_for_good(self) -> None:
+        time = FakeTime()
+
+        async def twice(model: HttpChatModel) -> tuple[str, str, str]:
+            return (await ask(model)).model, (await ask(model)).model, model.model
+
+        done = with_model(
+            endpoint(kind="openrouter", model="a"),
+            twice,
+            transport=self.allowing("c"),
+            retrier=time.retrier(),
+            others=("b", "c", "d"),
+        )
+
+        assert done == ("c", "c", "c")
+        assert len(time.events) == 2  # each step is told, once
+
+    def test_the_last_refusal_is_raised(self) -> None:
+        with pytest.raises(AuthenticationFailed):
+            with_model(endpoint(model="a"), ask, transport=self.allowing(), others=("b",))
+
+    def test_a_model_that_was_chosen_is_not_replaced(self) -> None:
+        with pytest.raises(AuthenticationFailed):
+            with_model(endpoint(model="a"), ask, transport=self.allowing("b"))
+
+    def test_a_spent_budget_is_no_reason_for_another_model(self) -> None:
+        body = {"error": {"message": "budget exceeded for this run"}}
+        transport = httpx.MockTransport(lambda _: httpx.Response(403, json=body))
+
+        with pytest.raises(BudgetRefused):
+            with_model(endpoint(model="a"), ask, transport=transport, others=("b",))
+
+
+def test_cached_tokens_are_kept() -> None:
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 7, "output_tokens": 3}
+    body = {"content": [{"type": "text", "text": "a"}], "stop_reason": "end_turn", "usage": usage}
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=body))
+
+    done = with_model(endpoint(kind="anthropic"), ask, transport=transport)
+
+    assert done.usage == Usage(12, 3, None, 1, cache_read_tokens=7)

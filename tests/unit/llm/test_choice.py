@@ -1,0 +1,436 @@
+"""`agent.llm.choice`: which server is asked, with which key, for which run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from agent.errors import ConfigurationError
+from agent.llm.choice import (
+    ProviderSettings,
+    choose_embedding_endpoint,
+    choose_endpoint,
+    run_id,
+)
+from agent.llm.endpoint import Endpoint, same_origin
+from agent.llm.sources import ENVIRONMENT_NAMES
+
+OPENROUTER = "https://openrouter.ai/api/v1"
+OPENAI = "https://api.openai.com/v1"
+ANTHROPIC = "https://api.anthropic.com/v1"
+
+# Everything at once, in the order in which it is taken.
+EVERYTHING = {
+    "OPENROUTER_API_KEY": "sk-or-1",
+    "RIDGES_INFERENCE_PROVIDER": "chutes",
+    "RIDGES_INFERENCE_API_KEY": "cpk-1",
+    "RIDGES_INFERENCE_BASE_URL": "https://llm.chutes.example/v1",
+    "RIDGES_INFERENCE_EMBEDDING_BASE_URL": "https://embed.chutes.example/v1",
+    "SANDBOX_PROXY_URL": "http://sandbox-proxy:80",
+    "AI_PROXY_URL": "http://ai-proxy",
+    "AI_EMBEDDING_PROXY_URL": "http://ai-embedding-proxy",
+    "OPENAI_API_KEY": "sk-openai",
+    "OPENAI_BASE_URL": "https://gateway.example/v1/",
+    "ANTHROPIC_API_KEY": "sk-ant-1",
+    "OLLAMA_HOST": "box",
+}
+
+
+def without(*names: str) -> dict[str, str]:
+    """Everything but these, and what belongs to them."""
+    return {k: v for k, v in EVERYTHING.items() if not k.startswith(names)}
+
+
+def settings(
+    base_url: str | None = None, key: str | None = None, model: str | None = "m", **more: Any
+) -> ProviderSettings:
+    return ProviderSettings(base_url, SecretStr(key) if key else None, model, **more)
+
+
+def summary(endpoint: Endpoint) -> tuple[str, str | None, str, str]:
+    key = endpoint.api_key.get_secret_value() if endpoint.api_key else None
+    return endpoint.base_url, key, endpoint.kind, endpoint.why.removesuffix(" is set")
+
+
+@pytest.mark.parametrize(
+    ("chosen", "environment", "expected"),
+    [
+        (
+            settings("http://localhost:8080/", "k"),
+            EVERYTHING,
+            ("http://localhost:8080", "k", "openai", "PATCHSHOT_BASE_URL"),
+        ),
+        (settings(), EVERYTHING, (OPENROUTER, "sk-or-1", "openrouter", "OPENROUTER_API_KEY")),
+        (
+            settings(),
+            {**EVERYTHING, "OPENROUTER_API_KEY": " "},
+            ("https://llm.chutes.example/v1", "cpk-1", "openai", "RIDGES_INFERENCE_PROVIDER"),
+        ),
+        (
+            settings(),
+            {"RIDGES_INFERENCE_PROVIDER": "openrouter", "RIDGES_INFERENCE_API_KEY": "sk-or-2"},
+            (OPENROUTER, "sk-or-2", "openrouter", "RIDGES_INFERENCE_PROVIDER"),
+        ),
+        (
+            settings(),
+            without("OPENROUTER", "RIDGES"),
+            ("http://sandbox-proxy:80", None, "miner", "SANDBOX_PROXY_URL"),
+        ),
+        (
+            settings(),
+            without("OPENROUTER", "RIDGES", "SANDBOX"),
+            ("http://ai-proxy", None, "miner", "AI_PROXY_URL"),
+        ),
+        (
+            settings(),
+            without("OPENROUTER", "RIDGES", "SANDBOX", "AI_"),
+            ("https://gateway.example/v1", "sk-openai", "openai", "OPENAI_API_KEY"),
+        ),
+        (
+            settings(),
+            {"OPENAI_API_KEY": "sk-openai\n"},
+            (OPENAI, "sk-openai", "openai", "OPENAI_API_KEY"),
+        ),
+        (
+            settings(),
+            {"OPENAI_BASE_URL": "http://box:1234"},
+            ("http://box:1234", None, "openai", "OPENAI_BASE_URL"),
+        ),
+        (
+            settings(),
+            {"ANTHROPIC_API_KEY": "sk-ant-1", "OLLAMA_HOST": "box"},
+            (ANTHROPIC, "sk-ant-1", "anthropic", "ANTHROPIC_API_KEY"),
+        ),
+        (
+            settings(),
+            {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": "https://gw.example"},
+            ("https://gw.example", "k", "anthropic", "ANTHROPIC_API_KEY"),
+        ),
+        (settings(), {"OLLAMA_HOST": "box"}, ("http://box:11434", None, "openai", "OLLAMA_HOST")),
+        (
+            settings(),
+            {"OLLAMA_HOST": "0.0.0.0:9"},
+            ("http://127.0.0.1:9", None, "openai", "OLLAMA_HOST"),
+        ),
+        (
+            settings(),
+            {"OLLAMA_HOST": "https://o.example"},
+            ("https://o.example", None, "openai", "OLLAMA_HOST"),
+        ),
+        (
+            settings(key="sk-ant-2"),
+            EVERYTHING,
+            (ANTHROPIC, "sk-ant-2", "anthropic", "PATCHSHOT_API_KEY"),
+        ),
+        (
+            settings(key="sk-or-2"),
+            {},
+            (OPENROUTER, "sk-or-2", "openrouter", "PATCHSHOT_API_KEY"),
+        ),
+        (settings(key="other"), {}, (OPENAI, "other", "openai", "PATCHSHOT_API_KEY")),
+        (
+            settings(protocol="anthropic"),
+            EVERYTHING,
+            (ANTHROPIC, "sk-ant-1", "anthropic", "ANTHROPIC_API_KEY"),
+        ),
+    ],
+)
+def test_the_first_configured_server_is_chosen(
+    chosen: ProviderSettings,
+    environment: dict[str, str],
+    expected: tuple[str, str | None, str, str],
+) -> None:
+    assert summary(choose_endpoint(chosen, environment)) == expected
+
+
+def test_all_variables_that_are_read_are_listed() -> None:
+    assert set(EVERYTHING) < set(ENVIRONMENT_NAMES)
+    assert len(ENVIRONMENT_NAMES) == len(set(ENVIRONMENT_NAMES))
+
+
+@pytest.mark.parametrize(
+    ("url", "protocol", "kind"),
+    [
+        ("https://api.anthropic.com/v1", None, "anthropic"),
+        (f"{OPENROUTER}/chat/completions", None, "openrouter"),
+        ("https://api.deepseek.example/anthropic", None, "anthropic"),
+        ("https://gw.example/v1/messages", None, "anthropic"),
+        ("http://proxy/api/inference", None, "miner"),
+        ("https://anthropic.example/v1", None, "openai"),
+        ("https://anything.example", "miner", "miner"),
+    ],
+)
+def test_the_protocol_is_told_from_the_address_or_set(url: str, protocol: Any, kind: str) -> None:
+    assert choose_endpoint(settings(url, protocol=protocol), {}).kind == kind
+
+
+def test_a_protocol_that_nothing_speaks_is_said() -> None:
+    with pytest.raises(ConfigurationError, match="PATCHSHOT_PROTOCOL"):
+        choose_endpoint(settings(protocol="miner"), {"OPENAI_API_KEY": "k"})
+
+
+class TestKeys:
+    def test_a_key_of_the_environment_never_goes_to_a_foreign_host(self) -> None:
+        foreign = choose_endpoint(settings("https://elsewhere.example/v1"), EVERYTHING)
+        own = choose_endpoint(settings(f"{OPENROUTER}/"), EVERYTHING)
+
+        assert foreign.api_key is None
+        assert foreign.key_setting == "PATCHSHOT_API_KEY"
+        assert own.api_key == SecretStr("sk-or-1")
+        assert own.key_setting == "OPENROUTER_API_KEY"
+
+    @pytest.mark.parametrize(
+        ("url", "key"),
+        [
+            ("https://llm.chutes.example/other", "cpk-1"),
+            ("https://embed.chutes.example/v1", "cpk-1"),
+            ("https://gateway.example/v2", "sk-openai"),
+            ("http://gateway.example/v1", None),  # not encrypted: another server
+            (OPENAI, None),  # the key belongs to the gateway that OPENAI_BASE_URL names
+        ],
+    )
+    def test_a_key_belongs_to_its_own_base_url(self, url: str, key: str | None) -> None:
+        assert summary(choose_endpoint(settings(url), EVERYTHING))[1] == key
+
+    def test_the_proxies_get_no_key(self) -> None:
+        proxies = {k: v for k, v in EVERYTHING.items() if "PROXY" in k or "OPENAI" in k}
+
+        assert choose_endpoint(settings(), proxies).api_key is None
+
+    def test_a_malformed_variable_of_a_server_that_is_not_asked_does_no_harm(self) -> None:
+        broken = {
+            "OPENROUTER_API_KEY": "sk-or-1",
+            "OPENAI_API_KEY": "two words",
+            "OLLAMA_HOST": ":",
+        }
+
+        assert choose_endpoint(settings(), broken).kind == "openrouter"
+        assert choose_endpoint(settings("http://h/v1"), broken).api_key is None
+
+
+class TestModels:
+    @pytest.mark.parametrize(
+        "environment",
+        [
+            {"SANDBOX_PROXY_URL": "http://p"},
+            {"AI_PROXY_URL": "http://p"},
+            {"OPENAI_BASE_URL": "http://box:1234"},
+            {"OLLAMA_HOST": "box"},
+            {"OPENROUTER_API_KEY": "sk-or-1", "RIDGES_MAX_COST_USD": "0.29"},
+        ],
+    )
+    def test_the_servers_list_may_choose(self, environment: dict[str, str]) -> None:
+        assert choose_endpoint(settings(model=" "), environment).model == ""
+
+    def test_a_server_of_ones_own_may_choose(self) -> None:
+        assert choose_endpoint(settings("http://localhost:8080", model=None), {}).model == ""
+
+    @pytest.mark.parametrize(
+        "environment",
+        [
+            {"OPENROUTER_API_KEY": "sk-or-1"},
+            {"OPENAI_API_KEY": "k"},
+            {"ANTHROPIC_API_KEY": "k"},
+        ],
+    )
+    def test_a_catalogue_may_not(self, environment: dict[str, str]) -> None:
+        with pytest.raises(ConfigurationError, match="PATCHSHOT_MODEL, for example"):
+            choose_endpoint(settings(model=None), environment)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "environment", "words"),
+    [
+        (settings(), {}, ["PATCHSHOT_BASE_URL", "PATCHSHOT_MODEL", "OPENROUTER_API_KEY"]),
+        (settings("localhost:8080"), {}, ["PATCHSHOT_BASE_URL", "http://localhost:8080"]),
+        (settings(key="naïve"), {}, ["PATCHSHOT_API_KEY", "copy the key again"]),
+        (settings(), {"OPENAI_API_KEY": "two words"}, ["OPENAI_API_KEY"]),
+        (settings(), {"SANDBOX_PROXY_URL": "sandbox-proxy"}, ["SANDBOX_PROXY_URL"]),
+        (settings(), {"RIDGES_INFERENCE_PROVIDER": "targon"}, ["RIDGES_INFERENCE_BASE_URL"]),
+    ],
+)
+def test_what_is_missing_or_malformed_is_named(
+    chosen: ProviderSettings, environment: dict[str, str], words: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        choose_endpoint(chosen, environment)
+
+    assert all(word in str(caught.value) for word in words)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_passed_over_is_told() -> None:
+    environment = {
+        "SANDBOX_PROXY_URL": "http://p",
+        "OPENROUTER_API_KEY": "k",
+        "OPENAI_BASE_URL": "http://o",
+    }
+
+    assert choose_endpoint(settings(), environment).unused == (
+        "SANDBOX_PROXY_URL",
+        "OPENAI_BASE_URL",
+    )
+    assert choose_endpoint(settings("http://h"), {}).unused == ()
+
+
+def test_the_usage_of_the_newest_containers_is_asked_at_their_proxy() -> None:
+    both = {"OPENROUTER_API_KEY": "k", "SANDBOX_PROXY_URL": "http://sandbox-proxy:80/"}
+
+    assert choose_endpoint(settings(), both).usage_url == "http://sandbox-proxy:80/api/v1/usage"
+    assert choose_endpoint(settings(), {"OPENROUTER_API_KEY": "k"}).usage_url is None
+
+
+class TestRunId:
+    @pytest.mark.parametrize(
+        ("environment", "given", "expected"),
+        [
+            ({"EVALUATION_RUN_ID": "e", "RUN_ID": "r"}, "i", "e"),
+            ({"EVALUATION_RUN_ID": " ", "RUN_ID": "r"}, " i ", "i"),
+            ({"RUN_ID": "r"}, None, "r"),
+            ({"RUN_ID": ""}, "", "nocache-1"),
+            ({}, None, "nocache-1"),
+        ],
+    )
+    def test_order(self, environment: dict[str, str], given: str | None, expected: str) -> None:
+        assert run_id(environment, given) == expected
+
+    def test_only_the_miners_proxy_is_told(self) -> None:
+        environment = {"SANDBOX_PROXY_URL": "http://p", "RUN_ID": "r"}
+
+        assert choose_endpoint(settings(run_id="i"), environment).run_id == "i"
+        assert choose_endpoint(settings("http://h"), environment).run_id == ""
+
+
+class TestEmbeddings:
+    chat = choose_endpoint(settings("https://chat.example/v1", "chat-key"), {})
+
+    def test_none_without_a_model(self) -> None:
+        assert choose_embedding_endpoint(settings(model=None), EVERYTHING, self.chat) is None
+
+    def test_a_server_without_a_model_is_a_mistake(self) -> None:
+        with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_MODEL"):
+            choose_embedding_endpoint(settings("http://e.example", model=None), {}, self.chat)
+
+    @pytest.mark.parametrize(
+        ("chosen", "expected"),
+        [
+            (settings(), ("https://chat.example/v1", "chat-key")),
+            (settings(key="own"), ("https://chat.example/v1", "own")),
+            (
+                settings("https://chat.example/embed/v1"),
+                ("https://chat.example/embed/v1", "chat-key"),
+            ),
+            (settings("https://e.example/v1"), ("https://e.example/v1", None)),
+            (settings("https://e.example/v1", "own"), ("https://e.example/v1", "own")),
+            (settings(OPENAI), (OPENAI, "sk-openai")),
+        ],
+    )
+    def test_server_and_key(
+        self, chosen: ProviderSettings, expected: tuple[str, str | None]
+    ) -> None:
+        found = choose_embedding_endpoint(chosen, {"OPENAI_API_KEY": "sk-openai"}, self.chat)
+
+        assert found is not None
+        assert summary(found)[:2] == expected
+        assert found.model_setting == "PATCHSHOT_EMBED_MODEL"
+
+    def test_without_a_chat_server_the_environment_decides(self) -> None:
+        found = choose_embedding_endpoint(settings(), {"OPENAI_API_KEY": "k"})
+
+        assert found is not None
+        assert summary(found)[:2] == (OPENAI, "k")
+        with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_BASE_URL"):
+            choose_embedding_endpoint(settings(), {})
+
+    def test_anthropic_has_none_so_that_the_next_server_serves(self) -> None:
+        keys = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "k"}
+        chat = choose_endpoint(settings(protocol="anthropic"), keys)
+
+        found = choose_embedding_endpoint(settings(), keys, chat)
+
+        assert found is not None
+        assert summary(found)[:2] == (OPENAI, "k")
+        with pytest.raises(ConfigurationError, match="PATCHSHOT_EMBED_BASE_URL"):
+            choose_embedding_endpoint(settings(), {"ANTHROPIC_API_KEY": "a"}, chat)
+
+    @pytest.mark.parametrize(
+        ("environment", "place"),
+        [
+            ({"SANDBOX_PROXY_URL": "http://p"}, "http://p"),
+            ({"AI_PROXY_URL": "http://p"}, "http://p"),
+            ({"AI_PROXY_URL": "http://p", "AI_EMBEDDING_PROXY_URL": "http://e"}, "http://e"),
+        ],
+    )
+    def test_a_miners_proxy_offers_them_without_a_model(
+        self, environment: dict[str, str], place: str
+    ) -> None:
+        environment |= {"RUN_ID": "r"}
+        chat = choose_endpoint(settings(model=None), environment)
+
+        found = choose_embedding_endpoint(settings(model=None), environment, chat)
+
+        assert found is not None
+        assert (found.base_url, found.kind, found.model, found.run_id) == (place, "miner", "", "r")
+
+    def test_the_key_of_the_miners_kit_opens_both_of_its_servers(self) -> None:
+        environment = {k: v for k, v in EVERYTHING.items() if k.startswith("RIDGES")}
+        chat = choose_endpoint(settings(), environment)
+
+        found = choose_embedding_endpoint(settings(), environment, chat)
+
+        assert found is not None
+        assert summary(found)[:2] == ("https://embed.chutes.example/v1", "cpk-1")
+
+
+def owners(environment: Mapping[str, str]) -> dict[str, set[str]]:
+    """Where each key of the environment may go."""
+    return {
+        "sk-or-1": {OPENROUTER},
+        "cpk-1": {
+            environment.get("RIDGES_INFERENCE_BASE_URL", ""),
+            environment.get("RIDGES_INFERENCE_EMBEDDING_BASE_URL", ""),
+        },
+        "sk-openai": {environment.get("OPENAI_BASE_URL", OPENAI)},
+        "sk-ant-1": {environment.get("ANTHROPIC_BASE_URL", ANTHROPIC)},
+    }
+
+
+_PLACES = [
+    None,
+    OPENROUTER,
+    OPENAI,
+    ANTHROPIC,
+    "https://foreign.example/v1",
+    *(value for value in EVERYTHING.values() if "://" in value),
+]
+
+
+@given(
+    st.sets(st.sampled_from([*EVERYTHING, "ANTHROPIC_BASE_URL"])),
+    st.sampled_from(_PLACES),
+    st.sampled_from(_PLACES),
+    st.sampled_from([None, "openai", "openrouter", "anthropic", "miner"]),
+)
+def test_no_key_ever_leaves_its_host(
+    names: set[str], chat_url: str | None, embed_url: str | None, protocol: Any
+) -> None:
+    values = {**EVERYTHING, "ANTHROPIC_BASE_URL": "https://claude.example"}
+    environment = {name: values[name] for name in sorted(names)}
+    chat = None
+    found: list[Endpoint | None] = []
+    with contextlib.suppress(ConfigurationError):
+        chat = choose_endpoint(settings(chat_url, protocol=protocol), environment)
+        found.append(chat)
+    with contextlib.suppress(ConfigurationError):
+        found.append(choose_embedding_endpoint(settings(embed_url), environment, chat))
+
+    for endpoint in found:
+        if endpoint is not None and endpoint.api_key is not None:
+            allowed = owners(environment)[endpoint.api_key.get_secret_value()]
+            assert any(place and same_origin(place, endpoint.base_url) for place in allowed)

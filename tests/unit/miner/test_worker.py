@@ -1,0 +1,185 @@
+"""The worker's parts: where the repository is, what is reported, which patch counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.errors import ConfigurationError, RepositoryError, SandboxUnavailable
+from agent.events import Event, Notice
+from agent.miner.best import ValidLedger
+from agent.miner.worker import Channel, find_repository, open_best, reporting
+from agent.result import Attempt
+from agent.settings import Settings
+from agent.types import AppliedPatch, ValidationReport, Verdict
+
+MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
+
+# ----------------------------------------------------------------------------------- the repository
+
+
+def test_the_agreed_place_comes_before_the_working_directory(
+    make_repository: MakeRepository, tmp_path: Path
+) -> None:
+    agreed, here = (make_repository({"a.py": "1\n"}, name) for name in ("agreed", "here"))
+    assert find_repository(None, here, agreed) == agreed
+    assert find_repository(None, here, tmp_path / "nowhere") == here
+    assert find_repository(None, here, tmp_path) == here  # there, but no repository
+
+
+def test_the_setting_wins_and_must_be_right(
+    make_repository: MakeRepository, tmp_path: Path
+) -> None:
+    agreed, chosen = (make_repository({"a.py": "1\n"}, name) for name in ("agreed", "chosen"))
+    assert find_repository(str(chosen), tmp_path, agreed) == chosen
+    with pytest.raises(RepositoryError):
+        find_repository(str(tmp_path / "nowhere"), agreed, agreed)
+
+
+def test_without_a_repository_all_places_are_named(tmp_path: Path) -> None:
+    with pytest.raises(RepositoryError) as caught:
+        find_repository(None, tmp_path, tmp_path / "agreed")
+    assert str(tmp_path / "agreed") in str(caught.value)
+    assert "PATCHSHOT_REPO" in str(caught.value)
+
+
+# -------------------------------------------------------------------------------------- the channel
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[Channel, Callable[[], list[object]]]]:
+    source, sink = os.pipe()
+    before = signal.getsignal(signal.SIGINT)
+
+    def lines() -> list[object]:
+        os.close(sink)
+        with os.fdopen(source, "rb") as file:
+            return [json.loads(line) for line in file]
+
+    yield Channel(sink), lines
+    signal.signal(signal.SIGINT, before)
+
+
+Pipe = tuple[Channel, Callable[[], list[object]]]
+
+
+def test_only_changes_are_reported(pipe: Pipe) -> None:
+    channel, lines = pipe
+    for diff in (None, b"one", b"one", "zwölf".encode(), None, None):
+        channel.patch(diff)
+    channel.end("ProviderError", "m")
+    assert lines() == [
+        {"patch": "one"},
+        {"patch": "zwölf"},
+        {"patch": None},
+        {"end": {"error": "ProviderError", "message": "m"}},
+    ]
+
+
+def test_a_diff_that_is_no_text_cannot_be_handed_back(pipe: Pipe) -> None:
+    channel, lines = pipe
+    channel.patch(b"one")
+    assert not channel.unsendable
+    channel.patch(b"\xff")
+    assert channel.unsendable
+    assert lines() == [{"patch": "one"}, {"patch": None}]
+
+
+# --------------------------------------------------------------------------- services and reporting
+
+
+def open_with(
+    begin: Callable[[Settings], AbstractAsyncContextManager[object]],
+) -> tuple[object, list[Event]]:
+    events: list[Event] = []
+
+    async def run() -> object:
+        async with AsyncExitStack() as stack:
+            return await open_best(stack, begin, Settings(), events.append)  # type: ignore[arg-type]
+
+    return asyncio.run(run()), events
+
+
+def test_where_nothing_isolates_the_syntax_is_checked_and_that_is_said() -> None:
+    @asynccontextmanager
+    async def begin(settings: Settings) -> AsyncIterator[object]:
+        if settings.tests:
+            raise SandboxUnavailable("no user namespaces")
+        yield settings
+
+    settings, events = open_with(begin)
+    assert isinstance(settings, Settings)
+    assert not settings.tests
+    assert not settings.unsafe_no_sandbox
+    (notice,) = events
+    assert isinstance(notice, Notice)
+    assert notice.level == "warning"
+    assert "no user namespaces" in notice.message
+
+
+def test_where_something_isolates_tests_are_run() -> None:
+    @asynccontextmanager
+    async def begin(settings: Settings) -> AsyncIterator[object]:
+        yield settings
+
+    settings, events = open_with(begin)
+    assert isinstance(settings, Settings)
+    assert settings.tests
+    assert events == []
+
+
+def test_a_log_inside_the_tree_is_refused(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "repo", tmp_path / "log.jsonl"
+    inside.mkdir()
+    refused = Settings(log_file=inside / "log.jsonl")
+    with pytest.raises(ConfigurationError, match="repository"), reporting(refused, inside):
+        pass
+    with reporting(Settings(log_file=outside), inside) as report:
+        report(Notice("said"))
+    assert "said" in outside.read_text()
+    assert list(inside.iterdir()) == []
+
+
+def test_keys_are_masked(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-or-v1-0123456789abcdef")
+    with reporting(Settings(), tmp_path) as report:
+        report(Notice("refused sk-or-v1-0123456789abcdef"))
+    assert "0123456789" not in capfd.readouterr().err
+
+
+# ------------------------------------------------------------------------------------ which patch
+
+
+def attempt(diff: bytes, verdict: Verdict | None = None) -> Attempt:
+    patch = AppliedPatch(diff=diff, changes=(), edits=())
+    report = None if verdict is None else ValidationReport(verdict, "reason", "none")
+    return Attempt("one-shot", patch=patch, report=report)
+
+
+def test_the_best_valid_patch_at_every_moment() -> None:
+    told: list[bytes | None] = []
+    ledger = ValidLedger(on_valid=told.append)
+    ledger.record(attempt(b"one"))  # not yet validated: better than none
+    ledger.record(attempt(b"one", Verdict.BROKEN_SYNTAX), replacing_last=True)
+    ledger.record(attempt(b"two"))  # the pipeline's own order would still prefer the broken one
+    ledger.record(attempt(b"two", Verdict.REGRESSED), replacing_last=True)
+    ledger.record(attempt(b"three"))
+    ledger.record(attempt(b"three", Verdict.VERIFIED), replacing_last=True)
+    ledger.record(attempt(b"four", Verdict.REGRESSED))
+    ledger.record(Attempt("repair"))
+    assert told == [b"one", None, b"two", b"two", b"two", b"three", b"three", b"three"]
+
+
+def test_an_empty_diff_is_no_patch() -> None:
+    told: list[bytes | None] = []
+    ValidLedger(on_valid=told.append).record(attempt(b"", Verdict.VERIFIED))
+    assert told == [None]

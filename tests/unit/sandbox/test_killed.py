@@ -1,0 +1,113 @@
+"""The agent is killed with SIGKILL in the middle of a run: what is left, what the next one finds.
+
+The agent is a process of its own, and everything it had is looked for from outside.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.cgroups import sweep_groups
+from sandbox.hierarchies import find_hierarchies
+from sandbox.private import sweep_stale
+
+ROOT = Path(__file__).resolve().parents[3]
+
+AGENT = """
+import sys
+from pathlib import Path
+from sandbox.bwrap import BwrapSandbox
+from sandbox.types import Command
+from sandbox.workspace import empty
+script = '''
+setsid setsid sleep $0 >/dev/null 2>&1 &
+(sleep $0 &)
+trap "" TERM INT HUP
+touch started; printf x >"$SANDBOX_REPORT"
+sleep $0
+'''
+with empty(mount=Path("/srv/project"), parent=Path(sys.argv[1])) as workspace:
+    argv = ("/bin/sh", "-c", script, sys.argv[2])
+    BwrapSandbox().run(Command(argv=argv, report=True), workspace)
+"""
+
+
+@pytest.fixture
+def mark() -> str:
+    """An argument of sleep(1) that no other process has."""
+    return f"3600.{uuid.uuid4().int % 10**9}"
+
+
+def test_a_killed_agent_leaves_no_process_and_no_mount(
+    bwrap_works: None, tmp_path: Path, mark: str
+) -> None:
+    mounts = Path("/proc/self/mountinfo").read_text()
+    groups = _groups()
+    killed = _killed_in_a_run(tmp_path, mark)
+    _until(lambda: not _running(mark), "processes of the run are dead")
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+    left = list(tmp_path.iterdir())
+    assert [path.name.split("-")[1] for path in left] == [str(killed)]
+    assert sweep_stale(tmp_path) == tuple(left)
+    assert list(tmp_path.iterdir()) == []
+    sweep_groups()
+    assert {name for name in _groups() - groups if f"-{killed}-" in name} == set()
+
+
+def test_a_run_in_progress_is_not_swept(bwrap_works: None, tmp_path: Path, mark: str) -> None:
+    with _agent(tmp_path, mark) as agent:
+        try:
+            _until(lambda: _has_started(tmp_path), "the run has started")
+            own = {name for name in _groups() if f"-{agent.pid}-" in name}
+            assert sweep_stale(tmp_path) == ()
+            sweep_groups()
+            assert own <= _groups()
+            assert _running(mark)
+        finally:
+            agent.kill()
+
+
+def _killed_in_a_run(parent: Path, mark: str) -> int:
+    with _agent(parent, mark) as agent:
+        try:
+            _until(lambda: _has_started(parent) and _running(mark), "the run has started")
+        finally:
+            agent.kill()
+    return agent.pid
+
+
+def _agent(parent: Path, mark: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", AGENT, str(parent), mark], cwd=ROOT)
+
+
+def _has_started(parent: Path) -> bool:
+    return any(parent.glob("*/tree/started"))
+
+
+def _running(mark: str) -> bool:
+    return any(mark in _arguments(entry) for entry in Path("/proc").iterdir())
+
+
+def _arguments(process: Path) -> list[str]:
+    try:
+        return (process / "cmdline").read_text().split("\0") if process.name.isdigit() else []
+    except OSError:
+        return []
+
+
+def _groups() -> set[str]:
+    return {path.name for one in find_hierarchies() for path in one.directory.glob("patchshot-*")}
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.02)

@@ -1,0 +1,237 @@
+"""Every limit, exceeded on the real backend: each ends the run (or its failure) as itself."""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import pytest
+
+from sandbox.cgroups import usable_hierarchies
+from sandbox.hierarchies import Bound
+from sandbox.types import Ended, RunResult
+from tests.support.sandboxes import Runner
+
+MIB = 1024 * 1024
+
+BURN = "end = time.process_time() + {seconds}\nwhile time.process_time() < end: pass"
+
+MANY_SHORT = """
+import os, sys, time
+for _ in range({count}):
+    if os.fork() == 0:
+        end = time.process_time() + {seconds}
+        while time.process_time() < end: pass
+        os._exit(0)
+    os.wait()
+"""
+
+SPREAD = """
+import subprocess, sys
+code = "import time; x = b'x' * ({size} << 20); time.sleep(20)"
+running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range({count})]
+sys.exit(max(abs(process.wait()) for process in running))
+"""
+
+THREADS = """
+import sys, threading
+stop = threading.Event()
+try:
+    for _ in range({count}):
+        threading.Thread(target=stop.wait, args=(10,)).start()
+except RuntimeError as error:
+    # What a test run does: it goes on, and fails in the end.
+    stop.wait({hold}); stop.set(); sys.exit(str(error))
+stop.set()
+"""
+
+
+@pytest.fixture(scope="module")
+def grouped() -> Runner:
+    """bwrap where control groups bound everything."""
+    bounds = {bound for one in usable_hierarchies() for bound in one.bounds}
+    if not bounds.issuperset(Bound):
+        pytest.skip("no control groups can be had here")
+    return Runner("bwrap")
+
+
+def outcome(result: RunResult) -> tuple[Ended, int | None]:
+    return result.ended, result.exit_code
+
+
+def test_time_asleep_counts_for_the_wall(isolated: Runner) -> None:
+    result = isolated.shell("sleep 30", wall_seconds=0.3)
+    assert outcome(result) == (Ended.WALL_LIMIT, None)
+    assert result.detail.startswith("still running after 0.3 s")
+
+
+def test_many_short_processes_share_the_cpu_time(isolated: Runner) -> None:
+    """Each uses a tenth of the limit, which holds for all of them together."""
+    result = isolated.python(MANY_SHORT.format(count=60, seconds=0.1), cpu_seconds=1)
+    assert outcome(result) == (Ended.CPU_LIMIT, None)
+    assert result.detail == "used 1 s of CPU time"
+    assert result.seconds < 15
+
+
+def test_parallel_processes_share_the_cpu_time(grouped: Runner) -> None:
+    script = "for i in 1 2 3 4; do (while :; do :; done) & done; wait"
+    result = grouped.shell(script, cpu_seconds=1)
+    assert outcome(result) == (Ended.CPU_LIMIT, None)
+
+
+def test_cpu_time_within_the_limit_is_no_breach(isolated: Runner) -> None:
+    code = "import time\n" + BURN.format(seconds=0.3)
+    assert outcome(isolated.python(code, cpu_seconds=5)) == (Ended.EXITED, 0)
+
+
+def test_one_process_that_takes_all_memory(grouped: Runner) -> None:
+    result = grouped.python(f"x = b'x' * {200 * MIB}", memory=100 * MIB)
+    assert outcome(result) == (Ended.MEMORY_LIMIT, None)
+    assert str(100 * MIB) in result.detail
+
+
+def test_many_processes_share_the_memory(grouped: Runner) -> None:
+    """Each takes a third of the limit, and would be fine by itself."""
+    result = grouped.python(SPREAD.format(count=6, size=50), memory=150 * MIB)
+    assert outcome(result) == (Ended.MEMORY_LIMIT, None)
+
+
+def test_files_in_memory_are_memory(grouped: Runner) -> None:
+    script = "head -c 300000000 /dev/zero >/tmp/a; sleep 10"
+    result = grouped.shell(script, memory=100 * MIB, tmp=400 * MIB, file_size=400 * MIB)
+    assert outcome(result) == (Ended.MEMORY_LIMIT, None)
+
+
+def test_a_kill_for_memory_is_told_even_when_the_command_succeeds(grouped: Runner) -> None:
+    script = f'"$0" -c "x = b\'x\' * {200 * MIB}"; exit 0'
+    python = "/usr/bin/python3"
+    result = grouped("/bin/sh", "-c", script, python, memory=100 * MIB)
+    assert outcome(result) == (Ended.MEMORY_LIMIT, None)
+
+
+def test_reserved_memory_is_not_used_memory(grouped: Runner) -> None:
+    """As a JVM, Go or Node do (MAP_NORESERVE), which an address space limit would break."""
+    code = "import mmap; mmap.mmap(-1, 64 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANON | 0x4000)"
+    assert outcome(grouped.python(code, memory=100 * MIB)) == (Ended.EXITED, 0)
+
+
+def test_too_many_threads(isolated: Runner) -> None:
+    result = isolated.python(THREADS.format(count=200, hold=1), processes=40)
+    assert outcome(result) == (Ended.PROCESS_LIMIT, None)
+    assert result.detail == "reached the limit of 40 processes and threads"
+
+
+def test_as_many_threads_as_allowed(isolated: Runner) -> None:
+    assert outcome(isolated.python(THREADS.format(count=30, hold=0), processes=40)) == (
+        Ended.EXITED,
+        0,
+    )
+
+
+def test_a_refused_process_is_told_at_once(grouped: Runner) -> None:
+    result = grouped.python(THREADS.format(count=200, hold=0), processes=40)
+    assert outcome(result) == (Ended.PROCESS_LIMIT, None)
+
+
+def test_a_refused_process_that_did_no_harm_is_mentioned(grouped: Runner) -> None:
+    script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 1 & done; exit 0"
+    bash = grouped("/bin/bash", "-c", "(" + script + ") 2>/dev/null; exit 0", processes=6)
+    assert outcome(bash) == (Ended.EXITED, 0)
+    assert bash.detail == "reached the limit of 6 processes and threads"
+
+
+def test_a_fork_bomb_ends_as_one(grouped: Runner) -> None:
+    code = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
+    result = grouped.python(code, processes=50)
+    assert outcome(result) == (Ended.PROCESS_LIMIT, None)
+    assert result.seconds < 10
+
+
+def test_the_private_copy_has_a_size(isolated: Runner) -> None:
+    script = "i=0; while :; do head -c 8000000 /dev/zero >f$i; i=$((i+1)); done"
+    result = isolated.shell(script, workspace=64 * MIB)
+    assert outcome(result) == (Ended.DISK_LIMIT, None)
+    assert str(64 * MIB) in result.detail
+
+
+def test_what_is_written_at_the_very_end_counts(isolated: Runner) -> None:
+    script = "for i in 1 2 3; do head -c 30000000 /dev/zero >f$i; done"
+    assert isolated.shell(script, workspace=64 * MIB).ended is Ended.DISK_LIMIT
+
+
+def test_a_copy_within_its_size(isolated: Runner) -> None:
+    script = "head -c 30000000 /dev/zero >f; sleep 0.3"
+    assert outcome(isolated.shell(script, workspace=64 * MIB)) == (Ended.EXITED, 0)
+
+
+def test_a_flood_of_empty_files(isolated: Runner) -> None:
+    code = "import os\nfor i in range(10**6): os.close(os.open(str(i), os.O_CREAT | os.O_WRONLY))"
+    result = isolated.python(code, workspace=16 * MIB)
+    assert outcome(result) == (Ended.DISK_LIMIT, None)
+
+
+def test_a_flood_of_empty_files_in_memory(isolated: Runner) -> None:
+    """Their content has a size that is bounded; what the kernel needs for each has none."""
+    flood = "import os\nfor i in range(10**6): os.close(os.open(f'/tmp/{i}', os.O_CREAT))"
+    result = isolated.python(flood, tmp=4 * MIB)
+    assert result.ended is Ended.DISK_LIMIT
+
+
+def test_files_without_a_name_count(isolated: Runner) -> None:
+    code = """
+import os, time
+held = []
+for i in range(100):
+    held.append(os.open("f", os.O_CREAT | os.O_RDWR)); os.unlink("f")
+    os.write(held[-1], bytes(4 << 20)); time.sleep(0.01)
+time.sleep(20)
+"""
+    result = isolated.python(code, workspace=64 * MIB)
+    assert outcome(result) == (Ended.DISK_LIMIT, None)
+
+
+def test_the_place_of_the_junit_file_counts(isolated: Runner) -> None:
+    script = 'for i in 1 2 3 4; do head -c 30000000 /dev/zero >"$SANDBOX_JUNIT$i"; done; sleep 20'
+    assert isolated.shell(script, report=True, workspace=64 * MIB).ended is Ended.DISK_LIMIT
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/dev/shm"])
+def test_full_places_in_memory_explain_a_failure(isolated: Runner, place: str) -> None:
+    result = isolated.shell(f"head -c 100000000 /dev/zero >{place}/big", tmp=16 * MIB)
+    assert outcome(result) == (Ended.DISK_LIMIT, None)
+    assert result.detail.startswith(f"filled {place} (")
+
+
+def test_a_full_place_that_was_emptied_is_no_failure(isolated: Runner) -> None:
+    script = "head -c 100000000 /dev/zero >/tmp/big 2>/dev/null; rm /tmp/big; exit 0"
+    assert outcome(isolated.shell(script, tmp=16 * MIB)) == (Ended.EXITED, 0)
+
+
+def test_temporary_files_within_their_size(isolated: Runner) -> None:
+    result = isolated.shell("head -c 10000000 /dev/zero >/tmp/big; exit 3", tmp=16 * MIB)
+    assert outcome(result) == (Ended.EXITED, 3)
+
+
+@pytest.mark.parametrize("place", [".", "/tmp"])
+@pytest.mark.parametrize("way", ["signal", "error"])
+def test_one_file_too_large(isolated: Runner, place: str, way: str) -> None:
+    if way == "signal":
+        result = isolated.shell(f"head -c 9000000 /dev/zero >{place}/big", file_size=4 * MIB)
+    else:
+        code = f"open('{place}/big', 'wb').write(bytes(9 << 20))"
+        result = isolated.python(code, file_size=4 * MIB)
+    assert outcome(result) == (Ended.DISK_LIMIT, None)
+    assert str(4 * MIB) in result.detail
+
+
+def test_a_gigabyte_of_output_takes_seconds_and_little_memory(isolated: Runner) -> None:
+    before, started = _own_peak(), time.monotonic()
+    result = isolated.shell("head -c 1000000000 /dev/zero")
+    assert result.ended is Ended.OUTPUT_LIMIT
+    assert time.monotonic() - started < 20
+    assert len(result.stdout) < 5 * MIB
+    assert _own_peak() - before < 64 * MIB
+
+
+def _own_peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

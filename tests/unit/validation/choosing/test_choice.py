@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.types import SelectedTest
+from agent.validation.choosing.choice import TestChooser
+from agent.validation.frameworks.base import Suite
+from tests.support.fakes import MemorySnapshot
+from tests.support.histories import commit, git
+from tests.support.validation import edit
+
+FILES = {
+    "pkg/sums.py": "def add(a, b):\n    return a - b\n",
+    "tests/test_far.py": "x = 1\n",
+    "tests/test_sums.py": "from pkg.sums import add\n" + "def test_add(): pass\n" * 9,
+    "tests/test_use.py": "from pkg.sums import add\n",
+    "web/sums.test.js": "add\n",
+}
+CHANGE = edit("pkg/sums.py", FILES["pkg/sums.py"], "def add(a, b):\n    return a + b\n")
+
+
+def snapshot_of(folder: Path) -> MemorySnapshot:
+    git(folder, "init", "-q")
+    for _ in range(4):
+        base = commit(folder, "pkg/sums.py", "tests/test_far.py")
+    snapshot = MemorySnapshot(FILES)
+    snapshot.root, snapshot.commit = folder, base
+    return snapshot
+
+
+def test_the_history_has_a_say_and_only_what_the_suite_runs_is_chosen(tmp_path: Path) -> None:
+    chooser = TestChooser(snapshot_of(tmp_path), "", suite=Suite("pytest", ""))
+    found = chooser.choose([CHANGE])
+    assert [test.path for test in found] == [
+        "tests/test_sums.py",
+        "tests/test_far.py",
+        "tests/test_use.py",
+    ]
+    assert found[1] == SelectedTest("tests/test_far.py", "changed together with it before")
+    assert chooser.choose([CHANGE]) == found
+
+
+def test_a_suite_that_cannot_name_files_still_says_which_matter() -> None:
+    chooser = TestChooser(MemorySnapshot(FILES), "", suite=Suite("make", "", ("make", "test")))
+    assert "web/sums.test.js" in [test.path for test in chooser.choose([CHANGE])]
+
+
+def test_the_time_and_what_was_measured_count() -> None:
+    chooser = TestChooser(MemorySnapshot(FILES), "", seconds=6.0, suite=Suite("pytest", ""))
+    assert len(chooser.choose([CHANGE])) == 2
+    measured = {"tests/test_sums.py": 30.0}
+    assert [t.path for t in chooser.choose([CHANGE], measured)] == ["tests/test_sums.py"]
+
+
+def test_a_new_file_has_no_history() -> None:
+    new = edit("pkg/new.py", None, "def add(): pass\n")
+    assert TestChooser(MemorySnapshot(FILES), "").choose([new])[0].path == "tests/test_sums.py"

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from agent.types import Problem, Ranking, ScoredFile
+from agent.validation.choosing.hints import TestHints, find_test_hints
+from tests.support.fakes import MemorySnapshot
+from tests.support.tokens import ApproximateCounter
+
+FILES = {
+    "pkg/parser.py": "def parse(text):\n    return text\n",
+    "pkg/other.py": "X = 1\n",
+    "tests/test_parser.py": "from pkg.parser import parse\n\n\ndef test_parse():\n    assert 1\n",
+    "tests/test_other.py": "from pkg.other import X\n",
+}
+
+
+def hints(files: dict[str, str], *ranked: str) -> TestHints:
+    ranking = Ranking((), tuple(ScoredFile(path, 1.0) for path in ranked), 0)
+    problem = Problem("parsing fails", "")
+    return find_test_hints(problem, ranking, MemorySnapshot(files), ApproximateCounter())
+
+
+def test_tests_of_the_likeliest_files_come_first_and_the_first_is_begun() -> None:
+    found = hints(FILES, "pkg/parser.py")
+    assert found.paths[0] == "tests/test_parser.py"
+    assert found.total == 2
+    assert found.head.startswith("from pkg.parser import parse\n")
+    assert found.language == "python"
+
+
+def test_a_project_without_tests_gives_none() -> None:
+    assert hints({"pkg/parser.py": "x = 1\n"}, "pkg/parser.py") == TestHints()
+
+
+def test_a_long_test_file_is_cut_at_whole_lines_and_cannot_close_its_fence() -> None:
+    long = "from pkg.parser import parse\n```\n" + "assert parse('x') == 'y'\n" * 500
+    found = hints({**FILES, "tests/test_parser.py": long}, "pkg/parser.py")
+    assert ApproximateCounter().count(found.head) <= 350
+    assert found.head.endswith("assert parse('x') == 'y'")
+    assert "```" not in found.head
+
+
+def test_secrets_of_a_test_file_are_masked() -> None:
+    token = "ghp_" + "a1B2" * 9
+    secret = f"from pkg.parser import parse\nTOKEN = '{token}'\n"
+    found = hints({**FILES, "tests/test_parser.py": secret}, "pkg/parser.py")
+    assert token not in found.head
