@@ -7,8 +7,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 WORKERS ?= 2
+OWN_TARGETS := not real and not soak and not local_model and not attack
 
-.PHONY: help demo test test-real attack soak local-model lint types layers check bench format clean system
+.PHONY: help demo test test-slow test-real attack soak local-model lint types layers check bench format clean system
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,7 +18,10 @@ demo: system $(VENV)/.ready ## solve an issue of the bundled project, offline
 	@$(BIN)/agent demo
 
 test: system $(VENV)/.ready-$(EXTRAS) ## unit, property and end-to-end tests (minutes, no network)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not real and not soak and not local_model and not attack"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and $(OWN_TARGETS)"
+
+test-slow: system $(VENV)/.ready-$(EXTRAS) ## containers, tampering, the miner contract: seconds each (minutes, no network)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and $(OWN_TARGETS)"
 
 test-real: system $(VENV)/.ready-$(EXTRAS) ## solve real bugs of real projects, fetched from the package index
 	$(BIN)/python -m pytest -m real
@@ -44,7 +48,7 @@ types: $(VENV)/.ready-$(EXTRAS) ## mypy, strict
 layers: $(VENV)/.ready-$(EXTRAS) ## who may import whom
 	$(BIN)/lint-imports
 
-check: lint types layers test ## all of the above but the real projects
+check: lint types layers test test-slow ## all of the above but attacks, soak, models and real projects
 
 bench: system $(VENV)/.ready-$(EXTRAS) ## measure; results go to benchmarks/results/
 	$(BIN)/python -m benchmarks

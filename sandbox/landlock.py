@@ -110,7 +110,7 @@ class LandlockSandbox:
                 "cwd": str(place.cwd),
                 "environment": dict(place.environment),
                 "rules": _rules(workspace, place, [m for m in shown if isinstance(m, Bind)]),
-                "seccomp": filtered.hex(),
+                "seccomp": list(filtered),
                 "uid": uid,
             }
             return _launched(json.dumps(document).encode("ascii"), place)

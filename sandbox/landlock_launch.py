@@ -56,7 +56,7 @@ def main(configuration: int, status: int) -> None:
         check(_libc().syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
         os.close(ruleset)
         os.chdir(wanted["cwd"])
-        filter_calls(bytes.fromhex(wanted["seccomp"]))
+        filter_calls(bytes(wanted["seccomp"]))
         os.write(status, LOCKED)
         os.execve(wanted["argv"][0], wanted["argv"], wanted["environment"])  # noqa: S606
     except (OSError, KeyError, ValueError) as error:

@@ -27,7 +27,16 @@ _AMBIENT = (
     "RUN_ID",
     "REQUESTS_CA_BUNDLE",
 )
-_KEPT = ("PATCHSHOT_REQUIRE_BWRAP", "PATCHSHOT_REQUIRE_REAL")
+_KEPT = ("PATCHSHOT_REQUIRE_BWRAP", "PATCHSHOT_REQUIRE_PODMAN", "PATCHSHOT_REQUIRE_REAL")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever starts real containers is slow: half a second each, and an image to build."""
+    for item in items:
+        values = getattr(getattr(item, "callspec", None), "params", {}).values()
+        named = any(isinstance(value, str) and value == "container" for value in values)
+        if named or "container" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

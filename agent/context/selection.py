@@ -45,6 +45,7 @@ class Selection:
         self._shown: dict[str, frozenset[int]] = {}  # of each share
         self._bodies: set[str] = set()
         self._cut: dict[int, DroppedChunk] = {}  # by rank
+        self._cut_chunks: dict[int, Chunk] = {}  # by rank
         self._stopped = False
         self._preamble = counter.count(PREAMBLE)
 
@@ -55,8 +56,13 @@ class Selection:
 
     @property
     def dropped(self) -> tuple[DroppedChunk, ...]:
-        """What was cut, in rank order."""
-        return tuple(self._cut[rank] for rank in sorted(self._cut))
+        """What was cut, in rank order. What others brought in the end was not cut by the budget."""
+        return tuple(
+            replace(cut, cut_by="overlap")
+            if cut.cut_by == "budget" and self._is_shown(self._cut_chunks[rank])
+            else cut
+            for rank, cut in sorted(self._cut.items())
+        )
 
     def choices(self) -> list[Choice]:
         """The chosen chunks, best rank first."""
@@ -199,9 +205,18 @@ class Selection:
     def _drop(self, rank: int, scored: ScoredChunk, cut_by: CutBy) -> None:
         chunk, known = scored.chunk, self._cut.get(rank)
         tokens = known.tokens if known else self._counter.count(chunk.text)
+        self._cut_chunks[rank] = chunk
         self._cut[rank] = DroppedChunk(
             chunk.path, chunk.start, chunk.end, chunk.symbol, tokens, scored.score, cut_by
         )
+
+    def _is_shown(self, chunk: Chunk) -> bool:
+        """Whether every line of it that is not blank is in the context."""
+        shown = self._shown.get(chunk.path)
+        if shown is None:
+            return False
+        view = self._views[chunk.path]
+        return all(n in shown or not view.lines[n - 1].strip() for n in chunk_lines(chunk, view))
 
     # ----------------------------------------------------------------------------------- support
 

@@ -25,7 +25,7 @@ from tests.support.miner import Called, Caller, settings_for
 from tests.support.scripted_provider import ScriptedProvider, Step
 from tests.support.solve_command import require_sandbox
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 

@@ -623,23 +623,6 @@ def test_what_is_shown_entirely_is_not_called_cut_by_the_budget(
         assert dropped.cut_by != "budget" or not lines <= seen
 
 
-@settings(max_examples=60, deadline=None)
-@given(world=worlds(), more=st.integers(0, 1500))
-def test_a_larger_budget_keeps_the_best_ranked_chunk(
-    world: tuple[MemorySnapshot, Ranking, PackingOptions], more: int
-) -> None:
-    snapshot, ranking, options = world
-    smaller = replace(options, max_chunks=None, budget=options.budget + 100)
-    larger = replace(smaller, budget=smaller.budget + more)
-    best = ranking.chunks[0].chunk
-
-    def _shows(options: PackingOptions) -> bool:
-        bundle = do_pack(snapshot, ranking, options)
-        return any((p.path, p.symbol) == (best.path, best.symbol) for p in bundle.pieces)
-
-    assert _shows(larger) or not _shows(smaller)
-
-
 @settings(max_examples=30, deadline=None)
 @given(world=worlds())
 def test_scores_do_not_matter_beside_their_order(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -98,12 +99,19 @@ def test_no_socket_of_this_machine_can_be_reached(run: Runner, tmp_path: Path) -
     assert run.python(code).stdout == b"refused\n" * 4 + b"b'x'\n"
 
 
+def _open_to_all(folder: Path) -> None:
+    """Another uid has to come this far: up to the temporary directory of all."""
+    for each in (folder, *folder.parents):
+        if each.stat().st_mode & stat.S_ISVTX:
+            break
+        each.chmod(0o777)
+
+
 def test_read_only_paths_are_readable_where_they_are(tmp_path: Path, run: Runner) -> None:
     shown = tmp_path / "shown"
     shown.mkdir()
     (shown / "file").write_text("here")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)  # another uid has to pass
+    _open_to_all(shown)
     script = f"cat {shown}/file; echo x >{shown}/file"
     for read_only, text in (((shown,), b"here"), ((), b"")):
         with empty(mount=Path("/srv/x")) as workspace:
@@ -128,8 +136,8 @@ def test_the_workspace_of_another_run_is_out_of_reach(run: Runner) -> None:
 def test_files_cannot_be_emptied_or_linked_in(run: Runner, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    for path in (victim, *victim.parents[:3]):
-        path.chmod(0o777)
+    victim.chmod(0o777)
+    _open_to_all(tmp_path)
     script = (
         f"import os\nfor act in (lambda: os.truncate('{victim}', 0), "
         f"lambda: os.link('{victim}', 'mine'), lambda: os.rename('{victim}', 'mine'), "
