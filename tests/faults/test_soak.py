@@ -25,6 +25,7 @@ LONG = [pytest.mark.soak, pytest.mark.timeout(3_600)]
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "solves", [pytest.param(80, id="short"), pytest.param(2_000, id="long", marks=LONG)]
 )
@@ -114,6 +115,7 @@ def run(case: Case, seed: int, repository: Path, home: Path) -> Solved:
 
 
 @pytest.mark.e2e
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rounds", [pytest.param(1, id="short"), pytest.param(4, id="long", marks=LONG)]
 )
