@@ -1,0 +1,275 @@
+"""The driver: which instance next, what an attempt's end means, when to stop.
+
+It never solves anything itself: an `Engine` runs jobs, the journal remembers, and whatever is
+decided here is decided again in the same way when a killed run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agent.batch import folder as files
+from agent.batch.dataset import Task
+from agent.batch.engine import Engine
+from agent.batch.journal import Failed, Finished, Journal, SetAside, Started
+from agent.batch.messages import Ended, Job
+from agent.batch.predictions import Predictions
+from agent.batch.progress import Progress
+from agent.batch.spool import Spool
+from agent.batch.tally import Tally
+from agent.errors import Status
+from agent.evaluation.repositories import find_repository
+
+# So many attempts in a row without any result: it is not the instances. At least twice as many as
+# run at once, because those that run beside each other fail of one and the same cause.
+_HOPELESS = 5
+
+# How far ahead an instance of a project that is indexed already is looked for.
+_LOOK_AHEAD = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the driver is told. `run`: the folder of the run; `flags` make the workers' settings."""
+
+    run: Path
+    repositories: Path
+    flags: dict[str, Any]
+    workers: int
+    max_tries: int
+
+
+@dataclass(slots=True)
+class Driver:
+    """One run over a spool. `stop_reason` says why it ended before its time, with the status."""
+
+    orders: Orders
+    spool: Spool
+    journal: Journal
+    predictions: Predictions
+    progress: Progress
+    engine: Engine | None = None
+    tally: Tally = field(init=False)
+    stop_reason: str = ""
+    stop_status: Status | None = None
+    _pending: deque[int] = field(default_factory=deque)
+    _running: dict[str, int] = field(default_factory=dict)  # position by id
+    _indexed: set[str] = field(default_factory=set)  # projects
+    _indexing: dict[str, str] = field(default_factory=dict)  # instance by project
+    _tries: Counter[int] = field(default_factory=Counter)  # of this run
+    _in_a_row: int = 0
+    _cancelling: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.tally = Tally(len(self.spool))
+
+    async def run(self) -> None:
+        """Go on where the journal ends, until nothing is left or the run has to stop.
+
+        Raises OSError when the journal cannot be written.
+        """
+        assert self.engine is not None
+        self._restore()
+        self.predictions.write(now=True)
+        self._fill()
+        async with aclosing(self.engine.as_completed()) as completed:
+            async for job, ended in completed:
+                self._take(job, ended)
+                self.predictions.write()
+                self._fill()
+        if self._cancelling is not None:
+            await self._cancelling
+        self.predictions.write(now=True)
+
+    @property
+    def pending(self) -> int:
+        """Instances that were not begun, or are to be begun again."""
+        return len(self._pending)
+
+    # --------------------------------------------------------------------------------- stopping
+
+    def interrupt(self) -> None:
+        """Ctrl-C: once, what runs may finish; twice, it is stopped."""
+        if self.stop_status is not Status.INTERRUPTED:
+            number = len(self._running)
+            self._stop(Status.INTERRUPTED, "interrupted")
+            self.progress.note(
+                f"finishing {number} running instance{'s' * (number != 1)}; once more to stop them"
+            )
+        else:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Stop what runs; the next run takes it up again."""
+        self._stop(Status.INTERRUPTED, "interrupted")
+        if self._cancelling is None and self.engine is not None:
+            self._cancelling = asyncio.create_task(self.engine.cancel())
+
+    def _stop(self, status: Status, reason: str) -> None:
+        """Begin nothing any more."""
+        if self.stop_status is None or status is Status.INTERRUPTED:
+            self.stop_status, self.stop_reason = status, reason
+
+    # --------------------------------------------------------------------------------- choosing
+
+    def _restore(self) -> None:
+        """What earlier runs have left to do, and what they have made."""
+        for position, name in enumerate(self.spool.ids):
+            history = self.journal.state.histories.get(name)
+            if history is None:
+                self._pending.append(position)
+                continue
+            folder = self._folder(self.spool[position])
+            result = files.read_result(folder) if history.finished else None
+            if history.finished is not None and result is not None:
+                self.predictions.put(position, result.diff)
+                self.tally.finish(history.finished.status, history.finished.verdict, fresh=False)
+            elif history.crashes >= self.orders.max_tries:
+                self.predictions.put(position, files.read_patch(folder))
+                self.tally.give_up(name, "set-aside", history.reason)
+            else:
+                self._pending.append(position)
+
+    def on_stage(self, job: Job, stage: str) -> None:
+        """Once a project has been indexed, its other instances find the index there."""
+        if stage == "retrieve":
+            self._warm(job)
+            self._fill()
+
+    def _warm(self, job: Job) -> None:
+        self._indexed.add(job.task.repo)
+        self._indexing.pop(job.task.repo, None)
+
+    def _fill(self) -> None:
+        while self.stop_status is None and len(self._running) < self.orders.workers:
+            position = self._next()
+            if position is None:
+                return
+            self._begin(position)
+
+    def _next(self) -> int | None:
+        """The first instance whose project nobody is indexing at the moment."""
+        for ahead in range(min(len(self._pending), _LOOK_AHEAD)):
+            position = self._pending[ahead]
+            if not self._indexing or self.spool[position].repo not in self._indexing:
+                del self._pending[ahead]
+                return position
+        return None
+
+    def _begin(self, position: int) -> None:
+        task = self.spool[position]
+        repository = find_repository(self.orders.repositories, task.repo)
+        if repository is None:
+            self._unusable(task, f"no repository {task.repo} in {self.orders.repositories}")
+            return
+        assert self.engine is not None
+        attempt = self.journal.state.histories[task.instance_id].attempts + 1
+        self.journal.append(Started(id=task.instance_id, attempt=attempt))
+        self._running[task.instance_id] = position
+        self._tries[position] += 1
+        if task.repo not in self._indexed:
+            self._indexing[task.repo] = task.instance_id
+        self.engine.submit(
+            Job(
+                task=task,
+                repository=str(repository.resolve()),
+                folder=str(self._folder(task).resolve()),
+                flags=self.orders.flags,
+                attempt=attempt,
+            )
+        )
+
+    def _folder(self, task: Task) -> Path:
+        return self.orders.run / "instances" / task.folder_name
+
+    # ---------------------------------------------------------------------------------- judging
+
+    def _take(self, job: Job, ended: Ended) -> None:
+        """What an attempt's end means."""
+        name = job.task.instance_id
+        position = self._running.pop(name)
+        if self._indexing.get(job.task.repo) == name:
+            del self._indexing[job.task.repo]  # the next one tries
+        if ended.blame == "none":
+            self._finish(job, ended, position)
+            return
+        self.journal.append(
+            Failed(
+                id=name,
+                attempt=job.attempt,
+                blame=ended.blame,
+                status=ended.status,
+                reason=ended.message,
+            )
+        )
+        match ended.blame:
+            case "row":
+                self._unusable(job.task, ended.message)
+            case "budget":
+                self._pending.appendleft(position)
+                self._stop(Status.BUDGET, ended.message)
+                self._say(name, f"waits: {ended.message}")
+            case "stopped":
+                self._pending.appendleft(position)
+                self._say(name, "stopped")
+            case _:
+                self._failed(job, ended, position)
+
+    def _finish(self, job: Job, ended: Ended, position: int) -> None:
+        name = job.task.instance_id
+        self.journal.append(
+            Finished(
+                id=name,
+                attempt=job.attempt,
+                status=ended.status,
+                verdict=ended.verdict,
+                seconds=ended.seconds,
+            )
+        )
+        result = files.read_result(Path(job.folder))
+        self.predictions.put(position, result.diff if result else "")
+        self.tally.finish(ended.status, ended.verdict, fresh=True)
+        self._in_a_row = 0
+        self._warm(job)
+        words = [ended.status.value, *([ended.verdict] if ended.verdict else [])]
+        accepted = ended.status is Status.ACCEPTED
+        if not accepted:
+            words.append(_first_line(ended.message))
+        self._say(name, f"{', '.join(words)} [{ended.seconds:.1f} s]", ok=accepted)
+
+    def _failed(self, job: Job, ended: Ended, position: int) -> None:
+        """An attempt that crashed, or that something around it has ended."""
+        name, reason = job.task.instance_id, _first_line(ended.message)
+        crashes = self.journal.state.histories[name].crashes
+        self._in_a_row += 1
+        if ended.blame == "crash" and crashes >= self.orders.max_tries:
+            self.journal.append(SetAside(id=name, tries=crashes, reason=ended.message))
+            self.predictions.put(position, files.read_patch(Path(job.folder)))
+            self.tally.give_up(name, "set-aside", reason)
+            self._say(name, f"set aside after {crashes} tries: {reason}")
+        elif ended.blame == "environment" and self._tries[position] >= self.orders.max_tries:
+            self.tally.give_up(name, "left", reason)
+            self._say(name, f"left for the next run: {reason}")
+        else:
+            self._pending.append(position)
+            self._say(name, f"to be tried again: {reason}")
+        if self._in_a_row >= max(_HOPELESS, 2 * self.orders.workers):
+            self._stop(ended.status, f"{self._in_a_row} attempts in a row have failed: {reason}")
+
+    def _unusable(self, task: Task, reason: str) -> None:
+        self.tally.give_up(task.instance_id, "row", reason)
+        self._say(task.instance_id, f"cannot be used: {reason}")
+
+    def _say(self, name: str, outcome: str, *, ok: bool = False) -> None:
+        if not ok:
+            self.tally.failures.append(f"{name}: {outcome}")
+        self.progress.ended(name, outcome, ok=ok)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0]

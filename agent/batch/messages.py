@@ -1,0 +1,116 @@
+"""What passes between the driver and a worker: JSON lines, one message each.
+
+The driver sends a `Job`, then an `Answer` to each `Ask` and `Pace`. Closing the worker's input asks
+it to end. A worker reports what it does and ends with `Ended`; a worker that is gone without one
+has crashed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from agent.batch.dataset import Task
+from agent.errors import Status
+from agent.result import UsageSummary
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Job(_Message):
+    """One instance for one worker. `attempt` counts all starts of the instance, from 1."""
+
+    task: Task
+    repository: str
+    folder: str
+    flags: dict[str, Any]
+    attempt: int = 1
+
+
+class Answer(_Message):
+    """Whether the worker may go on, and why not."""
+
+    granted: bool
+    reason: str = ""
+
+
+class Pace(_Message):
+    """May one more request be sent now? The answer waits for its turn and is always yes."""
+
+    kind: Literal["pace"] = "pace"
+
+
+class Ask(_Message):
+    """May a call be paid? `worst_usd` is its worst case, None where no price is known."""
+
+    kind: Literal["ask"] = "ask"
+    sha256: str
+    worst_usd: float | None
+
+
+class Paid(_Message):
+    """A reply is on the disk. What was granted for it is settled."""
+
+    kind: Literal["paid"] = "paid"
+    sha256: str
+    cost_usd: float | None
+    input_tokens: int
+    output_tokens: int
+
+
+class Dropped(_Message):
+    """A granted call ended without a reply. `charged`: it may have been paid nevertheless."""
+
+    kind: Literal["dropped"] = "dropped"
+    sha256: str
+    charged: bool
+
+
+class OnTape(_Message):
+    """The replies that earlier attempts have left, in order: hash of the prompt and cost."""
+
+    kind: Literal["on-tape"] = "on-tape"
+    replies: tuple[tuple[str, float | None], ...]
+
+
+class StageDone(_Message):
+    """A stage of the pipeline has finished."""
+
+    kind: Literal["stage"] = "stage"
+    stage: str
+    seconds: float
+    summary: str
+
+
+Blame = Literal["none", "row", "environment", "crash", "budget", "stopped"]
+"""Why an attempt is not the last word on its instance.
+
+"none": it is. "row": its repository, commit or text cannot be used. "environment": provider,
+sandbox or settings failed, which can hit any instance. "crash": the worker died, hung, or had a
+bug. "budget": the driver refused a call. "stopped": it was asked to stop.
+"""
+
+
+class Ended(_Message):
+    """The worker's last word."""
+
+    kind: Literal["ended"] = "ended"
+    status: Status
+    blame: Blame
+    message: str
+    verdict: str | None = None
+    usage: UsageSummary | None = None
+    seconds: float = 0.0
+
+
+Report = Pace | Ask | Paid | Dropped | OnTape | StageDone | Ended
+
+REPORTS: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminator="kind")])
+
+
+def line_of(message: BaseModel) -> bytes:
+    """One message as it is sent."""
+    return message.model_dump_json().encode("utf-8") + b"\n"

@@ -1,0 +1,254 @@
+"""A run from its beginning to its summary: checks, the folder, the driver, signals, exit codes.
+
+RUN/run.json         what it was begun with (`fingerprint`)
+RUN/journal.jsonl    what has happened (`journal`)
+RUN/tasks.jsonl      the selected instances (`spool`)
+RUN/instances/ID/    one folder an instance (`folder`)
+RUN/lock             held by the driver
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agent import __version__
+from agent.batch.dataset import Selection, read_tasks
+from agent.batch.driver import Driver, Orders
+from agent.batch.durable import locked
+from agent.batch.fingerprint import check, fingerprint
+from agent.batch.journal import Journal, RunStarted
+from agent.batch.local import LocalEngine
+from agent.batch.predictions import Form, Predictions, form_of
+from agent.batch.progress import Progress
+from agent.batch.spool import Spool
+from agent.batch.tally import Summary
+from agent.batch.treasury import Bounds, Treasury
+from agent.errors import ConfigurationError, SandboxUnavailable, Status
+from agent.evaluation.repositories import check_folder
+from agent.settings import Settings, load
+
+# Beside the run's own limit: starting, reading the repository, removing private copies.
+_MARGIN_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked of one invocation. `run` None: beside the output, `preds.run`.
+
+    `flags` make the settings, here and in the workers: plain JSON values. `name` is what
+    `model_name_or_path` says.
+    """
+
+    dataset: Path
+    repositories: Path
+    output: Path
+    flags: Mapping[str, Any]
+    run: Path | None = None
+    form: Form | None = None
+    selection: Selection = field(default_factory=Selection)
+    workers: int = 1
+    bounds: Bounds = field(default_factory=Bounds)
+    max_tries: int = 2
+    name: str | None = None
+    force: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.run or self.output.with_suffix(".run")
+
+
+def run(plan: Plan, progress: Progress) -> Summary:
+    """Solve what is left to solve. Raises ConfigurationError before anything is paid for.
+
+    Raises SandboxUnavailable when the disk is full.
+    """
+    settings, model = _settings(plan)
+    check_folder(plan.repositories)
+    folder = plan.folder
+    try:
+        (folder / "instances").mkdir(parents=True, exist_ok=True)
+        with locked(folder / "lock"):
+            dataset = _hash(plan.dataset)
+            found = fingerprint(settings, dataset, model)
+            for difference in check(folder / "run.json", found, force=plan.force):
+                progress.note(f"going on all the same: {difference}")
+            return _locked(plan, settings, model, progress)
+    except OSError as error:
+        raise SandboxUnavailable(
+            f"{error.filename or folder}: {error.strerror or error}: see to it and run the same "
+            "command again; what was paid is kept"
+        ) from None
+
+
+def _settings(plan: Plan) -> tuple[Settings, str]:
+    """The settings of every worker, and where the model is; what cannot work is said at once."""
+    from agent.services import solve_options
+    from agent.services.model import endpoint, is_local, model_in_words
+
+    settings = load(plan.flags)
+    if settings.fail_to_pass or settings.pass_to_pass or settings.tests_from:
+        raise ConfigurationError(
+            "tests that decide cannot be given to a batch: unset PATCHSHOT_FAIL_TO_PASS, "
+            "PATCHSHOT_PASS_TO_PASS and PATCHSHOT_TESTS_FROM"
+        )
+    solve_options(settings)
+    if is_local(settings):
+        return settings, model_in_words(settings)
+    from agent.llm.endpoint import without_credentials
+
+    chosen = endpoint(settings)
+    return settings, f"{chosen.model} at {without_credentials(chosen.base_url)}"
+
+
+def _hash(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigurationError(
+            f"--dataset {path}: {error.strerror}; give a file of SWE-bench rows"
+        ) from None
+
+
+def _locked(plan: Plan, settings: Settings, model: str, progress: Progress) -> Summary:
+    folder = plan.folder
+    with (
+        Spool(folder / "tasks.jsonl", read_tasks(plan.dataset, plan.selection)) as spool,
+        contextlib.closing(Journal(folder / "journal.jsonl")) as journal,
+    ):
+        _check_rows(plan, spool, progress)
+        name = plan.name or f"patchshot+{model.partition(' at ')[0]}"
+        form = form_of(plan.output, plan.form)
+        predictions = Predictions(plan.output, form, name, spool.ids)
+        orders = Orders(folder, plan.repositories, dict(plan.flags), plan.workers, plan.max_tries)
+        driver = Driver(orders, spool, journal, predictions, progress)
+        for bad in spool.bad:
+            driver.tally.give_up(bad.place, "row", bad.reason)
+        return asyncio.run(_drive(plan, settings, driver))
+
+
+def _check_rows(plan: Plan, spool: Spool, progress: Progress) -> None:
+    for bad in spool.bad:
+        progress.note(f"{bad.place}: {bad.reason}; left out")
+    unknown = sorted(plan.selection.ids.difference(spool.ids))
+    if unknown:
+        raise ConfigurationError(f"--id {unknown[0]}: no such instance in {plan.dataset}; see it")
+    if not spool.ids:
+        raise ConfigurationError(
+            f"{plan.dataset}: no usable row is selected; see --id, --slice, --match and the file"
+        )
+
+
+async def _drive(plan: Plan, settings: Settings, driver: Driver) -> Summary:
+    journal = driver.journal
+    treasury = Treasury(journal, plan.bounds, driver.on_stage)
+    driver.engine = LocalEngine(treasury, settings.timeout + _MARGIN_SECONDS)
+    begin, before = time.monotonic(), _replies(journal)
+    journal.append(
+        RunStarted(
+            version=__version__,
+            time=datetime.now(UTC).isoformat(timespec="seconds"),
+            instances=len(driver.spool),
+        )
+    )
+    if plan.bounds.total_cost is not None and journal.state.unpriced:
+        driver.progress.note(f"{journal.state.unpriced} earlier replies have no price: not counted")
+    driver.progress.begin(driver.tally, treasury.spent_in_words)
+    try:
+        with _signals(driver):
+            await driver.run()
+    finally:
+        driver.progress.close()
+    return summary_of(
+        driver,
+        cost=treasury.spent_usd,
+        replies=_replies(journal) - before,
+        seconds=time.monotonic() - begin,
+    )
+
+
+def _replies(journal: Journal) -> int:
+    return journal.state.settled.total()
+
+
+@contextlib.contextmanager
+def _signals(driver: Driver) -> Iterator[None]:
+    """Ctrl-C drains, then stops; SIGTERM stops."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, driver.interrupt)
+    loop.add_signal_handler(signal.SIGTERM, driver.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def summary_of(driver: Driver, *, cost: float, replies: int, seconds: float) -> Summary:
+    """What came of it."""
+    tally = driver.tally
+    code, message = _ending(driver)
+    return Summary(
+        instances=tally.total,
+        finished=tally.finished,
+        fresh=tally.fresh,
+        accepted=tally.accepted,
+        verified=tally.verified,
+        statuses=dict(sorted(tally.statuses.items())),
+        verdicts=dict(sorted(tally.verdicts.items())),
+        unsolved=tuple(tally.unsolved),
+        pending=driver.pending,
+        cost_usd=round(cost, 6),
+        unpriced=driver.journal.state.unpriced,
+        replies=replies,
+        seconds=round(seconds, 3),
+        predictions=driver.predictions.name,
+        run=str(driver.orders.run),
+        exit_code=code,
+        message=message,
+    )
+
+
+def _ending(driver: Driver) -> tuple[int, str]:
+    """The exit code, the gravest first, and why."""
+    tally, failure = driver.tally, driver.predictions.failure
+    if failure is not None:
+        place = driver.predictions.name
+        return (
+            Status.SANDBOX.exit_code,
+            f"{place} could not be written ({failure.strerror or failure}): see to it and run "
+            "again; the results are kept",
+        )
+    if driver.stop_status is not None and driver.pending:
+        return driver.stop_status.exit_code, driver.stop_reason
+    if tally.count("left"):
+        return (
+            Status.PROVIDER.exit_code,
+            f"{tally.count('left')} left for another run: {_first(driver, 'left')}",
+        )
+    if tally.count("set-aside"):
+        return (
+            Status.CRASHED.exit_code,
+            f"{tally.count('set-aside')} set aside: {_first(driver, 'set-aside')}",
+        )
+    if tally.count("row"):
+        return (
+            Status.USAGE.exit_code,
+            f"{tally.count('row')} could not be used: {_first(driver, 'row')}",
+        )
+    return 0, ""
+
+
+def _first(driver: Driver, kind: str) -> str:
+    unsolved = next(item for item in driver.tally.unsolved if item.kind == kind)
+    return f"{unsolved.instance}: {unsolved.reason}"

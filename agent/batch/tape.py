@@ -1,0 +1,139 @@
+"""The replies of one instance, kept as they arrive: what was paid once is served from then on.
+
+The file is a recording (`agent.llm.exchange`): `agent solve --replay` reads it too. Unlike one, it
+is appended to by every attempt, and each line is on the disk before its reply is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.batch.durable import AppendFile
+from agent.errors import ConfigurationError
+from agent.llm.exchange import (
+    ChatExchange,
+    ChatReply,
+    ChatRequest,
+    RecordedMessage,
+    RecordedUsage,
+    format_exchange,
+    parse_exchange,
+    recorded_messages,
+)
+from agent.llm.shapes import without_surrogates
+from agent.types import Completion, Prompt, Usage
+
+# "0.12s", "1.5 seconds", "3 ms", "0x7f3a91c0d2e0".
+_VARYING = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b|\b\d+(?:\.\d+)?(?= ?(?:ms|s|sec|seconds?)\b)")
+
+
+class Tape:
+    """Exchanges of a file, each served once in an attempt; new ones are added at its end.
+
+    Raises ConfigurationError when the file holds something else. Close it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = AppendFile(path)
+        self.exchanges: list[ChatExchange] = list(_read(path))
+        self._unused = list(self.exchanges)
+
+    def take(self, prompt: Prompt, model: str, max_output_tokens: int) -> ChatExchange | None:
+        """The next unused reply to this question, None where there is none.
+
+        The prompt has the same hash, or differs by measured times and addresses alone: a repair
+        prompt quotes what tests have printed, and they print those.
+        """
+        fitting = [
+            exchange
+            for exchange in self._unused
+            if exchange.request.model == model
+            and exchange.request.max_output_tokens == max_output_tokens
+        ]
+        same = [exchange for exchange in fitting if exchange.sha256 == prompt.sha256]
+        found = next(iter(same), None) or _alike(recorded_messages(prompt), fitting)
+        if found is not None:
+            self._unused = [exchange for exchange in self._unused if exchange is not found]
+        return found
+
+    def add(self, exchange: ChatExchange) -> None:
+        """Keep a reply. Raises OSError, with nothing kept, when the disk is full."""
+        self._file.append(format_exchange(exchange))
+        self.exchanges.append(exchange)
+
+    def costs(self) -> Sequence[tuple[str, float | None]]:
+        """All replies in order: hash of the prompt and cost."""
+        return [(e.sha256, e.reply.usage.cost_usd) for e in self.exchanges]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _alike(
+    messages: Sequence[RecordedMessage], exchanges: Sequence[ChatExchange]
+) -> ChatExchange | None:
+    """The first of `exchanges` that asked the same but for what varies from run to run."""
+    wanted = _lasting(messages)
+    return next((e for e in exchanges if _lasting(e.request.messages) == wanted), None)
+
+
+def _lasting(messages: Sequence[RecordedMessage]) -> list[tuple[str, str]]:
+    return [(message.role, _VARYING.sub("0", message.content)) for message in messages]
+
+
+def _read(path: Path) -> list[ChatExchange]:
+    exchanges = []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not line:
+            continue
+        exchange = parse_exchange(line)
+        if not isinstance(exchange, ChatExchange):
+            reason = exchange if isinstance(exchange, str) else "an embedding"
+            raise ConfigurationError(
+                f"{path}:{number}: no recorded reply ({reason}): take the line out"
+            )
+        exchanges.append(exchange)
+    return exchanges
+
+
+def exchange_of(
+    prompt: Prompt, model: str, max_output_tokens: int, done: Completion
+) -> ChatExchange:
+    """A reply as it is kept, its cost as `done.usage` says."""
+    usage = done.usage
+    return ChatExchange(
+        sha256=prompt.sha256,
+        request=ChatRequest(
+            model=model,
+            messages=recorded_messages(prompt),
+            max_output_tokens=max_output_tokens,
+        ),
+        reply=ChatReply(
+            text=without_surrogates(done.text),
+            model=done.model,
+            finish_reason=done.finish_reason,
+            usage=RecordedUsage(
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cost_usd=usage.cost_usd,
+                calls=usage.calls,
+            ),
+        ),
+        seconds=done.seconds,
+    )
+
+
+def completion_of(exchange: ChatExchange) -> Completion:
+    """A kept reply as it was given."""
+    reply, usage = exchange.reply, exchange.reply.usage
+    return Completion(
+        reply.text,
+        reply.model,
+        reply.finish_reason,
+        Usage(usage.input_tokens, usage.output_tokens, usage.cost_usd, usage.calls),
+        exchange.seconds,
+    )

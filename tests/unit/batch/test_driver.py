@@ -1,0 +1,296 @@
+"""`agent.batch.driver`: which instance next, what an attempt's end means, when to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from agent.batch.dataset import BadRow, Task
+from agent.batch.driver import Driver, Orders
+from agent.batch.journal import Journal, read_entries
+from agent.batch.messages import Ended, Job
+from agent.batch.predictions import Predictions
+from agent.batch.progress import QuietProgress
+from agent.batch.run import summary_of
+from agent.batch.spool import Spool
+from agent.batch.tally import Summary
+from agent.errors import Status
+from tests.support.batch import ScriptedEngine, ended, make_task
+from tests.support.full_disk import full_at
+
+CRASH = ended("crash", Status.CRASHED, "killed")
+GONE = ended("environment", Status.PROVIDER, "unreachable")
+
+
+@dataclass
+class Bench:
+    """A run folder and its data set; `run` is one driver from beginning to end."""
+
+    folder: Path
+    rows: list[Task | BadRow]
+
+    def __post_init__(self) -> None:
+        for name in ("repos/owner__shop", "repos/owner__other", "run/instances"):
+            (self.folder / name).mkdir(parents=True)
+
+    def run(
+        self,
+        engine: ScriptedEngine,
+        *,
+        workers: int = 1,
+        max_tries: int = 2,
+        before: Callable[[Driver], object] = lambda _: None,
+    ) -> Summary:
+        run = self.folder / "run"
+        orders = Orders(run, self.folder / "repos", {}, workers, max_tries)
+        with (
+            Spool(run / "tasks.jsonl", self.rows) as spool,
+            closing(Journal(run / "journal.jsonl")) as journal,
+        ):
+            predictions = Predictions(self.folder / "preds.json", "dict", "m", spool.ids)
+            driver = Driver(orders, spool, journal, predictions, QuietProgress(), engine)
+            before(driver)
+            asyncio.run(driver.run())
+            return summary_of(driver, cost=0.0, replies=0, seconds=1.0)
+
+    @property
+    def predictions(self) -> dict[str, str]:
+        entries = json.loads((self.folder / "preds.json").read_text())
+        return {name: entry["model_patch"] for name, entry in entries.items()}
+
+    @property
+    def events(self) -> list[str]:
+        return [entry.event for entry in read_entries(self.folder / "run/journal.jsonl")]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, [make_task(number) for number in range(1, 5)])
+
+
+@pytest.fixture
+def two_projects(tmp_path: Path) -> Bench:
+    repos = ("owner/shop", "owner/other", "owner/shop", "owner/other")
+    return Bench(tmp_path, [make_task(n, repo=repo) for n, repo in enumerate(repos, start=1)])
+
+
+def names(*numbers: int) -> list[str]:
+    return [f"owner__shop-{number}" for number in numbers]
+
+
+def unsolved(summary: Summary) -> list[tuple[str, str, str]]:
+    return [(item.instance, item.kind, item.reason) for item in summary.unsolved]
+
+
+def test_all_are_solved_in_order_with_as_many_at_once_as_told(bench: Bench) -> None:
+    engine = ScriptedEngine(lambda _: ended())
+    summary = bench.run(engine, workers=2)
+    assert engine.submitted == names(1, 2, 3, 4)
+    assert engine.most == 2
+    assert bench.predictions == {name: f"diff of {name}" for name in names(1, 2, 3, 4)}
+    assert (summary.finished, summary.accepted, summary.verified) == (4, 4, 4)
+    assert (summary.exit_code, summary.message, summary.pending) == (0, "", 0)
+
+
+def test_a_result_that_is_no_success_is_a_result(bench: Bench) -> None:
+    summary = bench.run(ScriptedEngine(lambda _: ended(status=Status.BROKEN)))
+    assert (summary.exit_code, summary.accepted, summary.statuses) == (0, 0, {"broken": 4})
+
+
+def test_predictions_follow_every_instance(bench: Bench) -> None:
+    seen: list[int] = []
+
+    def read(_: Job) -> None:
+        seen.append(len(bench.predictions))
+
+    def eager(driver: Driver) -> None:
+        write = driver.predictions.write
+        driver.predictions.write = lambda *, now=False: write(now=True)  # type: ignore[method-assign]
+
+    bench.run(ScriptedEngine(lambda _: ended(), on_end=read), before=eager)
+    assert seen == [0, 1, 2, 3]
+
+
+def test_a_second_run_goes_on_and_a_third_has_nothing_to_do(bench: Bench) -> None:
+    bench.rows, everything = bench.rows[:2], bench.rows
+    bench.run(ScriptedEngine(lambda _: ended()))
+    bench.rows = everything
+    engine = ScriptedEngine(lambda _: ended())
+    summary = bench.run(engine)
+    assert engine.submitted == names(3, 4)
+    assert (summary.finished, summary.fresh) == (4, 2)
+    assert list(bench.predictions) == names(1, 2, 3, 4)
+    idle = ScriptedEngine([])
+    assert bench.run(idle).exit_code == 0
+    assert idle.submitted == []
+
+
+def test_an_instance_whose_folder_was_taken_away_is_solved_again(bench: Bench) -> None:
+    bench.run(ScriptedEngine(lambda _: ended()))
+    (bench.folder / "run/instances/owner__shop-2/result.json").unlink()
+    engine = ScriptedEngine(lambda _: ended())
+    bench.run(engine)
+    assert engine.submitted == names(2)
+
+
+def test_a_poisoned_instance_is_set_aside_and_stays_so(bench: Bench) -> None:
+    def script(job: Job) -> Ended:
+        return CRASH if job.task.instance_id == "owner__shop-1" else ended()
+
+    engine = ScriptedEngine(script)
+    summary = bench.run(engine)
+    assert engine.submitted == names(1, 2, 3, 4, 1)
+    assert unsolved(summary) == [("owner__shop-1", "set-aside", "killed")]
+    assert (summary.exit_code, summary.finished) == (1, 3)
+    assert "owner__shop-1: killed" in summary.message
+    assert bench.predictions["owner__shop-1"] == ""
+    again = ScriptedEngine([])
+    assert bench.run(again).exit_code == 1
+    assert again.submitted == []
+    more = ScriptedEngine(lambda _: ended())
+    assert bench.run(more, max_tries=3).exit_code == 0
+    assert more.submitted == names(1)
+
+
+def test_the_best_patch_of_one_that_crashes_is_not_lost(bench: Bench) -> None:
+    def keep(job: Job) -> None:
+        Path(job.folder).mkdir(parents=True, exist_ok=True)
+        (Path(job.folder) / "patch.diff").write_text("so far")
+
+    bench.rows = bench.rows[:1]
+    bench.run(ScriptedEngine(lambda _: CRASH, on_end=keep))
+    assert bench.predictions == {"owner__shop-1": "so far"}
+
+
+def test_what_the_provider_has_failed_is_left_for_the_next_run(bench: Bench) -> None:
+    bench.rows = bench.rows[:2]
+    summary = bench.run(ScriptedEngine([GONE, ended(), GONE]))
+    assert unsolved(summary) == [("owner__shop-1", "left", "unreachable")]
+    assert (summary.exit_code, list(bench.predictions)) == (9, names(2))
+    engine = ScriptedEngine(lambda _: ended())
+    assert bench.run(engine).exit_code == 0
+    assert engine.submitted == names(1)
+
+
+def test_a_run_in_which_nothing_works_stops(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, [make_task(number) for number in range(50)])
+    engine = ScriptedEngine(lambda _: GONE)
+    summary = bench.run(engine)
+    assert len(engine.submitted) == 5
+    assert (summary.exit_code, summary.pending) == (9, 50)
+    assert "5 attempts in a row have failed: unreachable" in summary.message
+
+
+def test_a_total_that_is_spent_ends_the_run_and_raising_it_goes_on(bench: Bench) -> None:
+    refused = ended("budget", Status.BUDGET, "the next call may cost too much")
+    summary = bench.run(ScriptedEngine([ended(), refused]))
+    assert (summary.exit_code, summary.pending) == (8, 3)
+    assert "may cost too much" in summary.message
+    engine = ScriptedEngine(lambda _: ended())
+    assert bench.run(engine).exit_code == 0
+    assert engine.submitted == names(2, 3, 4)
+
+
+def test_what_cannot_be_used_is_told_and_the_others_go_on(bench: Bench) -> None:
+    bench.rows.insert(0, make_task(9, repo="owner/gone"))
+    missing = ended("row", Status.USAGE, "no commit aaaa")
+    engine = ScriptedEngine([missing, ended(), ended(), ended()])
+    summary = bench.run(engine)
+    assert engine.submitted == names(1, 2, 3, 4)
+    assert [(name, kind) for name, kind, _ in unsolved(summary)] == [
+        ("owner__shop-9", "row"),
+        ("owner__shop-1", "row"),
+    ]
+    assert (summary.exit_code, summary.finished) == (2, 3)
+    assert bench.run(ScriptedEngine([ended()])).finished == 4  # the commit has been fetched
+
+
+def test_interrupted_once_what_runs_is_finished(two_projects: Bench) -> None:
+    drivers: list[Driver] = []
+
+    def once(job: Job) -> None:
+        if job.task.instance_id == "owner__shop-1":
+            drivers[0].interrupt()
+
+    engine = ScriptedEngine(lambda _: ended(), on_end=once)
+    summary = two_projects.run(engine, workers=2, before=drivers.append)
+    assert engine.submitted == names(1, 2)
+    assert (summary.finished, summary.pending, summary.exit_code) == (2, 2, 130)
+    assert not engine.cancelled
+
+
+def test_interrupted_twice_it_stops(two_projects: Bench) -> None:
+    drivers: list[Driver] = []
+
+    def twice(_: Job) -> None:
+        drivers[0].interrupt()
+        drivers[0].interrupt()
+
+    engine = ScriptedEngine(lambda _: ended(), on_end=twice)
+    summary = two_projects.run(engine, workers=2, before=drivers.append)
+    assert (engine.cancelled, engine.submitted, summary.finished) == (True, names(1, 2), 1)
+    assert (summary.pending, summary.exit_code) == (3, 130)
+    rest = ScriptedEngine(lambda _: ended())
+    assert two_projects.run(rest).exit_code == 0
+    assert rest.submitted == names(2, 3, 4)
+
+
+def test_being_stopped_costs_no_try(bench: Bench) -> None:
+    bench.rows = bench.rows[:1]
+    for _ in range(3):
+        bench.run(ScriptedEngine([ended("stopped", Status.INTERRUPTED), CRASH, ended()]))
+    assert bench.events.count("set-aside") == 0
+
+
+def test_one_instance_of_a_project_indexes_it_for_the_others(tmp_path: Path) -> None:
+    rows: list[Task | BadRow] = [make_task(1), make_task(2), make_task(3, repo="owner/other")]
+    bench = Bench(tmp_path, rows)
+    drivers: list[Driver] = []
+    engine = ScriptedEngine(lambda _: ended())
+    seen: list[list[str]] = []
+
+    def end(job: Job) -> None:
+        seen.append(list(engine.submitted))
+        drivers[0].on_stage(job, "retrieve")
+
+    engine._on_end = end
+    bench.run(engine, workers=3, before=drivers.append)
+    assert seen[0] == names(1, 3)
+    assert engine.submitted == names(1, 3, 2)
+
+
+def test_attempts_are_counted_over_all_runs(bench: Bench) -> None:
+    attempts: list[int] = []
+    bench.rows = bench.rows[:1]
+    for word in (CRASH, ended()):
+        engine = ScriptedEngine([word], on_end=lambda job: attempts.append(job.attempt))
+        if word is CRASH:
+            bench.run(engine, max_tries=1)
+        else:
+            bench.run(engine)
+    assert attempts == [1, 2]
+
+
+def test_predictions_that_cannot_be_written_do_not_stop_the_run(bench: Bench) -> None:
+    bench.run(ScriptedEngine([ended()] * 4))
+    (bench.folder / "preds.json").write_text("old")
+    with ExitStack() as stack:
+        full = lambda _: stack.enter_context(full_at(100))  # noqa: E731
+        summary = bench.run(ScriptedEngine([]), before=full)
+    assert (summary.exit_code, summary.finished) == (10, 4)
+    assert "could not be written" in summary.message
+    assert (bench.folder / "preds.json").read_text() == "old"
+
+
+def test_a_journal_that_cannot_be_written_stops_at_once(bench: Bench) -> None:
+    engine = ScriptedEngine(lambda _: CRASH)
+    with ExitStack() as stack, pytest.raises(OSError):
+        bench.run(engine, before=lambda _: stack.enter_context(full_at(300)))
+    assert len(engine.submitted) == 2
+    assert bench.events == ["started", "failed", "started"]

@@ -1,0 +1,141 @@
+"""Predictions in all forms, the fingerprint of a run, and the folder of an instance."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.batch import folder as files
+from agent.batch.fingerprint import Fingerprint, check, fingerprint
+from agent.batch.predictions import Form, Predictions, form_of
+from agent.batch.tape import exchange_of
+from agent.errors import ConfigurationError, Status
+from agent.result import Ledger, summarise
+from agent.settings import load
+from agent.types import Completion, Usage
+from tests.support.full_disk import full_at
+from tests.support.llm import make_prompt
+
+IDS = ["b", "a", "\u00e9"]
+
+
+def entry(name: str, patch: str) -> dict[str, str]:
+    return {"instance_id": name, "model_name_or_path": "m", "model_patch": patch}
+
+
+def read(path: Path, form: Form) -> Any:
+    text = path.read_text("utf-8")
+    return [json.loads(t) for t in text.splitlines()] if form == "jsonl" else json.loads(text)
+
+
+@pytest.mark.parametrize("form", ["dict", "list", "jsonl"])
+def test_each_form_in_the_order_of_the_data_set(tmp_path: Path, form: Form) -> None:
+    path = tmp_path / "p"
+    predictions = Predictions(path, form, "m", IDS)
+    predictions.write()
+    assert read(path, form) == ({} if form == "dict" else [])
+    for position in (2, 0, 1):
+        predictions.put(position, f"diff\n\u2028{position}")
+    predictions.write(now=True)
+    entries = [entry(name, f"diff\n\u2028{n}") for n, name in enumerate(IDS)]
+    found = read(path, form)
+    assert found == ({e["instance_id"]: e for e in entries} if form == "dict" else entries)
+    assert list(found) == (IDS if form == "dict" else entries)
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "form"),
+    [
+        ("preds.json", None, "dict"),
+        ("all_preds.jsonl", None, "jsonl"),
+        ("preds.json", "list", "list"),
+        ("all_preds.jsonl", "dict", "dict"),
+    ],
+)
+def test_the_form_is_chosen_or_told_by_the_name(name: str, chosen: Form | None, form: Form) -> None:
+    assert form_of(Path(name), chosen) == form
+
+
+def test_a_full_disk_leaves_the_old_file_and_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    predictions = Predictions(path, "jsonl", "m", IDS)
+    predictions.put(0, "first")
+    predictions.write()
+    predictions.put(1, "x" * 1000)
+    with full_at(200):
+        predictions.write(now=True)
+    assert predictions.failure is not None
+    assert read(path, "jsonl") == [entry("b", "first")]
+    predictions.write(now=True)
+    assert predictions.failure is None
+    assert [e["instance_id"] for e in read(path, "jsonl")] == ["b", "a"]
+
+
+def test_an_output_that_can_be_none_is_said_before(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="there is no folder"):
+        Predictions(tmp_path / "gone" / "p", "dict", "m", IDS)
+    with pytest.raises(ConfigurationError, match="not a file"):
+        Predictions(tmp_path, "dict", "m", IDS)
+
+
+def make(dataset: str = "d", model: str = "m", **flags: Any) -> Fingerprint:
+    return fingerprint(load(flags), dataset, model)
+
+
+def test_the_same_goes_on_and_anything_else_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    assert check(path, make(), force=False) == ()
+    assert check(path, make(), force=False) == ()
+    other = make("d2", "m2", context_tokens=3000)
+    with pytest.raises(ConfigurationError) as raised:
+        check(path, other, force=False)
+    for told in ("the data set has changed", "model m, now m2", "context_tokens 6000, now 3000"):
+        assert told in str(raised.value)
+    assert check(path, make(), force=False) == ()
+    assert len(check(path, other, force=True)) == 3
+    assert check(path, other, force=False) == ()
+
+
+def test_keys_places_and_logs_are_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.json"
+    check(path, make(), force=False)
+    monkeypatch.setenv("PATCHSHOT_API_KEY", "sk-secret")
+    monkeypatch.setenv("PATCHSHOT_CACHE_DIR", "/elsewhere")
+    assert check(path, make(log_file="x"), force=True) == ()
+    assert "secret" not in make().model_dump_json()
+
+
+def test_a_file_of_somebody_else(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="not written by this command"):
+        check(tmp_path / "run.json", make(), force=True)
+
+
+def test_an_instance_leaves_all_its_files(tmp_path: Path) -> None:
+    prompt = make_prompt("Fix it.", "You fix.")
+    done = Completion("the reply", "m", "stop", Usage(1, 1, 0.1, 1), 1.0)
+    result = summarise(Ledger(), status=Status.BROKEN, message="red", receipt={"why": ["lexical"]})
+    files.write_result(tmp_path, result, b"\xff diff", [exchange_of(prompt, "m", 9, done)])
+    assert json.loads((tmp_path / "receipt.json").read_text()) == {"why": ["lexical"]}
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert (verdict["status"], verdict["message"]) == ("broken", "red")
+    assert (tmp_path / "patch.diff").read_bytes() == b"\xff diff"
+    assert (tmp_path / "prompts/001.md").read_text() == "# system\n\nYou fix.\n\n# user\n\nFix it."
+    assert (tmp_path / "replies/001.txt").read_text() == "the reply"
+    found = files.read_result(tmp_path)
+    assert found is not None
+    assert (found.status, found.receipt) == (Status.BROKEN, None)
+    assert files.read_patch(tmp_path) == "\ufffd diff"
+
+
+def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
+    assert files.read_result(tmp_path) is None
+    assert files.read_patch(tmp_path) == ""
+    assert files.last_words(tmp_path) == ""
+    (tmp_path / "result.json").write_text('{"status":')
+    assert files.read_result(tmp_path) is None
