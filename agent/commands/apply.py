@@ -56,7 +56,8 @@ def _run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
         raise ConfigurationError("--apply needs the work tree as its base: leave out --commit")
     settings = load(flags, repository=request.repo)
     text = _read_reply(request.reply)
-    ledger = Ledger(on_better=PatchFile(request.output).write)
+    output = PatchFile(request.output)
+    ledger = Ledger(on_better=output.write)
     with reporting(quiet=request.quiet) as reporter:
         own = (own_file(request.reply), request.output)
         snapshot = load_snapshot(
@@ -79,6 +80,8 @@ def _run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
         )
     elif attempt.patch is not None:
         write_stdout(attempt.patch.diff)
+    if output.problem:
+        say(f"note: {output.problem}")
     if status is not Status.ACCEPTED:
         say(f"agent: {status.value}: {attempt.reason}")
     return status.exit_code

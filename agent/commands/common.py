@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from agent.errors import PatchshotError, SandboxUnavailable, Status
+from agent.errors import PatchshotError, SandboxUnavailable, Status, UsageError
 from agent.events import Notice, StageFinished, StageStarted
 from agent.result import Ledger, SolveResult, summarise
 
@@ -96,10 +96,15 @@ def print_value(value: Any) -> None:
 
 
 def write_stdout(data: bytes) -> None:
-    """Bytes to stdout, unchanged."""
+    """Bytes to stdout, unchanged. Raises UsageError where it leads to a full disk."""
     sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UsageError("the disk of what stdout leads to is full: send it elsewhere") from None
 
 
 @contextmanager

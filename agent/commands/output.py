@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class PatchFile:
-    """`--output`: the best patch so far, replaced as a whole each time there is a better one."""
+    """`--output`: the best patch so far, replaced as a whole each time there is a better one.
+
+    `problem` says why the last one could not be written, "" when it was: a full disk must not cost
+    the run.
+    """
 
     def __init__(self, path: Path | None) -> None:
         """Raises ConfigurationError when nothing could be written there."""
@@ -24,24 +28,33 @@ class PatchFile:
         if path is not None and path.is_dir():
             raise ConfigurationError(f"--output {path}: is a folder, not a file")
         self._path = path
+        self.problem = ""
 
     def write(self, patch: AppliedPatch) -> None:
-        """Replace the file atomically."""
+        """Replace the file atomically; what stands in the way of it is kept in `problem`."""
         if self._path is None:
             return
-        if self._path.exists() and not self._path.is_file():
-            self._path.write_bytes(patch.diff)  # a pipe or /dev/stderr cannot be replaced
+        try:
+            self._replace(self._path, patch.diff)
+        except OSError as error:
+            self.problem = f"--output {self._path} could not be written: {error.strerror}"
+        else:
+            self.problem = ""
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a pipe or /dev/stderr cannot be replaced
             return
-        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(patch.diff)
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(name, 0o666 & ~umask)  # noqa: PTH101
-            os.replace(name, self._path)  # noqa: PTH105
+            os.replace(name, path)  # noqa: PTH105
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise

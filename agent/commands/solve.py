@@ -59,6 +59,10 @@ def _run(request: SolveRequest, flags: Mapping[str, Any]) -> int:
 
     _check(request)
     settings = load(flags, repository=request.repo)
+    if settings.python is not None and not settings.python.expanduser().exists():
+        raise ConfigurationError(
+            f"--python {settings.python}: there is no such file; name an interpreter"
+        )
     if settings.log_bodies and settings.log_file is None:
         raise ConfigurationError("--log-bodies needs a place: give --log-file too")
     problem = load_problem(request.problem)
@@ -83,7 +87,10 @@ def _run(request: SolveRequest, flags: Mapping[str, Any]) -> int:
             exclude=(*own, settings.log_file),
         )
         result = solve_with(problem, snapshot, settings, request, ledger, reporter)
-    return finish(result, snapshot, settings, request, ledger)
+    code = finish(result, snapshot, settings, request, ledger)
+    if output.problem:
+        say(f"note: {output.problem}; the diff is in what was printed")
+    return code
 
 
 def _check(request: SolveRequest) -> None:
@@ -105,7 +112,7 @@ def solve_with(
     try:
         return asyncio.run(_solve(problem, snapshot, settings, request, ledger, reporter))
     except KeyboardInterrupt:
-        return summarise(ledger, status=Status.INTERRUPTED, message="interrupted")
+        return summarise(ledger, status=Status.INTERRUPTED, message="stopped by a signal")
     except Exception as error:
         if ledger.best is None:
             raise
@@ -157,6 +164,9 @@ def finish(
         from agent.context.receipt import make_receipt, render_receipt
 
         say(render_receipt(make_receipt(ledger.ranking, ledger.bundle)))
+    if not request.quiet:
+        for note in best.report.notes if best is not None and best.report is not None else ():
+            say(f"note: {note}")
     if not request.quiet or status is not Status.ACCEPTED:
         say(in_words(result, has_patch=best is not None))
     return status.exit_code
@@ -173,5 +183,10 @@ def in_words(result: SolveResult, *, has_patch: bool) -> str:
     rest = "; the diff is the best so far, not an accepted one" if has_patch else ""
     if result.status is Status.UNVERIFIED:
         rest = "; the diff applies, but nothing shows that it is right"
-    message = result.message.strip().split("\n", 1)[0]
-    return f"agent: {result.status.value}: {message}{rest}{total}"
+    return f"agent: {result.status.value}: {_summary(result.message)}{rest}{total}"
+
+
+def _summary(message: str) -> str:
+    """Its first line, with the next where that ends in a colon; other words may follow it."""
+    first, *others = message.strip().split("\n") or [""]
+    return f"{first} {others[0]}" if first.endswith(":") and others else first.removesuffix(".")

@@ -113,6 +113,8 @@ class Channel:
 def main(header: Mapping[str, Any], descriptor: int) -> None:
     """Solve the task of the front's line; report on `descriptor`."""
     channel = Channel(descriptor)
+    # Whoever was started in the background of a shell ignores it, and hands that on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, name="life-line", daemon=True).start()
     try:
         _say_end(channel, solve(Task.of(header), channel))

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from agent.commands.common import write_stdout
 from agent.commands.output import PatchFile, write_into_work_tree
-from agent.errors import ConfigurationError, RepositoryError
+from agent.errors import ConfigurationError, RepositoryError, UsageError
 from agent.types import AppliedPatch, FileChange
 from tests.support.fakes import MemorySnapshot
+from tests.support.full_disk import full_at
 
 
 def patch(*changes: FileChange, diff: bytes = b"diff\n") -> AppliedPatch:
@@ -81,3 +85,25 @@ def test_a_link_is_never_written_through(target, tmp_path):
     with pytest.raises(RepositoryError, match="is a link"):
         write_into_work_tree(patch(FileChange("a.py", b"old\n", b"new\n")), target)
     assert outside.read_bytes() == b"old\n"
+
+
+def test_a_full_disk_costs_the_file_and_not_the_run(tmp_path: Path) -> None:
+    file = PatchFile(tmp_path / "fix.diff")
+    file.write(patch(diff=b"one\n"))
+    with full_at(8):
+        file.write(patch(diff=b"a longer one\n"))
+    assert "could not be written" in file.problem
+    assert (tmp_path / "fix.diff").read_bytes() == b"one\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["fix.diff"]
+    file.write(patch(diff=b"two\n"))
+    assert file.problem == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_behind_stdout_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(UsageError, match="stdout"):
+            write_stdout(b"diff\n")
+        with contextlib.suppress(OSError):
+            full.buffer.raw.close()
