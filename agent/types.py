@@ -488,8 +488,8 @@ class Verdict(enum.StrEnum):
 
     VERIFIED: at least one test failed before and passes after, and no test fails newly.
     NOT_REGRESSED: tests ran and none fails newly, but none shows that the issue is fixed.
-    SUSPECT: what the tests reported cannot be believed: the channels disagree, or the run was
-        ended or steered by the code under test.
+    SUSPECT: what the tests reported cannot be believed: the channels disagree, the run was ended
+        or steered by the code under test, or the patch takes a failing test out of the run.
     UNVERIFIED: no test could be run; only the syntax was checked.
     REGRESSED: tests fail newly, or the reply's own reproduction test still fails.
     BROKEN_SYNTAX: an edited file no longer parses.

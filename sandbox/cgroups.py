@@ -51,7 +51,7 @@ class ControlGroup:
     def enter(self, pid: int) -> None:
         """Move a process in; what it starts from then on is in too. Raises SandboxError."""
         try:
-            for directory in self._directories():
+            for directory in self.directories():
                 (directory / "cgroup.procs").write_text(str(pid), encoding="ascii")
         except ProcessLookupError:
             pass  # it ended meanwhile
@@ -60,7 +60,7 @@ class ControlGroup:
 
     def entry(self) -> tuple[str, ...]:
         """A command that enters and then becomes the command that follows it."""
-        files = (str(directory / "cgroup.procs") for directory in self._directories())
+        files = (str(directory / "cgroup.procs") for directory in self.directories())
         return ("/bin/sh", "-c", _ENTER, "sh", *files, "--")
 
     def cpu_seconds(self) -> float | None:
@@ -89,10 +89,11 @@ class ControlGroup:
 
     def remove(self) -> None:
         """Kill what is left inside and delete the groups. Safe to call twice; never raises."""
-        for directory in self._directories():
+        for directory in self.directories():
             _remove(directory)
 
-    def _directories(self) -> list[Path]:
+    def directories(self) -> list[Path]:
+        """Where they are."""
         return [hierarchy.directory / self.name for hierarchy in self.hierarchies]
 
     def _of(self, bound: Bound) -> tuple[Hierarchy, Path] | None:
@@ -142,6 +143,12 @@ def sweep_groups(found: Iterable[Hierarchy] | None = None) -> tuple[Path, ...]:
     for path in stale:
         _remove(path)
     return tuple(stale)
+
+
+def kill_groups(directories: Iterable[Path]) -> None:
+    """Kill what is inside groups of one run and delete them; one that is gone is no mistake."""
+    for directory in directories:
+        _remove(directory)
 
 
 def _settings(hierarchy: Hierarchy, limits: Limits) -> list[tuple[str, str]]:

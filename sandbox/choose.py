@@ -57,7 +57,9 @@ def make_sandbox(*, unsafe: bool, backend: Backend = "auto", image: str | None =
     if image is not None:
         return ContainerSandbox(image)
     if backend == "container":
-        raise SandboxError("a container needs an image; name one that is on this machine")
+        raise SandboxError(
+            "a container needs an image that is on this machine; name it with --image"
+        )
     return LandlockSandbox() if backend == "landlock" else BwrapSandbox()
 
 
@@ -78,4 +80,6 @@ def _without_image() -> Probe:
         engine = find_engine()
     except SandboxError as error:
         return Probe("container", False, False, {}, str(error))
-    return Probe("container", False, False, {}, f"{engine.kind} answers; it needs an image")
+    return Probe(
+        "container", False, False, {}, f"{engine.kind} answers; name an image with --image"
+    )

@@ -35,6 +35,9 @@ _OLDEST = {"podman": (4, 0), "docker": (20, 10)}
 
 _INSTALL = "install podman (apt, dnf, pacman, zypper, apk: podman) or start the docker daemon"
 
+# Letters of references (registry/project/name:tag@digest) and of ids; engines know the grammar.
+_IMAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
+
 # Marks our containers; their names say whose they are.
 LABEL = "patchshot.sandbox"
 
@@ -129,8 +132,8 @@ def find_engine(wanted: str | None = None) -> Engine:
 
 def find_image(engine: Engine, name: str) -> Image:
     """A local image. Raises SandboxError when it is not there: nothing is ever pulled."""
-    if name.startswith("-"):
-        raise SandboxError(f"not the name of an image: {name!r}")
+    if not _IMAGE_NAME.fullmatch(name):
+        raise SandboxError(f"not the name of an image: {name!r}; one looks like python:3.12-slim")
     try:
         answer = json.loads(engine.ask("image", "inspect", name))[0]
         config = answer.get("Config") or {}
@@ -140,7 +143,8 @@ def find_image(engine: Engine, name: str) -> Image:
         return Image(str(answer["Id"]), environment, volumes)
     except SandboxError as error:
         raise SandboxError(
-            f"no image {name!r} here ({error}); get it with: {engine.kind} pull {name}"
+            f"no image {name!r} here ({error}); `{engine.kind} images` shows those that are, and "
+            f"{engine.kind} pull {name} gets it from its registry"
         ) from None
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise SandboxError(f"{engine.kind} describes the image {name!r} in no known way") from error

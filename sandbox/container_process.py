@@ -74,6 +74,8 @@ class ContainerProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
+                # conmon leaves a file `oom` in its directory when memory runs out.
+                cwd=controls.start.parent,
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:

@@ -30,6 +30,11 @@ def spare_uid() -> int | None:
     return None
 
 
+def is_spare(uid: int) -> bool:
+    """Whether nobody but a sandbox has this uid."""
+    return uid in _SPARE
+
+
 def passwd(uid: int, gid: int, home: str) -> str:
     """The text of /etc/passwd: root and this one user."""
     return f"root:x:0:0:root:/:/bin/false\n{NAME}:x:{uid}:{gid}:{NAME}:{home}:/bin/sh\n"

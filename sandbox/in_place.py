@@ -2,7 +2,7 @@
 
 The workspace is used where it lies, so `Workspace.mount` means nothing. No PID namespace ends the
 daemons of a run: they are found by their session, a mark in their environment, and their control
-group where there is one.
+group where there is one; by a guard when we are killed before we could.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sandbox.cgroups import ControlGroup, make_group, usable_hierarchies
 from sandbox.channels import JUNIT_NAME, REPORT_NAME, Channels
 from sandbox.disk import DiskMeter
 from sandbox.environment import command_environment
+from sandbox.guard import Guard
 from sandbox.hierarchies import Hierarchy
 from sandbox.meters import GroupMeter, Meters, TreeMeter
 from sandbox.orphans import adopt_orphans, kill_everything
@@ -31,7 +32,7 @@ from sandbox.types import Command, Limits, RunResult, SandboxError
 from sandbox.workspace import Workspace
 
 # Names the processes of one run, so that daemons among them are found.
-_MARKER = "SANDBOX_RUN"
+MARKER = "SANDBOX_RUN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ class Place:
     environment: Mapping[str, str]
     channels: Channels | None
     group: ControlGroup
+
+    @property
+    def mark(self) -> str:
+        """What of its environment tells this run's processes from all others."""
+        return f"{MARKER}={self.environment[MARKER]}"
 
 
 Start = Callable[[Place], subprocess.Popen[bytes]]
@@ -78,7 +84,8 @@ class InPlace:
         group = make_group(command.limits, self._hierarchies)
         try:
             with _place(command, workspace, group, owner) as place:
-                outcome = _watched(command, place, cancel, start)
+                with Guard(place.mark, group.directories(), owner) as guard:
+                    outcome = _watched(command, place, cancel, start, guard)
                 return run_result(outcome, outcome.returncode, command.limits, place.channels)
         finally:
             group.remove()
@@ -97,7 +104,7 @@ def _place(
             report = None if channels is None else channels.report_directory / REPORT_NAME
             junit = None if channels is None else channels.junit_directory / JUNIT_NAME
             fixed = command_environment(command, home=home, report=report, junit=junit)
-            environment = {**fixed, _MARKER: secrets.token_hex(16)}
+            environment = {**fixed, MARKER: secrets.token_hex(16)}
             cwd = workspace.path / workspace.relative(command.cwd)
             yield Place(workspace.path, cwd, home.parent, environment, channels, group)
     finally:
@@ -105,11 +112,16 @@ def _place(
 
 
 def _watched(
-    command: Command, place: Place, cancel: threading.Event | None, start: Start
+    command: Command,
+    place: Place,
+    cancel: threading.Event | None,
+    start: Start,
+    guard: Guard,
 ) -> Outcome:
     adopt_orphans()
     meter = _meters(command.limits, place)
     process = start(place)
+    guard.tell(process.pid)
 
     def kill() -> None:
         """The process group first; then what left it, which has become our child."""
@@ -118,7 +130,7 @@ def _watched(
         except (ProcessLookupError, PermissionError):
             pass
         process.wait()
-        kill_everything(process.pid, f"{_MARKER}={place.environment[_MARKER]}")
+        kill_everything(process.pid, place.mark)
 
     with closing(meter):
         try:

@@ -17,20 +17,20 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sandbox import identity, seccomp
-from sandbox.in_place import InPlace, Place, popen
+from sandbox.in_place import MARKER, InPlace, Place, popen
 from sandbox.landlock_launch import LOCKED
 from sandbox.landlock_probe import REQUIRED, probe_landlock
 from sandbox.mounts import Bind, read_only_mounts, system_mounts
 from sandbox.probing import own_homes, unavailable
 from sandbox.rlimits import wrapper
-from sandbox.types import Command, Probe, RunResult, SandboxError
+from sandbox.types import Command, Probe, RunResult, Sandbox, SandboxError
 from sandbox.workspace import Workspace
 
-__all__ = ["REQUIRED", "LandlockSandbox", "landlock_abi"]
+__all__ = ["REQUIRED", "LandlockSandbox", "landlock_abi", "why_shut_out"]
 
 _CREATE_RULESET, _VERSION = (
     444,
@@ -124,6 +124,23 @@ def landlock_abi() -> int:
     return max(0, int(libc.syscall(_CREATE_RULESET, None, 0, _VERSION)))
 
 
+def why_shut_out(sandbox: Sandbox, needed: Iterable[Path]) -> str:
+    """Why a command that needs these absolute paths cannot start, and what to do; "" if it may.
+
+    As root the command has another uid, which passes no folder that is ours alone.
+    """
+    if not isinstance(sandbox, LandlockSandbox) or os.geteuid() != 0:
+        return ""
+    for place in (way for path in needed for way in (path, path.resolve())):
+        for folder in (*reversed(place.parents), place):
+            if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:
+                return (
+                    f"{folder} is closed to other users, and as root Landlock needs one: name an "
+                    f"interpreter elsewhere with --python, or let others pass: chmod o+x {folder}"
+                )
+    return ""
+
+
 def _usable_abi() -> int:
     abi = landlock_abi()
     if abi < _OLDEST_ABI:
@@ -178,7 +195,7 @@ def _launched(document: bytes, place: Place) -> subprocess.Popen[bytes]:
         process = popen(
             [*place.group.entry(), *python],
             cwd=Path("/"),
-            environment={"LC_ALL": "C.UTF-8"},
+            environment={"LC_ALL": "C.UTF-8", MARKER: place.environment[MARKER]},
             pass_fds=(configuration, says),
         )
     except BaseException:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import stat
 import struct
 import sys
@@ -23,6 +24,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
 
 _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 24, 22, 38
+_PR_SET_PDEATHSIG = 1
 _SECCOMP_MODE_FILTER = 2
 _INSTRUCTION_BYTES = 8  # struct sock_filter
 
@@ -52,6 +54,9 @@ def main(configuration: int, status: int) -> None:
             wanted = json.load(file)
         ruleset = make_ruleset(wanted["abi"], wanted["rules"])
         drop_privileges(wanted["uid"])
+        # After the change of uid, which clears it. If we were orphaned before it, LOCKED below has
+        # no reader, and the command is not started.
+        check(_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "pdeathsig")
         check(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
         check(_libc().syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
         os.close(ruleset)

@@ -97,11 +97,13 @@ def _tokenizer(settings: Settings) -> str:
 
 def _sandboxes(settings: Settings) -> Iterator[Finding]:
     """The chosen backend with what it guarantees, then what the others would."""
-    from agent.services.validation import probe_sandboxes
+    from agent.services.validation import probe_sandboxes, why_no_python
 
     chosen, *others = probe_sandboxes(settings)
     state = "ok" if chosen.isolated else "note"
     yield Finding("sandbox", state if chosen.available else "missing", _guaranteed(chosen))
+    if chosen.available and (why := why_no_python(settings)):
+        yield Finding("test python", "note", why)
     for probe in others:
         how = f"--sandbox {probe.backend}" if probe.available else "not available"
         yield Finding("  or", "note", f"{_guaranteed(probe)} ({how})")

@@ -19,7 +19,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,7 @@ from agent.repository.listings import (
 )
 from agent.repository.location import Location, locate
 from sandbox.hardened_git import environment, options
+from sandbox.private import make_private
 
 if TYPE_CHECKING:
     from git.cmd import Git
@@ -66,13 +66,19 @@ class _Output:
 def open_repository(path: Path, *, seconds: float = GIT_SECONDS) -> Iterator[GitRepository]:
     """Open the repository that `path` is in, for reading. `seconds` limits each call of git.
 
-    Raises RepositoryError: git missing, no repository, broken, or one with SHA-256 object names.
+    Its private directory is one that is swept if we are killed. Raises RepositoryError: git
+    missing, no repository, broken, or one with SHA-256 object names.
     """
     runner = _Runner(_program("git"), _program("env"), seconds)
     location = locate(path)
     real = _RealGitDir(runner, location)
-    with tempfile.TemporaryDirectory(prefix="patchshot-git-") as name:
-        yield GitRepository(runner, location, real, Path(name))
+    held = make_private()
+    try:
+        private = held.path / "git"
+        private.mkdir()
+        yield GitRepository(runner, location, real, private)
+    finally:
+        held.remove()
 
 
 class GitRepository:

@@ -27,14 +27,14 @@ from agent.validation.frameworks.needs import needs
 from agent.validation.frameworks.registry import STANDS_IN, framework_of
 from agent.validation.frameworks.runners import is_this_python
 from agent.validation.judging.compare import is_whole, passing_in_both
-from agent.validation.judging.known import by_id, judge_known, known_paths
+from agent.validation.judging.known import KnownJudgement, by_id, judge_known, known_paths
 from agent.validation.judging.reproduction import Judgement, Names, Standing, judge
 from agent.validation.judging.tricks import find_hiding, find_tricks
 from agent.validation.judging.verdict import Evidence, decide
 from agent.validation.judging.wording import how_it_ended, listed, number
 from agent.validation.layout import is_test_side
 from agent.validation.running.bench import Bench, ValidationOptions
-from agent.validation.running.flakes import Steady, lost_in_whole, without_flakes
+from agent.validation.running.flakes import Changed, Steady, changed_in_whole, without_flakes
 from agent.validation.running.plan import Plan, make_plan
 from agent.validation.running.runs import Runs, run_plan
 from agent.validation.syntax_only import broken_syntax
@@ -70,12 +70,11 @@ class Trial:
             return replace(report, reason=f"No test could be run: {missing}.")
         runs = run_plan(self.bench, plan, suite, self.cancel)
         steady = without_flakes(self.bench, plan, suite, runs, self.cancel)
-        failing = steady.comparison.newly_failing if steady else ()
-        lost: tuple[str, ...] = ()
+        changed = Changed()
         if known is None:
-            lost = lost_in_whole(self.bench, plan, suite, runs, failing, self.cancel)
-        evidence = self._evidence(plan, runs, steady, lost, known)
-        return _closed(report, plan, runs, evidence, _notes(runs, steady, known))
+            changed = changed_in_whole(self.bench, plan, suite, runs, steady, self.cancel)
+        evidence = self._evidence(plan, runs, steady, changed, known)
+        return _closed(report, plan, runs, evidence, _notes(runs, steady, known, evidence.known))
 
     def _known(self, suite: Suite) -> KnownTests | None:
         """The given tests under the ids that the suite's runs report."""
@@ -100,7 +99,7 @@ class Trial:
         plan: Plan,
         runs: Runs,
         steady: Steady | None,
-        lost: tuple[str, ...],
+        changed: Changed,
         known: KnownTests | None,
     ) -> Evidence:
         comparison = steady.comparison if steady else None
@@ -113,7 +112,9 @@ class Trial:
             proof=comparison.newly_passing if comparison else (),
             new_tests=self._new_tests(plan, runs),
             whole=runs.d,
-            lost=lost,
+            lost=changed.lost,
+            taken=changed.taken,
+            only_tests=plan.only_tests,
             tricks=(*find_tricks(plan.source, self._source_texts()), *hiding),
             known=judge_known(known, runs.a, runs.c, failing) if known else None,
             needs="; ".join(_wants(runs)),
@@ -180,7 +181,7 @@ def _closed(
     verdict, reason = decide(evidence)
     new, known, comparison = evidence.new_tests, evidence.known, evidence.comparison
     shown = new.tests if new is not None and new.standing is Standing.PROVES else ()
-    fixed = tuple(sorted({*evidence.proof, *shown}))
+    fixed = tuple(sorted({*evidence.proof, *shown} - {*evidence.lost}))
     kept = passing_in_both(runs.a, runs.c) if runs.a and runs.c else ()
     failing = comparison.newly_failing if comparison else ()
     return replace(
@@ -202,9 +203,17 @@ def _closed(
     )
 
 
-def _notes(runs: Runs, steady: Steady | None, known: KnownTests | None) -> tuple[str, ...]:
-    """What is to be known beside the verdict. Of given tests no name and no word is told."""
+def _notes(
+    runs: Runs, steady: Steady | None, known: KnownTests | None, judged: KnownJudgement | None
+) -> tuple[str, ...]:
+    """What is to be known beside the verdict; no prompt has it.
+
+    Of given tests no name and no word is told, but for names that no run knows: they are the
+    user's own, and most often misspelt.
+    """
     notes = _cut_short(runs, known)
+    if judged is not None and judged.absent:
+        notes.append(f"not found on the base or with the patch: {listed(judged.absent)}")
     if known is None:
         notes.extend(_wants(runs))
     for tests, words in (

@@ -41,11 +41,22 @@ __all__ = ["NullValidator", "SandboxValidator", "ValidationOptions"]
 
 _NONE_TIED = "no test file is tied to the change; name some"
 
+# The backend of --unsafe-no-sandbox.
+_BARE = "process"
+_NOT_ISOLATED = "run without isolation"
+
 _T = TypeVar("_T")
 
 
 def quiet(event: Event, /) -> None:
     """The reporter of those who want no progress."""
+
+
+def _without_isolation(report: ValidationReport) -> ValidationReport:
+    """Every result says so, in the first line too."""
+    first, line_end, rest = report.reason.partition("\n")
+    reason = f"{first} ({_NOT_ISOLATED}){line_end}{rest}"
+    return replace(report, reason=reason, notes=(*report.notes, _NOT_ISOLATED))
 
 
 class SandboxValidator:
@@ -103,6 +114,8 @@ class SandboxValidator:
         if problems:
             return broken_syntax(problems, self._backend, time.perf_counter() - started)
         report = await self._in_thread(lambda cancel: self._trial(cancel).report(patch, test))
+        if self._backend == _BARE:
+            report = _without_isolation(report)
         return replace(report, seconds=time.perf_counter() - started)
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:

@@ -102,7 +102,7 @@ def needs(run: TestRun) -> tuple[str, ...]:
 def needs_network(run: TestRun) -> str:
     """A note about tests that want the network, or ""."""
     texts = [text for text in _texts(run) if _LOOKUP.search(text)]
-    return f"{_who(run, texts)} the network, which the sandbox has not" if texts else ""
+    return f"{_who(run, texts)} the network: the sandbox has no network" if texts else ""
 
 
 def needs_service(run: TestRun) -> str:

@@ -31,12 +31,13 @@ class Comparison:
     """What changed, in order of the test ids. `executed`: the runs can be compared at all.
 
     They can when tests ran before and after, or when some that could not run before pass now.
+    `still_red` failed before and fail after.
     """
 
     newly_failing: tuple[str, ...] = ()
     newly_passing: tuple[str, ...] = ()
     still_passing: int = 0
-    red_before: int = 0
+    still_red: int = 0
     executed: bool = False
 
 
@@ -62,7 +63,7 @@ def compare(before: TestRun, after: TestRun) -> Comparison:
         newly_failing=tuple(failing),
         newly_passing=tuple(passing),
         still_passing=still,
-        red_before=sum(outcome in _BAD for outcome in before.outcomes.values()),
+        still_red=sum(o in _BAD and failed(after, t) for t, o in before.outcomes.items()),
         executed=executed(after) and (executed(before) or bool(passing)),
     )
 
@@ -74,6 +75,11 @@ def passing_in_both(before: TestRun, after: TestRun) -> tuple[str, ...]:
         for test, outcome in sorted(before.outcomes.items())
         if outcome is after.outcomes.get(test) is Outcome.PASSED
     )
+
+
+def is_command(run: TestRun) -> bool:
+    """Whether a command that reports no tests stands for them all."""
+    return set(run.outcomes) == {"command"}
 
 
 def failed(run: TestRun, test: str) -> bool:

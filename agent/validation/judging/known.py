@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from agent.errors import ConfigurationError
 from agent.types import KnownTests, Outcome, TestRun, Verdict
-from agent.validation.judging.compare import executed, is_whole
+from agent.validation.judging.compare import executed, failed, is_whole
 from agent.validation.judging.wording import number
 
 # Rows of SWE-bench hold a few thousand ids at most, and two patches.
@@ -25,13 +25,17 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class KnownJudgement:
-    """`missed` are the given ids that do not do what they should; `reason` names none of them."""
+    """`missed` are the given ids that do not do what they should, `absent` those that no run knows.
+
+    `reason` names none of them: it may enter a prompt.
+    """
 
     verdict: Verdict
     reason: str
     missed: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 def judge_known(
@@ -46,9 +50,11 @@ def judge_known(
     kept = tuple(test for test in known.pass_to_pass if _passes(after, test))
     never = tuple(t for t in known.pass_to_pass if t not in gone and not _passes(after, t))
     missed = tuple(sorted({*gone, *unfixed, *never}))
-    verdict, words = _decide(known, fixed, len(unfixed), len(gone), len(never))
-    cut = "" if is_whole(after) else f" The run with the patch did not end well ({after.ended})."
-    return KnownJudgement(verdict, words + cut, missed, fixed, kept)
+    absent = tuple(test for test in missed if not (_seen(before, test) or _seen(after, test)))
+    red = sum(not _passes(before, test) for test in kept)
+    verdict, words = _decide(known, fixed, _Missed(len(unfixed), len(gone), len(never), red))
+    parts = (_not_found(len(absent)), words, _cut(before, after))
+    return KnownJudgement(verdict, " ".join(filter(None, parts)), missed, fixed, kept, absent)
 
 
 def known_paths(known: KnownTests, exists: Callable[[str], bool]) -> tuple[str, ...]:
@@ -114,23 +120,59 @@ class _Row(BaseModel):
 
 
 _GIVEN = "the tests that were given to decide"
+_NONE_TO_FIX = "none was given that should be fixed"
 
 
 def _passes(run: TestRun, test: str) -> bool:
     return run.outcomes.get(test) is Outcome.PASSED
 
 
-def _decide(
-    known: KnownTests, fixed: tuple[str, ...], unfixed: int, gone: int, never: int
-) -> tuple[Verdict, str]:
+def _seen(run: TestRun, test: str) -> bool:
+    return test in run.outcomes or failed(run, test)
+
+
+def _not_found(absent: int) -> str:
+    if not absent:
+        return ""
+    given = "given id was" if absent == 1 else "given ids were"
+    them = "it" if absent == 1 else "them"
+    return f"{absent} {given} not found on the base or with the patch (the notes name {them})."
+
+
+def _cut(before: TestRun, after: TestRun) -> str:
+    """Which runs did not end by themselves. How, but not in which test."""
+    runs = (("on the base", before), ("with the patch", after))
+    ended = [f"{where}: {run.ended}" for where, run in runs if not is_whole(run)]
+    return f"Cut off, only what came before is known ({', '.join(ended)})." if ended else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Missed:
+    """Counts of given tests; `red` are those that should stay green, pass, and did not before."""
+
+    unfixed: int
+    gone: int
+    never: int
+    red: int
+
+
+def _decide(known: KnownTests, fixed: tuple[str, ...], missed: _Missed) -> tuple[Verdict, str]:
     should, stay = len(known.fail_to_pass), len(known.pass_to_pass)
-    counted = f"{should - unfixed} of {should} that should be fixed pass, "
-    counted += f"{stay - gone - never} of {stay} that should stay so pass"
-    if gone or unfixed:
-        return Verdict.REGRESSED, f"Of {_GIVEN} with the patch {counted}; {gone} fail newly."
-    if never:
-        words = f"{number(never, 'test')} of them {'does' if never == 1 else 'do'} not pass on the"
-        return Verdict.NOT_REGRESSED, f"Of {_GIVEN} {counted}; {words} base either."
+    passing = (
+        (should - missed.unfixed, should, "should be fixed"),
+        (stay - missed.gone - missed.never, stay, "should stay so"),
+    )
+    parts = [f"{count} of {of} that {what} pass" for count, of, what in passing if of]
+    counted = f"Of {_GIVEN} {', '.join(parts)}"
+    if missed.gone or missed.unfixed:
+        return Verdict.REGRESSED, f"{counted} with the patch; {missed.gone} fail newly."
+    if missed.never:
+        does = "does" if missed.never == 1 else "do"
+        words = f"{number(missed.never, 'test')} of them {does} not pass on the base either"
+        return Verdict.NOT_REGRESSED, f"{counted}; {words}."
+    if missed.red:
+        counted += f", {missed.red} of which did not pass on the base"
     if fixed:
-        return Verdict.VERIFIED, f"Of {_GIVEN} {counted}."
-    return Verdict.NOT_REGRESSED, f"Of {_GIVEN} {counted}, and none of them failed on the base."
+        return Verdict.VERIFIED, f"{counted}."
+    lack = "none that should be fixed failed on the base"
+    return Verdict.NOT_REGRESSED, f"{counted}; {lack if should else _NONE_TO_FIX}."

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from agent.types import Outcome, TestRun
 from agent.validation.frameworks.base import Suite
 from agent.validation.frameworks.registry import framework_of
-from agent.validation.judging.compare import Comparison, compare, is_whole
+from agent.validation.judging.compare import Comparison, compare, failed, is_whole
 from agent.validation.running.bench import Bench, Job, Task
 from agent.validation.running.plan import Plan
 from agent.validation.running.runs import BASE, SOURCE, WHOLE, Runs
@@ -62,31 +62,78 @@ def without_flakes(
     )
 
 
-def lost_in_whole(
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What the patch's own changes to tests and configuration do, twice; in order of the ids.
+
+    `lost` passes in A or C and not in D. `taken` is red in A and C, and not red in D: skipped,
+    gone, or passing in a test file that the patch edits.
+    """
+
+    lost: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
+
+
+def changed_in_whole(
     bench: Bench,
     plan: Plan,
     suite: Suite,
     runs: Runs,
-    failing: Sequence[str],
+    steady: Steady | None,
     cancel: threading.Event,
-) -> tuple[str, ...]:
-    """What passes in A and not in D, twice; `failing` is what fails in C already.
-
-    Raises SandboxError.
-    """
-    if runs.a is None or runs.d is None or plan.whole is None:
-        return ()
-    found = compare(runs.a, runs.d).newly_failing
-    lost = tuple(t for t in found if t not in failing and _passes(runs.a, t))
-    if not lost or len(lost) > _MOST_FLAKES or not is_whole(runs.d):
-        return lost
+) -> Changed:
+    """Compare D with A and with C, and run it once more for what decides. Raises SandboxError."""
+    whole = runs.d
+    if steady is None or whole is None or plan.whole is None:
+        return Changed()
+    lost, taken = _lost(runs, whole, steady), _taken(plan, runs, whole)
+    found = (*lost, *taken)
+    if not found or len(found) > _MOST_FLAKES or not is_whole(whole):
+        return Changed(lost, taken)
     gone = {change.path for change in plan.whole if change.after is None}
-    left = [test for test in lost if test.partition("::")[0] not in gone]
+    left = [test for test in found if test.partition("::")[0] not in gone]
     job = _job_of(bench, plan, suite, left) if left else None
     if job is None:
-        return lost
+        return Changed(lost, taken)
     (again,) = bench.run([Task(job, plan.whole, WHOLE, again=True)], cancel)
-    return tuple(test for test in lost if not _passes(again, test))
+    return Changed(
+        tuple(test for test in lost if not _passes(again, test)),
+        tuple(test for test in taken if not failed(again, test)),
+    )
+
+
+def _lost(runs: Runs, whole: TestRun, steady: Steady) -> tuple[str, ...]:
+    """What fails in C already is told as that; what passed in C by luck may fail in D without."""
+    known = [run for run in (runs.a, runs.c) if run is not None]
+    found = {test for run in known for test in compare(run, whole).newly_failing}
+    told = set(steady.comparison.newly_failing)
+    told.update(test for test in steady.not_for if failed(whole, test))
+    passed = (t for t in found - told if any(_passes(run, t) for run in known))
+    return tuple(sorted(passed))
+
+
+def _taken(plan: Plan, runs: Runs, whole: TestRun) -> tuple[str, ...]:
+    assert runs.a is not None
+    assert runs.c is not None
+    red = [test for test in sorted(runs.a.outcomes) if failed(runs.a, test)]
+    return tuple(
+        test
+        for test in red
+        if failed(runs.c, test) and not failed(whole, test) and _by_its_test(plan, whole, test)
+    )
+
+
+def _by_its_test(plan: Plan, whole: TestRun, test: str) -> bool:
+    """Whether a test that is not red in D is so because it was changed or taken away.
+
+    A module that could not be collected is none if D collects it. What has no file in its id passes
+    because of the edited tests, if there are any: its source is the same in C.
+    """
+    collected = any(other.startswith(f"{test}::") for other in whole.outcomes)
+    if not _passes(whole, test) and not collected:
+        return test in whole.outcomes or is_whole(whole)
+    path, _, name = test.partition("::")
+    return path in plan.edited_tests or (bool(plan.edited_tests) and not name and not collected)
 
 
 def _passes(run: TestRun, test: str) -> bool:

@@ -36,6 +36,9 @@ class Plan:
 
     `new_tests` are the reply's tests and their helpers, `new_paths` the files to run of them.
 
+    `edited_tests` are paths of tests that there were before, and that the patch changes.
+    `only_tests`: it changes nothing but tests and their configuration.
+
     `whole` is None where the patch leaves tests and configuration alone: D would be C.
     """
 
@@ -47,6 +50,8 @@ class Plan:
     new_paths: tuple[str, ...]
     import_roots: tuple[str, ...]
     notes: tuple[str, ...]
+    edited_tests: tuple[str, ...] = ()
+    only_tests: bool = False
 
 
 def make_plan(
@@ -83,6 +88,8 @@ def make_plan(
         new_paths=new_paths,
         import_roots=roots,
         notes=tuple(notes),
+        edited_tests=tuple(c.path for c in shares.tests if c.before is not None),
+        only_tests=bool(patch.changes) and not (shares.source or shares.never),
     )
 
 

@@ -20,6 +20,7 @@ from agent.validation.frameworks.base import PYTHON
 from agent.validation.frameworks.interpreter import Interpreter, Tools, candidates
 from sandbox.container_image import TESTBED, candidate_interpreters
 from sandbox.interpreter import find_interpreter
+from sandbox.landlock import why_shut_out
 from sandbox.types import Limits, RunResult, Sandbox, SandboxError
 from sandbox.workspace import empty
 
@@ -123,7 +124,9 @@ class Toolbox:
             result = self._sandbox.run(command, tree, cancel=cancel)
         answer = last_json(result, _PROBED)
         if answer is None:
-            return Tools(None, problem=f"{interpreter.path} does not start inside the sandbox")
+            why = why_shut_out(self._sandbox, (interpreter.path, *interpreter.read_only))
+            problem = f"{interpreter.path} does not start inside the sandbox"
+            return Tools(None, problem=f"{problem}: {why}" if why else problem)
         version, pytest = answer
         if _numbers(version) < _OLDEST_PYTHON:
             return Tools(None, problem=f"{interpreter.path} is Python {version}; 3.7 is needed")

@@ -45,7 +45,7 @@ def test_every_other_backend_is_asked_for(backend: Backend, image: str | None, n
 @pytest.mark.parametrize(
     ("unsafe", "backend", "image", "said"),
     [
-        (False, "container", None, "needs an image"),
+        (False, "container", None, "needs an image .*--image"),
         (False, "bwrap", "some:image", "not for bwrap"),
         (False, "landlock", "some:image", "not for landlock"),
         (True, "bwrap", None, "leave one out"),

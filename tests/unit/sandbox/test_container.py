@@ -185,6 +185,16 @@ def test_a_fork_bomb_ends_and_is_told(run: Runner) -> None:
     assert result.seconds < 20
 
 
+def test_running_out_of_memory_leaves_no_file_where_we_are(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """conmon makes an empty file `oom` in its own directory."""
+    monkeypatch.chdir(tmp_path)
+    result = run.shell("x=$(head -c 300000000 /dev/zero | tail -c 300000000)", memory=60 * MIB)
+    assert result.ended is Ended.MEMORY_LIMIT
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_cpu_time_of_all_processes_is_limited(run: Runner) -> None:
     code = "import os, time\nfor _ in range(3): os.fork()\nwhile True: pass"
     result = run.python(code, cpu_seconds=2, wall_seconds=30.0)

@@ -131,10 +131,12 @@ def test_an_image_that_is_not_there_is_not_fetched(container: ContainerSandbox) 
     assert "podman pull localhost/none:1" in probe.problem
 
 
-def test_the_name_of_an_image_is_no_option(path: Path) -> None:
+@pytest.mark.parametrize("name", ["--help", "Bad Name!!", "", "a\nb", "a;b"])
+def test_what_cannot_name_an_image_is_refused(path: Path, name: str) -> None:
     fake(path, "podman", PODMAN)
-    with pytest.raises(SandboxError, match="not the name of an image"):
-        find_image(find_engine(), "--help")
+    with pytest.raises(SandboxError, match="not the name of an image") as raised:
+        find_image(find_engine(), name)
+    assert "pull" not in str(raised.value)
 
 
 def test_an_image_tells_its_variables_and_volumes(path: Path) -> None:

@@ -5,6 +5,8 @@ The agent is a process of its own, and everything it had is looked for from outs
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cgroups import sweep_groups
+from sandbox.cgroups import sweep_groups, usable_hierarchies
 from sandbox.hierarchies import find_hierarchies
 from sandbox.private import sweep_stale
 
@@ -23,11 +25,17 @@ ROOT = Path(__file__).resolve().parents[3]
 AGENT = """
 import sys
 from pathlib import Path
+import sandbox.in_place
 from sandbox.bwrap import BwrapSandbox
+from sandbox.landlock import LandlockSandbox
+from sandbox.process import ProcessSandbox
 from sandbox.types import Command
 from sandbox.workspace import empty
+if sys.argv[4:] == ["no groups"]:
+    sandbox.in_place.usable_hierarchies = lambda: ()
 script = '''
 setsid setsid sleep $0 >/dev/null 2>&1 &
+(exec setsid env -i sleep $0 >/dev/null 2>&1 &)
 (sleep $0 &)
 trap "" TERM INT HUP
 touch started; printf x >"$SANDBOX_REPORT"
@@ -35,7 +43,8 @@ sleep $0
 '''
 with empty(mount=Path("/srv/project"), parent=Path(sys.argv[1])) as workspace:
     argv = ("/bin/sh", "-c", script, sys.argv[2])
-    BwrapSandbox().run(Command(argv=argv, report=True), workspace)
+    backends = {"bwrap": BwrapSandbox, "landlock": LandlockSandbox, "process": ProcessSandbox}
+    backends[sys.argv[3]]().run(Command(argv=argv, report=True), workspace)
 """
 
 
@@ -61,6 +70,31 @@ def test_a_killed_agent_leaves_no_process_and_no_mount(
     assert {name for name in _groups() - groups if f"-{killed}-" in name} == set()
 
 
+@pytest.mark.parametrize(
+    "backend", [("landlock",), ("landlock", "no groups"), ("process",)], ids=" ".join
+)
+def test_nothing_of_a_run_without_namespaces_outlives_a_killed_agent(
+    backend: tuple[str, ...], request: pytest.FixtureRequest, tmp_path: Path, mark: str
+) -> None:
+    """Also daemons of another session whose parent is gone and whose environment is empty."""
+    own_uid = "landlock" in backend and os.geteuid() == 0
+    if not own_uid and ("no groups" in backend or not usable_hierarchies()):
+        pytest.skip("neither control groups nor a uid of its own: such a daemon is not found")
+    if "landlock" in backend:
+        request.getfixturevalue("landlock_works")
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_mode & stat.S_ISVTX:
+            break
+        folder.chmod(0o711)  # the command's uid has to pass
+    groups = _groups()
+    killed = _killed_in_a_run(tmp_path, mark, *backend)
+    _until(lambda: not _running(mark), "processes of the run are dead")
+    assert sweep_stale(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    sweep_groups()
+    assert {name for name in _groups() - groups if f"-{killed}-" in name} == set()
+
+
 def test_a_run_in_progress_is_not_swept(bwrap_works: None, tmp_path: Path, mark: str) -> None:
     with _agent(tmp_path, mark) as agent:
         try:
@@ -74,8 +108,8 @@ def test_a_run_in_progress_is_not_swept(bwrap_works: None, tmp_path: Path, mark:
             agent.kill()
 
 
-def _killed_in_a_run(parent: Path, mark: str) -> int:
-    with _agent(parent, mark) as agent:
+def _killed_in_a_run(parent: Path, mark: str, *backend: str) -> int:
+    with _agent(parent, mark, *backend) as agent:
         try:
             _until(lambda: _has_started(parent) and _running(mark), "the run has started")
         finally:
@@ -83,8 +117,9 @@ def _killed_in_a_run(parent: Path, mark: str) -> int:
     return agent.pid
 
 
-def _agent(parent: Path, mark: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", AGENT, str(parent), mark], cwd=ROOT)
+def _agent(parent: Path, mark: str, *backend: str) -> subprocess.Popen[bytes]:
+    arguments = (str(parent), mark, *(backend or ("bwrap",)))
+    return subprocess.Popen([sys.executable, "-c", AGENT, *arguments], cwd=ROOT)
 
 
 def _has_started(parent: Path) -> bool:

@@ -118,7 +118,7 @@ def test_the_run_of_the_input_counts_where_the_environment_names_none(
 ) -> None:
     monkeypatch.setenv("AI_PROXY_URL", "http://127.0.0.1:9")
     none = Scripted({"detail": "Not Found"}, status=404)  # no usage, no list: the first generation
-    script = [none] * 6 + [Scripted('"ready"'), none]
+    script = [none] * 4 + [Scripted('"ready"')]  # two roots each; the usage is asked for once
     with loopback(*script) as server:
         monkeypatch.setenv("AI_PROXY_URL", server.url)
 

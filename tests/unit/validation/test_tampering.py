@@ -298,6 +298,38 @@ def test_a_fix_that_takes_tests_away_is_refused_all_the_same(tried: Tried, name:
     assert report.newly_failing
 
 
+RED = TESTS + "\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+ON_BASE = {**FILES, "tests/test_calc.py": RED}
+SWITCHED_OFF = {
+    "skipped": "import pytest\n" + RED.replace("def test_add", "@pytest.mark.skip\ndef test_add"),
+    "rewritten": RED.replace("== 5", "== -1"),
+    "deleted": TESTS,
+}
+
+
+@pytest.mark.parametrize("name", SWITCHED_OFF)
+def test_the_issues_own_red_test_cannot_be_got_rid_of(tried: Tried, name: str) -> None:
+    edited = edit("tests/test_calc.py", RED, SWITCHED_OFF[name])
+    report = tried(edited, files=ON_BASE, test=None)
+    assert report.verdict is Verdict.SUSPECT, report.reason
+    assert "tests/test_calc.py::test_add" in report.reason.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", SWITCHED_OFF)
+def test_nor_can_it_be_switched_off_beside_a_fix(tried: Tried, name: str) -> None:
+    edited = edit("tests/test_calc.py", RED, SWITCHED_OFF[name])
+    fixed = tried(FIX, edited, files=ON_BASE, test=None)
+    assert fixed.verdict is Verdict.REGRESSED, fixed.reason
+    assert "tests/test_calc.py::test_add" in fixed.newly_failing
+
+
+def test_a_fix_whose_test_the_configuration_deselects_is_refused(tried: Tried) -> None:
+    ini = edit("pytest.ini", "", "[pytest]\naddopts = -k self\n")
+    report = tried(FIX, ini, files=ON_BASE, test=None)
+    assert report.verdict is Verdict.REGRESSED, report.reason
+    assert "tests/test_calc.py::test_add" in report.newly_failing
+
+
 def test_a_fix_that_hides_tests_from_those_who_run_all_is_not_believed(tried: Tried) -> None:
     """Named one by one the tests still run: that they are hidden is read off the patch."""
     report = tried(FIX, new("tests/conftest.py", "collect_ignore = ['test_calc.py']\n"))

@@ -347,7 +347,11 @@ SOURCE = edit("calc.py", BUG, FIX)
 
 def test_evidence_does_not_come_from_tests_that_the_patch_edits(repository: Path) -> None:
     report = without_test(repository, by_the_test("passed", "failed"), SOURCE, EDITED)
-    assert report.verdict is Verdict.NOT_REGRESSED
+    assert report.verdict is Verdict.SUSPECT
+    assert report.reason == (
+        "The patch changes the failing test instead of fixing it: "
+        "tests/test_calc.py::test (passes as changed)."
+    )
     assert (report.newly_passing, report.newly_failing) == ((), ())
     assert report.notes == (
         "tests were run with tests/test_calc.py as on the base, then as changed",
@@ -371,6 +375,68 @@ def test_a_patch_that_deletes_tests_is_refused(repository: Path) -> None:
     report = without_test(repository, by_source, SOURCE, *gone)
     assert report.verdict is Verdict.REGRESSED
     assert report.newly_failing == ("tests/test_calc.py::test", "tests/test_other.py::test")
+
+
+def fixed_or(skipped: str) -> Play:
+    """tests/test_calc.py passes with the fix; `skipped` is its outcome once the patch edits it."""
+
+    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        fixed = (tree / "calc.py").read_text() == FIX
+        edited = "skip" in (tree / "tests/test_calc.py").read_text()
+        state = skipped if edited else "passed" if fixed else "failed"
+        return {f"{p}::test": state for p in paths if p == "tests/test_calc.py"}
+
+    return play
+
+
+@pytest.mark.parametrize("outcome", ["failed", "skipped"])
+def test_a_fix_whose_own_test_is_switched_off_is_refused(repository: Path, outcome: str) -> None:
+    report = without_test(repository, fixed_or(outcome), SOURCE, EDITED)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.newly_failing == ("tests/test_calc.py::test",)
+    assert report.newly_passing == ()
+    assert "that passes with the source of the patch" in report.reason
+
+
+@pytest.mark.parametrize("outcome", ["passed", "skipped"])
+def test_a_patch_that_only_gets_rid_of_the_red_test_is_suspect(
+    repository: Path, outcome: str
+) -> None:
+    report = without_test(repository, fixed_or(outcome), EDITED)
+    assert report.verdict is Verdict.SUSPECT
+    assert "the patch changes nothing but tests" in report.reason
+
+
+def test_a_red_test_that_is_gone_once_only_decides_nothing(repository: Path) -> None:
+    seen: list[str] = []
+
+    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        edited = "skip" in (tree / "tests/test_calc.py").read_text()
+        seen.extend(["run"] * edited)
+        state = "skipped" if edited and len(seen) == 1 else "failed"
+        return {"tests/test_calc.py::test": state, "tests/test_other.py::test": "passed"}
+
+    assert without_test(repository, play, SOURCE, EDITED).verdict is Verdict.NOT_REGRESSED
+    assert len(seen) == 2
+
+
+def test_red_tests_that_a_change_of_configuration_turns_green_are_no_trick(
+    repository: Path,
+) -> None:
+    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        state = "passed" if (tree / "pytest.ini").exists() else "failed"
+        return {f"{p}::test": state for p in paths}
+
+    report = without_test(repository, play, edit("pytest.ini", None, "[pytest]\n"))
+    assert report.verdict is Verdict.NOT_REGRESSED
+    assert "the patch changes nothing but tests and their configuration" in report.reason
+
+
+@pytest.mark.parametrize(("name", "told"), [("process", True), ("bwrap", False)])
+def test_a_run_without_isolation_says_so(repository: Path, name: str, told: bool) -> None:
+    (report,) = validate(repository, pytest_played(by_source, name=name), FIXES)
+    assert ("run without isolation" in report.reason.splitlines()[0]) is told
+    assert ("run without isolation" in report.notes) is told
 
 
 def test_progress_names_each_run_and_counts_its_tests(repository: Path) -> None:

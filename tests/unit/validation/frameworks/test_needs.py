@@ -42,7 +42,7 @@ def failing(*texts: str) -> dict[str, object]:
 )
 def test_failures_for_want_of_the_network_are_told(text: str) -> None:
     run = run_of(**failing(text, "AssertionError: 1 != 2"))  # type: ignore[arg-type]
-    assert needs(run) == ("1 failing test needs the network, which the sandbox has not",)
+    assert needs(run) == ("1 failing test needs the network: the sandbox has no network",)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_in_a_sandbox_without_a_network(tmp_path: Path, python_without_pytest: P
     project = Project({"test_a.py": TESTS}, tmp_path, python_without_pytest)
     run = project.run(["test_a.py"], suite=Suite("unittest", ""))
     assert needs(run) == (
-        "2 failing tests need the network, which the sandbox has not",
+        "2 failing tests need the network: the sandbox has no network",
         "1 failing test needs a server on this machine: nothing of the kind runs in the sandbox",
     ), run.failures
 

@@ -33,8 +33,14 @@ def test_a_module_that_can_be_collected_now_fixed_its_tests() -> None:
     before = run_of({"m.py": "error", "n.py::b": "passed"})
     after = run_of({"m.py::a": "passed", "m.py::C::x": "passed", "n.py::b": "passed"})
     assert compare(before, after) == Comparison(
-        newly_passing=("m.py::C::x", "m.py::a"), still_passing=1, red_before=1, executed=True
+        newly_passing=("m.py::C::x", "m.py::a"), still_passing=1, still_red=0, executed=True
     )
+
+
+def test_what_is_red_before_and_after_is_counted() -> None:
+    before = run_of({"m::a": "failed", "m::b": "error", "m::c": "failed", "n::d": "passed"})
+    after = run_of({"m::a": "passed", "m::b": "failed", "m::c": "skipped", "n::d": "failed"})
+    assert compare(before, after).still_red == 1
 
 
 def test_a_module_that_cannot_be_collected_any_more_fails_its_tests_only() -> None:

@@ -324,7 +324,7 @@ def test_the_reasons() -> None:
         "2 other tests of the project still pass."
     )
     assert decide(evidence(GREEN, GREEN))[1] == (
-        "No test fails newly (2 other tests of the project still pass), but none shows the fix: "
+        "No test fails newly (2 tests of the project still pass), but none shows the fix: "
         "the reply brought no test of its own."
     )
     cut = run_of({"a": "passed"}, ended="wall-limit", failures={"b": "here"}, seconds=30.2)
@@ -352,3 +352,91 @@ def test_a_reason_is_short_whatever_the_tests_print() -> None:
     assert len(reason) < 5000
     assert "and 495 more" in reason.splitlines()[0]
     assert "the end" in reason
+
+
+def verdict_of(given: Evidence, **more: object) -> tuple[Verdict, str]:
+    return decide(dataclasses.replace(given, **more))  # type: ignore[arg-type]
+
+
+RED = run_of({"a": "passed", "b": "failed"})
+
+
+def test_tests_that_stay_red_are_counted_and_those_that_are_fixed_are_not() -> None:
+    three = run_of({"a": "passed", "b": "failed", "c": "failed"})
+    fixed = run_of({"a": "passed", "b": "passed", "c": "failed"})
+    assert decide(evidence(three, fixed))[1] == (
+        "Fails on the base, passes with the patch: 1 test of the project: b; "
+        "1 other test of the project still passes, 1 failed before and still fails."
+    )
+    assert (
+        "no other test of the project still passes."
+        in decide(evidence(run_of({"b": "failed"}), run_of({"b": "passed"})))[1]
+    )
+
+
+def test_a_command_is_no_test_of_the_project() -> None:
+    red, green = run_of({"command": "failed"}), run_of({"command": "passed"})
+    assert decide(evidence(red, green))[1] == (
+        "Fails on the base, passes with the patch: the test command of the project."
+    )
+    for run, words in ((green, "passes as before"), (red, "fails as before")):
+        reason = decide(evidence(run, run))[1]
+        assert reason.startswith(f"No test fails newly (the test command {words}), but")
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        (("wall-limit", "output-limit"), "Both test runs were cut off"),
+        (("exited", "wall-limit"), "One test run was cut off"),
+        (("wall-limit", "exited"), "One test run was cut off"),
+    ],
+)
+def test_runs_that_were_cut_off_are_named_first(ends: tuple[str, str], words: str) -> None:
+    before, after = (dataclasses.replace(GREEN, ended=ended) for ended in ends)
+    for given, verdict in (
+        (evidence(before, after), Verdict.NOT_REGRESSED),
+        (evidence(before, after, PROOF), Verdict.VERIFIED),
+    ):
+        found, reason = decide(given)
+        assert found is verdict
+        assert reason.startswith(f"{words}, and only what came before is known (")
+        assert "hit its time limit after 1 s" in reason.splitlines()[0]
+
+
+def test_what_tests_lack_is_said_in_the_reason() -> None:
+    lack = "1 failing test needs the network: the sandbox has no network"
+    found, reason = verdict_of(evidence(RED, RED), needs=lack)
+    assert found is Verdict.NOT_REGRESSED
+    assert reason.endswith("1 failing test needs the network: the sandbox has no network.")
+
+
+def test_a_patch_of_nothing_but_tests_is_never_verified() -> None:
+    found, reason = verdict_of(evidence(RED, GREEN, PROOF), only_tests=True)
+    assert found is Verdict.NOT_REGRESSED
+    assert "the patch changes nothing but tests and their configuration" in reason
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ("skipped", "The patch takes the failing test out of the run instead of fixing it: b "),
+        (None, "The patch takes the failing test out of the run instead of fixing it: b (gone)"),
+        ("passed", "The patch changes the failing test instead of fixing it: b (passes as chan"),
+    ],
+)
+def test_a_failing_test_that_is_taken_away_is_suspect(now: str | None, words: str) -> None:
+    whole = run_of({"a": "passed"} | ({} if now is None else {"b": now}))
+    found, reason = verdict_of(evidence(RED, RED, PROOF), whole=whole, taken=("b",))
+    assert found is Verdict.SUSPECT
+    assert reason.startswith(words)
+
+
+def test_a_test_that_the_fix_turns_green_and_the_patch_skips_is_lost() -> None:
+    whole = run_of({"a": "passed", "b": "skipped"})
+    found, reason = verdict_of(evidence(RED, GREEN), whole=whole, lost=("b",))
+    assert found is Verdict.REGRESSED
+    assert reason.startswith(
+        "1 test that passes with the source of the patch does not pass with the patch's own "
+        "changes to tests and configuration (failing, skipped or gone): b."
+    )

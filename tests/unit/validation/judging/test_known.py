@@ -67,6 +67,41 @@ def test_exactly_the_given_tests_decide(
     assert "t::" not in found.reason
 
 
+def test_what_was_red_on_the_base_is_not_said_to_have_been_green() -> None:
+    stay = KnownTests((), ("t::kept", "t::also"))
+    before = run_of({"t::kept": "failed", "t::also": "passed"})
+    after = run_of(dict.fromkeys(stay.pass_to_pass, "passed"))
+    assert judge_known(stay, before, after, ()).reason == (
+        "Of the tests that were given to decide 2 of 2 that should stay so pass, 1 of which did "
+        "not pass on the base; none was given that should be fixed."
+    )
+    red = judge_known(stay, before, before, ())
+    assert red.reason.endswith(
+        "1 of 2 that should stay so pass; 1 test of them does not pass on the base either."
+    )
+
+
+def test_ids_that_no_run_knows_are_counted_first_and_named_apart() -> None:
+    known = KnownTests(("t::fixed",), ("t::kept", "t::mispelt"))
+    before = run_of({"t::fixed": "failed", "t::kept": "passed"})
+    after = run_of({"t::fixed": "passed", "t::kept": "passed"})
+    found = judge_known(known, before, after, ())
+    assert found.absent == ("t::mispelt",)
+    assert found.reason.startswith("1 given id was not found on the base or with the patch (")
+    assert "t::" not in found.reason
+    uncollected = run_of({"t": "error", "o::x": "passed"})
+    assert judge_known(known, uncollected, uncollected, ()).absent == ()
+
+
+def test_runs_that_were_cut_off_are_told_without_naming_a_test() -> None:
+    cut = run_of(dict.fromkeys(BEFORE, "passed"), ended="wall-limit", failures={"t::x": "here"})
+    reason = judge_known(KNOWN, cut, cut, ()).reason
+    assert (
+        "only what came before is known (on the base: wall-limit, with the patch: wall-" in reason
+    )
+    assert "t::" not in reason
+
+
 def test_rows_as_data_sets_have_them(tmp_path: Path) -> None:
     ids = ["tests/a.py::x", "test_b (pkg.Case)"]
     listed = {"FAIL_TO_PASS": ids[:1], "PASS_TO_PASS": ids[1:], "patch": "...", "version": 3}
