@@ -21,6 +21,8 @@ HIDING_WORDS = (
     "fromhex", "decompress", "marshal", "pickle.load", "exec(", "eval(", "__import__",
 )  # fmt: skip
 
+_NEEDED = ("entry", "hash")  # before the file is loaded
+
 # Loading compiles a megabyte and a half; the answer to an empty input then starts a worker.
 _SECONDS = 120.0
 
@@ -65,7 +67,10 @@ def check_bundle(path: Path) -> tuple[Finding, ...]:
     found.append(_entry(tree))
     found.append(_words(text))
     found.append(_hash(text))
-    found.append(_loads(path))
+    # What is no bundle, or not as it was written, is not run.
+    unfit = [finding.check for finding in found if finding.check in _NEEDED and not finding.ok]
+    detail = f"not loaded, as the check of the {' and the '.join(unfit)} failed"
+    found.append(Finding("loader", False, detail) if unfit else _loads(path))
     return tuple(found)
 
 
@@ -107,7 +112,8 @@ def _loads(path: Path) -> Finding:
     with tempfile.TemporaryDirectory(prefix="patchshot-check-") as folder:
         try:
             done = subprocess.run(
-                [sys.executable, "-I", "-c", _LOADER, str(path.resolve())],
+                # -B: no bytecode is left beside the file.
+                [sys.executable, "-I", "-B", "-c", _LOADER, str(path.resolve())],
                 cwd=folder,
                 capture_output=True,
                 timeout=_SECONDS,

@@ -116,8 +116,8 @@ class BudgetedChatModel:
     """A `ChatModel` that checks the budget before each call and records what it used after it.
 
     Calls that run at the same time are held against the budget at their worst case. A call that
-    fails counts as a call; its tokens and cost are not known and count as nothing. `host` is
-    asked before the first call and after each.
+    fails counts as a call; its tokens and cost are not known and count as nothing, or, where no
+    price is known, make the sum unknown. `host` is asked before the first call and after each.
     """
 
     def __init__(self, inner: ChatModel, budget: Budget, host: Host | None = None) -> None:
@@ -156,7 +156,8 @@ class BudgetedChatModel:
         worst = self._budget.worst_case(prompt.tokens, max_output_tokens)
         self._pending.append(worst)
         self._asked = False
-        used = Usage(calls=1)
+        # What a call costs that fails or is interrupted is not known; with a price its limits hold.
+        used = Usage(calls=1, cost_usd=None if self._budget.price is None else 0.0)
         try:
             completion = await self._inner.complete(
                 prompt, max_output_tokens=max_output_tokens, schema=schema

@@ -157,8 +157,13 @@ def _explicit(settings: ProviderSettings, environment: Mapping[str, str]) -> Ser
     value = key.get_secret_value()
     provider = next(
         (p for p in PROVIDERS if p.kind == settings.protocol),
-        next(p for p in PROVIDERS if value.startswith(p.key_prefix)),
+        next((p for p in PROVIDERS if value.startswith(p.key_prefix)), None),
     )
+    if provider is None:  # it may belong to anybody, and goes to nobody
+        raise ConfigurationError(
+            "PATCHSHOT_API_KEY does not tell whose key it is (OpenRouter's, Anthropic's and "
+            "OpenAI's begin with sk-): set PATCHSHOT_BASE_URL too, or PATCHSHOT_PROTOCOL"
+        )
     server = provider.server(key, "PATCHSHOT_API_KEY is set", environment)
     return replace(server, key_setting="PATCHSHOT_API_KEY")
 

@@ -70,7 +70,7 @@ def normalise_base_url(value: str, setting: str) -> str:
     if parts.query or parts.fragment:
         raise ConfigurationError(
             f"{setting} has a query or fragment, which calls would lose: remove what follows "
-            f"{parts.scheme}://{parts.hostname}{parts.path}"
+            f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         )
     for call in _SERVED_PATHS:
         if parts.path.endswith(call):  # of the path alone: a host may be called "embeddings"

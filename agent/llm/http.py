@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 import httpx
 
@@ -73,14 +76,40 @@ def create_client(
     except (httpx.InvalidURL, ValueError, ImportError) as error:
         said = one_line(without_credentials(str(error)))
         raise ConfigurationError(
-            f"the HTTP proxy of the environment cannot be used ({said}): check HTTPS_PROXY, "
-            "HTTP_PROXY and ALL_PROXY"
+            f"the HTTP proxy of the environment cannot be used ({said}): check {_proxies_set()}"
         ) from None
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
-            f"the TLS certificates cannot be read ({one_line(str(error))}): check SSL_CERT_FILE, "
-            "SSL_CERT_DIR and REQUESTS_CA_BUNDLE"
+            f"the TLS certificates cannot be read ({one_line(str(error))}): check "
+            f"{_certificates_set(ca_bundle)}"
         ) from None
+
+
+def _proxies_set() -> str:
+    """The variables that name proxies, with their hosts."""
+    found = sorted(getproxies_environment().items())
+    named = [f"{kind.upper()}_PROXY ({_place(url)})" for kind, url in found if kind != "no"]
+    return ", ".join(named) or "HTTPS_PROXY, HTTP_PROXY and ALL_PROXY"
+
+
+def _proxy_of(url: str) -> tuple[str, str] | None:
+    """The variable and the host of the proxy on the way to `url`; None without one."""
+    proxies = getproxies_environment()
+    parts = urlsplit(url)
+    kind = next((kind for kind in (parts.scheme, "all") if proxies.get(kind)), None)
+    if kind is None or proxy_bypass(parts.hostname or "", proxies):
+        return None
+    return f"{kind.upper()}_PROXY", _place(proxies[kind])
+
+
+def _place(proxy: str) -> str:
+    return one_line(without_credentials(proxy).rpartition("://")[2].partition("/")[0], 80)
+
+
+def _certificates_set(ca_bundle: str | None) -> str:
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    named = [f"{name} ({os.environ[name]})" for name in names if os.environ.get(name)]
+    return ", ".join(named + ([f"REQUESTS_CA_BUNDLE ({ca_bundle})"] if ca_bundle else []))
 
 
 def _trusting(certificates: str) -> ssl.SSLContext:
@@ -177,15 +206,22 @@ def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
                 "certificates of your network"
             )
         )
+    proxy = _proxy_of(endpoint.base_url)
+    if "WRONG_VERSION_NUMBER" in said and proxy is None:
+        text = f"{host} speaks no TLS ({said}): try http:// in {endpoint.url_setting}"
+        return Failure(ProviderError(text))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-        text = f"cannot connect to {host} ({said}): check {endpoint.url_setting} and the network"
+        through = f" through the proxy {proxy[1]} ({proxy[0]})" if proxy else ""
+        check = f"{proxy[0]}, {endpoint.url_setting}" if proxy else endpoint.url_setting
+        text = f"cannot connect to {host}{through} ({said}): check {check} and the network"
     elif isinstance(error, httpx.TimeoutException | TimeoutError):
         text = (
             f"{host} did not answer within {seconds:.0f} s: raise PATCHSHOT_REQUEST_TIMEOUT or "
             "use a faster model"
         )
     elif isinstance(error, httpx.ProxyError):
-        text = f"the HTTP proxy refuses the connection to {host} ({said}): check HTTPS_PROXY"
+        name, place = proxy or ("HTTPS_PROXY", "of the environment")
+        text = f"the HTTP proxy {place} refuses the connection to {host} ({said}): check {name}"
         return Failure(ProviderUnreachable(text), retriable="407" not in said)
     elif (
         isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL) or "Illegal header" in said

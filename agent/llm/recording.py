@@ -6,11 +6,12 @@ import asyncio
 import errno
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent.errors import UsageError
+from agent.events import Notice
 from agent.llm.exchange import (
     ChatExchange,
     ChatReply,
@@ -26,7 +27,7 @@ from agent.llm.exchange import (
     recorded_messages,
 )
 from agent.llm.shapes import without_surrogates
-from agent.protocols import ChatModel, Embedder
+from agent.protocols import ChatModel, Embedder, Reporter
 from agent.types import Completion, Prompt
 
 if TYPE_CHECKING:
@@ -39,10 +40,20 @@ class Recorder:
 
     The first exchange replaces an older file at once (a run that fails before it leaves the older
     one alone); each exchange is on disk when `append` returns. Close it, or use it with `with`.
+    Texts are passed through `hide`, which masks keys; that it did is reported once. The hash of a
+    request stays that of what was sent, so that it is found again.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        hide: Callable[[str], str] = str,
+        report: Reporter = lambda _: None,
+    ) -> None:
         self.path = path
+        self._hide = hide
+        self._report = report
+        self._has_hidden = False
         self._file: BinaryIO | None = None
 
     def __enter__(self) -> Recorder:
@@ -60,12 +71,20 @@ class Recorder:
     def append(self, exchange: Exchange) -> None:
         """Write one exchange. Raises UsageError when the file cannot be written."""
         try:
-            self._write(format_exchange(exchange))
+            self._write(format_exchange(self._masked(exchange)))
         except OSError as error:
             raise UsageError(
                 f"{self.path}: cannot be recorded to ({error.strerror or error}): choose another "
                 "place"
             ) from None
+
+    def _masked(self, exchange: Exchange) -> Exchange:
+        masked = _with_texts(exchange, self._hide)
+        if masked != exchange and not self._has_hidden:
+            self._has_hidden = True
+            note = "a key is masked in the recording; where a reply held it, a replay differs there"
+            self._report(Notice(f"{self.path}: {note}", "warning"))
+        return masked
 
     def _write(self, line: bytes) -> None:
         if self._file is not None:
@@ -87,6 +106,21 @@ class Recorder:
             Path(temporary).unlink(missing_ok=True)
             raise
         self._file = file  # the open file follows the rename
+
+
+def _with_texts(exchange: Exchange, change: Callable[[str], str]) -> Exchange:
+    """The exchange with `change` applied to its prompt or texts, and to its reply's text."""
+    if isinstance(exchange, EmbedExchange):
+        asked = exchange.request
+        asked = asked.model_copy(update={"texts": tuple(map(change, asked.texts))})
+        return exchange.model_copy(update={"request": asked})
+    messages = tuple(
+        message.model_copy(update={"content": change(message.content)})
+        for message in exchange.request.messages
+    )
+    request = exchange.request.model_copy(update={"messages": messages})
+    reply = exchange.reply.model_copy(update={"text": change(exchange.reply.text)})
+    return exchange.model_copy(update={"request": request, "reply": reply})
 
 
 class RecordingChatModel:

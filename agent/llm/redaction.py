@@ -13,6 +13,9 @@ SHORTEST_SECRET = 8
 # characters in a row are masked too.
 PART = 12
 
+# Encoded words: a digit, or a small letter before a capital one, is in all but the rarest.
+BASIC_FORM = r"(?-i:(?=[A-Za-z+/]*(?:[0-9]|[a-z][A-Z]))[A-Za-z0-9+/]{4,}={0,2})"
+
 _NAMES = r"[\w-]*(?:api[_-]?key|token|secret|password|passwd|signature|credentials?)|key|sig"
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), replacement)
@@ -24,6 +27,8 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             rf"\1\2{MASK}",
         ),
         (r"\b(bearer\s+)[^\s\"',;]{4,}", rf"\1{MASK}"),
+        # User and password of a URL, as its header carries them; "basic support" is a phrase.
+        (rf"\b(basic\s+){BASIC_FORM}", rf"\1{MASK}"),
         (rf"([?&;](?:{_NAMES})=)[^&\s\"'#;]+", rf"\1{MASK}"),
         (r"(\b[a-z][a-z0-9+.-]*://)[^\s/@\"']+@", rf"\1{MASK}@"),
         (r"\b(?:sk|rk|pk|xai|gsk)[-_][\w-]{12,}", MASK),
@@ -49,6 +54,10 @@ class Redactor:
         for pattern, replacement in _PATTERNS:
             text = pattern.sub(replacement, text)
         return text
+
+    def known(self, text: str) -> str:
+        """`text` without the secrets and their parts; what only looks like a key stays."""
+        return self._without_known(text) if self._parts else text
 
     def _without_known(self, text: str) -> str:
         pieces: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from agent.errors import (
     AuthenticationFailed,
@@ -64,6 +65,11 @@ def unknown_run(said: str, endpoint: Endpoint) -> ProviderError:
 def refused_key(status: int, said: str, endpoint: Endpoint) -> AuthenticationFailed:
     """The key is missing, wrong, or may not do this."""
     host = host_of(endpoint)
+    if endpoint.api_key is None and "@" in urlsplit(endpoint.base_url).netloc:
+        return AuthenticationFailed(
+            f"{host} refuses the user and password of {endpoint.url_setting} ({said}): correct "
+            f"them, or set {endpoint.key_setting}"
+        )
     if endpoint.api_key is None:
         return AuthenticationFailed(f"{host} wants a key ({said}): set {endpoint.key_setting}")
     if status == 403:

@@ -15,7 +15,8 @@ from urllib.parse import quote
 
 from agent.events import Notice
 from agent.llm.endpoint import Endpoint, without_credentials
-from agent.llm.http import JsonReply, exchange
+from agent.llm.failures import Failure
+from agent.llm.http import JsonReply, Outcome, exchange
 from agent.llm.protocols.base import Spent
 from agent.llm.server import ModelServer
 from agent.protocols import Reporter
@@ -41,27 +42,29 @@ class RemoteBudget:
         """What is spent now; None when it cannot be told."""
         if self._failures >= _FAILURES:
             return None
-        spent = read_spent(await self._get())
-        self._failures = 0 if spent else self._failures + 1
-        if self._failures == 1:
+        outcome = await self._get()
+        spent = read_spent(outcome.value if isinstance(outcome, JsonReply) else None)
+        before, self._failures = self._failures, 0 if spent else self._failures + 1
+        if isinstance(outcome, Failure) and outcome.wrong_path:
+            self._failures = _FAILURES  # a proxy without an account will not grow one
+        if self._failures and not before:
             place = self._endpoint.usage_url or self._endpoint.base_url
             self._report(
                 Notice(f"{without_credentials(place)} does not say what the run has spent")
             )
         return spent
 
-    async def _get(self) -> Any:
+    async def _get(self) -> Outcome | None:
         if self._server is not None:
             name = quote(self._endpoint.run_id, safe="")
-            return await self._server.get(f"/usage?evaluation_run_id={name}", seconds=_SECONDS)
+            return await self._server.look_up(f"/usage?evaluation_run_id={name}", seconds=_SECONDS)
         if self._endpoint.usage_url is None:
             return None
         # It belongs to the proxy, not to the model's server: it gets no key.
         there = replace(self._endpoint, base_url=self._endpoint.usage_url, api_key=None)
-        outcome = await exchange(
+        return await exchange(
             self._client, there, there.base_url, None, seconds=_SECONDS, headers={}
         )
-        return outcome.value if isinstance(outcome, JsonReply) else None
 
 
 def remote_budget(

@@ -106,10 +106,14 @@ class Retrier:
         if asked > self.policy.longest_asked:
             end = f"the server asks to wait {asked:.0f} s"
         elif state.attempt_number >= self.policy.tries:
-            end = f"tried {state.attempt_number} times"
+            end = _tried(state.attempt_number)
         else:
-            end = f"tried {state.attempt_number} times, no time is left for another"
+            end = f"{_tried(state.attempt_number)}, no time is left for another"
         return replace(failure, error=ProviderUnreachable(f"{failure.error} ({end})"))
+
+
+def _tried(times: int) -> str:
+    return "tried once" if times == 1 else f"tried {times} times"
 
 
 def _may_succeed_later(outcome: object) -> bool:

@@ -73,11 +73,13 @@ class ModelServer:
 
         For lists and figures that a run can do without.
         """
-        seconds = min(seconds, self._retrier.time_left())
-        if seconds <= 0:
-            return None
-        outcome = await self._rooted(path, None, lambda: seconds)
+        outcome = await self.look_up(path, seconds=seconds)
         return outcome.value if isinstance(outcome, JsonReply) else None
+
+    async def look_up(self, path: str, *, seconds: float) -> Outcome | None:
+        """What a GET of `path` gives, tried once; None where no time is left."""
+        seconds = min(seconds, self._retrier.time_left())
+        return await self._rooted(path, None, lambda: seconds) if seconds > 0 else None
 
     async def models(self) -> tuple[ModelInfo, ...]:
         """The models that the server lists, in its order; empty when it has no such list."""

@@ -82,8 +82,8 @@ ANTHROPIC = Provider(
     "sk-ant-",
     "claude-sonnet-5-5",
 )
-OPENAI = Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "", "gpt-5.4")
-PROVIDERS = (OPENROUTER, ANTHROPIC, OPENAI)  # the empty key prefix comes last
+OPENAI = Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "sk-", "gpt-5.4")
+PROVIDERS = (OPENROUTER, ANTHROPIC, OPENAI)  # the shortest key prefix comes last
 
 
 def first_server(environment: Mapping[str, str], kind: EndpointKind | None = None) -> Server | None:

@@ -9,9 +9,14 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from agent.llm.redaction import BASIC_FORM
+
 _WORDING_LIMIT = 300  # characters of a server's own message that an error quotes
 
-_KEY_LIKE = re.compile(r"\b(sk|rk|pk|xai|gsk)[-_][\w*.-]{6,}|\bBearer\s+[^\s\"']+", re.IGNORECASE)
+_KEY_LIKE = re.compile(
+    r"\b(sk|rk|pk|xai|gsk)[-_][\w*.-]{6,}|\bBearer\s+[^\s\"']+" rf"|\bBasic\s+{BASIC_FORM}",
+    re.IGNORECASE,
+)
 _MARKUP = re.compile(rb"^\s*(<!doctype|<html|<head|<\?xml)", re.IGNORECASE)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 

@@ -44,8 +44,10 @@ DEFAULT_SECONDS = 1500.0
 RESERVE_SHARE = 0.05
 RESERVE_RANGE = (15.0, 90.0)
 
-# The worker ends by itself this much before its time is up, with copies and processes removed.
+# The worker ends by itself this much before its time is up, with copies and processes removed; of a
+# short clock it takes no more than this share.
 WRAP_UP_SECONDS = 5.0
+WRAP_UP_SHARE = 0.1
 # After its last word, and after being asked to end, a worker has so long.
 GRACE_SECONDS = 3.0
 # A worker whose caller was killed, and that hangs, is ended by the kernel so long after the clock.
@@ -142,7 +144,8 @@ def solve(task: Any, program: Program, environ: Mapping[str, str]) -> Outcome:
     unfit = [key for key, value in given.items() if not isinstance(value, (str, type(None)))]
     if unfit:
         return Outcome(error="UsageError", message=f"input[{unfit[0]!r}] must be a text or None")
-    deadline = started + clock(environ)
+    seconds = clock(environ)
+    deadline = started + seconds
     try:
         with _private_folder() as folder:
             place = Path(program.path) if program.path else _unpack(program.files, folder / "code")
@@ -151,7 +154,7 @@ def solve(task: Any, program: Program, environ: Mapping[str, str]) -> Outcome:
                 "caller": os.getpid(),
                 "folder": str(folder),
                 "alarm": min(math.ceil(deadline + ALARM_SECONDS - started), _LONGEST_ALARM),
-                "seconds": deadline - WRAP_UP_SECONDS - time.monotonic(),
+                "seconds": deadline - wrap_up(seconds) - time.monotonic(),
                 "oldest": OLDEST_PYTHON,
                 "place": str(place),
                 "path": _import_path(),
@@ -174,6 +177,11 @@ def clock(environ: Mapping[str, str]) -> float:
     least, most = RESERVE_RANGE
     reserve = min(max(RESERVE_SHARE * agreed, least), most, agreed / 2)
     return min(agreed - reserve, own or math.inf)
+
+
+def wrap_up(seconds: float) -> float:
+    """What of a clock of `seconds` the worker keeps for its end."""
+    return min(WRAP_UP_SECONDS, WRAP_UP_SHARE * seconds)
 
 
 def _seconds(text: str | None) -> float | None:

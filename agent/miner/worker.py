@@ -34,6 +34,7 @@ from agent.errors import (
 )
 
 if TYPE_CHECKING:
+    from agent.events import Event
     from agent.protocols import Reporter, Services, Snapshot
     from agent.result import SolveResult
     from agent.settings import Settings
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 
 # Where the first three versions of the contract put the repository; the fourth starts in it.
 CONTRACT_REPOSITORY = Path("/sandbox/repo")
+
+# How a call of the chat model ends (`agent.events.ModelCall.status`) where its server, not we,
+# had the time: under way when the clock ran out, or failed before.
+_UNANSWERED = frozenset({"cancelled", "provider-error", "provider-unreachable"})
 
 # What the retrieval, the first call and its checks need at the very least.
 _LEAST_SECONDS = 1.0
@@ -110,6 +115,28 @@ class Channel:
                 data = data[os.write(self.descriptor, data) :]
 
 
+@dataclass(slots=True)
+class Watch:
+    """A reporter that passes all on and knows whether the chat model has ever answered."""
+
+    forward: Reporter
+    unanswered: int = 0
+    answered: int = 0
+
+    def __call__(self, event: Event, /) -> None:
+        """Count the calls of the chat model by how they ended."""
+        if getattr(event, "kind", "") == "chat":
+            status = getattr(event, "status", "")
+            self.unanswered += status in _UNANSWERED
+            self.answered += status in ("ok", "cut-off")
+        self.forward(event)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the model was asked and never answered."""
+        return self.unanswered > 0 and self.answered == 0
+
+
 def main(header: Mapping[str, Any], descriptor: int) -> None:
     """Solve the task of the front's line; report on `descriptor`."""
     channel = Channel(descriptor)
@@ -117,7 +144,7 @@ def main(header: Mapping[str, Any], descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, name="life-line", daemon=True).start()
     try:
-        _say_end(channel, solve(Task.of(header), channel))
+        solve(Task.of(header), channel)
     except PatchshotError as error:
         channel.end(type(error).__name__, str(error))
     except KeyboardInterrupt:
@@ -138,20 +165,29 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def _say_end(channel: Channel, result: SolveResult) -> None:
-    """Why there is no patch; where there is one, nobody reads it."""
+def say_end(channel: Channel, result: SolveResult, seconds: float, *, is_dead: bool) -> None:
+    """Why there is no patch; where there is one, nobody reads it.
+
+    `is_dead`: the model never answered, so that a run out of time is its server's failure.
+    """
     status = Status(result.status)
-    error = _ERRORS.get(status, PatchshotError).__name__
     reason = result.message.strip()
+    if status is Status.TIME_LIMIT:
+        clock = "AGENT_TIMEOUT less a reserve, else PATCHSHOT_TIMEOUT or 1500 s"
+        reason = f"the {seconds:.0f} s of the run are over ({clock})"
+        if is_dead:
+            status = Status.PROVIDER
+            reason = f"the model did not answer, and {reason}: check its server"
+    error = _ERRORS.get(status, PatchshotError).__name__
     if channel.unsendable:
         reason = "its lines are no UTF-8, and the contract carries text only"
     channel.end(error, f"no valid patch ({status.value}): {reason}")
 
 
-def solve(task: Task, channel: Channel) -> SolveResult:
-    """The whole run. Raises what `agent.errors` names when it cannot begin."""
+def solve(task: Task, channel: Channel) -> None:
+    """The whole run, and its last word. Raises what `agent.errors` names when it cannot begin."""
     from agent.models.archive import MODELS
-    from agent.models.texts import restore
+    from agent.models.texts import SUFFIX, restore
     from agent.problem import problem_from_text
     from agent.settings import environment, load
 
@@ -164,9 +200,13 @@ def solve(task: Task, channel: Channel) -> SolveResult:
     repository = find_repository(chosen, Path.cwd())
     flags = {"timeout": max(task.seconds, _LEAST_SECONDS), "run_id": task.run_id or None}
     settings = load(flags, repository=repository)
+    if any(MODELS.glob(f"*{SUFFIX}")):  # a bundle: its static vectors are left out by design
+        settings = settings.model_copy(update={"without": (*settings.without, "static")})
     with reporting(settings, repository) as reporter:
         snapshot = _snapshot(repository, task, reporter)
-        return asyncio.run(_solve(problem, snapshot, settings, reporter, channel, deadline))
+        watch = Watch(reporter)
+        result = asyncio.run(_solve(problem, snapshot, settings, watch, channel, deadline))
+    say_end(channel, result, task.seconds, is_dead=watch.is_dead)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import contextlib
 import statistics
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -44,6 +44,10 @@ _RECENT_CALLS = 64
 # A batch that timed out is tried once more, then its texts stand alone: one of them may be slow.
 _TRIES_OF_A_SLOW_BATCH = 2
 
+# Ranking goes on by words without vectors, nothing goes on without the chat model: its time is not
+# theirs to spend.
+_SHARE_OF_TIME = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingOptions:
@@ -55,6 +59,7 @@ class EmbeddingOptions:
     least_patience: float = 5.0  # of one try, however fast the server usually is
     backoff: float = 0.5  # the first wait is at most this, doubling, with full jitter
     longest_wait: float = 8.0
+    longest_silence: float = 60.0  # of a server that has never answered: two tries
     give_up_after: int = 16  # failed calls in a row, over all slots: the server is down
     memory_entries: int = 20_000  # vectors of the cache in memory: 30 MB at 384 dimensions
 
@@ -65,7 +70,7 @@ class ParallelEmbedder:
     One instance serves one event loop at a time. The dimension is that of most answers; one of
     another dimension is asked for again. Once vectors have been given out theirs is fixed, and a
     server that stays with another is refused with ProviderError. A cached vector of another
-    dimension is forgotten.
+    dimension is forgotten. A server that never answers is given up for good.
     """
 
     def __init__(
@@ -74,11 +79,15 @@ class ParallelEmbedder:
         reporter: Reporter,
         options: EmbeddingOptions | None = None,
         cache: VectorCache | None = None,
+        time_left: Callable[[], float] | None = None,
     ) -> None:
+        """`time_left`: seconds of the run; one `embed` takes a fifth at most. None: no limit."""
         self._model = model
         self._reporter = reporter
         self._options = options or EmbeddingOptions()
         self._cache = cache
+        self._time_left = time_left
+        self._answered = False  # vectors have come back, ever
         self._memory: OrderedDict[bytes, Vector] = OrderedDict()
         self._dimension: int | None = None
         self._votes = Counter[int]()  # answers by dimension; a cache has one vote
@@ -169,14 +178,24 @@ class ParallelEmbedder:
                 found = await self._isolated(texts, kind, self._options.tries)
                 good = {key: v for key, v in zip(batch, found, strict=True) if v is not None}
                 vectors.update(good)
+                if good and not self._answered:
+                    self._answered = True
+                    bound.reschedule(self._deadline(started))
                 self._remember(good)
                 if good and self._cache is not None:
                     await asyncio.to_thread(self._cache.put, good)
                 if len(batches) > 1:
                     self._reporter(StageProgress("embedding", len(vectors), len(missing)))
 
+        started = asyncio.get_running_loop().time()
         try:
-            await _all([_worker() for _ in range(min(self._slot_count, len(batches)))])
+            # What has come back when the time is up counts.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(self._deadline(started)) as bound:
+                    await _all([_worker() for _ in range(min(self._slot_count, len(batches)))])
+            if bound.expired() and not self._answered:
+                seconds = asyncio.get_running_loop().time() - started
+                raise _NeverAnswered(_silent(self.name, seconds))
         except _FATAL as error:
             self._switch_off(error)
             raise
@@ -205,6 +224,8 @@ class ParallelEmbedder:
                 return [await self._halved(texts[0], kind)]
         except ProviderError as error:
             self._failures_in_a_row += 1
+            if isinstance(error, _TimedOut) and not self._answered:
+                raise _NeverAnswered(str(error)) from error
             if len(texts) == 1:
                 return [None]
             tries = 1  # the batch has had its own; a hanging text must not cost minutes
@@ -214,6 +235,14 @@ class ParallelEmbedder:
         middle = len(texts) // 2
         left = await self._isolated(texts[:middle], kind, tries)
         return left + await self._isolated(texts[middle:], kind, tries)
+
+    def _deadline(self, started: float) -> float | None:
+        """When one `embed` has had its share, in the loop's time; None without a limit."""
+        if self._time_left is None:
+            return None
+        waited = asyncio.get_running_loop().time() - started
+        share = _SHARE_OF_TIME * max(0.0, self._time_left() + waited)
+        return started + (share if self._answered else min(share, self._options.longest_silence))
 
     def _is_down(self) -> bool:
         return self._failures_in_a_row >= self._options.give_up_after
@@ -339,6 +368,14 @@ class _TimedOut(ProviderError):
     """One try took too long."""
 
 
+class _NeverAnswered(ProviderError):
+    """The server has had its time and has not answered once."""
+
+
+def _silent(name: str, seconds: float) -> str:
+    return f"{name} gave no vectors within {seconds:.3g} s: check the embedding server"
+
+
 # No further call can succeed after these.
 _FATAL = (
     EmbeddingsUnsupported,
@@ -346,6 +383,7 @@ _FATAL = (
     UnknownModel,
     BudgetRefused,
     _DimensionChanged,
+    _NeverAnswered,
 )
 
 

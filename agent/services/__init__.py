@@ -48,7 +48,7 @@ async def open_services(
     async with AsyncExitStack() as stack:
         validator = await open_validator(stack, settings, problem, snapshot, reporter)
         time_left = make_clock(settings.timeout)
-        tapes = Tapes(stack, record, replay)
+        tapes = Tapes(stack, record, replay, reporter)
         client = Client(stack)
         chosen = await make_chat_model(stack, settings, client, reporter, time_left, tapes, gate)
         budgeted = within_budget(settings, chosen, gate)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # The original system's default; EMBED_CONCURRENCY is its name for the setting.
 DEFAULT_CONCURRENCY = 8
 
+_SHARE_OF_TIME = 0.1  # of what is left of the run, for the list of models
+
 
 async def make_embedder(
     stack: AsyncExitStack,
@@ -61,7 +63,9 @@ async def _live_embedder(
     options = EmbeddingOptions(concurrency=_concurrency(settings))
     cache = VectorCache(settings.cache_dir / "vectors.sqlite", reporter)
     stack.callback(cache.close)
-    return ParallelEmbedder(model, reporter, options, cache)
+    # A model on this machine does not hang: it is only slow where the machine is.
+    bound = None if settings.embed == "local" else time_left
+    return ParallelEmbedder(model, reporter, options, cache, bound)
 
 
 async def _batch_embedder(
@@ -80,7 +84,8 @@ async def _batch_embedder(
     from agent.llm.server import ModelServer
 
     if not chosen.model:
-        retrier = Retrier(time_left=time_left)
+        # The list of a server that hangs must not use up a short run.
+        retrier = Retrier(time_left=lambda: time_left() * _SHARE_OF_TIME)
         server = ModelServer(chosen, client.get(), retrier=retrier, embeddings=True)
         chosen = (await resolve_model(server, Demand(0, 0))).endpoint
     return HttpBatchEmbedder(chosen, client.get(), time_left=time_left)

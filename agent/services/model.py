@@ -58,14 +58,21 @@ class Tapes:
     """What is recorded to and replayed from, if anything."""
 
     def __init__(
-        self, stack: AsyncExitStack, record: Path | None = None, replay: Path | None = None
+        self,
+        stack: AsyncExitStack,
+        record: Path | None = None,
+        replay: Path | None = None,
+        reporter: Reporter = lambda _: None,
     ) -> None:
         self.recorder: Recorder | None = None
         self.recording: Recording | None = None
         if record is not None:
             from agent.llm.recording import Recorder
+            from agent.llm.redaction import Redactor
+            from agent.settings import secret_values
 
-            self.recorder = stack.enter_context(Recorder(record))
+            hide = Redactor(secret_values()).known
+            self.recorder = stack.enter_context(Recorder(record, hide, reporter))
         if replay is not None:
             from agent.llm.replay import Recording
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError, SandboxUnavailable
@@ -37,8 +38,8 @@ async def open_validator(
         sandbox = await asyncio.to_thread(made_sure, untried)
     except SandboxError as error:
         raise SandboxUnavailable(
-            f"{error} (or --no-tests to check the syntax only, --image or --sandbox landlock where "
-            "`agent doctor` shows that they work, or --unsafe-no-sandbox to run the target's tests "
+            f"{error} (or --no-tests to check the syntax only, {_other_backends(settings)} where "
+            "`agent doctor` shows that it works, or --unsafe-no-sandbox to run the target's tests "
             "without isolation)"
         ) from None
     options = ValidationOptions(
@@ -52,6 +53,15 @@ async def open_validator(
     )
     validator = SandboxValidator(snapshot, problem, sandbox, options, reporter)
     return await stack.enter_async_context(validator)
+
+
+def _other_backends(settings: Settings) -> str:
+    """The options that choose another backend than the settings do."""
+    backend = "container" if settings.image is not None else settings.sandbox
+    options = {"container": "--image", "landlock": "--sandbox landlock"}
+    if backend in options:
+        options["bwrap"] = "--sandbox bwrap"
+    return " or ".join(option for name, option in options.items() if name != backend)
 
 
 def _known_tests(settings: Settings) -> KnownTests | None:
@@ -76,7 +86,36 @@ def make_sandbox(settings: Settings) -> Sandbox:
     try:
         return choose.make_sandbox(unsafe=unsafe, backend=backend, image=image)
     except SandboxError as error:
-        raise ConfigurationError(f"--sandbox, --image, --unsafe-no-sandbox: {error}") from None
+        given = (
+            (f"--sandbox {backend}", backend != "auto"),
+            ("--image", image is not None),
+            ("--unsafe-no-sandbox", unsafe),
+        )
+        at_fault = ", ".join(option for option, is_given in given if is_given)
+        raise ConfigurationError(f"{at_fault}: {error}") from None
+
+
+def why_no_python(settings: Settings) -> str:
+    """Why the interpreter that tests here would be tried with first cannot start in the sandbox.
+
+    "" when nothing speaks against it.
+    """
+    from agent.validation.frameworks.interpreter import candidates
+    from sandbox.interpreter import find_interpreter
+    from sandbox.landlock import why_shut_out
+    from sandbox.types import SandboxError
+
+    sandbox = make_sandbox(settings)
+    if sandbox.foreign_root:
+        return ""
+    active = environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV")
+    try:
+        first = candidates(Path.cwd(), settings.python, active)[0]
+        found = find_interpreter(first.path)
+    except (ConfigurationError, SandboxError) as error:
+        return str(error)
+    why = why_shut_out(sandbox, (found.executable, *found.paths))
+    return f"{found.executable} does not start inside the sandbox: {why}" if why else ""
 
 
 def probe_sandboxes(settings: Settings) -> tuple[Probe, ...]:

@@ -17,7 +17,7 @@ from agent.bundling import uncompressed
 from agent.bundling.checking import MAX_BYTES, check_bundle
 from agent.bundling.closure import PACKAGES
 from agent.bundling.requirements import declared, needed
-from agent.bundling.writing import LEFT_OUT, Bundle, make_bundle
+from agent.bundling.writing import _HASH_LINE, LEFT_OUT, Bundle, make_bundle
 from agent.commands.bundle import BundleRequest, run
 from agent.miner.front import BOOT
 from agent.retrieval import compression
@@ -141,8 +141,13 @@ FAULTS = {
     "entry": lambda text: text.replace("def agent_main(input)", "def another_main(input)"),
     "words": lambda text: text + "# fromhex\n",
     "hash": lambda text: text + "# edited\n",
-    "loader": lambda text: text + "raise RuntimeError('at import')\n",
+    "loader": lambda text: signed(text.split("\n", 2)[2] + "raise RuntimeError('at import')\n"),
 }
+
+
+def signed(body: str) -> str:
+    """A bundle of these lines, whose hash is right."""
+    return f"# Patchshot 0\n{_HASH_LINE}{hashlib.sha256(body.encode()).hexdigest()}\n{body}"
 
 
 @pytest.mark.parametrize("check", FAULTS)
@@ -177,10 +182,22 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 def test_a_dataclass_that_needs_its_module_registered_fails_to_load(tmp_path: Path) -> None:
     path = tmp_path / "agent.py"
     path.write_text(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
-        "@dataclass\nclass A:\n    x: int\ndef agent_main(input): ...\n"
+        signed(
+            "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+            "@dataclass\nclass A:\n    x: int\ndef agent_main(input): ...\n"
+        )
     )
     assert "AttributeError" in failed(path)["loader"]
+    assert list(tmp_path.iterdir()) == [path]  # no bytecode beside it
+
+
+@pytest.mark.parametrize("body", ["def agent_main(input): ...\n", "x = 1\n"])
+def test_what_fails_the_entry_or_the_hash_is_not_loaded(body: str, tmp_path: Path) -> None:
+    path, trace = tmp_path / "agent.py", tmp_path / "it-ran"
+    text = f"open({str(trace)!r}, 'w').close()\n{body}"
+    path.write_text(signed(text) if "agent_main" not in body else text)
+    assert "not loaded" in failed(path)["loader"]
+    assert not trace.exists()
 
 
 # ------------------------------------------------------------------------------------- the command

@@ -325,3 +325,52 @@ def test_patience_follows_the_speed_of_the_server() -> None:
     rows = embed(make(model, options=options), [*"abcdef", "zz-slow"])
     assert time.monotonic() - started < 5.0
     assert not rows[-1].any()
+
+
+def bounded(
+    model: FakeBatchEmbedder, events: list[Event], options: EmbeddingOptions, left: float
+) -> Embedder:
+    return ParallelEmbedder(model, events.append, options, None, lambda: left)
+
+
+@pytest.mark.parametrize(
+    ("left", "options"),
+    [
+        (1.0, EmbeddingOptions()),  # a fifth of what is left of the run
+        (600.0, EmbeddingOptions(longest_silence=0.2)),
+        (600.0, EmbeddingOptions(timeout=0.1, backoff=0.0)),  # the batch's two tries
+    ],
+)
+def test_a_server_that_never_answers_is_given_up_once(
+    left: float, options: EmbeddingOptions
+) -> None:
+    model = FakeBatchEmbedder(max_batch=2, seconds=lambda _: 30.0)
+    events: list[Event] = []
+    embedder = bounded(model, events, options, left)
+    started = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(ProviderError, match="gave no vectors within"):
+            embed(embedder, ["a", "b", "c"])
+    assert time.monotonic() - started < 1.0
+    assert len(notices(events)) == 1
+    assert notices(events)[0].startswith("embeddings are switched off")
+    assert len(model.calls) <= 6  # a batch and a single text
+
+
+def test_what_came_back_within_the_share_counts() -> None:
+    model = FakeBatchEmbedder(
+        max_batch=1, seconds=lambda texts: 30.0 if texts[0] == "slow" else 0.0
+    )
+    events: list[Event] = []
+    started = time.monotonic()
+    rows = embed(bounded(model, events, EmbeddingOptions(), 1.5), ["a", "b", "slow"])
+    assert 0.2 < time.monotonic() - started < 2.0
+    assert [bool(row.any()) for row in rows] == [True, True, False]
+    assert notices(events) == ["1 of 3 texts could not be embedded: ranked without"]
+
+
+def test_a_server_that_has_answered_may_take_its_whole_share() -> None:
+    model = FakeBatchEmbedder(max_batch=1, seconds=lambda _: 0.06)
+    options = EmbeddingOptions(concurrency=1, longest_silence=0.1)
+    rows = embed(bounded(model, [], options, 60.0), ["a", "b", "c", "d"])
+    assert all(row.any() for row in rows)

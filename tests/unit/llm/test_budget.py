@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -101,9 +102,22 @@ def test_a_failed_call_counts_as_a_call() -> None:
 
     with pytest.raises(ProviderUnreachable):
         run(model.complete(make_prompt(), max_output_tokens=9))
-    assert model.usage == Usage(calls=1)
+    assert model.usage == Usage(calls=1, cost_usd=None)  # sent, at a price that is not known
     with pytest.raises(BudgetExceeded):
         run(model.complete(make_prompt(), max_output_tokens=9))
+
+
+def test_what_a_failed_call_cost_is_unknown_only_without_a_price() -> None:
+    def usage(price: Price | None, *replies: str | ProviderUnreachable) -> Usage:
+        model = BudgetedChatModel(ScriptedChatModel(list(replies)), Budget(price=price))
+        for _ in replies:
+            with contextlib.suppress(ProviderUnreachable):
+                run(model.complete(make_prompt(), max_output_tokens=9))
+        return model.usage
+
+    assert usage(None).cost_usd == 0.0  # nothing was sent
+    assert usage(None, ProviderUnreachable("gone")).cost_usd is None
+    assert usage(PRICE, ProviderUnreachable("gone")).cost_usd == 0.0
 
 
 def test_calls_in_flight_are_held_at_their_worst_case() -> None:

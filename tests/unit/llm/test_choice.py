@@ -133,7 +133,7 @@ def summary(endpoint: Endpoint) -> tuple[str, str | None, str, str]:
             {},
             (OPENROUTER, "sk-or-2", "openrouter", "PATCHSHOT_API_KEY"),
         ),
-        (settings(key="other"), {}, (OPENAI, "other", "openai", "PATCHSHOT_API_KEY")),
+        (settings(key="sk-other"), {}, (OPENAI, "sk-other", "openai", "PATCHSHOT_API_KEY")),
         (
             settings(protocol="anthropic"),
             EVERYTHING,
@@ -249,6 +249,7 @@ class TestModels:
     [
         (settings(), {}, ["PATCHSHOT_BASE_URL", "PATCHSHOT_MODEL", "OPENROUTER_API_KEY"]),
         (settings("localhost:8080"), {}, ["PATCHSHOT_BASE_URL", "http://localhost:8080"]),
+        (settings(key="other"), {}, ["PATCHSHOT_API_KEY", "PATCHSHOT_BASE_URL"]),
         (settings(key="naïve"), {}, ["PATCHSHOT_API_KEY", "copy the key again"]),
         (settings(), {"OPENAI_API_KEY": "two words"}, ["OPENAI_API_KEY"]),
         (settings(), {"SANDBOX_PROXY_URL": "sandbox-proxy"}, ["SANDBOX_PROXY_URL"]),

@@ -40,6 +40,7 @@ def test_base_urls_are_normalised(given: str, expected: str) -> None:
         ("ftp://host/v1", ["X", "http(s)"]),
         ("http://host:port/v1", ["X"]),
         ("https://host/v1?api-version=3", ["X", "query"]),
+        ("http://me:pw@127.0.0.1:8080/v1?a=3", ["what follows http://127.0.0.1:8080/v1"]),
     ],
 )
 def test_what_is_no_base_url_is_named(given: str, words: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -135,6 +136,9 @@ def test_the_message_names_what_to_change() -> None:
     assert "check PATCHSHOT_API_KEY" in str(failure(401, "").error)
     keyless = read_failure(RawReply(401, {}, b""), endpoint(key=None), NOW)
     assert "wants a key (401): set PATCHSHOT_API_KEY" in str(keyless.error)
+    named = replace(endpoint(key=None), base_url="http://me:pw@host/v1")
+    refused = str(read_failure(RawReply(401, {}, b""), named, NOW).error)
+    assert "http://host refuses the user and password of PATCHSHOT_BASE_URL (401)" in refused
     assert "502 Bad Gateway" in str(failure(502, HTML_502).error)
     moved = failure(301, "", {"location": "https://me:pw@new.example/v1"})
     assert "redirects to https://new.example/v1 (301)" in str(moved.error)

@@ -175,9 +175,37 @@ def test_an_unusable_proxy_is_a_configuration_error(
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", proxy)
 
-    with pytest.raises(ConfigurationError, match="HTTPS_PROXY") as caught:
+    with pytest.raises(
+        ConfigurationError, match=r"check HTTPS_PROXY \(proxy:(1|port)\)$"
+    ) as caught:
         create_client()
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "url"),
+    [("HTTP_PROXY", "http://llm.invalid"), ("ALL_PROXY", "https://llm.invalid")],
+)
+def test_a_proxy_that_is_not_there_is_named(
+    variable: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "http://me:secret@127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+
+    seen = failed(call(url))
+    assert f"through the proxy 127.0.0.1:9 ({variable})" in str(seen.error)
+    assert f"check {variable}, PATCHSHOT_BASE_URL" in str(seen.error)
+    assert "secret" not in str(seen.error)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert "proxy" not in str(failed(call("http://127.0.0.1:9")).error)
+
+
+def test_tls_to_a_server_without_it_is_final() -> None:
+    with loopback(Scripted({})) as server:
+        seen = failed(call(server.url.replace("http://", "https://")))
+
+    assert not seen.retriable
+    assert "try http:// in PATCHSHOT_BASE_URL" in str(seen.error)
 
 
 def test_missing_certificates_are_a_configuration_error(
@@ -187,8 +215,11 @@ def test_missing_certificates_are_a_configuration_error(
     broken.write_text("no certificate")
     monkeypatch.setenv("SSL_CERT_FILE", str(broken))
 
-    with pytest.raises(ConfigurationError, match="SSL_CERT_FILE"):
-        create_client()
+    for place in (broken, tmp_path / "missing.pem"):
+        monkeypatch.setenv("SSL_CERT_FILE", str(place))
+        with pytest.raises(ConfigurationError, match="SSL_CERT_FILE") as caught:
+            create_client()
+        assert str(place) in str(caught.value)
 
 
 def with_error(error: Exception) -> Callable[[httpx.Request], httpx.Response]:

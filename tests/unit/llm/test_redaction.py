@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.llm.redaction import MASK, PART, SHORTEST_SECRET, Redactor
+from agent.llm.wording import redact
 
 KEY_SIGNS = string.ascii_letters + string.digits + "-_.:/+="
 SECRETS = st.text(KEY_SIGNS, min_size=SHORTEST_SECRET, max_size=80)
@@ -89,3 +90,25 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
 
 def test_placeholders_do_not_mask_words() -> None:
     assert Redactor(["test", "ollama"])("testing ollama before") == "testing ollama before"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("you sent Basic bWU6cHc=", "you sent Basic ***"),
+        ("you sent basic bWU6c2VjcmV0, which is wrong", "you sent basic ***, which is wrong"),
+        ("basic authentication is needed", "basic authentication is needed"),
+        ('Basic realm="x", charset="UTF-8"', 'Basic realm="x", charset="UTF-8"'),
+    ],
+)
+def test_user_and_password_of_a_url_as_their_header_carries_them(text: str, shown: str) -> None:
+    assert Redactor()(text) == shown
+    assert redact(text) == shown.replace("Basic ***", "***").replace("basic ***", "***")
+
+
+def test_what_only_looks_like_a_key_stays_where_the_known_are_masked() -> None:
+    redactor = Redactor(["my-own-key-1"])
+    assert redactor.known("sk-abcdefghijklmn my-own-key-1 Bearer xyz123") == (
+        f"sk-abcdefghijklmn {MASK} Bearer xyz123"
+    )
+    assert Redactor().known("a") == "a"

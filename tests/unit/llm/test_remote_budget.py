@@ -112,6 +112,22 @@ def test_what_does_not_answer_bounds_nothing_and_is_said_once(place: Endpoint) -
     assert asked == 3  # after three failures in a row nobody waits for it any more
 
 
+@pytest.mark.parametrize(("place", "requests"), [(MINER, 2), (P4, 1)])  # a miner's has two roots
+def test_a_proxy_without_an_account_is_asked_once(place: Endpoint, requests: int) -> None:
+    asked = 0
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal asked
+        asked += 1
+        return httpx.Response(404, json={"detail": "Not Found"})
+
+    spent, events = ask(place, answer, times=3)
+
+    assert spent == [None] * 3
+    assert len(events) == 1
+    assert asked == requests
+
+
 def test_a_failure_in_between_does_no_harm() -> None:
     replies = [P4_BODY, None, P4_BODY, None, None, P4_BODY]
 

@@ -12,7 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from agent.errors import ProviderUnreachable, ReplayMismatch, UsageError
+from agent.events import Event, Notice
 from agent.llm.recording import Recorder, RecordingChatModel, RecordingEmbedder
+from agent.llm.redaction import Redactor
 from agent.llm.replay import Recording, ReplayingChatModel, ReplayingEmbedder
 from agent.types import Completion, Prompt, Usage
 from tests.support.llm import make_prompt, run
@@ -239,3 +241,22 @@ def test_damaged_vectors(file: Path, change: tuple[str, object]) -> None:
     embedder = ReplayingEmbedder(Recording(file))
 
     assert "damaged vectors" in mismatch(lambda: run(embedder.embed(["abc"], kind="document")))
+
+
+def test_keys_are_masked_in_a_recording_and_it_is_still_found(file: Path) -> None:
+    events: list[Event] = []
+    hide = Redactor(["my-own-key-1"]).known
+    told = make_prompt("The key is my-own-key-1.")
+    with Recorder(file, hide, events.append) as recorder:
+        inner = ScriptedChatModel(["You sent my-own-key-1.", "my-own-key-1"], model="m")
+        model = RecordingChatModel(inner, recorder)
+        for _ in range(2):
+            done = run(model.complete(told, max_output_tokens=9))
+            assert "my-own-key-1" in done.text
+        embedder = RecordingEmbedder(FakeEmbedder(), recorder)
+        run(embedder.embed(["my-own-key-1"], kind="document"))
+
+    assert b"my-own-key-1" not in file.read_bytes()
+    assert len(events) == 1
+    assert isinstance(events[0], Notice)
+    assert [done.text for done in replay(file, told, told)] == ["You sent ***.", "***"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.miner import front
-from agent.miner.front import Outcome, Program, as_answer, clock, solve
+from agent.miner.front import Outcome, Program, as_answer, clock, solve, wrap_up
 
 TASK = {"problem_statement": "It fails."}
 SAY = """
@@ -77,6 +77,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 )
 def test_clock(variables: Mapping[str, str], seconds: float) -> None:
     assert clock(variables) == seconds
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(1500.0, 5.0), (50.0, 5.0), (10.0, 1.0)])
+def test_a_short_clock_is_not_spent_on_the_end(seconds: float, kept: float) -> None:
+    assert wrap_up(seconds) == kept
 
 
 V1 = {"AI_PROXY_URL": "http://proxy", "AI_EMBEDDING_PROXY_URL": "http://proxy"}

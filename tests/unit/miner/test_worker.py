@@ -12,11 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import ConfigurationError, RepositoryError, SandboxUnavailable
-from agent.events import Event, Notice
+from agent.errors import ConfigurationError, RepositoryError, SandboxUnavailable, Status
+from agent.events import Event, ModelCall, Notice
 from agent.miner.best import ValidLedger
-from agent.miner.worker import Channel, find_repository, open_best, reporting
-from agent.result import Attempt
+from agent.miner.worker import (
+    Channel,
+    Watch,
+    find_repository,
+    open_best,
+    reporting,
+    say_end,
+)
+from agent.result import Attempt, Ledger, summarise
 from agent.settings import Settings
 from agent.types import AppliedPatch, ValidationReport, Verdict
 
@@ -183,3 +190,37 @@ def test_an_empty_diff_is_no_patch() -> None:
     told: list[bytes | None] = []
     ValidLedger(on_valid=told.append).record(attempt(b"", Verdict.VERIFIED))
     assert told == [None]
+
+
+# ------------------------------------------------------------------------------ who had the time
+
+
+@pytest.mark.parametrize(
+    ("calls", "dead"),
+    [
+        ([], False),  # the clock ran out before the model was asked: ours
+        (["cancelled"], True),
+        (["provider-unreachable"], True),
+        (["ok", "cancelled"], False),
+        (["cancelled", "cut-off"], False),
+        (["budget-exceeded"], False),  # never sent
+    ],
+)
+def test_a_model_that_never_answered_is_a_transport_failure(
+    pipe: Pipe, calls: list[str], dead: bool
+) -> None:
+    channel, lines = pipe
+    told: list[Event] = []
+    watch = Watch(told.append)
+    watch(ModelCall("embed", "e", "cancelled", 1.0))
+    for status in calls:
+        watch(ModelCall("chat", "m", status, 1.0))
+    assert len(told) == 1 + len(calls)
+    assert watch.is_dead is dead
+    result = summarise(Ledger(), status=Status.TIME_LIMIT, message="3.03294 s (--timeout)")
+    say_end(channel, result, 3.03294, is_dead=watch.is_dead)
+    (end,) = lines()
+    assert isinstance(end, dict)
+    assert end["end"]["error"] == ("ProviderError" if dead else "TimeLimitExceeded")
+    assert "the 3 s of the run are over (AGENT_TIMEOUT" in end["end"]["message"]
+    assert "--timeout" not in end["end"]["message"]
