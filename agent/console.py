@@ -41,10 +41,6 @@ _DOING = {
 }
 
 
-# Stages that run several times: their line says which one it was.
-_DETAILED = frozenset({"test"})
-
-
 Redact = Callable[[str], str]
 
 
@@ -105,7 +101,6 @@ class TerminalReporter:
         self._console = console
         self._status: Status | None = None
         self._running: list[str] = []
-        self._details: dict[str, str] = {}
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -128,7 +123,6 @@ class TerminalReporter:
         match event:
             case StageStarted(stage, detail):
                 self._running.append(stage)
-                self._details[stage] = detail
                 doing = _DOING.get(stage, stage)
                 self._spin(f"{doing}{f' ({detail})' if detail else ''}")
             case StageProgress(stage, done, total):
@@ -137,11 +131,8 @@ class TerminalReporter:
                 if stage in self._running:
                     self._running.remove(stage)
                 mark = "[green]✓[/green]" if ok else "[yellow]·[/yellow]"
-                what = f"{self._details.get(stage, '')}: " if stage in _DETAILED else ""
-                line = (
-                    f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {self._plain(what + summary)}"
-                )
-                self._print(line)
+                said = self._plain(summary)
+                self._print(f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {said}")
                 if not self._running:
                     self._stop()
             case Notice(message, level):
