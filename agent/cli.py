@@ -5,6 +5,7 @@ Nothing heavy is imported here: `agent --help` answers at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,6 +91,28 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# Options of `solve` and `batch` that are settings under the same name, and of a plain type.
+_SOLVING = (
+    "base_url",
+    "model",
+    "temperature",
+    "max_output_tokens",
+    "timeout",
+    "max_cost",
+    "max_tokens",
+    "max_calls",
+    "repairs",
+    "iterative",
+    "max_steps",
+    "tests",
+    "test_cmd",
+    "test_timeout",
+    "python",
+    "run_cache",
+    "accept_unverified",
+    "unsafe_no_sandbox",
+)
+
 evaluations = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 app.add_typer(evaluations, name="eval")
 
@@ -148,37 +171,15 @@ def solve(
     unsafe_no_sandbox: UnsafeNoSandboxOption = None,
 ) -> None:
     """Solve an issue: retrieve, one model call, apply, validate; the diff goes to stdout."""
+    given = dict(locals())
     from agent.commands import solve as command
 
-    flags = {
-        "allow": tuple(allow) if allow else None,
-        "no_repair": tuple(no_repair) if no_repair else None,
-        "include_test": with_test or include_test,
+    flags = _solving_flags(given) | {
         "log_file": log_file,
         "log_bodies": log_bodies,
-        "base_url": base_url,
-        "model": model,
-        "temperature": temperature,
-        "max_output_tokens": max_output_tokens,
-        "timeout": timeout,
-        "max_cost": max_cost,
-        "max_tokens": max_tokens,
-        "max_calls": max_calls,
-        "repairs": repairs,
-        "iterative": iterative,
-        "max_steps": max_steps,
-        "tests": tests,
-        "test_cmd": test_cmd,
-        "test_timeout": test_timeout,
-        "python": python,
         "fail_to_pass": tuple(fail_to_pass) if fail_to_pass else None,
         "pass_to_pass": tuple(pass_to_pass) if pass_to_pass else None,
         "tests_from": tests_from,
-        "run_cache": run_cache,
-        "accept_unverified": accept_unverified,
-        **_sandbox_flags(sandbox, image),
-        "unsafe_no_sandbox": unsafe_no_sandbox,
-        **_retrieval_flags(preset, without, embed, context_tokens, max_chunks),
     }
     _leave(
         command.run(
@@ -395,33 +396,10 @@ def batch(
     unsafe_no_sandbox: UnsafeNoSandboxOption = None,
 ) -> None:
     """Solve many issues of a data set; limits without "total" are those of one instance."""
+    given = dict(locals())
     from agent.commands import batch as command
 
-    flags = {
-        "allow": tuple(allow) if allow else None,
-        "no_repair": tuple(no_repair) if no_repair else None,
-        "include_test": with_test or include_test,
-        "base_url": base_url,
-        "model": model,
-        "temperature": temperature,
-        "max_output_tokens": max_output_tokens,
-        "timeout": timeout,
-        "max_cost": max_cost,
-        "max_tokens": max_tokens,
-        "max_calls": max_calls,
-        "repairs": repairs,
-        "iterative": iterative,
-        "max_steps": max_steps,
-        "tests": tests,
-        "test_cmd": test_cmd,
-        "test_timeout": test_timeout,
-        "python": python,
-        "run_cache": run_cache,
-        "accept_unverified": accept_unverified,
-        **_sandbox_flags(sandbox, image),
-        "unsafe_no_sandbox": unsafe_no_sandbox,
-        **_retrieval_flags(preset, without, embed, context_tokens, max_chunks),
-    }
+    flags = _solving_flags(given)
     _leave(
         command.run(
             command.BatchRequest(
@@ -550,6 +528,19 @@ def _retrieval_flags(
         "embed": embed.value if embed else None,
         "context_tokens": context_tokens,
         "max_chunks": max_chunks,
+    }
+
+
+def _solving_flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of one solve, from the options of a command by name."""
+    retrieval = ("preset", "without", "embed", "context_tokens", "max_chunks")
+    return {
+        "allow": tuple(given["allow"]) if given["allow"] else None,
+        "no_repair": tuple(given["no_repair"]) if given["no_repair"] else None,
+        "include_test": given["with_test"] or given["include_test"],
+        **{name: given[name] for name in _SOLVING},
+        **_sandbox_flags(given["sandbox"], given["image"]),
+        **_retrieval_flags(*(given[name] for name in retrieval)),
     }
 
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from agent.batch.tape import Tape, completion_of, exchange_of
+from agent.batch.tape import Tape
 from agent.errors import BudgetExceeded, BudgetRefused, ProviderError
 from agent.llm.budget import Budget
+from agent.llm.exchange import completion_of, exchange_of
 from agent.protocols import ChatModel
 from agent.types import Completion, Prompt, Usage
 

@@ -14,16 +14,12 @@ from agent.batch.durable import AppendFile
 from agent.errors import ConfigurationError
 from agent.llm.exchange import (
     ChatExchange,
-    ChatReply,
-    ChatRequest,
     RecordedMessage,
-    RecordedUsage,
     format_exchange,
     parse_exchange,
     recorded_messages,
 )
-from agent.llm.shapes import without_surrogates
-from agent.types import Completion, Prompt, Usage
+from agent.types import Prompt
 
 # "0.12s", "1.5 seconds", "3 ms", "0x7f3a91c0d2e0".
 _VARYING = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b|\b\d+(?:\.\d+)?(?= ?(?:ms|s|sec|seconds?)\b)")
@@ -98,42 +94,3 @@ def _read(path: Path) -> list[ChatExchange]:
             )
         exchanges.append(exchange)
     return exchanges
-
-
-def exchange_of(
-    prompt: Prompt, model: str, max_output_tokens: int, done: Completion
-) -> ChatExchange:
-    """A reply as it is kept, its cost as `done.usage` says."""
-    usage = done.usage
-    return ChatExchange(
-        sha256=prompt.sha256,
-        request=ChatRequest(
-            model=model,
-            messages=recorded_messages(prompt),
-            max_output_tokens=max_output_tokens,
-        ),
-        reply=ChatReply(
-            text=without_surrogates(done.text),
-            model=done.model,
-            finish_reason=done.finish_reason,
-            usage=RecordedUsage(
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cost_usd=usage.cost_usd,
-                calls=usage.calls,
-            ),
-        ),
-        seconds=done.seconds,
-    )
-
-
-def completion_of(exchange: ChatExchange) -> Completion:
-    """A kept reply as it was given."""
-    reply, usage = exchange.reply, exchange.reply.usage
-    return Completion(
-        reply.text,
-        reply.model,
-        reply.finish_reason,
-        Usage(usage.input_tokens, usage.output_tokens, usage.cost_usd, usage.calls),
-        exchange.seconds,
-    )

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.llm.shapes import without_surrogates
 from agent.llm.wording import one_line
-from agent.types import Prompt
+from agent.types import Completion, Prompt, Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,6 +137,45 @@ def recorded_messages(prompt: Prompt) -> tuple[RecordedMessage, ...]:
     """The messages of a prompt as a recording holds them."""
     return tuple(
         RecordedMessage(role=m.role, content=without_surrogates(m.content)) for m in prompt.messages
+    )
+
+
+def exchange_of(
+    prompt: Prompt, model: str, max_output_tokens: int, done: Completion
+) -> ChatExchange:
+    """A reply as it is recorded, its cost as `done.usage` says."""
+    usage = done.usage
+    return ChatExchange(
+        sha256=prompt.sha256,
+        request=ChatRequest(
+            model=model,
+            messages=recorded_messages(prompt),
+            max_output_tokens=max_output_tokens,
+        ),
+        reply=ChatReply(
+            text=without_surrogates(done.text),
+            model=done.model,
+            finish_reason=done.finish_reason,
+            usage=RecordedUsage(
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cost_usd=usage.cost_usd,
+                calls=usage.calls,
+            ),
+        ),
+        seconds=done.seconds,
+    )
+
+
+def completion_of(exchange: ChatExchange) -> Completion:
+    """A recorded reply as it was given."""
+    reply, usage = exchange.reply, exchange.reply.usage
+    return Completion(
+        reply.text,
+        reply.model,
+        reply.finish_reason,
+        Usage(usage.input_tokens, usage.output_tokens, usage.cost_usd, usage.calls),
+        exchange.seconds,
     )
 
 

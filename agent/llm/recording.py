@@ -13,18 +13,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from agent.errors import UsageError
 from agent.events import Notice
 from agent.llm.exchange import (
-    ChatExchange,
-    ChatReply,
-    ChatRequest,
     EmbedExchange,
     EmbedKind,
     EmbedRequest,
     Exchange,
-    RecordedUsage,
     embed_sha256,
     encode_vectors,
+    exchange_of,
     format_exchange,
-    recorded_messages,
 )
 from agent.llm.shapes import without_surrogates
 from agent.protocols import ChatModel, Embedder, Reporter
@@ -142,29 +138,7 @@ class RecordingChatModel:
         done = await self._inner.complete(
             prompt, max_output_tokens=max_output_tokens, schema=schema
         )
-        usage = done.usage
-        self._recorder.append(
-            ChatExchange(
-                sha256=prompt.sha256,
-                request=ChatRequest(
-                    model=self.model,
-                    messages=recorded_messages(prompt),
-                    max_output_tokens=max_output_tokens,
-                ),
-                reply=ChatReply(
-                    text=without_surrogates(done.text),
-                    model=done.model,
-                    finish_reason=done.finish_reason,
-                    usage=RecordedUsage(
-                        input_tokens=usage.input_tokens,
-                        output_tokens=usage.output_tokens,
-                        cost_usd=usage.cost_usd,
-                        calls=usage.calls,
-                    ),
-                ),
-                seconds=done.seconds,
-            )
-        )
+        self._recorder.append(exchange_of(prompt, self.model, max_output_tokens, done))
         return done
 
 

@@ -18,6 +18,7 @@ from agent.llm.exchange import (
     EmbedKind,
     Exchange,
     RecordedMessage,
+    completion_of,
     decode_vectors,
     embed_sha256,
     parse_exchange,
@@ -25,7 +26,7 @@ from agent.llm.exchange import (
 )
 from agent.llm.shapes import without_surrogates
 from agent.llm.wording import one_line
-from agent.types import Completion, Prompt, Usage
+from agent.types import Completion, Prompt
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,15 +114,7 @@ class ReplayingChatModel:
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
     ) -> Completion:
         """The recorded reply to this very prompt. Raises ReplayMismatch."""
-        exchange = self._recording.chat(prompt)
-        reply, usage = exchange.reply, exchange.reply.usage
-        return Completion(
-            reply.text,
-            reply.model,
-            reply.finish_reason,
-            Usage(usage.input_tokens, usage.output_tokens, usage.cost_usd, usage.calls),
-            exchange.seconds,
-        )
+        return completion_of(self._recording.chat(prompt))
 
 
 class ReplayingEmbedder:

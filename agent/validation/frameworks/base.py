@@ -112,3 +112,15 @@ class Common:
     def test_id(self, suite: Suite, name: str) -> str:
         """The runner's own names are the ids."""
         return name
+
+
+class PythonFiles(Common):
+    """What the runners answer alike that Python starts on its test files."""
+
+    def programs(self, suite: Suite) -> tuple[str, ...]:
+        """Python only."""
+        return (PYTHON,)
+
+    def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+        """The Python files themselves, once each."""
+        return tuple(dict.fromkeys(path for path in paths if path.endswith(".py")))

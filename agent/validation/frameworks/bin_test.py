@@ -12,13 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from agent.protocols import Snapshot
 from agent.types import Outcome, TestRun
-from agent.validation.frameworks.base import PYTHON, Common, Suite
+from agent.validation.frameworks.base import PythonFiles, Suite
 from agent.validation.frameworks.interpreter import Tools
-from agent.validation.frameworks.pytest_runner import python_targets
 from agent.validation.frameworks.results import LINE_LIMIT, Found, to_run
 from agent.validation.frameworks.runners import Place, as_argument, python_command
 from agent.validation.reports.report import clean
-from sandbox.types import Command, Limits, RunResult, SandboxError
+from sandbox.types import Command, Limits, RunResult
 
 _PROGRAM = "bin/test"
 
@@ -54,7 +53,7 @@ _OUTCOMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class BinTest(Common):
+class BinTest(PythonFiles):
     """`python bin/test -C --verbose FILE...`."""
 
     name: str = "bin-test"
@@ -65,25 +64,16 @@ class BinTest(Common):
             return None
         return Suite(self.name, f"the project has {_PROGRAM}", (_PROGRAM,))
 
-    def programs(self, suite: Suite) -> tuple[str, ...]:
-        """Python only."""
-        return (PYTHON,)
-
-    def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-        """The Python files themselves."""
-        return python_targets(paths)
-
     def command(
         self, suite: Suite, targets: Sequence[str], tools: Tools, place: Place, limits: Limits
     ) -> Command:
         """Without its cache, a line a test. Raises SandboxError where no interpreter works."""
-        if tools.interpreter is None:
-            raise SandboxError(tools.problem)
+        interpreter = tools.needed()
         steady = () if _PLAIN in suite.settings else _STEADY
         options = ("-C", "--verbose", "--no-colors", *steady)
         files = map(as_argument, targets)
-        argv = (str(tools.interpreter.path), *suite.argv, *options, *files)
-        return python_command(argv, tools.interpreter, place, limits, environment=suite.environment)
+        argv = (str(interpreter.path), *suite.argv, *options, *files)
+        return python_command(argv, interpreter, place, limits, environment=suite.environment)
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
         """Its output."""

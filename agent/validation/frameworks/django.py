@@ -19,7 +19,7 @@ from agent.validation.frameworks.commands import below, joined
 from agent.validation.frameworks.interpreter import Tools
 from agent.validation.frameworks.runners import INSIDE, Place, python_command
 from agent.validation.reports.report import make_run
-from sandbox.types import Command, Limits, RunResult, SandboxError
+from sandbox.types import Command, Limits, RunResult
 
 _MANAGE = "manage.py"
 _RUNTESTS = "tests/runtests.py"
@@ -82,14 +82,13 @@ class Django(Common):
         self, suite: Suite, targets: Sequence[str], tools: Tools, place: Place, limits: Limits
     ) -> Command:
         """Raises SandboxError where no interpreter works."""
-        if tools.interpreter is None:
-            raise SandboxError(tools.problem)
+        interpreter = tools.needed()
         hook = str(INSIDE / "patchshot_hook.py")
-        argv = (str(tools.interpreter.path), hook, *suite.argv, *targets)
+        argv = (str(interpreter.path), hook, *suite.argv, *targets)
         # Ids are paths of the tree, wherever the runner is started.
         environment = {**suite.environment, "PATCHSHOT_ROOT": str(place.root)}
         return python_command(
-            argv, tools.interpreter, place, limits, environment=environment, cwd=suite.cwd
+            argv, interpreter, place, limits, environment=environment, cwd=suite.cwd
         )
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:

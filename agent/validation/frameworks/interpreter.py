@@ -18,6 +18,7 @@ from pathlib import Path
 
 from agent.errors import ConfigurationError
 from agent.validation.frameworks.toolchain import Toolchain
+from sandbox.types import SandboxError
 
 _FOLDERS = (".venv", "venv")
 _VERSION = re.compile(r"^version(?:_info)?\s*=\s*([0-9]+(?:\.[0-9]+)*)", re.MULTILINE)
@@ -51,6 +52,12 @@ class Tools:
     pytest: str | None = None
     problem: str = ""
     toolchain: Toolchain = field(default_factory=Toolchain)
+
+    def needed(self) -> Interpreter:
+        """The interpreter. Raises SandboxError, with the `problem`, where none works."""
+        if self.interpreter is None:
+            raise SandboxError(self.problem)
+        return self.interpreter
 
 
 def choose_interpreter(

@@ -18,7 +18,7 @@ from agent.validation.frameworks.commands import tool_command
 from agent.validation.frameworks.interpreter import Tools
 from agent.validation.frameworks.runners import LOADS_PLUGIN, Place, python_command
 from agent.validation.reports.report import make_run
-from sandbox.types import Command, Limits, RunResult, SandboxError
+from sandbox.types import Command, Limits, RunResult
 
 COMMAND = "command"
 
@@ -74,11 +74,10 @@ class Opaque(Common):
         chain = tools.toolchain
         if PYTHON not in self.programs(suite):
             return tool_command(suite.argv, suite, chain, limits)
-        if tools.interpreter is None:
-            raise SandboxError(tools.problem)
+        interpreter = tools.needed()
         return python_command(
             suite.argv,
-            tools.interpreter,
+            interpreter,
             place,
             limits,
             environment={**chain.environment, **suite.environment, **LOADS_PLUGIN},

@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 from agent.protocols import Snapshot
 from agent.types import TestRun
-from agent.validation.frameworks.base import PYTHON, Common, Suite
+from agent.validation.frameworks.base import PythonFiles, Suite
 from agent.validation.frameworks.interpreter import Tools
 from agent.validation.frameworks.runners import PYTEST_USAGE_ERROR, Place, pytest_command
 from agent.validation.layout import is_python_test
 from agent.validation.reports.report import make_run
-from sandbox.types import Command, Limits, RunResult, SandboxError
+from sandbox.types import Command, Limits, RunResult
 
 # The project's own options name plugins that are not installed: they are left out.
 _WITHOUT_ADDOPTS = "without-addopts"
 
 
 @dataclass(frozen=True, slots=True)
-class Pytest(Common):
+class Pytest(PythonFiles):
     """`python -m pytest` with our plugin and the project's own configuration."""
 
     name: str = "pytest"
@@ -30,26 +30,17 @@ class Pytest(Common):
             return None
         return Suite(self.name, "the project has Python test files")
 
-    def programs(self, suite: Suite) -> tuple[str, ...]:
-        """Python only."""
-        return (PYTHON,)
-
     def seals(self, suite: Suite) -> bool:
         """Our plugin does."""
         return True
-
-    def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-        """The Python files themselves."""
-        return python_targets(paths)
 
     def command(
         self, suite: Suite, targets: Sequence[str], tools: Tools, place: Place, limits: Limits
     ) -> Command:
         """Raises SandboxError where no interpreter works."""
-        if tools.interpreter is None:
-            raise SandboxError(tools.problem)
+        interpreter = tools.needed()
         return pytest_command(
-            tools.interpreter,
+            interpreter,
             targets,
             place,
             limits,
@@ -68,8 +59,3 @@ class Pytest(Common):
         if not refused or _WITHOUT_ADDOPTS in suite.settings:
             return None
         return replace(suite, settings={**suite.settings, _WITHOUT_ADDOPTS: "yes"})
-
-
-def python_targets(paths: Sequence[str]) -> tuple[str, ...]:
-    """The Python files among the paths, once each."""
-    return tuple(dict.fromkeys(path for path in paths if path.endswith(".py")))

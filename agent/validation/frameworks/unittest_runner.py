@@ -7,16 +7,15 @@ from dataclasses import dataclass
 
 from agent.protocols import Snapshot
 from agent.types import TestRun
-from agent.validation.frameworks.base import PYTHON, Common, Suite
+from agent.validation.frameworks.base import PythonFiles, Suite
 from agent.validation.frameworks.interpreter import Tools
-from agent.validation.frameworks.pytest_runner import python_targets
 from agent.validation.frameworks.runners import INSIDE, Place, python_command, unittest_command
 from agent.validation.reports.report import make_run
-from sandbox.types import Command, Limits, RunResult, SandboxError
+from sandbox.types import Command, Limits, RunResult
 
 
 @dataclass(frozen=True, slots=True)
-class Unittest(Common):
+class Unittest(PythonFiles):
     """`patchshot_unittest.py` on test files."""
 
     name: str = "unittest"
@@ -25,32 +24,21 @@ class Unittest(Common):
         """Never by its files: pytest runs unittest's tests. Configuration may name it."""
         return None
 
-    def programs(self, suite: Suite) -> tuple[str, ...]:
-        """Python only."""
-        return (PYTHON,)
-
     def seals(self, suite: Suite) -> bool:
         """Our runner does."""
         return True
-
-    def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-        """The Python files themselves."""
-        return python_targets(paths)
 
     def command(
         self, suite: Suite, targets: Sequence[str], tools: Tools, place: Place, limits: Limits
     ) -> Command:
         """Raises SandboxError where no interpreter works. No targets: what discovery finds."""
-        if tools.interpreter is None:
-            raise SandboxError(tools.problem)
+        interpreter = tools.needed()
         environment = {**suite.environment, "PATCHSHOT_ROOT": str(place.root)}
         if targets:
-            return unittest_command(
-                tools.interpreter, targets, place, limits, environment=environment
-            )
+            return unittest_command(interpreter, targets, place, limits, environment=environment)
         hook = str(INSIDE / "patchshot_hook.py")
-        argv = (str(tools.interpreter.path), hook, "-m", "unittest", "discover")
-        return python_command(argv, tools.interpreter, place, limits, environment=environment)
+        argv = (str(interpreter.path), hook, "-m", "unittest", "discover")
+        return python_command(argv, interpreter, place, limits, environment=environment)
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
         """The report of our runner."""

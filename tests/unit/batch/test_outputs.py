@@ -11,8 +11,8 @@ import pytest
 from agent.batch import folder as files
 from agent.batch.fingerprint import Fingerprint, check, fingerprint
 from agent.batch.predictions import Form, Predictions, form_of
-from agent.batch.tape import exchange_of
 from agent.errors import ConfigurationError, Status
+from agent.llm.exchange import exchange_of
 from agent.result import Ledger, summarise
 from agent.settings import load
 from agent.types import Completion, Usage
