@@ -14,6 +14,9 @@
     │   ├── UnknownModel          404 or the provider's own wording
     │   ├── ContextTooLong        the provider counts more tokens than it takes
     │   └── ProviderUnreachable   no connection, time-outs, 5xx and 429 after all tries
+    ├── StoreError            exit 2: the vector store named in the settings
+    │   ├── StoreUnreachable      down, or gone and not back
+    │   └── StoreMismatch         vectors of another model or dimension, or not ours at all
     └── SandboxUnavailable    exit 10: nothing isolated can be run here
 
 Foreign errors (httpx, git, OS) are translated once, at the border where they arise.
@@ -138,6 +141,18 @@ class BudgetRefused(BudgetExceeded, ProviderError):
 
 class ProviderUnreachable(ProviderError):
     """No usable answer after all tries."""
+
+
+class StoreError(PatchshotError):
+    """The vector store cannot do what it was asked."""
+
+
+class StoreUnreachable(StoreError):
+    """The server of the store cannot be reached, or its files cannot be opened."""
+
+
+class StoreMismatch(StoreError):
+    """The store holds vectors of another model, dimension or program."""
 
 
 class SandboxUnavailable(PatchshotError):

@@ -103,6 +103,18 @@ class Settings(BaseSettings):
     context_reserve: float = Field(0.15, ge=0, lt=1, description="share of it kept free")
     max_chunks: int | None = Field(None, ge=1, description="default 30 for each 6,000 tokens")
 
+    # --- other corpora than code, and where vectors are kept
+    store: str | None = Field(
+        None,
+        description="URL of the vector store: sqlite:///F, lancedb:///DIR, qdrant://, postgresql://",
+    )
+    store_fallback: Literal["embedded", "stop"] = Field(
+        "embedded", description="where the store cannot be reached: the one in the cache folder"
+    )
+    corpora: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = Field(
+        (), description="corpora that are searched beside the code; with commas between"
+    )
+
     # --- limits of the whole run
     timeout: float = Field(1500.0, gt=0, description="seconds for the whole run")
     max_cost: float | None = Field(None, ge=0, description="USD for the whole run")

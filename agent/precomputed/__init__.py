@@ -1,0 +1,1 @@
+"""Vectors that others have computed: read from files, searched, written."""
