@@ -29,8 +29,8 @@ class Passage:
     """One piece of text that can be found.
 
     `text` is what is searched and embedded. Lines are 1-based and inclusive, 0 where the passage
-    stands nowhere in the tree. Of the history and the memory `origin` is a commit id or the identity
-    of an accepted patch, and `path`, `start`, `end` are as they were there.
+    stands nowhere in the tree. Of the history and the memory `origin` is a commit id or what names
+    an accepted patch, and `path`, `start`, `end` are as they were there.
     """
 
     corpus: Label
