@@ -38,8 +38,11 @@ _AROUND = frozenset({"graph", "imports", "cochange"})
 
 _GROUP_OF_SUM = {"best-chunk": "lexical", "lexical": "lexical", BASE: BASE}
 EXPLAINED = 120
-"""Of the ranker's results, the best: more than a budget holds. Reasons for all cost as much as
+"""Of the ranker's chunks, the best: more than a budget holds. Reasons for all cost as much as
 ranking itself."""
+
+EXPLAINED_FILES = 40
+"""Of its files: their reasons are for people, who read the first."""
 
 _NOTES = 2  # of one group, the strongest: a piece may be called by twenty others
 _SLACK = 1e-9  # of a sum of floats
@@ -127,7 +130,10 @@ class Writer:
             )
         ]
         file_parts = _grouped(ranker.files, FILE_NAMES, files)
-        pieces_best, files_best = _best_rows(piece_parts), _best_rows(file_parts)
+        pieces_best, files_best = (
+            _best_rows(piece_parts, EXPLAINED),
+            _best_rows(file_parts, EXPLAINED_FILES),
+        )
         chunks = [
             self._chunk(
                 number,
@@ -212,10 +218,10 @@ def scored_chunk(chunk: ScoredChunk, reasons: Sequence[Reason]) -> ScoredChunk:
 # ------------------------------------------------------------------------------ parts of the scores
 
 
-def _best_rows(parts: Sequence[tuple[float, Mapping[str, float]]]) -> frozenset[int]:
+def _best_rows(parts: Sequence[tuple[float, Mapping[str, float]]], most: int) -> frozenset[int]:
     """Rows that are explained part by part."""
     totals = [start + sum(groups.values()) for start, groups in parts]
-    return frozenset(sorted(range(len(totals)), key=lambda row: (-totals[row], row))[:EXPLAINED])
+    return frozenset(sorted(range(len(totals)), key=lambda row: (-totals[row], row))[:most])
 
 
 def _whole(start: float, parts: Mapping[str, float]) -> list[Reason]:

@@ -185,24 +185,38 @@ _ROOTS = frozenset({"src", "lib", "python", "app"})
 
 
 class ModuleTable:
-    """Finds the files that an import may mean."""
+    """Finds the files that an import may mean.
+
+    Made anew for every query, which asks for few of the files: only the last parts of all names
+    are looked at, the rest of a path when it is asked for.
+    """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        split = [path.rpartition("/") for path in paths]
-        folders = {folder: tuple(folder.split("/")) if folder else () for folder, _, _ in split}
-        self._folders = [folders[folder] for folder, _, _ in split]
-        self._modules = [_module_of(folders[folder], name) for folder, _, name in split]
+        self._paths = paths
         self._by_leaf: dict[str, list[int]] = {}
-        self._by_folder: dict[str, list[int]] = {}
-        for number, (parts, folder) in enumerate(zip(self._modules, self._folders, strict=True)):
-            if parts:
-                self._by_leaf.setdefault(parts[-1], []).append(number)
+        self._in_folder_of: dict[str, list[int]] = {}
+        for number, path in enumerate(paths):
+            folder, _, name = path.rpartition("/")
+            self._in_folder_of.setdefault(folder, []).append(number)
+            if leaf := _leaf_of(folder, name):
+                self._by_leaf.setdefault(leaf, []).append(number)
+        self._by_last_folder: dict[str, list[str]] = {}
+        for folder in self._in_folder_of:
             if folder:
-                self._by_folder.setdefault(folder[-1], []).append(number)
+                self._by_last_folder.setdefault(folder.rpartition("/")[2], []).append(folder)
 
     def leaf(self, number: int) -> str:
         """The last part of a file's module name."""
-        return self._modules[number][-1] if self._modules[number] else ""
+        folder, _, name = self._paths[number].rpartition("/")
+        return _leaf_of(folder, name)
+
+    def _folder(self, number: int) -> tuple[str, ...]:
+        return _parts(self._paths[number].rpartition("/")[0])
+
+    def _module(self, number: int) -> tuple[str, ...]:
+        folder, _, name = self._paths[number].rpartition("/")
+        stem = _stem(name)
+        return _parts(folder) if stem in _PACKAGE_FILES else (*_parts(folder), stem)
 
     def find(self, line: str, importer: int) -> tuple[int, ...]:
         """Numbers of files; () for what is not in the repository.
@@ -213,7 +227,7 @@ class ModuleTable:
         prefix, _, rest = line.partition("/") if line.startswith(".") else ("", "", line)
         parts = tuple(part for part in rest.split("/") if part)
         if prefix:
-            folder = self._folders[importer]
+            folder = self._folder(importer)
             if len(prefix) - 1 > len(folder):
                 return ()
             base = folder[: len(folder) - (len(prefix) - 1)]
@@ -227,11 +241,11 @@ class ModuleTable:
 
     def _exact(self, parts: tuple[str, ...]) -> tuple[int, ...]:
         found = self._by_leaf.get(parts[-1], ()) if parts else ()
-        return tuple(number for number in found if self._modules[number] == parts)
+        return tuple(number for number in found if self._module(number) == parts)
 
     def _ending(self, parts: tuple[str, ...], importer: int) -> tuple[int, ...]:
         size = len(parts)
-        found = [n for n in self._by_leaf.get(parts[-1], ()) if self._modules[n][-size:] == parts]
+        found = [n for n in self._by_leaf.get(parts[-1], ()) if self._module(n)[-size:] == parts]
         if size == 1:
             found = [n for n in found if self._is_top(n, importer)]
         nearest = max((self._closeness(n, importer) for n in found), default=0)
@@ -239,13 +253,13 @@ class ModuleTable:
 
     def _is_top(self, number: int, importer: int) -> bool:
         """Whether a name of one part can mean it: at the top, below `src`, or beside."""
-        above = self._modules[number][:-1]
-        return not above or above[-1] in _ROOTS or above == self._folders[importer]
+        above = self._module(number)[:-1]
+        return not above or above[-1] in _ROOTS or above == self._folder(importer)
 
     def _closeness(self, number: int, importer: int) -> int:
         """How many folders both lie in."""
         count = 0
-        for a, b in zip(self._folders[number], self._folders[importer], strict=False):
+        for a, b in zip(self._folder(number), self._folder(importer), strict=False):
             if a != b:
                 break
             count += 1
@@ -255,14 +269,22 @@ class ModuleTable:
         """Files of a folder that ends in all but the first of the parts (a host, a project)."""
         for first in range(len(parts) - 1):
             tail = parts[first:]
-            numbers = self._by_folder.get(tail[-1], ())
-            found = tuple(n for n in numbers if self._folders[n][-len(tail) :] == tail)
-            if found:
-                return found
+            ending = self._by_last_folder.get(tail[-1], ())
+            folders = [folder for folder in ending if _parts(folder)[-len(tail) :] == tail]
+            if folders:
+                return tuple(sorted(n for f in folders for n in self._in_folder_of[f]))
         return ()
 
 
-def _module_of(folder: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Its parts without the suffix; of a package's own file the folder's."""
-    stem = name.rpartition(".")[0] or name
-    return folder if stem in _PACKAGE_FILES else (*folder, stem)
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
+
+
+def _parts(folder: str) -> tuple[str, ...]:
+    return tuple(folder.split("/")) if folder else ()
+
+
+def _leaf_of(folder: str, name: str) -> str:
+    """The last part of a module's name; of a package's own file that of its folder."""
+    stem = _stem(name)
+    return folder.rpartition("/")[2] if stem in _PACKAGE_FILES else stem

@@ -108,16 +108,42 @@ def collect_signals(
     terms = Terms()
     query = make_query(problem, terms)
     corpus = index.load(snapshot, files, query.hashes, cancel)
-    evidence = Evidence()
-    for source in sources if options.evidence else ():
-        evidence.merge(source(problem, mentions, snapshot, corpus).without(options.without))
     table = _history_table(history, snapshot, options)
+    source = Source(snapshot, corpus, index.encoder, table, tuple(sources))
+    return signals_over(problem, mentions, source, query, terms, options)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What queries are asked of: a corpus that holds the postings of their terms, and the rest."""
+
+    snapshot: Snapshot
+    corpus: Corpus
+    encoder: PieceEncoder | None
+    history: HistoryTable | None
+    evidence: tuple[EvidenceSource, ...]
+
+
+def signals_over(
+    problem: Problem,
+    mentions: Mentions,
+    source: Source,
+    query: LexicalQuery,
+    terms: Terms,
+    options: RetrievalOptions,
+) -> Signals:
+    """The same over a corpus that is loaded: its postings are those of this `query`'s terms."""
+    corpus, table = source.corpus, source.history
+    evidence = Evidence()
+    for find in source.evidence if options.evidence else ():
+        found = find(problem, mentions, source.snapshot, corpus)
+        evidence.merge(found.without(options.without))
     if table is not None:
         scores = score_history(table, query, corpus)
         evidence.merge(history_evidence(table, scores).without(options.without))
     bags = make_bags(corpus, query, terms)
     weights = Weights(options.file_weight, options.prose_weight, options.file_scores)
-    static = _static_cosines(index.encoder, query, corpus, options)
+    static = _static_cosines(source.encoder, query, corpus, options)
     signals = measure(problem, mentions, corpus, bags, query, evidence, static, weights)
     if options.neighbours:
         _add_neighbours(signals, table, options)
