@@ -172,7 +172,7 @@ class _Desk:
             case RunTests():
                 return await self.run_tests(action.paths)
             case ParseFailure():
-                return f"That was not one JSON action: {action.reason}"
+                return f"That was not one JSON action: {action.told}"
             case Finish():
                 raise AssertionError("finish ends the loop before it is carried out")
 

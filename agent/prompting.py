@@ -117,7 +117,8 @@ def repair_prompt(
 def describe_failure(attempt: Attempt, counter: TokenCounter) -> str:
     """Why an attempt failed, for a model: the reason, and for edits the closest regions."""
     if attempt.apply_failure is None:
-        return _shorten(attempt.reason, counter)
+        failure = attempt.parse_failure
+        return _shorten(failure.told if failure else attempt.reason, counter)
     failures = attempt.apply_failure.failures
     edits = attempt.proposal.edits if attempt.proposal else ()
     for regions in range(_MOST_REGIONS, -1, -1):

@@ -323,11 +323,17 @@ ParseKind = Literal["empty", "no-edit", "truncated", "malformed", "schema"]
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """A reply that asks for no edit or cannot be read. `reason` serves the repair prompt."""
+    """A reply that asks for no edit or cannot be read: why, and how the model could do better."""
 
     kind: ParseKind
-    reason: str
+    reason: str  # for people and for the repair prompt
     missing: tuple[str, ...] = ()  # what the reply said it lacked, where that could be read
+    advice: str = ""  # for the model alone
+
+    @property
+    def told(self) -> str:
+        """Reason and advice: what the model is told."""
+        return "; ".join(part for part in (self.reason, self.advice) if part)
 
 
 class MatchTier(enum.StrEnum):
@@ -454,6 +460,7 @@ class TestRun:
     """One run of tests. `outcomes` maps a test id to its outcome; empty when none could be read.
 
     `cached`: not run now; the base, the command and its surroundings were the same before.
+    `expected_failures` are those of the skipped tests that were marked to fail, and failed.
     """
 
     command: tuple[str, ...]
@@ -465,6 +472,7 @@ class TestRun:
     failures: Mapping[str, str] = field(default_factory=dict)  # test id -> the end of its report
     channels: Channels = Channels()
     cached: bool = False
+    expected_failures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

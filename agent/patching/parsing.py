@@ -168,8 +168,8 @@ def _mixed(reply: Reply, one: Reading, other: Reading) -> ParseFailure:
 
     return ParseFailure(
         "malformed",
-        f"the reply mixes shapes that ask for different edits ({named(one)}, {named(other)}); "
-        "give all edits in one JSON object and nothing else",
+        f"the reply mixes shapes that ask for different edits ({named(one)}, {named(other)})",
+        advice="give all edits in one JSON object and nothing else",
     )
 
 
@@ -180,8 +180,8 @@ def _meant(proposal: PatchProposal) -> PatchProposal | ParseFailure:
         path = proposal.edits[0].path
         return ParseFailure(
             "no-edit",
-            f"the only edits are the placeholders of an example ({path[:80]!r}); give real paths "
-            "and real code",
+            f"the only edits are the placeholders of an example ({path[:80]!r})",
+            advice="give real paths and real code",
         )
     return replace(proposal, edits=tuple(meant)) if len(meant) < len(proposal.edits) else proposal
 
@@ -207,13 +207,11 @@ def _nothing_to_read(reply: Reply) -> ParseFailure | None:
     if not reply.text.strip():
         if reply.cut_off:
             return truncated("the output limit was reached before any answer was written")
-        return ParseFailure("empty", "the reply is empty; answer with the JSON object")
+        return ParseFailure("empty", "the reply is empty", advice="answer with the JSON object")
     lines = reply.text.count("\n")
     if lines > MAX_LINES:
-        what = (
-            f"the reply has {lines} lines, at most {MAX_LINES} are read; answer with the edits only"
-        )
-        return ParseFailure("malformed", what)
+        what = f"the reply has {lines} lines, at most {MAX_LINES} are read"
+        return ParseFailure("malformed", what, advice="answer with the edits only")
     return None
 
 
@@ -228,6 +226,5 @@ def _unreadable(reply: Reply, result: Scan, wanted: str) -> ParseFailure:
         key = wanted.rsplit('"', 2)[1]
         return ParseFailure("schema", f"{key}: missing (the object has {keys})")
     begin = " ".join(reply.text.split(maxsplit=12)[:12])[:SHOWN]
-    return ParseFailure(
-        "malformed", f"the reply does not hold {wanted}; it begins {begin!r}. Answer with it alone"
-    )
+    what = f"the reply does not hold {wanted}; it begins {begin!r}"
+    return ParseFailure("malformed", what, advice="answer with it alone")

@@ -122,7 +122,8 @@ def truncated(what: str) -> ParseFailure:
     """The reply ended too early."""
     return ParseFailure(
         "truncated",
-        f"{what}; answer again, complete and shorter: less thought, shorter search texts",
+        what,
+        advice="answer again, complete and shorter: less thought, shorter search texts",
     )
 
 

@@ -67,8 +67,8 @@ def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
     where = ", ".join(str(reply.line(f.start)) for f in [meaningful[0], *rivals][:5])
     failure = ParseFailure(
         "malformed",
-        f"the reply holds several different JSON objects (at lines {where}); "
-        "give exactly one that has everything",
+        f"the reply holds several different JSON objects (at lines {where})",
+        advice="give exactly one that has everything",
     )
     return Trouble(failure, (meaningful[0].start, rivals[-1].end))
 
