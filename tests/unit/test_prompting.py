@@ -163,7 +163,7 @@ def test_a_long_failure_keeps_its_head_and_tail():
 
 def test_advice_is_for_the_model_and_not_for_people():
     failure = ParseFailure("empty", "the reply is empty", advice="answer with the JSON object")
-    attempt = Attempt("first", parse_failure=failure)
+    attempt = Attempt("one-shot", parse_failure=failure)
     assert describe_failure(attempt, COUNTER) == "the reply is empty; answer with the JSON object"
     assert attempt.reason == "the reply is empty"
 
