@@ -51,6 +51,14 @@ class PredictionsForm(enum.StrEnum):
     JSONL = "jsonl"
 
 
+class Opened(enum.StrEnum):
+    """Whether a browser is started: "auto" only for a person at a desktop."""
+
+    AUTO = "auto"
+    YES = "yes"
+    NO = "no"
+
+
 MODEL, CONTEXT, LIMITS, CHECK = "Model", "Retrieval and context", "Limits", "Validation"
 
 RepoOption = Annotated[Path, typer.Option("--repo", help="The target git repository.")]
@@ -316,4 +324,134 @@ NameOption = Annotated[
 ]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Go on although settings or data set have changed.")
+]
+
+# Options of `eval patches` alone.
+PredictedOption = Annotated[
+    str,
+    typer.Option(
+        "--predictions",
+        "-p",
+        metavar="FILE|gold",
+        help="preds.json (dictionary or list) or all_preds.jsonl; `gold`: the rows' own patches.",
+    ),
+]
+ReportOption = Annotated[
+    Path,
+    typer.Option("--output", "-o", help="The report; results of instances lie in NAME.eval."),
+]
+EnvironmentsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--environments",
+        metavar="SPEC",
+        help="TOML: Python, packages and test command of each project (docs/eval-patches.md).",
+        rich_help_panel=CHECK,
+    ),
+]
+ProjectOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="OWNER/NAME",
+        help="The target's name in the file of --environments (by its folder's name).",
+        rich_help_panel=CHECK,
+    ),
+]
+ImageTemplateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--image-template",
+        metavar="NAME",
+        help="A container image for each instance, with {instance_id}, {id_1776}, {repo}, "
+        "{version}; it must be here, with the project in /testbed.",
+        rich_help_panel=CHECK,
+    ),
+]
+OwnRunOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--run", help="Folder of `agent batch` with our verdicts (beside the predictions)."
+    ),
+]
+CheckDatasetOption = Annotated[
+    bool,
+    typer.Option(
+        "--check-dataset",
+        help="Also run each row's tests without any patch and with its own patch.",
+    ),
+]
+RestartOption = Annotated[
+    bool, typer.Option("--restart", help="Evaluate again what is there already.")
+]
+
+
+class Expand(enum.StrEnum):
+    """What is added to a query."""
+
+    OFF = "off"
+    PROJECT = "project"
+    LLM = "llm"
+
+
+class Intents(enum.StrEnum):
+    """Who writes intents."""
+
+    TEMPLATES = "templates"
+    LLM = "llm"
+
+
+# Options of `search` and `index` for corpora beside the code.
+CORPORA = "Corpora"
+
+CorpusOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--corpus",
+        metavar="NAME",
+        help="code, history, docs, intent, memory: repeatable, or with commas between.",
+        rich_help_panel=CORPORA,
+    ),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="Where vectors are kept: sqlite:///F, lancedb:///DIR, qdrant://HOST, postgresql://... "
+        "[PATCHSHOT_STORE].",
+        rich_help_panel=CORPORA,
+    ),
+]
+AtLeastOption = Annotated[
+    float | None,
+    typer.Option(
+        "--at-least",
+        min=0,
+        max=1,
+        help="Only what is so similar to the query, by vectors: 1 the same, 0.5 unrelated.",
+        rich_help_panel=CORPORA,
+    ),
+]
+ExpandOption = Annotated[
+    Expand,
+    typer.Option(
+        "--expand",
+        help="Add to the query: words that go with its own in this project, or a model's.",
+        rich_help_panel=CORPORA,
+    ),
+]
+RememberOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--remember",
+        help="Keep the accepted patch on this machine, for `agent search --corpus memory`.",
+    ),
+]
+IntentsOption = Annotated[
+    Intents,
+    typer.Option(
+        "--intents",
+        help="Who writes intents: templates, or the configured model, within --max-cost.",
+        rich_help_panel=CORPORA,
+    ),
 ]

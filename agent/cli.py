@@ -13,25 +13,35 @@ import typer
 
 from agent.arguments import (
     CONTEXT,
+    CORPORA,
     AcceptUnverifiedOption,
     AllowOption,
     ApplyOption,
+    AtLeastOption,
     Backend,
     BaseUrlOption,
+    CheckDatasetOption,
     CommitOption,
     ContextTokensOption,
+    CorpusOption,
     DatasetOption,
     Dirty,
     DirtyOption,
     Embed,
     EmbedOption,
+    EnvironmentsOption,
+    Expand,
+    ExpandOption,
     ExplainOption,
     FailToPassOption,
     ForceOption,
     FormatOption,
     IdsOption,
     ImageOption,
+    ImageTemplateOption,
     IncludeTestOption,
+    Intents,
+    IntentsOption,
     IterativeOption,
     JsonOption,
     LogBodiesOption,
@@ -49,23 +59,30 @@ from agent.arguments import (
     ModelOption,
     NameOption,
     NoRepairOption,
+    Opened,
     OutputOption,
+    OwnRunOption,
     PassToPassOption,
+    PredictedOption,
     PredictionsOption,
     PresetOption,
     ProblemOption,
+    ProjectOption,
     PythonOption,
     QuietOption,
     RecordOption,
     RepairsOption,
     ReplayOption,
     RepoOption,
+    ReportOption,
     RepositoriesOption,
+    RestartOption,
     RunCacheOption,
     RunFolderOption,
     SandboxOption,
     SliceOption,
     Split,
+    StoreOption,
     TemperatureOption,
     TestCmdOption,
     TestsFromOption,
@@ -108,6 +125,7 @@ _SOLVING = (
     "test_cmd",
     "test_timeout",
     "python",
+    "environments",
     "run_cache",
     "accept_unverified",
     "unsafe_no_sandbox",
@@ -161,6 +179,8 @@ def solve(
     test_cmd: TestCmdOption = None,
     test_timeout: TestTimeoutOption = None,
     python: PythonOption = None,
+    environments: EnvironmentsOption = None,
+    project: ProjectOption = None,
     fail_to_pass: FailToPassOption = None,
     pass_to_pass: PassToPassOption = None,
     tests_from: TestsFromOption = None,
@@ -175,6 +195,7 @@ def solve(
     from agent.commands import solve as command
 
     flags = _solving_flags(given) | {
+        "project": project,
         "log_file": log_file,
         "log_bodies": log_bodies,
         "fail_to_pass": tuple(fail_to_pass) if fail_to_pass else None,
@@ -203,7 +224,8 @@ def solve(
 
 @app.command(
     epilog='Example: `agent search "where are cookies parsed" --repo ./target --explain`  ·  '
-    "What a part is worth: `agent search --problem issue.md --without history --without ranker`"
+    "What a part is worth: `agent search --problem issue.md --without history --without ranker`  "
+    '·  All corpora: `agent search "expired cookies" --corpus code,docs,intent,history`'
 )
 def search(
     query: Annotated[str | None, typer.Argument(help="Words, identifiers, a traceback.")] = None,
@@ -217,16 +239,28 @@ def search(
     preset: PresetOption = None,
     without: WithoutOption = None,
     embed: EmbedOption = None,
+    corpus: CorpusOption = None,
+    store: StoreOption = None,
+    at_least: AtLeastOption = None,
+    expand: ExpandOption = Expand.OFF,
+    intents: IntentsOption = Intents.TEMPLATES,
+    max_cost: MaxCostOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     explain: ExplainOption = False,
 ) -> None:
-    """Show the chunks of code that rank highest, and why."""
+    """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
     from agent.commands import inspect
 
     request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, explain)
-    flags = _retrieval_flags(preset, without, embed)
-    _leave(inspect.search(request, query, limit, flags))
+    flags = _retrieval_flags(preset, without, embed) | {"store": store, "max_cost": max_cost}
+    asked = inspect.PoolRequest(
+        corpora=tuple(corpus or ()),
+        at_least=at_least,
+        expand=expand.value,
+        by_model=intents is Intents.LLM,
+    )
+    _leave(inspect.search(request, query, limit, flags, asked))
 
 
 @app.command(epilog="Example: `agent context --problem issue.md --repo ./target`")
@@ -281,20 +315,65 @@ def apply(
     _leave(command.run(request, flags))
 
 
-@app.command(epilog="Example: `agent index --repo ./target`")
+@app.command(
+    epilog="Example: `agent index --repo ./target`  ·  Other corpora too, in a store that a team "
+    "shares: `agent index --corpus code,docs,intent,history --store postgresql://HOST/DATABASE`"
+)
 def index(
     repo: RepoOption = Path(),
     commit: CommitOption = None,
     dirty: DirtyOption = Dirty.INCLUDE,
     without: WithoutOption = None,
+    embed: EmbedOption = None,
+    corpus: CorpusOption = None,
+    store: StoreOption = None,
+    intents: IntentsOption = Intents.TEMPLATES,
+    max_cost: MaxCostOption = None,
+    fresh: Annotated[
+        bool,
+        typer.Option(
+            "--fresh",
+            help="Remove this project's entries of these corpora from the store first.",
+            rich_help_panel=CORPORA,
+        ),
+    ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option(
+            "--forget", help="Forget the accepted patches instead.", rich_help_panel=CORPORA
+        ),
+    ] = False,
+    show: Annotated[
+        bool,
+        typer.Option(
+            "--list", help="List the store's collections instead.", rich_help_panel=CORPORA
+        ),
+    ] = False,
+    drop: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Drop a collection of the store instead.",
+            rich_help_panel=CORPORA,
+        ),
+    ] = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Build or refresh the cache of chunks and commits, so that the next command starts warm."""
+    """Build or refresh the cache of chunks and commits, and the vectors of other corpora."""
     from agent.commands import inspect
 
     request = inspect.InspectRequest(None, repo, commit, dirty.value, json, quiet)
-    _leave(inspect.index(request, _retrieval_flags(None, without)))
+    flags = _retrieval_flags(None, without, embed) | {"store": store, "max_cost": max_cost}
+    asked = inspect.PoolRequest(
+        corpora=tuple(corpus or ()),
+        by_model=intents is Intents.LLM,
+        fresh=fresh,
+        forget=forget,
+        show=show,
+        drop=drop,
+    )
+    _leave(inspect.index(request, flags, asked))
 
 
 @app.command(epilog="Example: `agent doctor --json`")
@@ -389,6 +468,7 @@ def batch(
     test_cmd: TestCmdOption = None,
     test_timeout: TestTimeoutOption = None,
     python: PythonOption = None,
+    environments: EnvironmentsOption = None,
     run_cache: RunCacheOption = None,
     accept_unverified: AcceptUnverifiedOption = None,
     sandbox: SandboxOption = None,
@@ -421,6 +501,51 @@ def batch(
                 quiet=quiet,
             ),
             flags,
+        )
+    )
+
+
+@app.command(
+    epilog="Example: `agent report preds.run --evaluation evaluation.json --output report.html`; "
+    "`agent solve --json ... > result.json && agent report result.json`"
+)
+def report(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of a run (preds.run), or what `agent solve --json` printed.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The file to write (report.html)."),
+    ] = None,
+    evaluation: Annotated[
+        Path | None,
+        typer.Option("--evaluation", help="Report of `agent eval patches`, shown beside."),
+    ] = None,
+    bodies: Annotated[
+        bool, typer.Option("--bodies/--no-bodies", help="With prompts and replies, or without.")
+    ] = True,
+    opened: Annotated[
+        Opened, typer.Option("--open", help="Show it in a browser; auto: at a desktop.")
+    ] = Opened.AUTO,
+    json: JsonOption = False,
+) -> None:
+    """Write a run as one HTML file that loads nothing: figures, table, a page an instance."""
+    from agent.commands import report as command
+
+    _leave(
+        command.run(
+            command.ReportRequest(
+                run=run,
+                output=output,
+                evaluation=evaluation,
+                bodies=bodies,
+                open=opened.value,
+                json=json,
+            )
         )
     )
 
@@ -497,6 +622,66 @@ def retrieval(
     )
     flags = _retrieval_flags(None, without, embed, context_tokens, max_chunks)
     _leave(command.retrieval(request, flags))
+
+
+@evaluations.command(
+    epilog="Example: `agent eval patches --predictions preds.json --dataset swe.jsonl --repos "
+    "./repositories --environments environments.toml --output report.json --workers 4`; the same "
+    "command goes on where it was stopped  ·  Exit codes: 0 all evaluated, resolved or not, 1 some "
+    "could not be (environment), 2 usage, or entries that cannot be used, 10 sandbox or disk, 130 "
+    "interrupted."
+)
+def patches(
+    predictions: PredictedOption,
+    dataset: DatasetOption,
+    repos: RepositoriesOption,
+    output: ReportOption,
+    environments: EnvironmentsOption = None,
+    image_template: ImageTemplateOption = None,
+    run: OwnRunOption = None,
+    ids: IdsOption = None,
+    window: SliceOption = None,
+    match: MatchOption = None,
+    workers: WorkersOption = 1,
+    check_dataset: CheckDatasetOption = False,
+    restart: RestartOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+    test_cmd: TestCmdOption = None,
+    test_timeout: TestTimeoutOption = None,
+    python: PythonOption = None,
+    sandbox: SandboxOption = None,
+    image: ImageOption = None,
+    unsafe_no_sandbox: UnsafeNoSandboxOption = None,
+) -> None:
+    """Judge predictions by the tests of their rows, and our verdicts by the outcome."""
+    from agent.commands import evaluate_patches as command
+
+    request = command.PatchesRequest(
+        predictions=predictions,
+        dataset=dataset,
+        repos=repos,
+        output=output,
+        environments=environments,
+        image_template=image_template,
+        run=run,
+        ids=tuple(ids or ()),
+        window=window,
+        match=match,
+        workers=workers,
+        check_dataset=check_dataset,
+        restart=restart,
+        json=json,
+        quiet=quiet,
+    )
+    flags = {
+        "test_cmd": test_cmd,
+        "test_timeout": test_timeout,
+        "python": python,
+        "unsafe_no_sandbox": unsafe_no_sandbox,
+        **_sandbox_flags(sandbox, image),
+    }
+    _leave(command.run(request, flags))
 
 
 @evaluations.callback()

@@ -17,6 +17,10 @@
     ├── StoreError            exit 2: the vector store named in the settings
     │   ├── StoreUnreachable      down, or gone and not back
     │   └── StoreMismatch         vectors of another model or dimension, or not ours at all
+    ├── SemanticRetrievalError  exit 2: precomputed vectors
+    │   ├── SemanticIndexError    no such folder, nothing usable in it, a text that cannot be read
+    │   ├── SemanticQueryError    a query of another dimension, not finite, not numbers
+    │   └── SemanticConfigError   settings of an agent: unknown, out of range
     └── SandboxUnavailable    exit 10: nothing isolated can be run here
 
 Foreign errors (httpx, git, OS) are translated once, at the border where they arise.
@@ -153,6 +157,22 @@ class StoreUnreachable(StoreError):
 
 class StoreMismatch(StoreError):
     """The store holds vectors of another model, dimension or program."""
+
+
+class SemanticRetrievalError(PatchshotError):
+    """Precomputed vectors cannot be searched as asked."""
+
+
+class SemanticIndexError(SemanticRetrievalError):
+    """The folder of vectors is missing, holds nothing usable, or lacks a text it refers to."""
+
+
+class SemanticQueryError(SemanticRetrievalError):
+    """A query cannot be compared with the vectors."""
+
+
+class SemanticConfigError(SemanticRetrievalError):
+    """An agent's settings are missing, malformed or out of range."""
 
 
 class SandboxUnavailable(PatchshotError):

@@ -85,7 +85,7 @@ def solve_prompt(
     """The prompt of the one call."""
     user = render(
         "solve",
-        issue=_as_data(problem.text),
+        issue=as_data(problem.text),
         context=bundle.text,
         tests=tests,
         closes=_CLOSES_CONTEXT.search(bundle.text) is not None,
@@ -103,7 +103,7 @@ def repair_prompt(
     request = render(
         "repair",
         heading=_HEADINGS[attempt.status.value],
-        failure=_as_data(describe_failure(attempt, counter)),
+        failure=as_data(describe_failure(attempt, counter)),
         extra_context=extra_context,
         closes=_CLOSES_CONTEXT.search(extra_context) is not None,
         discarded=attempt.patch is not None,
@@ -135,10 +135,10 @@ def iterative_start(
     system = render("iterative_system", max_steps=max_steps, max_read_lines=max_read_lines)
     user = render(
         "iterative_start",
-        issue=_as_data(problem.text),
+        issue=as_data(problem.text),
         context=bundle.text,
         closes=_CLOSES_CONTEXT.search(bundle.text) is not None,
-        history=_as_data(history),
+        history=as_data(history),
     )
     return Message("system", system), Message("user", user)
 
@@ -146,7 +146,7 @@ def iterative_start(
 def iterative_result(result: str, *, steps_left: int) -> Message:
     """The message that shows the result of an action."""
     return Message(
-        "user", render("iterative_result", result=_as_data(result), steps_left=steps_left)
+        "user", render("iterative_result", result=as_data(result), steps_left=steps_left)
     )
 
 
@@ -181,7 +181,8 @@ def _shorten(text: str, counter: TokenCounter) -> str:
     return f"{head}\n[...]\n{tail}"
 
 
-def _as_data(text: str) -> str:
+def as_data(text: str) -> str:
+    """Text that goes between tags: it closes none of them, and its secrets are masked."""
     return _CLOSING_TAG.sub(r"<\\", mask_secrets(text).text)
 
 

@@ -254,12 +254,18 @@ class ValidationSummary(_Model):
 
 
 class AttemptSummary(_Model):
-    """One attempt in short."""
+    """One attempt in short.
+
+    `failure_kinds`: a `ParseKind`, or the `ApplyKind` of each edit that could not be applied.
+    `missing`: code that the reply says it was not shown.
+    """
 
     kind: str
     status: str
     reason: str
     reader: str | None
+    failure_kinds: list[str] = []
+    missing: list[str] = []
     edits: list[EditSummary]
     repairs: list[RepairSummary]
     validation: ValidationSummary | None
@@ -267,11 +273,14 @@ class AttemptSummary(_Model):
     @classmethod
     def of(cls, attempt: Attempt) -> AttemptSummary:
         """The attempt without the model's words."""
+        told = attempt.proposal or attempt.parse_failure
         return cls(
             kind=attempt.kind,
             status=attempt.status.value,
             reason=attempt.reason,
             reader=attempt.proposal.reader if attempt.proposal else None,
+            failure_kinds=_failure_kinds(attempt),
+            missing=list(told.missing) if told else [],
             edits=[
                 EditSummary(
                     path=e.path,
@@ -284,6 +293,14 @@ class AttemptSummary(_Model):
             repairs=[RepairSummary.of(r) for r in (attempt.patch.repairs if attempt.patch else ())],
             validation=ValidationSummary.of(attempt.report),
         )
+
+
+def _failure_kinds(attempt: Attempt) -> list[str]:
+    if attempt.parse_failure is not None:
+        return [attempt.parse_failure.kind]
+    if attempt.apply_failure is not None:
+        return [failure.kind for failure in attempt.apply_failure.failures]
+    return []
 
 
 class UsageSummary(_Model):

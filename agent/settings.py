@@ -114,6 +114,7 @@ class Settings(BaseSettings):
     corpora: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = Field(
         (), description="corpora that are searched beside the code; with commas between"
     )
+    remember: bool = Field(False, description="keep accepted patches for the corpus `memory`")
 
     # --- limits of the whole run
     timeout: float = Field(1500.0, gt=0, description="seconds for the whole run")
@@ -137,6 +138,8 @@ class Settings(BaseSettings):
     test_timeout: float = Field(300.0, gt=0, description="seconds for one test run")
     max_test_files: int = Field(12, ge=1)
     python: Path | None = Field(None, description="interpreter of the target project")
+    environments: Path | None = Field(None, description="what projects' tests run in, a TOML file")
+    project: str | None = Field(None, description="the target's owner/name, for environments")
     accept_unverified: bool = False
     fail_to_pass: tuple[str, ...] = Field((), description="ids of tests that the fix must turn")
     pass_to_pass: tuple[str, ...] = Field((), description="ids of tests that must go on passing")
@@ -154,6 +157,10 @@ class Settings(BaseSettings):
 
     # --- places
     cache_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_cache_dir("patchshot")))
+    data_dir: Path = Field(
+        default_factory=lambda: Path(platformdirs.user_data_dir("patchshot")),
+        description="what cannot be made again for nothing: intents by a model, remembered patches",
+    )
 
 
 def load(flags: Mapping[str, Any], *, repository: Path | None = None) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,8 +34,14 @@ class Fingerprint(BaseModel):
 
 
 def fingerprint(settings: Settings, dataset: str, model: str) -> Fingerprint:
-    """`dataset`: SHA-256 of the file, hex; `model`: which one, and where."""
+    """`dataset`: SHA-256 of the file, hex; `model`: which one, and where.
+
+    Raises OSError for a file of environments that cannot be read.
+    """
     values = settings.model_dump(mode="json", exclude=set(_LEFT_OUT))
+    if settings.environments is not None:  # by what it says, wherever it lies
+        content = settings.environments.read_bytes()
+        values["environments"] = hashlib.sha256(content).hexdigest()
     return Fingerprint(dataset=dataset, model=model, settings=values)
 
 

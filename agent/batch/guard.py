@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from agent.batch.tape import Tape
 from agent.errors import BudgetExceeded, BudgetRefused, ProviderError
 from agent.llm.budget import Budget
-from agent.llm.exchange import completion_of, exchange_of
+from agent.llm.exchange import ChatExchange, completion_of, exchange_of
 from agent.protocols import ChatModel
 from agent.types import Completion, Prompt, Usage
 
@@ -30,8 +30,8 @@ class Desk(Protocol):
         """Waits until one more request may be sent."""
         ...
 
-    def paid(self, sha256: str, usage: Usage) -> None:
-        """A reply is on the disk."""
+    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
+        """A reply is on the disk. On return it is where the next attempt will find it."""
         ...
 
     def dropped(self, sha256: str, *, charged: bool) -> None:
@@ -93,7 +93,7 @@ class GuardedChatModel:
         if guard.refused:
             raise BudgetExceeded(guard.refused)
         done = await self._call(prompt, max_output_tokens, schema)
-        return self._keep(prompt, asked, max_output_tokens, done)
+        return await self._keep(prompt, asked, max_output_tokens, done)
 
     async def _leave(self, prompt: Prompt, worst_usd: float | None) -> str:
         """Waits for leave; what comes too late is given back."""
@@ -124,14 +124,15 @@ class GuardedChatModel:
             if call.cancelled() or call.exception() is not None:
                 desk.dropped(prompt.sha256, charged=True)
             else:
-                self._keep(prompt, asked, max_output_tokens, call.result())
+                await self._keep(prompt, asked, max_output_tokens, call.result())
             raise
 
-    def _keep(
+    async def _keep(
         self, prompt: Prompt, asked: str, max_output_tokens: int, done: Completion
     ) -> Completion:
         """The reply with its cost, once it is on the disk and told."""
         done = replace(done, usage=self._budget.priced(done.usage))
-        self._guard.tape.add(exchange_of(prompt, asked, max_output_tokens, done))
-        self._guard.desk.paid(prompt.sha256, done.usage)
+        exchange = exchange_of(prompt, asked, max_output_tokens, done)
+        self._guard.tape.add(exchange)
+        await self._guard.desk.paid(exchange, done.usage)
         return done

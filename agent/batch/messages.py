@@ -21,13 +21,19 @@ class _Message(BaseModel):
 
 
 class Job(_Message):
-    """One instance for one worker. `attempt` counts all starts of the instance, from 1."""
+    """One instance for one worker. `attempt` counts all starts of the instance, from 1.
+
+    `sandbox_tried`: another worker has made sure of the sandbox on this machine.
+    `remote`: the folder is not the driver's own; what is paid has to travel before it is used.
+    """
 
     task: Task
     repository: str
     folder: str
     flags: dict[str, Any]
     attempt: int = 1
+    sandbox_tried: bool = False
+    remote: bool = False
 
 
 class Answer(_Message):
@@ -52,13 +58,18 @@ class Ask(_Message):
 
 
 class Paid(_Message):
-    """A reply is on the disk. What was granted for it is settled."""
+    """A reply is on the disk. What was granted for it is settled.
+
+    `exchange`: the line of the tape, where it is on another machine's disk; this is answered once
+    the driver has it on its own.
+    """
 
     kind: Literal["paid"] = "paid"
     sha256: str
     cost_usd: float | None
     input_tokens: int
     output_tokens: int
+    exchange: str | None = None
 
 
 class Dropped(_Message):

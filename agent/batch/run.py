@@ -92,6 +92,7 @@ def run(plan: Plan, progress: Progress) -> Summary:
 
 def _settings(plan: Plan) -> tuple[Settings, str]:
     """The settings of every worker, and where the model is; what cannot work is said at once."""
+    from agent.environments.spec import read_spec
     from agent.services import solve_options
     from agent.services.model import endpoint, is_local, model_in_words
 
@@ -101,6 +102,8 @@ def _settings(plan: Plan) -> tuple[Settings, str]:
             "tests that decide cannot be given to a batch: unset PATCHSHOT_FAIL_TO_PASS, "
             "PATCHSHOT_PASS_TO_PASS and PATCHSHOT_TESTS_FROM"
         )
+    if settings.environments is not None:
+        read_spec(settings.environments)
     solve_options(settings)
     if is_local(settings):
         return settings, model_in_words(settings)

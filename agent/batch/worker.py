@@ -42,6 +42,7 @@ from agent.batch.messages import (
 from agent.batch.tape import Tape
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
 from agent.events import Event, StageFinished
+from agent.llm.exchange import ChatExchange, format_exchange
 from agent.result import Ledger, SolveResult, summarise
 from agent.types import Usage
 
@@ -59,37 +60,63 @@ _OOM_SCORE = "500"  # of 1000, added to the share of memory that a process has
 
 _MODEL_VARIABLE = "PATCHSHOT_MODEL"
 
-# What a solve imports where it needs it.
+# What a solve imports where it needs it, and what libraries import at their first use.
 _NEEDED = (
     "agent.console",
     "agent.llm.call_log",
     "agent.llm.chat",
+    "agent.llm.choice",
     "agent.llm.http",
+    "agent.llm.models",
     "agent.llm.redaction",
+    "agent.llm.remote_budget",
     "agent.pipeline",
+    "agent.problem",
+    "agent.repository.history",
     "agent.repository.snapshot",
     "agent.retrieval.chunking",
+    "agent.retrieval.explain",
+    "agent.retrieval.history_store",
+    "agent.retrieval.index",
+    "agent.retrieval.presets",
     "agent.retrieval.ranking",
+    "agent.retrieval.stages",
     "agent.services",
     "agent.validation.validator",
+    "anyio._backends._asyncio",
+    "certifi",
+    "defusedxml.ElementTree",
+    "git",
+    "h2.connection",
+    "httpcore",
+    "jinja2",
+    "numpy.ma",
+    "prompts",
     "sandbox.choose",
+    "snowballstemmer",
+    "tree_sitter_python",
 )
 
 
 class PipeDesk:
     """The driver at the other end of two pipes (`agent.batch.guard.Desk`)."""
 
-    def __init__(self, source: BinaryIO, descriptor: int) -> None:
+    def __init__(self, source: BinaryIO, descriptor: int, *, remote: bool) -> None:
         self.source = source
         self._descriptor = descriptor
+        self._remote = remote
+        self._alone = asyncio.Event()
         self._lock = threading.Lock()
         self._turn = asyncio.Lock()  # one question at a time
         self._answers: asyncio.Queue[Answer] = asyncio.Queue()
 
     async def listen(self, source: asyncio.StreamReader) -> None:
         """Take answers until the driver has closed its end, or is gone."""
-        while line := await source.readline():
-            self._answers.put_nowait(Answer.model_validate_json(line))
+        try:
+            while line := await source.readline():
+                self._answers.put_nowait(Answer.model_validate_json(line))
+        finally:
+            self._alone.set()
 
     async def ask(self, sha256: str, worst_usd: float | None) -> str:
         """Waits for leave to pay a call; why there is none, or ""."""
@@ -100,16 +127,26 @@ class PipeDesk:
         """Waits until one more request may be sent."""
         await self._question(Pace())
 
-    def paid(self, sha256: str, usage: Usage) -> None:
-        """A reply is on the disk."""
-        self.send(
-            Paid(
-                sha256=sha256,
-                cost_usd=usage.cost_usd,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-            )
+    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
+        """A reply is on the disk; where that is another machine's, it goes to the driver's too.
+
+        Without a driver it stays here, and the next run asks for it.
+        """
+        paid = Paid(
+            sha256=exchange.sha256,
+            cost_usd=usage.cost_usd,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            exchange=format_exchange(exchange).decode() if self._remote else None,
         )
+        if not self._remote:
+            self.send(paid)
+            return
+        answered = asyncio.ensure_future(self._question(paid))
+        alone = asyncio.ensure_future(self._alone.wait())
+        await asyncio.wait({answered, alone}, return_when=asyncio.FIRST_COMPLETED)
+        answered.cancel()
+        alone.cancel()
 
     def dropped(self, sha256: str, *, charged: bool) -> None:
         """A call with leave has given no reply."""
@@ -129,12 +166,17 @@ class PipeDesk:
 
 
 def main() -> None:
+    """Serve one job from standard input, if one comes, in a process that has loaded nothing yet."""
+    get_ready()
+    serve()
+
+
+def serve() -> None:
     """Serve one job from standard input, if one comes."""
     descriptor = os.dup(1)
     os.dup2(2, 1)  # a stray print must not become a message
     source = _own_input()
     _die_first()
-    _get_ready()
     line = source.readline()
     if not line:
         return
@@ -142,7 +184,7 @@ def main() -> None:
     folder = Path(job.folder)
     _log_to(folder)
     with locked(folder / files.LOCK, wait=True):
-        asyncio.run(_serve(job, folder, PipeDesk(source, descriptor)))
+        asyncio.run(_serve(job, folder, PipeDesk(source, descriptor, remote=job.remote)))
 
 
 def _own_input() -> BinaryIO:
@@ -159,14 +201,20 @@ def _die_first() -> None:
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
-def _get_ready() -> None:
-    """What every job needs and takes time to load: modules, and the ranks of the tokenizer."""
+def get_ready() -> None:
+    """What every job needs and takes time to load: modules, models, the ranks of the tokenizer."""
+    from agent.retrieval.options import RetrievalOptions
+    from agent.retrieval.shipped import load_shipped
+    from agent.secrets.masking import mask_secrets
     from agent.services.context import make_counter
     from agent.settings import environment
 
     for name in _NEEDED:
-        importlib.import_module(name)
+        with contextlib.suppress(ImportError):  # a library may rename its parts: then it costs time
+            importlib.import_module(name)
     make_counter(environment((_MODEL_VARIABLE,)).get(_MODEL_VARIABLE)).count("ready")
+    load_shipped(RetrievalOptions())
+    mask_secrets("ready")
 
 
 def _log_to(folder: Path) -> None:
@@ -212,7 +260,7 @@ async def _solve(job: Job, folder: Path, guard: Guard, desk: PipeDesk) -> Ended:
     from agent.repository.snapshot import take_snapshot
     from agent.settings import load
 
-    settings = load(job.flags)
+    settings = load({**job.flags, "project": job.task.repo})
     problem = problem_from_text(job.task.problem_statement, job.task.instance_id)
     ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))
     with _reporting(settings, desk) as reporter:
@@ -220,7 +268,7 @@ async def _solve(job: Job, folder: Path, guard: Guard, desk: PipeDesk) -> Ended:
         snapshot = take_snapshot(Path(job.repository), commit=job.task.base_commit)
         ledger.spend("snapshot", time.monotonic() - before)
         async with _watched(guard, desk):
-            result = await _run(problem, snapshot, settings, reporter, ledger, guard)
+            result = await _run(problem, snapshot, settings, reporter, ledger, guard, job)
     result = _accepted(result, settings)
     best = ledger.best.patch if ledger.best else None
     files.write_result(folder, result, _diff(best), guard.tape.exchanges)
@@ -240,6 +288,7 @@ async def _run(
     reporter: Reporter,
     ledger: Ledger,
     guard: Guard,
+    job: Job,
 ) -> SolveResult:
     """The pipeline. Cancelled before it has begun, it ends like one that was interrupted."""
     from agent.pipeline import solve
@@ -247,7 +296,13 @@ async def _run(
 
     try:
         async with open_services(
-            settings, problem, snapshot, reporter, ledger, gate=guard
+            settings,
+            problem,
+            snapshot,
+            reporter,
+            ledger,
+            gate=guard,
+            sandbox_tried=job.sandbox_tried,
         ) as services:
             return await solve(problem, snapshot, services, solve_options(settings), ledger)
     except asyncio.CancelledError:

@@ -25,6 +25,8 @@ LEFT_OUT = (
     "agent.bundling",
     "agent.cli",
     "agent.commands",
+    "agent.corpora",  # corpora beside the code are asked for by a setting
+    "agent.environments",  # --environments: a miner's container has one of its own
     "agent.evaluation",
     "agent.llm.exchange",  # --record and --replay
     "agent.llm.local_model",  # a model in this process: its weights cannot be carried
@@ -32,6 +34,8 @@ LEFT_OUT = (
     "agent.llm.recording",
     "agent.llm.replay",
     "agent.retrieval.local_embedder",  # --embed local: likewise
+    "agent.services.corpora",
+    "agent.stores",
     "agent.training",
 )
 

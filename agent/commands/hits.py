@@ -1,13 +1,16 @@
-"""Ranked chunks for people and for programs: the table of `agent search`, and its JSON."""
+"""Results for people and for programs: the tables of `agent search`, and their JSON."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.types import Reason, ScoredChunk
+
+if TYPE_CHECKING:
+    from agent.corpora.passages import Finding, Passage
 
 _SMALL = 0.02  # of a hit's greatest contribution: shown in one line with the others that small
 _INDENT = " " * 5
@@ -41,6 +44,52 @@ def render(hits: Sequence[ScoredChunk], *, explain: bool, width: int | None) -> 
         lines.append(f"{position:3}  {hit.score:7.3f}  {place}  {chunk.symbol or chunk.kind.value}")
         if explain:
             lines.extend(_explanation(hit))
+    return "".join(f"{_cut(_printable(line), width)}\n" for line in lines)
+
+
+def finding_as_json(finding: Finding) -> dict[str, Any]:
+    """One finding of a corpus, with its passage and those that say the same."""
+    return {
+        **_passage_as_json(finding.passage),
+        "score": round(finding.score, 6),
+        "similarity": round(finding.similarity, 6),
+        "reasons": [
+            {"feature": r.feature, "value": round(r.value, 6), "note": r.note}
+            for r in finding.reasons
+        ],
+        "same": [_passage_as_json(passage) for passage in finding.same],
+        "text": finding.passage.text,
+    }
+
+
+def _passage_as_json(passage: Passage) -> dict[str, Any]:
+    return {
+        "corpus": passage.corpus.value,
+        "title": passage.title,
+        "path": passage.path,
+        "start": passage.start,
+        "end": passage.end,
+        "symbol": passage.symbol,
+        "origin": passage.origin,
+        "tags": list(passage.tags),
+    }
+
+
+def render_findings(hits: Sequence[Finding], *, explain: bool, width: int | None) -> str:
+    """One line a finding: place, score, similarity, corpus, where it stands, its title.
+
+    With `explain` below it which search found it, and what says nearly the same.
+    """
+    lines: list[str] = []
+    for position, hit in enumerate(hits, start=1):
+        passage = hit.passage
+        numbers = f"{position:3}  {hit.score:.3f}  {hit.similarity:.2f}"
+        title = "" if passage.title == passage.symbol else f"  {passage.title}"
+        more = f"  (+{len(hit.same)} alike)" if hit.same else ""
+        lines.append(f"{numbers}  {f'[{passage.corpus.value}]':<9}  {passage.place}{title}{more}")
+        if explain:
+            lines.extend(_contribution(reason) for reason in hit.reasons)
+            lines.extend(f"{_INDENT}also     [{p.corpus.value}] {p.place}" for p in hit.same)
     return "".join(f"{_cut(_printable(line), width)}\n" for line in lines)
 
 

@@ -43,9 +43,33 @@ class InspectRequest:
     explain: bool = False
 
 
-def search(request: InspectRequest, query: str | None, limit: int, flags: Mapping[str, Any]) -> int:
-    """Print the best chunks as a table or JSON."""
-    return guarded(lambda: _search(request, query, limit, flags))
+@dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """What is asked of corpora beside the code. `by_model`: intents by the configured model."""
+
+    corpora: tuple[str, ...] = ()
+    at_least: float | None = None
+    expand: str = "off"
+    by_model: bool = False
+    fresh: bool = False
+    forget: bool = False
+    show: bool = False
+    drop: str | None = None
+
+
+CODE_ALONE = PoolRequest()
+"""Nothing beside the code."""
+
+
+def search(
+    request: InspectRequest,
+    query: str | None,
+    limit: int,
+    flags: Mapping[str, Any],
+    asked: PoolRequest = CODE_ALONE,
+) -> int:
+    """Print the best chunks, or findings of several corpora, as a table or JSON."""
+    return guarded(lambda: _search(request, query, limit, flags, asked))
 
 
 def context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool) -> int:
@@ -53,15 +77,25 @@ def context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool) 
     return guarded(lambda: _context(request, flags, prompt=prompt))
 
 
-def index(request: InspectRequest, flags: Mapping[str, Any]) -> int:
-    """Fill the caches and print what they hold."""
-    return guarded(lambda: _index(request, flags))
+def index(
+    request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest = CODE_ALONE
+) -> int:
+    """Fill the caches, and the store where corpora are named, and print what they hold."""
+    return guarded(lambda: _index(request, flags, asked))
 
 
 def _search(
-    request: InspectRequest, query: str | None, limit: int, flags: Mapping[str, Any]
+    request: InspectRequest,
+    query: str | None,
+    limit: int,
+    flags: Mapping[str, Any],
+    asked: PoolRequest,
 ) -> int:
+    from agent.commands import corpora
+
     problem = _query(request, query)
+    if corpora.concerns(request, flags, asked):
+        return corpora.search(request, problem, limit, flags, asked)
     with reporting(quiet=request.quiet) as reporter:
         settings, snapshot = _open(request, flags, reporter)
         ranking = _rank(problem, snapshot, settings, reporter)
@@ -134,8 +168,14 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     return 0
 
 
-def _index(request: InspectRequest, flags: Mapping[str, Any]) -> int:
+def _index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
+    from agent.commands import corpora
     from agent.services.retrieval import fill_history, fill_index, index_path, missing_models
+
+    if asked.show or asked.drop or asked.forget:
+        return corpora.manage(request, flags, asked)
+    if corpora.concerns(request, flags, asked):
+        return corpora.index(request, flags, asked)
 
     with reporting(quiet=request.quiet) as reporter:
         settings, snapshot = _open(request, flags, reporter)

@@ -60,15 +60,18 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A passage that was found. `score` is in [0, 1]; `reasons` say which search found it.
+    """A passage that was found. `reasons` say which search found it.
 
-    `same` are passages of any corpus that say nearly the same and were merged into this one.
+    `score` is its place in the pool, in [0, 1]; `similarity` is `agent.stores.base.score_of` its
+    cosine with the query, which a threshold is compared with (0 where there is no vector). `same`
+    are passages of any corpus that say nearly the same and were merged into this one.
     """
 
     passage: Passage
     score: float
     reasons: tuple[Reason, ...] = ()
     same: tuple[Passage, ...] = ()
+    similarity: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

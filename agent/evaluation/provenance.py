@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 _SETTINGS = (
     "preset", "without", "embed", "embed_model", "embed_weights", "prefilter", "filename_bonus",
-    "context_tokens", "context_reserve", "max_chunks", "model",
+    "context_tokens", "context_reserve", "max_chunks", "model", "corpora",
 )  # fmt: skip
 """What decides about a row; the model, because its tokenizer counts the context."""
 
 _CODE = (
-    "retrieval", "context", "repository", "problem.py", "tokens.py", "services.py",
+    "retrieval", "context", "repository", "problem.py", "tokens.py", "services", "corpora",
+    "corpora/history",
     "evaluation/measure.py", "models/encoder/model.json", "models/ranker.npz", "models/static.npz",
 )  # fmt: skip
 
@@ -28,7 +29,7 @@ _CODE = (
 def provenance(settings: Settings) -> Mapping[str, Any]:
     """The settings that decide about rows, and a digest of the code that does."""
     values = {name: getattr(settings, name) for name in _SETTINGS}
-    values["without"] = sorted(settings.without)
+    values |= {name: sorted(values[name]) for name in ("without", "corpora")}
     return {**values, "code": code_digest()}
 
 

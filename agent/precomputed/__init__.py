@@ -1,1 +1,1 @@
-"""Vectors that others have computed: read from files, searched, written."""
+"""Vectors that others have computed: loaded from a folder of JSON files, searched, written."""

@@ -30,7 +30,7 @@ MAX_MESSAGE = 4_000  # characters; what follows in a longer message is a pasted 
 MAX_RENAMES = 5_000  # of one commit
 _MAX_FUNCTIONS = 40  # of one file in one commit: a rewrite touches "all of it"
 _BATCH = 100  # commits a call of git: bounds memory, and how long a wish to stop goes unheard
-_RENAME_LIMIT = 500  # files on each side whose contents git compares; equal ones always match
+RENAME_LIMIT = 500  # files on each side whose contents git compares; equal ones always match
 _BIG_FILE = 1_000_000  # bytes; as MAX_FILE_BYTES of a snapshot
 
 # Who signed is not what was done.
@@ -79,20 +79,18 @@ def read_commits(git: GitRepository, commits: Sequence[str]) -> Iterator[tuple[C
 
 def _read_batch(git: GitRepository, commits: Sequence[str]) -> tuple[CommitFacts, ...]:
     try:
-        listed = _listed(git, commits, f"-M -l{_RENAME_LIMIT}")
+        listed = list_commits(git, commits, f"-M -l{RENAME_LIMIT}")
         functions = _functions(git, listed)
         complete = True
     except RepositoryError:
         # A partial clone lacks contents. Names and equal renames need none.
-        listed = _listed(git, commits, "-M100%")
+        listed = list_commits(git, commits, "-M100%")
         functions, complete = {}, False
     return tuple(_facts(one, functions.get(one.commit, {}), complete) for one in listed)
 
 
-def _facts(
-    listed: _Listed, functions: Mapping[int, tuple[str, ...]], complete: bool
-) -> CommitFacts:
-    subject, body = _message(listed.subject), _message(listed.body)
+def _facts(listed: Listed, functions: Mapping[int, tuple[str, ...]], complete: bool) -> CommitFacts:
+    subject, body = message_text(listed.subject), message_text(listed.body)
     kept = listed.changes if len(listed.changes) <= MAX_LISTED_FILES else ()
     touches = tuple(
         Touch(change.path, functions.get(number, ()))
@@ -105,7 +103,8 @@ def _facts(
     )
 
 
-def _message(text: bytes) -> str:
+def message_text(text: bytes) -> str:
+    """A message or a part of one, without who signed it, cut at MAX_MESSAGE characters."""
     lines = text.decode("utf-8", "replace").splitlines()
     return "\n".join(line for line in lines if not _TRAILER.match(line)).strip()[:MAX_MESSAGE]
 
@@ -116,7 +115,7 @@ _FORMAT = "--format=tformat:%H%x00%s%x00%b%x00"
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class Change:
     """`status` is git's letter. "" for a path that is not UTF-8; `before` only of a rename."""
 
     status: str
@@ -125,17 +124,23 @@ class _Change:
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class Listed:
+    """A commit as git lists it; the message's bytes are UTF-8, or what the author made of it."""
+
     commit: str
     subject: bytes
     body: bytes
-    changes: tuple[_Change, ...]
+    changes: tuple[Change, ...]
 
 
-def _listed(git: GitRepository, commits: Sequence[str], renames: str) -> list[_Listed]:
+def list_commits(git: GitRepository, commits: Sequence[str], renames: str) -> list[Listed]:
+    """Messages and changed paths of these commits. `renames`: git's options that find them.
+
+    Raises RepositoryError where git fails or a commit is missing.
+    """
     output = git.changes(
         commits, "-z", "--name-status", *renames.split(), _FORMAT,
-        attributes=_ATTRIBUTES, configuration=_CONFIGURATION,
+        attributes=_ATTRIBUTES, configuration=DIFF_CONFIGURATION,
     )  # fmt: skip
     listed = list(parse_listing(output))
     if [one.commit for one in listed] != list(commits):
@@ -143,7 +148,7 @@ def _listed(git: GitRepository, commits: Sequence[str], renames: str) -> list[_L
     return listed
 
 
-def parse_listing(output: bytes) -> Iterator[_Listed]:
+def parse_listing(output: bytes) -> Iterator[Listed]:
     """`<id> NUL <subject> NUL <body> NUL NUL`, then `<status> NUL <path> NUL` for each change.
 
     A rename has two paths. Messages and paths hold no NUL, so nothing in them can imitate another
@@ -154,12 +159,12 @@ def parse_listing(output: bytes) -> Iterator[_Listed]:
     while at + 3 < len(fields):
         commit, subject, body = fields[at : at + 3]
         at += 4  # and the empty one that ends the message
-        changes: list[_Change] = []
+        changes: list[Change] = []
         while at + 1 < len(fields) and (status := _status(fields[at])):
             paths = 2 if status in "RC" else 1
             changes.append(_change(status, fields[at + 1 : at + 1 + paths]))
             at += 1 + paths
-        yield _Listed(commit.decode("ascii", "replace"), subject, body, tuple(changes))
+        yield Listed(commit.decode("ascii", "replace"), subject, body, tuple(changes))
 
 
 def _status(field: bytes) -> str:
@@ -168,10 +173,10 @@ def _status(field: bytes) -> str:
     return match[1].decode("ascii") if match else ""
 
 
-def _change(status: str, paths: Sequence[bytes]) -> _Change:
+def _change(status: str, paths: Sequence[bytes]) -> Change:
     if len(paths) > 1 and status == "R":
-        return _Change(status, _path(paths[1]), _path(paths[0]))
-    return _Change(status, _path(paths[-1]) if paths else "")
+        return Change(status, _path(paths[1]), _path(paths[0]))
+    return Change(status, _path(paths[-1]) if paths else "")
 
 
 def _path(name: bytes) -> str:
@@ -198,10 +203,13 @@ _DRIVERS: Mapping[str, str] = {
     "perl": "pl pm",
     "patchshot-script": "js jsx mjs cjs ts tsx mts cts vue svelte",
 }
-_ATTRIBUTES = "* -diff\n" + "".join(
+DIFF_DRIVERS = "".join(
     f"*.{suffix} diff={driver}\n" for driver, suffixes in _DRIVERS.items()
     for suffix in suffixes.split()
 )  # fmt: skip
+"""Attributes: which pattern names the functions of which files."""
+
+_ATTRIBUTES = "* -diff\n" + DIFF_DRIVERS  # no hunks of other files
 
 # Not a statement; a definition; a function as a value; a method. git shows the first group.
 _SCRIPT_HEADER = "\n".join(
@@ -215,25 +223,26 @@ _SCRIPT_HEADER = "\n".join(
         r"[A-Za-z0-9_$#]+[[:space:]]*\(.*\{)[[:space:]]*$",
     )
 )
-_CONFIGURATION = (
+DIFF_CONFIGURATION = (
     f"diff.patchshot-script.xfuncname={_SCRIPT_HEADER}",
     f"core.bigFileThreshold={_BIG_FILE}",
 )
+"""Configuration that `DIFF_DRIVERS` needs; larger files have no hunks."""
 
 _MODIFIERS = (
     rb"(?:(?:async|export|default|pub(?:\([^)\n]*\))?|public|private|protected|static|abstract|final"
     rb"|suspend)[ \t]+)*"
 )
 _KEYWORDS = rb"(?:def|class|func|fn|fun|function|defp|sub|interface|struct|trait|enum)"
-_DEFINITION = _MODIFIERS + _KEYWORDS + rb"[ \t*]"
+DEFINITION = _MODIFIERS + _KEYWORDS + rb"[ \t*]"
 _STRUCTURE = re.compile(
     rb"^(?:commit (?P<commit>[0-9a-f]{40})$"
     rb"|(?P<file>diff )--git "
     rb"|@@ -\S+ \+\S+ @@(?P<header>.*)\n(?P<first>(?:[-+][ \t]*\n)*(?:[-+].*)?)"
-    rb"|(?=[-+][ \t]*" + _DEFINITION + rb")(?P<changed>.*))",
+    rb"|(?=[-+][ \t]*" + DEFINITION + rb")(?P<changed>.*))",
     re.MULTILINE,
 )  # fmt: skip
-_STARTS_DEFINITION = re.compile(rb"(?:[-+][ \t]*\n)*[-+][ \t]*(?:@|#\[|" + _DEFINITION + rb")")
+STARTS_DEFINITION = re.compile(rb"(?:[-+][ \t]*\n)*[-+][ \t]*(?:@|#\[|" + DEFINITION + rb")")
 
 _KEYWORD_NAME = re.compile(
     r"\b(?:def|defp|class|function|func|fn|fun|sub|interface|struct|enum|trait|impl|module|object"
@@ -243,20 +252,20 @@ _CALLED_NAME = re.compile(r"([A-Za-z_$~][\w$]*)\s*\(")
 
 
 def _functions(
-    git: GitRepository, listed: Sequence[_Listed]
+    git: GitRepository, listed: Sequence[Listed]
 ) -> dict[str, dict[int, tuple[str, ...]]]:
     """By commit and number of the change: names of the functions that were changed."""
     small = [one for one in listed if 0 < len(one.changes) <= MAX_HUNK_FILES]
     diff = git.changes(
         [one.commit for one in small],
-        "-p", "-U0", "-M", f"-l{_RENAME_LIMIT}", "--diff-filter=MR", "--format=tformat:commit %H",
-        attributes=_ATTRIBUTES, configuration=_CONFIGURATION,
+        "-p", "-U0", "-M", f"-l{RENAME_LIMIT}", "--diff-filter=MR", "--format=tformat:commit %H",
+        attributes=_ATTRIBUTES, configuration=DIFF_CONFIGURATION,
     )  # fmt: skip
     named = parse_hunks(diff)
     return {one.commit: _by_change(one, named.get(one.commit, ())) for one in small}
 
 
-def _by_change(listed: _Listed, named: Sequence[tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
+def _by_change(listed: Listed, named: Sequence[tuple[str, ...]]) -> dict[int, tuple[str, ...]]:
     """The diff has the changed and renamed files only, in the same order as the listing."""
     numbers = [number for number, change in enumerate(listed.changes) if change.status in "MR"]
     if len(numbers) != len(named):
@@ -285,17 +294,18 @@ def parse_hunks(diff: bytes) -> Mapping[str, Sequence[tuple[str, ...]]]:
 def _names(match: re.Match[bytes]) -> Iterator[str]:
     """The functions that a hunk's header, or a changed line, names."""
     if match["changed"] is not None:
-        yield from _name(match["changed"])
+        yield from defined_name(match["changed"])
     elif match["header"] is not None:
         first = match["first"]
-        if _STARTS_DEFINITION.match(first):
+        if STARTS_DEFINITION.match(first):
             # What git names in the header ends before this definition.
-            yield from _name(first.rpartition(b"\n")[2])
+            yield from defined_name(first.rpartition(b"\n")[2])
         else:
-            yield from _name(match["header"])
+            yield from defined_name(match["header"])
 
 
-def _name(line: bytes) -> Iterator[str]:
+def defined_name(line: bytes) -> Iterator[str]:
+    """The name that a line defines, if it defines one."""
     text = line.decode("utf-8", "replace")
     match = _KEYWORD_NAME.search(text) or _CALLED_NAME.search(text)
     if match:

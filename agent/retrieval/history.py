@@ -57,11 +57,11 @@ def score_history(table: HistoryTable, query: LexicalQuery, corpus: Corpus) -> H
     similar = similarities(table, query)
     shares = _shares(table, similar)
     path_file = _files_of_paths(table, corpus)
-    files, file_commit = _spread(
+    files, file_commit = spread_shares(
         path_file[table.touch_path], table.touch_commit, shares, len(corpus.files)
     )
     owner, commit, part = _piece_touches(table, corpus, path_file, shares)
-    pieces, piece_commit = _spread(owner, commit, shares, len(corpus.pieces), part)
+    pieces, piece_commit = spread_shares(owner, commit, shares, len(corpus.pieces), part)
     churn = _churn(table, path_file, len(corpus.files))
     return HistoryScores(files, pieces, file_commit, piece_commit, churn)
 
@@ -104,7 +104,7 @@ def _shares(table: HistoryTable, similar: NDArray[np.float64]) -> NDArray[np.flo
     return shares
 
 
-def _spread(
+def spread_shares(
     owner: NDArray[np.int64],
     commit: NDArray[np.int64],
     shares: NDArray[np.float64],
@@ -141,7 +141,7 @@ def _piece_touches(
     A name that several pieces of the file bear means each of them in equal parts.
     """
     rows: list[tuple[int, int, float]] = []
-    names = _LocalNames(corpus)
+    names = LocalNames(corpus)
     for row in np.flatnonzero(shares[table.function_commit] > 0):
         file = int(path_file[table.function_path[row]])
         pieces = names.find(file, table.names[int(table.function_name[row])])
@@ -155,7 +155,7 @@ def _piece_touches(
     )
 
 
-class _LocalNames:
+class LocalNames:
     """Pieces by file and name, each file read once."""
 
     def __init__(self, corpus: Corpus) -> None:

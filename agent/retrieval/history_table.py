@@ -109,7 +109,7 @@ class _Builder:
         function_commit, function_path, function_name = _columns(self.functions, 3)
         return HistoryTable(
             commits=tuple(fact.commit for fact in facts),
-            subjects=tuple(_printable(fact.subject) for fact in facts),
+            subjects=tuple(printable(fact.subject) for fact in facts),
             paths=tuple(self.paths),
             names=tuple(self.names),
             sizes=np.array([fact.size for fact in facts], dtype=np.int64),
@@ -134,7 +134,7 @@ def _columns(rows: Iterable[tuple[int, ...]], width: int) -> NDArray[np.int64]:
     return np.array(list(rows), dtype=np.int64).reshape(-1, width).T
 
 
-def _printable(subject: str) -> str:
+def printable(subject: str) -> str:
     """One line for a terminal: a message may hold escape sequences."""
     clean = _UNPRINTABLE.sub(" ", subject)
     return clean if len(clean) <= _MAX_SUBJECT else clean[: _MAX_SUBJECT - 1] + "…"

@@ -11,8 +11,10 @@ from agent.retrieval.features import GROUPS
 RANKER = "ranker"
 STATIC = "static"
 _FROM_HISTORY = frozenset({"history", "churn", "cochange"})
+FROM_CORPORA = ("docs", "intents")
+"""Groups of evidence from corpora beside the code: part of the plain sum where they are on."""
 
-SWITCHES: tuple[str, ...] = tuple(sorted((*GROUPS, RANKER)))
+SWITCHES: tuple[str, ...] = tuple(sorted((*GROUPS, *FROM_CORPORA, RANKER)))
 """What `without` may name: groups of features, and the learned ranker itself."""
 
 

@@ -36,17 +36,21 @@ async def open_services(
     record: Path | None = None,
     replay: Path | None = None,
     gate: Gate | None = None,
+    sandbox_tried: bool = False,
 ) -> AsyncIterator[Services]:
     """All parts of one `solve`. Closes connections, files and private copies at the end.
 
     `gate`: what each model call has to pass, where several runs share what they may spend.
+    `sandbox_tried`: a run of the same settings has just made sure of the sandbox on this machine.
     Raises ConfigurationError or SandboxUnavailable before anything is paid for.
     """
     from agent.llm.call_log import LoggedChatModel
     from agent.retrieval.chunking import TreeSitterChunker
 
     async with AsyncExitStack() as stack:
-        validator = await open_validator(stack, settings, problem, snapshot, reporter)
+        validator = await open_validator(
+            stack, settings, problem, snapshot, reporter, sandbox_tried=sandbox_tried
+        )
         time_left = make_clock(settings.timeout)
         tapes = Tapes(stack, record, replay, reporter)
         client = Client(stack)

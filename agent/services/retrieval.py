@@ -40,11 +40,18 @@ def make_retriever(
     """The retriever of the settings, over the index on disk."""
     from agent.retrieval.ranking import HybridRetriever
 
+    options = retrieval_options(settings)
+    sources = None
+    if settings.corpora:
+        from agent.services.corpora import evidence_sources
+
+        sources = evidence_sources(settings, options, reporter)
     return HybridRetriever(
-        retrieval_options(settings),
+        options,
         embedder=embedder,
         index_path=index_path(settings),
         reporter=reporter,
+        sources=sources,
         workers=workers,
     )
 

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError, SandboxUnavailable
+from agent.events import Notice
 from agent.protocols import Reporter, Snapshot, Validator
 from agent.settings import Settings, environment
 
 if TYPE_CHECKING:
     from agent.types import KnownTests, Problem
+    from agent.validation.running.surroundings import Surroundings
     from sandbox.types import Probe, Sandbox
 
 
@@ -22,8 +24,12 @@ async def open_validator(
     problem: Problem,
     snapshot: Snapshot,
     reporter: Reporter,
+    *,
+    sandbox_tried: bool = False,
 ) -> Validator:
     """A validator in the sandbox of the settings, closed with `stack`; without tests, syntax only.
+
+    `sandbox_tried`: somebody has just made sure of it on this machine.
 
     Raises SandboxUnavailable.
     """
@@ -35,24 +41,45 @@ async def open_validator(
         return NullValidator()
     untried = make_sandbox(settings)
     try:
-        sandbox = await asyncio.to_thread(made_sure, untried)
+        sandbox = untried if sandbox_tried else await asyncio.to_thread(made_sure, untried)
     except SandboxError as error:
         raise SandboxUnavailable(
             f"{error} (or --no-tests to check the syntax only, {_other_backends(settings)} where "
             "`agent doctor` shows that it works, or --unsafe-no-sandbox to run the target's tests "
             "without isolation)"
         ) from None
+    python, surroundings = await _environment(settings, snapshot, reporter)
     options = ValidationOptions(
-        python=settings.python,
+        python=python,
         test_cmd=settings.test_cmd,
         max_test_files=settings.max_test_files,
         timeout=settings.test_timeout,
         virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),
         known=_known_tests(settings),
         cache=settings.cache_dir / "runs" if settings.run_cache else None,
+        surroundings=surroundings,
     )
     validator = SandboxValidator(snapshot, problem, sandbox, options, reporter)
     return await stack.enter_async_context(validator)
+
+
+async def _environment(
+    settings: Settings, snapshot: Snapshot, reporter: Reporter
+) -> tuple[Path | None, Surroundings]:
+    """The interpreter for the target's tests and what stands around them, built where need be.
+
+    Raises ConfigurationError.
+    """
+    from agent.validation.running.surroundings import Surroundings
+
+    if settings.environments is None:
+        return settings.python, Surroundings()
+    from agent.environments.solving import target_of
+
+    def note(text: str) -> None:
+        reporter(Notice(text))
+
+    return await asyncio.to_thread(target_of, settings, snapshot, note)
 
 
 def _other_backends(settings: Settings) -> str:

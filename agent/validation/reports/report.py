@@ -58,6 +58,7 @@ def make_run(
         output_tail=_tail(result),
         failures=failures,
         channels=channels,
+        expected_failures=tuple(sorted(report.expected)),
     )
 
 

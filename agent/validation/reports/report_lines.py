@@ -71,8 +71,8 @@ class Report:
     """What a run reported. `statuses` holds one exit status for each `finish` line.
 
     `collected`, `failed` are the runner's own counts, None where it gives none; `started` is how
-    many tests were begun. `unexpected` are tests that passed although marked to fail. `foreign`
-    lines were not written by our plugin; `unreadable` counts them too.
+    many tests were begun. `unexpected` are tests that passed although marked to fail, `expected`
+    those that failed. `foreign` lines were not written by our plugin; `unreadable` has them too.
     """
 
     begun: int = 0
@@ -88,6 +88,7 @@ class Report:
     failed: int | None = None
     stopped: bool = False
     unexpected: frozenset[str] = frozenset()
+    expected: frozenset[str] = frozenset()
     traces: tuple[str, ...] = ()
 
     @property
@@ -118,11 +119,8 @@ def read_report(data: bytes) -> Report:
         started=len(started),
         failed=last.failed if last else None,
         stopped=last.stopped if last else False,
-        unexpected=frozenset(
-            line.id
-            for line in lines
-            if isinstance(line, _Result) and line.xfail and line.outcome == "passed"
-        ),
+        unexpected=_marked(lines, "passed"),
+        expected=_marked(lines, "skipped"),
         traces=tuple(sorted({trace for line in finishes for trace in line.traces})),
     )
 
@@ -137,6 +135,12 @@ def _read(raw: bytes) -> _AnyLine | None:
         return _LINE.validate_json(raw)
     except ValidationError:
         return None
+
+
+def _marked(lines: Sequence[_AnyLine], outcome: str) -> frozenset[str]:
+    """Tests that were marked to fail, by what came of them."""
+    results = (line for line in lines if isinstance(line, _Result) and line.xfail)
+    return frozenset(line.id for line in results if line.outcome == outcome)
 
 
 def _outcomes(lines: Sequence[_AnyLine]) -> tuple[dict[str, Outcome], dict[str, str]]:

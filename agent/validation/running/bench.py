@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -33,6 +33,7 @@ from agent.validation.reports.report import counts
 from agent.validation.running import run_cache
 from agent.validation.running.products import build_products
 from agent.validation.running.run_cache import RunCache
+from agent.validation.running.surroundings import Surroundings
 from agent.validation.running.toolbox import (
     PROBE_SECONDS,
     Toolbox,
@@ -64,7 +65,7 @@ class ValidationOptions:
     """What the user chose. `timeout` in seconds for one run; `virtual_env` is VIRTUAL_ENV.
 
     `known` tests decide where they are given. `cache` is the folder for runs of the base, None to
-    keep none.
+    keep none. `surroundings` are what an environment of the project says.
     """
 
     python: Path | None = None
@@ -75,6 +76,7 @@ class ValidationOptions:
     search_path: str | None = None  # PATH; None: the process's own
     known: KnownTests | None = None
     cache: Path | None = None
+    surroundings: Surroundings = field(default_factory=Surroundings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +147,16 @@ class Bench:
         Raises ConfigurationError when the interpreter that the user named does not work, and
         SandboxError.
         """
-        suite = detect(self._snapshot, self._options.test_cmd, changed)
+        options, around = self._options, self._options.surroundings
+        named = around.suite if options.test_cmd is None else None
+        suite = around.around(named or detect(self._snapshot, options.test_cmd, changed))
         tools = self._tools(suite, cancel)
         return fitting(suite, tools), tools
 
     def suite_of_files(self, paths: Sequence[str], cancel: threading.Event) -> Suite:
         """How these test files are run by themselves, whatever command the user named."""
-        return fitting(detect(self._snapshot, None, paths), self.python(cancel))
+        suite = self._options.surroundings.around(detect(self._snapshot, None, paths))
+        return fitting(suite, self.python(cancel))
 
     def python(self, cancel: threading.Event) -> Tools:
         """The target's Python. Raises as `suite`."""
@@ -251,7 +256,7 @@ class Bench:
 
     def _command(self, job: Job, root: Path, cancel: threading.Event) -> Command:
         tools = self._tools(job.suite, cancel)
-        place = runners.Place(root, job.import_roots)
+        place = runners.Place(root, self._options.surroundings.roots(job.import_roots))
         limits = limits_of(self._options.timeout)
         return framework_of(job.suite).command(job.suite, job.targets, tools, place, limits)
 
@@ -283,6 +288,7 @@ class Bench:
             overlay = {
                 **self._products(),
                 **snapshot.overlay(),
+                **self._options.surroundings.files,
                 **_without_byte_code(snapshot),
             }
             mount = mount_of(snapshot, self._sandbox)

@@ -14,6 +14,7 @@ from agent.batch.guard import Guard
 from agent.batch.tape import Tape
 from agent.errors import BudgetExceeded, BudgetRefused, ConfigurationError, ProviderUnreachable
 from agent.llm.budget import Budget
+from agent.llm.exchange import ChatExchange
 from agent.llm.prices import Price
 from agent.types import Completion, Prompt, Usage
 from tests.support.full_disk import full_at
@@ -55,8 +56,8 @@ class Desk:
     async def pace(self) -> None:
         self.log.append(("pace",))
 
-    def paid(self, sha256: str, usage: Usage) -> None:
-        self.log.append(("paid", sha256[:8], usage.cost_usd))
+    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
+        self.log.append(("paid", exchange.sha256[:8], usage.cost_usd))
 
     def dropped(self, sha256: str, *, charged: bool) -> None:
         self.log.append(("dropped", sha256[:8], charged))

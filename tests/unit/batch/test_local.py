@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.batch.child import CommandSpawner
 from agent.batch.local import LocalEngine
 from agent.batch.messages import Answer, Ask, Ended, Job, Pace, Report
 from agent.errors import Status
@@ -55,7 +56,9 @@ def run(
     async def go() -> list[Ended]:
         script = f"{BEGIN}\nexec({list(scripts)!r}[job['attempt'] - 1])"
         command = (sys.executable, "-c", script)
-        engine = LocalEngine(listener or Listener(), seconds, command, stop_seconds=5.0)
+        engine = LocalEngine(
+            listener or Listener(), seconds, CommandSpawner(command), stop_seconds=5.0
+        )
         for number in range(1, len(scripts) + 1):
             job = make_job(number, folder / str(number))
             engine.submit(job.model_copy(update={"attempt": number}))
@@ -146,7 +149,7 @@ def test_cancelled_workers_are_asked_then_made_to_stop(tmp_path: Path, polite: b
     async def go() -> Ended:
         listener = Listener()
         command = (sys.executable, "-c", script)
-        engine = LocalEngine(listener, 60.0, command, stop_seconds=0.5)
+        engine = LocalEngine(listener, 60.0, CommandSpawner(command), stop_seconds=0.5)
         engine.submit(make_job(1, tmp_path / "1"))
         completed = engine.as_completed()
         first = asyncio.ensure_future(anext(completed))

@@ -6,7 +6,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.retrieval.features import GROUPS
-from agent.retrieval.options import SWITCHES, RetrievalOptions
+from agent.retrieval.options import FROM_CORPORA, SWITCHES, RetrievalOptions
 from agent.retrieval.presets import PRESETS, preset, split_name
 
 
@@ -41,7 +41,7 @@ def test_every_preset_comes_without_each_part(switch: str) -> None:
 
 
 def test_switches_are_the_groups_and_the_ranker() -> None:
-    assert set(SWITCHES) == {*GROUPS, "ranker"}
+    assert set(SWITCHES) == {*GROUPS, *FROM_CORPORA, "ranker"}
     with pytest.raises(ConfigurationError, match=r"features 'words'.*known: churn"):
         RetrievalOptions(without=frozenset({"words"}))
 

@@ -1,0 +1,321 @@
+"""`agent search` and `agent index` over several corpora: what they print, and nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from agent.commands.common import load_snapshot, own_file, print_value, reporting, say, write_stdout
+from agent.commands.hits import finding_as_json, render_findings, terminal_width
+from agent.corpora.passages import Findings, Label
+from agent.errors import ConfigurationError, RepositoryError
+from agent.events import Notice, StageFinished, StageStarted
+
+if TYPE_CHECKING:
+    from agent.commands.inspect import InspectRequest, PoolRequest
+    from agent.corpora.intent_writing import Written
+    from agent.corpora.pool import CorpusReport, Pool
+    from agent.protocols import Reporter, Snapshot
+    from agent.retrieval.index import IndexSummary
+    from agent.settings import Settings
+    from agent.stores.base import CollectionInfo
+    from agent.types import Problem
+
+_BY_DEFAULT = (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
+"""What `--store` alone means; memory is asked for by name."""
+
+CANDIDATES = 40
+"""Symbols of a query that a model writes intents for: what a person looks through."""
+
+
+def concerns(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> bool:
+    """Whether anything beyond the code is asked for, by options or by settings."""
+    from agent.settings import load
+
+    given = (asked.corpora, asked.at_least is not None, asked.expand != "off", asked.by_model)
+    if any(given) or asked.fresh or flags.get("store") is not None:
+        return True
+    return bool(load(flags, repository=request.repo).corpora)
+
+
+def search(
+    request: InspectRequest,
+    problem: Problem,
+    limit: int,
+    flags: Mapping[str, Any],
+    asked: PoolRequest,
+) -> int:
+    """Print the findings of several corpora as a labelled table or JSON."""
+    settings, labels = _settings(request, flags, asked)
+    with reporting(quiet=request.quiet) as reporter:
+        snapshot = open_snapshot(request, reporter)
+        started = time.perf_counter()
+        reporter(StageStarted("retrieve"))
+        work = _search(problem, limit, settings, snapshot, labels, asked, reporter)
+        findings = asyncio.run(work)
+        seconds = time.perf_counter() - started
+        total = sum(findings.searched.values())
+        reporter(StageFinished("retrieve", seconds, f"{total:,} passages"))
+        for note in findings.notes:
+            reporter(Notice(note, "warning"))
+    if request.json:
+        print_value(
+            {
+                "commit": snapshot.commit,
+                "dirty": snapshot.dirty,
+                "searched": {label.value: n for label, n in findings.searched.items()},
+                "notes": list(findings.notes),
+                "results": [finding_as_json(finding) for finding in findings.hits],
+            }
+        )
+    else:
+        table = render_findings(findings.hits, explain=request.explain, width=terminal_width())
+        write_stdout(table.encode("utf-8", "replace"))
+    if not findings.hits:
+        say("agent: nothing matches; try other words, another --corpus, or a lower --at-least")
+    return 0
+
+
+def index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
+    """Fill the caches and the store; print what each corpus came to."""
+    settings, labels = _settings(request, flags, asked)
+    with reporting(quiet=request.quiet) as reporter:
+        snapshot = open_snapshot(request, reporter)
+        started = time.perf_counter()
+        code = _fill_code(settings, snapshot, reporter)
+        work = _fill(settings, snapshot, labels, asked, reporter)
+        reports, written, url = asyncio.run(work)
+        seconds = time.perf_counter() - started
+    if request.json:
+        print_value(_as_json(snapshot, code, reports, written, url, seconds))
+    else:
+        write_stdout(_in_words(code, reports, written, url, seconds).encode("utf-8", "replace"))
+    if written is not None and written.error is not None:
+        say(f"agent: {written.error}; what was written is kept: the same command goes on from here")
+        return written.error.status.exit_code
+    return 0
+
+
+def manage(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
+    """`--list`, `--drop NAME`, `--forget`."""
+    from agent.services.corpora import memory_of, open_vector_store
+    from agent.settings import load
+
+    settings = load(flags, repository=request.repo)
+    with reporting(quiet=request.quiet) as reporter:
+        if asked.forget:
+            count = memory_of(settings, open_snapshot(request, reporter)).forget()
+            write_stdout(f"forgot {count:,} patches of this project\n".encode())
+            return 0
+        with open_vector_store(settings, reporter) as store:
+            known = store.collections()
+            if asked.drop is not None:
+                if asked.drop not in {info.name for info in known}:
+                    raise ConfigurationError(
+                        f"--drop {asked.drop}: no such collection in {store.url} (see --list)"
+                    )
+                store.drop(asked.drop)
+                write_stdout(f"dropped {asked.drop} of {store.url}\n".encode())
+                return 0
+            url = store.url
+    if request.json:
+        print_value({"store": url, "collections": [asdict(info) for info in known]})
+    else:
+        write_stdout(_collections(url, known).encode())
+    return 0
+
+
+def open_snapshot(request: InspectRequest, reporter: Reporter) -> Snapshot:
+    """The repository's files; those of a plain folder where it is no repository, which is said."""
+    from agent.corpora.folder import read_folder
+    from agent.repository.location import locate
+
+    try:
+        locate(request.repo)
+    except RepositoryError:
+        if not request.repo.is_dir() or request.commit is not None:
+            raise
+        folder = read_folder(request.repo)
+        for note in folder.notes:
+            reporter(Notice(note, "warning"))
+        return folder
+    own = (own_file(request.problem),)
+    return load_snapshot(request.repo, request.commit, request.dirty, reporter, exclude=own)
+
+
+def _settings(
+    request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
+) -> tuple[Settings, tuple[Label, ...]]:
+    """The settings, and the corpora that are meant. Raises ConfigurationError."""
+    from agent.services.corpora import read_labels
+    from agent.services.retrieval import retrieval_options
+    from agent.settings import load
+
+    settings = load(flags, repository=request.repo)
+    retrieval_options(settings)
+    named = [name.strip() for part in asked.corpora for name in part.split(",") if name.strip()]
+    if named:
+        return settings, read_labels(named)
+    if settings.corpora:
+        return settings, read_labels((Label.CODE.value, *settings.corpora))
+    return settings, _BY_DEFAULT
+
+
+async def _search(
+    problem: Problem,
+    limit: int,
+    settings: Settings,
+    snapshot: Snapshot,
+    labels: tuple[Label, ...],
+    asked: PoolRequest,
+    reporter: Reporter,
+) -> Findings:
+    from agent.services.corpora import open_pool
+
+    llm = asked.expand == "llm"
+    async with open_pool(settings, snapshot, reporter, labels, keywords=llm) as pool:
+        if asked.by_model and Label.INTENT in labels:
+            await _write_candidates(problem, settings, snapshot, pool, reporter)
+        return await pool.search(
+            problem,
+            top_k=limit,
+            at_least=asked.at_least or 0.0,
+            expand="llm" if llm else "project" if asked.expand == "project" else "off",
+        )
+
+
+async def _write_candidates(
+    problem: Problem, settings: Settings, snapshot: Snapshot, pool: Pool, reporter: Reporter
+) -> None:
+    """Have intents written for the symbols that a query finds without them."""
+    from agent.corpora.symbols import read_symbols
+    from agent.services.corpora import open_intent_writer
+
+    others = [label for label in pool.corpora if label in (Label.CODE, Label.INTENT)]
+    found = await pool.search(problem, corpora=others, top_k=CANDIDATES)
+    wanted = {(hit.passage.path, hit.passage.symbol) for hit in found.hits if hit.passage.symbol}
+    symbols = await asyncio.to_thread(read_symbols, snapshot, pool.parts.index)
+    async with open_intent_writer(settings, snapshot, reporter) as writer:
+        written = await writer.write([s for s in symbols if (s.path, s.name) in wanted], wait=False)
+    if written.error is not None:
+        reporter(Notice(f"{written.left:,} symbols without intents: {written.error}", "warning"))
+    pool.forget_shelf(Label.INTENT)
+
+
+async def _fill(
+    settings: Settings,
+    snapshot: Snapshot,
+    labels: tuple[Label, ...],
+    asked: PoolRequest,
+    reporter: Reporter,
+) -> tuple[tuple[CorpusReport, ...], Written | None, str]:
+    from agent.corpora.symbols import read_symbols
+    from agent.services.corpora import open_intent_writer, open_pool
+
+    others = tuple(label for label in labels if label is not Label.CODE)
+    async with open_pool(settings, snapshot, reporter, others) as pool:
+        written = None
+        if asked.by_model and Label.INTENT in labels:
+            symbols = await asyncio.to_thread(read_symbols, snapshot, pool.parts.index)
+            async with open_intent_writer(settings, snapshot, reporter) as writer:
+                written = await writer.write(symbols)
+        vectors = pool.parts.vectors
+        if asked.fresh and vectors is not None:
+            for label in others:
+                await asyncio.to_thread(vectors.forget, label)
+        reports = await pool.fill()
+        return reports, written, "" if vectors is None else vectors.store.url
+
+
+def _fill_code(
+    settings: Settings, snapshot: Snapshot, reporter: Reporter
+) -> tuple[IndexSummary, int]:
+    from agent.services.retrieval import fill_history, fill_index, missing_models
+
+    for note in missing_models(settings):
+        reporter(Notice(note, "warning"))
+    return fill_index(settings, snapshot, reporter), fill_history(settings, snapshot, reporter)
+
+
+# ------------------------------------------------------------------------------------------ output
+
+
+def _as_json(
+    snapshot: Snapshot,
+    code: tuple[IndexSummary, int],
+    reports: Sequence[CorpusReport],
+    written: Written | None,
+    url: str,
+    seconds: float,
+) -> dict[str, Any]:
+    summary, commits = code
+    intents = None
+    if written is not None:
+        intents = {
+            "known": written.known,
+            "written": written.written,
+            "failed": written.failed,
+            "left": written.left,
+            "error": "" if written.error is None else str(written.error),
+        }
+    return {
+        **asdict(summary),
+        "commits": commits,
+        "seconds": round(seconds, 3),
+        "commit": snapshot.commit,
+        "store": url,
+        "intents": intents,
+        "corpora": {
+            report.label.value: {
+                "passages": report.passages,
+                "embedded": report.filled.embedded if report.filled else 0,
+                "known": report.filled.known if report.filled else 0,
+                "failed": report.filled.failed if report.filled else 0,
+                "complete": report.complete,
+                "note": report.note,
+            }
+            for report in reports
+        },
+    }
+
+
+def _in_words(
+    code: tuple[IndexSummary, int],
+    reports: Sequence[CorpusReport],
+    written: Written | None,
+    url: str,
+    seconds: float,
+) -> str:
+    summary, commits = code
+    known = summary.files - summary.built
+    lines = [
+        f"[code]     {summary.files:,} files, {summary.chunks:,} chunks "
+        f"({known:,} files were known), {commits:,} commits"
+    ]
+    if written is not None:
+        lines.append(
+            f"intents    {written.written:,} symbols written, {written.known:,} were known, "
+            f"{written.failed:,} failed, {written.left:,} left"
+        )
+    for report in reports:
+        label = f"[{report.label.value}]"
+        if report.filled is None:
+            lines.append(f"{label:<10} nothing indexed: {report.note}")
+            continue
+        filled = report.filled
+        counts = f"{filled.embedded:,} texts embedded, {filled.known:,} were known"
+        note = f"; INCOMPLETE: {report.note}" if report.note else ""
+        lines.append(f"{label:<10} {report.passages:,} passages: {counts}{note}")
+    lines.append(f"in {seconds:.2f} s; vectors in {url or 'no store'}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _collections(url: str, known: Sequence[CollectionInfo]) -> str:
+    lines = [
+        f"{info.name:<48} {info.entries:>9,} entries of {info.dimension} dimensions, {info.model}"
+        for info in known
+    ]
+    return "".join(f"{line}\n" for line in (*lines, f"{len(known)} collections in {url}"))

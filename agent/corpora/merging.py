@@ -1,0 +1,89 @@
+"""One order of the hits of all corpora: scores of the pool, near-duplicates merged, total order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.corpora.fusion import CORPUS_WEIGHTS, pool_score
+from agent.corpora.near import merge_near
+from agent.corpora.passages import Finding, Label, Passage
+
+if TYPE_CHECKING:
+    from agent.corpora.ranking import Found
+    from agent.corpora.shelf import Shelf
+    from agent.types import Reason
+
+_PLACE = {label: number for number, label in enumerate(Label)}
+
+
+@dataclass(slots=True)
+class Hit:
+    """What one corpus found, on which place (1 first)."""
+
+    passage: Passage
+    rank: int
+    reasons: tuple[Reason, ...] = ()
+    similarity: float = 0.0
+
+
+def one_a_symbol(found: Sequence[Found], shelf: Shelf) -> tuple[Found, ...]:
+    """The best of each symbol: the others say the same of it. Linear."""
+    best: dict[tuple[str, str], Found] = {}
+    for one in found:
+        passage = shelf.passages[one.number]
+        best.setdefault((passage.path, passage.symbol), one)
+    return tuple(best.values())
+
+
+def merged(hits: Sequence[Hit]) -> tuple[Finding, ...]:
+    """Findings in total order; of those that say nearly the same the first, with the others in it.
+
+    A merged finding has the greatest similarity of its group.
+    """
+    top = max(CORPUS_WEIGHTS.values())
+    findings = ordered(
+        Finding(
+            hit.passage,
+            pool_score(hit.passage.corpus, hit.rank) / top,
+            hit.reasons,
+            similarity=hit.similarity,
+        )
+        for hit in hits
+    )
+    leaders = merge_near([finding.passage.text for finding in findings])
+    groups: dict[int, list[Finding]] = {}
+    for leader, finding in zip(leaders, findings, strict=True):
+        groups.setdefault(leader, []).append(finding)
+    return tuple(_joined(group) for group in groups.values())
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """By falling score, then corpus, path, start, origin, title."""
+    return tuple(sorted(findings, key=_key))
+
+
+def _key(finding: Finding) -> tuple[float, int, str, int, str, str]:
+    passage = finding.passage
+    return (
+        -finding.score,
+        _PLACE[passage.corpus],
+        passage.path,
+        passage.start,
+        passage.origin,
+        passage.title,
+    )
+
+
+def _joined(group: Sequence[Finding]) -> Finding:
+    first = group[0]
+    if len(group) == 1:
+        return first
+    return Finding(
+        first.passage,
+        first.score,
+        first.reasons,
+        tuple(finding.passage for finding in group[1:]),
+        max(finding.similarity for finding in group),
+    )

@@ -1,0 +1,225 @@
+"""Vectors of passages in a store: filled by content, searched, each text embedded once.
+
+An entry stands for one text of one corpus of one project, however often it occurs; where its text
+stands today is known from the passages at hand. Entries of other commits may lie beside them and
+are passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.corpora.passages import Label, Passage
+from agent.corpora.static_embedder import StaticEmbedder
+from agent.errors import ProviderError
+from agent.stores.base import Entry, Fields, Selection, score_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.protocols import Embedder
+    from agent.stores.base import VectorCollection, VectorStore
+
+BATCH = 256
+"""Texts embedded and written at a time: what a killed run loses at most."""
+
+OVER_RETRIEVE = 5
+"""Times the results wanted, so that stale entries and further intents of one symbol can go."""
+
+_IDS_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Distinct texts of a corpus: `known` in the store, `embedded` now, `failed` to be embedded."""
+
+    known: int = 0
+    embedded: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class PassageVectors:
+    """One model's collection in a store, seen from one project."""
+
+    store: VectorStore
+    embedder: Embedder
+    project: str
+    _collection: VectorCollection | None = field(init=False, default=None)
+
+    async def fill(
+        self,
+        label: Label,
+        passages: Sequence[Passage],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Filled:
+        """Embed and store what is not stored yet. Raises StoreError and ProviderError."""
+        wanted = self._by_id(label, passages)
+        missing = await asyncio.to_thread(self._missing, wanted)
+        done, embedded, last = 0, 0, None
+        for start in range(0, len(missing), BATCH):
+            some = missing[start : start + BATCH]
+            try:
+                embedded += await self._embed(label, some, wanted)
+            except ProviderError as error:
+                last = error
+                if not embedded:
+                    raise
+                break
+            done += len(some)
+            if progress is not None:
+                progress(done, len(missing))
+        if last is not None and progress is not None:
+            progress(done, len(missing))
+        return Filled(len(wanted) - len(missing), embedded, len(missing) - embedded)
+
+    async def _embed(self, label: Label, ids: Sequence[str], wanted: Mapping[str, Passage]) -> int:
+        """How many of these texts got a vector."""
+        rows = await self.embedder.embed([wanted[i].text for i in ids], kind="document")
+        # A zero row of a server is a failure: it is tried again another time.
+        final = isinstance(self.embedder, StaticEmbedder)
+        keep = [final or bool(row.any()) for row in rows]
+        entries = [
+            _entry(entry_id, label, wanted[entry_id], row, self.project)
+            for entry_id, row, kept in zip(ids, rows, keep, strict=True)
+            if kept
+        ]
+        collection = self._opened(rows.shape[1])
+        await asyncio.to_thread(collection.upsert, entries)
+        return len(entries)
+
+    async def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(len(texts), d), all in one call. Raises ProviderError."""
+        return await self.embedder.embed(texts, kind="query")
+
+    async def search(
+        self,
+        label: Label,
+        passages: Sequence[Passage],
+        queries: NDArray[np.float32],
+        top_k: int,
+        at_least: float = 0.0,
+    ) -> list[list[tuple[int, float]]]:
+        """For each query numbers of passages with their scores, best first. Raises StoreError.
+
+        Of a text that occurs several times the first passage stands for all.
+        """
+        first: dict[str, int] = {}
+        for number, passage in enumerate(passages):
+            first.setdefault(self.entry_id(label, passage), number)
+        collection = self._opened(queries.shape[1])
+        selection = Selection(project=self.project, corpora=frozenset({label.value}))
+        found = await asyncio.to_thread(
+            lambda: collection.search(queries, top_k * OVER_RETRIEVE, selection, at_least=at_least)
+        )
+        return [
+            [(first[match.id], match.score) for match in matches if match.id in first]
+            for matches in found
+        ]
+
+    async def similarities(
+        self, label: Label, passages: Sequence[Passage], query: NDArray[np.float32]
+    ) -> list[float]:
+        """`score_of` the cosine of each passage with a query (d,); 0 where it has no vector."""
+        if label is Label.CODE:
+            rows = await self.embedder.embed([p.text for p in passages], kind="document")
+        else:
+            rows = await asyncio.to_thread(self._rows, label, passages, query.size)
+        return [
+            score_of(float(cosine)) if row.any() else 0.0
+            for row, cosine in zip(rows, rows.astype(np.float64) @ query, strict=True)
+        ]
+
+    def _rows(
+        self, label: Label, passages: Sequence[Passage], dimension: int
+    ) -> NDArray[np.float32]:
+        ids = [self.entry_id(label, passage) for passage in passages]
+        known = self._opened(dimension).vectors(frozenset(ids))
+        zero = np.zeros(dimension, dtype=np.float32)
+        return np.array([known.get(i, zero) for i in ids], dtype=np.float32).reshape(-1, dimension)
+
+    def forget(self, label: Label) -> int:
+        """Remove the project's entries of a corpus; how many. Raises StoreError."""
+        dimension = self._known_dimension()
+        if dimension is None:
+            return 0
+        selection = Selection(project=self.project, corpora=frozenset({label.value}))
+        return self._opened(dimension).delete(selection)
+
+    def entry_id(self, label: Label, passage: Passage) -> str:
+        """Of a text in a corpus of this project."""
+        return entry_id(self.project, label, passage.content)
+
+    # ------------------------------------------------------------------------------------ private
+
+    def _by_id(self, label: Label, passages: Sequence[Passage]) -> dict[str, Passage]:
+        found: dict[str, Passage] = {}
+        for passage in passages:
+            found.setdefault(self.entry_id(label, passage), passage)
+        return found
+
+    def _missing(self, wanted: Mapping[str, Passage]) -> list[str]:
+        dimension = self._known_dimension()
+        if dimension is None:
+            return list(wanted)
+        collection = self._opened(dimension)
+        ids = list(wanted)
+        known: set[str] = set()
+        for some in _batches(ids, _IDS_AT_ONCE):
+            known |= collection.contents(frozenset(some)).keys()
+        return [entry for entry in ids if entry not in known]
+
+    def _known_dimension(self) -> int | None:
+        """Of the model's collection; None where the store has none yet."""
+        if self._collection is not None:
+            return self._collection.info.dimension
+        name = collection_name(self.embedder.name)
+        return next((c.dimension for c in self.store.collections() if c.name == name), None)
+
+    def _opened(self, dimension: int) -> VectorCollection:
+        if self._collection is None or self._collection.info.dimension != dimension:
+            model = self.embedder.name
+            self._collection = self.store.collection(collection_name(model), model, dimension)
+        return self._collection
+
+
+def collection_name(model: str) -> str:
+    """The collection of an embedder: readable, and unlike that of any other."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-._")[:30] or "model"
+    return f"{readable}-{sha256(model.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def entry_id(project: str, label: Label, content: str) -> str:
+    """One text of one corpus of one project."""
+    return sha256(
+        f"{project}\0{label.value}\0{content}".encode("utf-8", "surrogatepass")
+    ).hexdigest()
+
+
+def _entry(
+    name: str, label: Label, passage: Passage, row: NDArray[np.float32], project: str
+) -> Entry:
+    fields = Fields(project, label.value, passage.path, passage.language, passage.tags)
+    payload = {
+        "title": passage.title,
+        "path": passage.path,
+        "start": passage.start,
+        "end": passage.end,
+        "symbol": passage.symbol,
+        "origin": passage.origin,
+        "text": passage.text[:4_000],
+    }
+    return Entry(name, passage.content, row, fields, json.dumps(payload, ensure_ascii=False))
+
+
+def _batches(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,1 @@
+"""Environments of projects: which Python, packages and test command, by a file; built once."""

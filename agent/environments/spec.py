@@ -1,0 +1,192 @@
+"""The file that says in what environment each project's tests are run (docs/eval-patches.md).
+
+`[default]` holds for every project, `[projects."owner/name"]` for one, an entry of its `ranges` for
+a span of its versions or commits: field by field, the nearest one that gives a field wins.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from agent.errors import ConfigurationError
+
+NO_INDEX = "none"
+"""As `index`: packages come from `find_links` alone, and nothing is asked of the network."""
+
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def _inside(path: str) -> str:
+    """A folder or file of the tree."""
+    parts = path.split("/")
+    if path.startswith("/") or "\\" in path or "\0" in path or ".." in parts or not path:
+        raise ValueError("give a path inside the repository, relative to its root")
+    return "/".join(part for part in parts if part not in ("", ".")) or "."
+
+
+def _requirement(text: str) -> str:
+    """Something to install, and no option of pip."""
+    if not text.strip() or text.strip().startswith("-") or "\n" in text:
+        raise ValueError("give a requirement such as 'pytest==8.3.5', not an option of pip")
+    return text.strip()
+
+
+def _variable(name: str) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError("not the name of an environment variable")
+    return name
+
+
+_Inside = Annotated[str, AfterValidator(_inside)]
+
+
+class _Fields(BaseModel):
+    """What may be said of a project; None: not said here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    python: Annotated[str, Field(min_length=1)] | None = None
+    packages: tuple[Annotated[str, AfterValidator(_requirement)], ...] | None = None
+    test: Annotated[str, Field(min_length=1)] | None = None
+    env: dict[Annotated[str, AfterValidator(_variable)], str] | None = None
+    paths: tuple[_Inside, ...] | None = None
+    files: dict[_Inside, str] | None = None
+    metadata: bool | str | None = None
+    version: str | None = None
+    index: Annotated[str, Field(min_length=1)] | None = None
+    find_links: tuple[str, ...] | None = None
+    sdist: bool | None = None
+
+
+class _Range(_Fields):
+    """Fields for a span: `since` is included, `until` is not; all bounds that are given hold."""
+
+    since: str | None = None
+    until: str | None = None
+    since_commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
+    until_commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
+
+
+class _Project(_Fields):
+    ranges: tuple[_Range, ...] = ()
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    default: _Fields = _Fields()
+    projects: dict[Annotated[str, Field(pattern=r"^[^/\s]+/[^/\s]+$")], _Project] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What holds for one instance.
+
+    `python`: a version, a name on PATH or an absolute path; "" for the one that runs us. `metadata`
+    is the name of the distribution whose metadata is written into the tree, "" for none. `index` is
+    an address, "none", or "" for pip's own; `find_links` are absolute paths or addresses.
+    """
+
+    python: str = ""
+    packages: tuple[str, ...] = ()
+    test: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    metadata: str = ""
+    version: str = ""
+    index: str = ""
+    find_links: tuple[str, ...] = ()
+    sdist: bool = False
+
+
+class EnvironmentSpec:
+    """A spec file. `environment` gives what holds for a project at a commit."""
+
+    def __init__(self, data: Mapping[str, Any], folder: Path) -> None:
+        """`folder` is what relative `find_links` are counted from. Raises ValidationError."""
+        self._file = _File.model_validate(data)
+        self._folder = folder
+        self._projects = {name.lower(): each for name, each in self._file.projects.items()}
+
+    def names(self, project: str) -> bool:
+        """Whether the file has a table of its own for the project."""
+        return project.lower() in self._projects
+
+    def called(self, name: str) -> str:
+        """The one project of the file with this name after the slash; "" where none or several."""
+        found = [p for p in self._file.projects if p.partition("/")[2].lower() == name.lower()]
+        return found[0] if len(found) == 1 else ""
+
+    def environment(
+        self, project: str, version: str = "", *, holds: Callable[[str], bool] | None = None
+    ) -> Environment:
+        """What holds for `project` at `version` ("": not known).
+
+        `holds` says whether the history of the instance's commit holds a commit; without it, no
+        range by commits applies.
+        """
+        found = self._projects.get(project.lower())
+        layers: list[_Fields] = [self._file.default]
+        if found is not None:
+            layers.append(found)
+            layers += [r for r in found.ranges if _applies(r, version, holds)][:1]
+        given = {
+            name: value
+            for layer in layers
+            for name, value in layer.model_dump(include=set(_Fields.model_fields)).items()
+            if value is not None
+        }
+        metadata = given.pop("metadata", False)
+        name = project.partition("/")[2] if metadata is True else metadata or ""
+        links = tuple(self._link(link) for link in given.pop("find_links", ()))
+        return Environment(**given, metadata=name, find_links=links)
+
+    def _link(self, link: str) -> str:
+        return link if "://" in link else str((self._folder / link).absolute())
+
+
+def read_spec(path: Path) -> EnvironmentSpec:
+    """The spec of a file. Raises ConfigurationError, naming the field."""
+    try:
+        with path.open("rb") as file:
+            data = tomllib.load(file)
+    except OSError as error:
+        raise ConfigurationError(f"--environments {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--environments {path}: not valid TOML ({error})") from None
+    try:
+        return EnvironmentSpec(data, path.absolute().parent)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "file"
+        raise ConfigurationError(f"--environments {path}: {where}: {first['msg']}") from None
+
+
+def _applies(span: _Range, version: str, holds: Callable[[str], bool] | None) -> bool:
+    if (span.since or span.until) and not version:
+        return False
+    if (span.since_commit or span.until_commit) and holds is None:
+        return False
+    return (
+        (span.since is None or _order(version) >= _order(span.since))
+        and (span.until is None or _order(version) < _order(span.until))
+        and (span.since_commit is None or (holds is not None and holds(span.since_commit)))
+        and (span.until_commit is None or (holds is not None and not holds(span.until_commit)))
+    )
+
+
+def _order(version: str) -> tuple[int, ...]:
+    """`v2.10rc1` as (2, 10): releases in their order, without what is no number at the end."""
+    release = re.match(r"\D*(\d+(?:\.\d+)*)", version)
+    numbers = [int(part) for part in release[1].split(".")] if release else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

@@ -1,0 +1,447 @@
+"""What a report tells, read from a run folder or from the result of one solve.
+
+The first pass over a run keeps a `Row` of each instance, which is small; what is shown of one
+instance is read again when its page is written (`agent.pages.instance`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from agent.batch.dataset import Task
+from agent.batch.folder import RECEIPT, RESULT
+from agent.batch.journal import (
+    Entry,
+    Failed,
+    Finished,
+    Granted,
+    RunStarted,
+    SetAside,
+    Settled,
+    StageFinished,
+    Started,
+)
+from agent.errors import ConfigurationError
+from agent.pages.evaluations import Evaluated
+from agent.pages.reading import LARGEST_DOCUMENT, Tree
+from agent.pages.records import (
+    MadeWithRecord,
+    ReceiptRecord,
+    ResultRecord,
+    read_record,
+    record_of,
+)
+from agent.pages.taxonomy import Cause, cause_of
+from agent.pages.text import Cleaner
+
+JOURNAL, TASKS, MADE_WITH, LOCK, INSTANCES = (
+    "journal.jsonl",
+    "tasks.jsonl",
+    "run.json",
+    "lock",
+    "instances",
+)
+
+_NOT_BEGUN = Cause("not begun")
+_MOST = 10**15  # of tokens, seconds or dollars: what is beyond is no measurement
+
+_ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="event")])
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage that has finished. `seconds`: how long it took."""
+
+    name: str
+    seconds: float
+    summary: str
+
+
+@dataclass(slots=True)
+class History:
+    """What the journal says of one instance. `paid` counts calls whose reply there is.
+
+    `stages` are those of the last attempt, in order.
+    """
+
+    attempts: int = 0
+    last: Finished | Failed | SetAside | None = None
+    paid: int = 0
+    unpriced: int = 0
+    cost_usd: float = 0.0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    stages: list[Stage] = field(default_factory=list)
+
+    def add(self, entry: Entry) -> None:
+        """Fold one more entry."""
+        match entry:
+            case Started():
+                self.attempts, self.last = entry.attempt, None
+                self.stages.clear()
+            case Settled():
+                self._settle(entry)
+            case StageFinished():
+                seconds = measured(entry.seconds) or 0.0
+                self.stages.append(Stage(entry.stage, seconds, entry.summary))
+            case Finished() | Failed() | SetAside():
+                self.last = entry
+
+    def _settle(self, entry: Settled) -> None:
+        self.paid += entry.how != "dropped"
+        cost = measured(entry.cost_usd)
+        self.unpriced += cost is None
+        self.cost_usd += cost or 0.0
+        self.input_tokens += min(max(0, entry.input_tokens), _MOST)
+        self.output_tokens += min(max(0, entry.output_tokens), _MOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the task of an instance lies in `tasks.jsonl`: bytes."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One instance in short. Dollars and seconds; `cost_usd` None: not known.
+
+    `anchor` names it in the page, `folder` is its folder in the run. `status` is that of its
+    result, or: "set-aside", "row", "stopped", "running", "cut-off", "not-begun". `why`: one line.
+    """
+
+    id: str
+    anchor: str
+    folder: str = ""
+    project: str = ""
+    title: str = ""
+    status: str = "not-begun"
+    verdict: str = ""
+    resolved: bool | None = None
+    cause: Cause = _NOT_BEGUN
+    why: str = ""
+    cost_usd: float | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+    seconds: float | None = None
+    attempts: int = 0
+    model: str = ""
+    place: Place | None = None
+    stages: tuple[Stage, ...] = ()
+    evaluated: Evaluated | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Of all calls, in and out."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A driver has begun: when (as the journal says), and which version of the program."""
+
+    time: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All that a report tells beside the pages of the instances.
+
+    `tree`: the folder; None where `single` holds the result of one solve. `held_usd`: worst cases
+    of calls that nothing has settled. `notes`: what could not be read, and the like.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    tree: Tree | None = None
+    single: ResultRecord | None = None
+    model: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    dataset: str = ""
+    begun: tuple[Begun, ...] = ()
+    live: bool = False
+    evaluated: bool = False
+    held_usd: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+def load(path: Path, evaluation: Mapping[str, Evaluated] | None, clean: Cleaner) -> Run:
+    """The run in a folder, or the one solve of a file. Raises ConfigurationError for neither."""
+    if path.is_dir():
+        return _RunReader(path, evaluation, clean).read()
+    return _load_single(path, evaluation, clean)
+
+
+def _load_single(path: Path, evaluation: Mapping[str, Evaluated] | None, clean: Cleaner) -> Run:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_DOCUMENT)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path}: {error.strerror}; give the folder of a run of `agent batch`, or what "
+            "`agent solve --json` has printed"
+        ) from None
+    result = read_record(ResultRecord, data)
+    if isinstance(result, str):
+        raise ConfigurationError(
+            f"{path}: not the result of a solve ({result}); give what `agent solve --json` has "
+            "printed, or the folder of a run (preds.run beside preds.json)"
+        )
+    row = Row(path.stem, _anchor(path.stem))
+    row = replace(_with_result(row, result, result.receipt, clean), attempts=1)
+    if evaluation and len(evaluation) == 1:
+        row = _with_evaluation(row, next(iter(evaluation.values())))
+    return Run(
+        clean.line(path.stem),
+        (row,),
+        single=result,
+        model=clean.line(result.model or ""),
+        evaluated=row.evaluated is not None,
+    )
+
+
+def _anchor(name: str) -> str:
+    """The name of the folder that `agent batch` makes for an instance."""
+    return Task.model_construct(instance_id=name).folder_name
+
+
+def _with_result(
+    row: Row, result: ResultRecord, receipt: ReceiptRecord | None, clean: Cleaner
+) -> Row:
+    """The row with what its result says; what a journal has said goes before."""
+    seconds = sum(result.timings.values()) if row.seconds is None else row.seconds
+    counted = result.usage
+    known = row.calls > 0
+    status = result.status if row.status == "not-begun" else row.status
+    verdict = result.verdict or ""
+    with_receipt = result.model_copy(update={"receipt": receipt or result.receipt})
+    return replace(
+        row,
+        status=clean.line(status, 40),
+        verdict=clean.line(verdict, 40),
+        cause=cause_of(status, verdict, with_receipt),
+        why=row.why or clean.line(result.message),
+        cost_usd=row.cost_usd if known else counted.cost_usd,
+        input_tokens=row.input_tokens if known else counted.input_tokens,
+        output_tokens=row.output_tokens if known else counted.output_tokens,
+        calls=row.calls if known else counted.calls,
+        seconds=seconds,
+        model=clean.line(result.model or "", 80),
+    )
+
+
+def _with_evaluation(row: Row, evaluated: Evaluated | None) -> Row:
+    return (
+        row if evaluated is None else replace(row, resolved=evaluated.resolved, evaluated=evaluated)
+    )
+
+
+class _RunReader:
+    """Reads one run folder."""
+
+    def __init__(
+        self, path: Path, evaluation: Mapping[str, Evaluated] | None, clean: Cleaner
+    ) -> None:
+        self._path = path
+        self._tree = Tree(path)
+        self._evaluation = evaluation or {}
+        self._clean = clean
+        self._notes: list[str] = []
+        self._begun: list[Begun] = []
+        self._open: dict[tuple[str, str], list[float]] = {}
+        self._histories: dict[str, History] = {}
+
+    def read(self) -> Run:
+        """The run. Raises ConfigurationError for a folder that is none."""
+        made_with = record_of(MadeWithRecord, self._tree.document(MADE_WITH))
+        folders = self._tree.folders(INSTANCES)
+        entries = self._journal()
+        if made_with == "" and not entries and not folders:
+            raise ConfigurationError(
+                f"{self._path}: not the folder of a run (no {MADE_WITH}, no {JOURNAL}); give the "
+                "folder that `agent batch` has made, preds.run beside preds.json"
+            )
+        if isinstance(made_with, str):
+            self._notes.append(f"{MADE_WITH}: {made_with or 'not there'}: settings are not known")
+            made_with = MadeWithRecord()
+        live = _is_held(self._path / LOCK)
+        rows = self._rows(folders, live=live)
+        return Run(
+            self._clean.line(self._path.resolve().name),
+            rows,
+            tree=self._tree,
+            model=self._clean.line(made_with.model),
+            settings=made_with.settings,
+            dataset=self._clean.line(made_with.dataset, 64),
+            begun=tuple(self._begun),
+            live=live,
+            evaluated=bool(self._evaluation),
+            held_usd=sum(sum(worst) for worst in self._open.values()),
+            notes=tuple(map(self._clean.line, self._notes)),
+        )
+
+    # ------------------------------------------------------------------------------ the journal
+
+    def _journal(self) -> int:
+        """Fold the journal; the number of its entries."""
+        entries = bad = 0
+        for line in self._tree.lines(JOURNAL):
+            try:
+                entry = _ENTRIES.validate_json(line.data.decode("utf-8", "replace"))
+            except ValidationError:
+                bad += 1
+                continue
+            entries += 1
+            self._take(entry)
+        if bad:
+            self._notes.append(f"{JOURNAL}: {bad:,} lines cannot be read and are passed over")
+        return entries
+
+    def _take(self, entry: Entry) -> None:
+        if isinstance(entry, RunStarted):
+            self._begun.append(
+                Begun(self._clean.line(entry.time, 40), self._clean.line(entry.version, 40))
+            )
+            return
+        self._histories.setdefault(entry.id, History()).add(entry)
+        if isinstance(entry, Granted):
+            self._open.setdefault((entry.id, entry.sha256), []).append(
+                measured(entry.worst_usd) or 0.0
+            )
+        elif isinstance(entry, Settled):
+            waiting = self._open.get((entry.id, entry.sha256))
+            if waiting:
+                waiting.pop(0)
+
+    # ---------------------------------------------------------------------------- the instances
+
+    def _rows(self, folders: list[str], *, live: bool) -> tuple[Row, ...]:
+        """All instances: selected, in the journal, or with a folder; in that order."""
+        found = {row.id: row for row in self._selected()}
+        for name in self._histories:
+            found.setdefault(name, _unselected(name, _anchor(name)))
+        known = {row.folder for row in found.values()}
+        for name in folders:
+            if name not in known:
+                found.setdefault(name, _unselected(name, name))
+        return tuple(self._row(row, live=live) for row in found.values())
+
+    def _selected(self) -> list[Row]:
+        rows, bad = [], 0
+        for line in self._tree.lines(TASKS):
+            try:
+                task = Task.model_validate_json(line.data.decode("utf-8", "replace"))
+            except ValidationError:
+                bad += 1
+                continue
+            rows.append(
+                Row(
+                    task.instance_id,
+                    task.folder_name,
+                    task.folder_name,
+                    project=task.repo,
+                    title=self._clean.line(task.problem_statement, 120),
+                    place=Place(line.offset, line.length),
+                )
+            )
+        if bad:
+            self._notes.append(f"{TASKS}: {bad:,} lines cannot be read and are passed over")
+        return rows
+
+    def _row(self, row: Row, *, live: bool) -> Row:
+        history = self._histories.get(row.id)
+        name, row = row.id, replace(row, id=self._clean.line(row.id, 200))
+        if history is not None:
+            row = self._with_history(row, history, live=live)
+        row = self._with_files(row, final=history is None or isinstance(history.last, Finished))
+        return _with_evaluation(row, self._evaluation.get(name))
+
+    def _with_history(self, row: Row, history: History, *, live: bool) -> Row:
+        last = history.last
+        status, why = _standing(last, live=live)
+        return replace(
+            row,
+            status=status,
+            verdict=(last.verdict or "") if isinstance(last, Finished) else "",
+            why=self._clean.line(why),
+            cause=cause_of(status, last.verdict if isinstance(last, Finished) else None, None),
+            cost_usd=None if history.unpriced else history.cost_usd,
+            input_tokens=history.input_tokens,
+            output_tokens=history.output_tokens,
+            calls=history.paid,
+            seconds=measured(last.seconds) if isinstance(last, Finished) else None,
+            attempts=history.attempts,
+            stages=tuple(history.stages),
+        )
+
+    def _with_files(self, row: Row, *, final: bool) -> Row:
+        """With what its result says, where that is the last word."""
+        result = record_of(ResultRecord, self._tree.document(INSTANCES, row.folder, RESULT))
+        if isinstance(result, str):
+            if result:
+                self._notes.append(f"{row.id}: {RESULT} cannot be read: {result}")
+            return row
+        if not final:
+            return replace(row, model=self._clean.line(result.model or "", 80))
+        receipt = None
+        if result.status in ("not-applied", "unparseable", "no-edit"):
+            read = record_of(ReceiptRecord, self._tree.document(INSTANCES, row.folder, RECEIPT))
+            receipt = None if isinstance(read, str) else read
+        return _with_result(row, result, receipt, self._clean)
+
+
+def measured(value: float | None) -> float | None:
+    """A number that can have been measured, None for any other."""
+    return value if value is not None and 0 <= value <= _MOST else None
+
+
+def _standing(last: Finished | Failed | SetAside | None, *, live: bool) -> tuple[str, str]:
+    """The status of an instance by its last entry, and why."""
+    match last:
+        case Finished():
+            return last.status.value, ""
+        case SetAside():
+            return "set-aside", f"set aside after {last.tries} tries: {last.reason}"
+        case Failed():
+            names = {"row": "row", "stopped": "stopped"}
+            return names.get(last.blame, last.status.value), last.reason
+        case None:
+            return ("running", "") if live else ("cut-off", "its attempt has not ended")
+
+
+def _unselected(name: str, folder: str) -> Row:
+    """An instance that no task tells of."""
+    return Row(name, _anchor(name), folder, project=_project(name))
+
+
+def _project(name: str) -> str:
+    """The project of an instance that no task tells of, by the form of its id."""
+    owner, separator, rest = name.partition("__")
+    return f"{owner}/{rest.rpartition('-')[0] or rest}" if separator else ""
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a driver is at work: it holds the lock, as nobody else does."""
+    try:
+        handle = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(handle)

@@ -1,0 +1,97 @@
+"""Into a vector store: precomputed vectors as entries of a collection, beside what was embedded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.errors import SemanticIndexError
+from agent.events import Notice
+from agent.precomputed.index import LazyText, lengths_of
+from agent.precomputed.parsing import NO_META, Frozen, Meta, thawed
+from agent.stores.base import Entry, Fields
+
+if TYPE_CHECKING:
+    from agent.precomputed.index import VectorIndex
+    from agent.protocols import Reporter
+    from agent.stores.base import VectorCollection
+
+MAX_PAYLOAD = 64 * 1024
+"""Bytes that a store takes with an entry. A longer text is cut, and says so."""
+
+_CUT = "... [cut]"
+
+
+def import_vectors(
+    index: VectorIndex,
+    collection: VectorCollection,
+    *,
+    project: str,
+    corpus: str,
+    reporter: Reporter,
+) -> int:
+    """Add or replace all vectors of an index; how many were new or had changed.
+
+    Entries have the id `corpus/id`, normalised vectors, and what their metadata says: `tags`,
+    `path` and `language` where these are strings; a JSON object of id, text and metadata is the
+    payload. Raises what `VectorCollection.upsert` does.
+    """
+    return collection.upsert(entries_of(index, project, corpus, reporter))
+
+
+def entries_of(
+    index: VectorIndex, project: str, corpus: str, reporter: Reporter
+) -> Iterator[Entry]:
+    """The entries, made one at a time. A text that cannot be read is said, and left out."""
+    lengths = lengths_of(index.vectors)
+    for row, name in enumerate(index.ids):
+        meta = index.metas.get(row, NO_META)
+        length = float(lengths[row])
+        vector = index.vectors[row].astype(np.float64) / (length or 1.0) * (length > 0.0)
+        unit = vector.astype(np.float32)
+        payload = _payload(name, _text(index, meta, reporter), meta)
+        content = sha256(unit.tobytes() + payload.encode("utf-8", "surrogatepass")).hexdigest()
+        fields = Fields(
+            project,
+            corpus,
+            path=_word(meta.metadata.get("path"), ""),
+            language=_word(meta.metadata.get("language"), "text"),
+            tags=meta.tags,
+        )
+        yield Entry(f"{corpus}/{name}", content, unit, fields, payload)
+
+
+def _text(index: VectorIndex, meta: Meta, reporter: Reporter) -> str:
+    try:
+        return LazyText(index.folder, meta).read()
+    except SemanticIndexError as error:
+        reporter(Notice(f"without its text: {error}", "warning"))
+        return ""
+
+
+def _payload(name: str, text: str, meta: Meta) -> str:
+    """JSON of at most MAX_PAYLOAD bytes; without the metadata where that alone is too large."""
+    about = {"id": name, "text": text, "metadata": thawed(meta.metadata)}
+    payload = _dumped(about)
+    over = len(payload) - MAX_PAYLOAD
+    if over <= 0:
+        return payload
+    if len(_dumped({**about, "text": _CUT})) > MAX_PAYLOAD:
+        about["metadata"] = {}
+    while len(payload := _dumped(about)) > MAX_PAYLOAD:
+        keep = len(text) - (len(payload) - MAX_PAYLOAD) - len(_CUT)
+        text = text[: max(0, min(keep, len(text) * 9 // 10))]
+        about["text"] = text + _CUT
+    return payload
+
+
+def _dumped(about: dict[str, object]) -> str:
+    return json.dumps(about, sort_keys=True)  # ASCII: a character is a byte
+
+
+def _word(value: Frozen, otherwise: str) -> str:
+    return value if isinstance(value, str) else otherwise

@@ -1,0 +1,266 @@
+"""A whole evaluation: reads the inputs, judges what is not kept yet, writes the report."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from agent.batch.dataset import Selection
+from agent.batch.durable import locked, replace_file
+from agent.errors import ConfigurationError, SandboxUnavailable
+from agent.evaluation.repositories import check_folder, find_repository
+from agent.events import Notice, StageFinished, StageProgress, StageStarted
+from agent.scoring.instance import Means, Order, score
+from agent.scoring.keeping import Keeper
+from agent.scoring.predictions import Prediction, read_predictions
+from agent.scoring.problems import Problem
+from agent.scoring.report import InstanceReport, OwnVerdict, RunReport, Scored
+from agent.scoring.rows import Case, Rows
+from agent.scoring.summary import make_report
+from agent.scoring.verdicts import read_own
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter
+
+STAGE = "evaluate"
+
+GOLD = "gold"
+"""In place of a file of predictions: the rows' own patches, as the harness has it."""
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to evaluate. `run`: the folder of `agent batch` with our verdicts, None for none.
+
+    `folder` keeps results of instances. `fresh`: kept ones are not taken.
+    """
+
+    predictions: Path | None  # None: GOLD
+    dataset: Path
+    repositories: Path
+    output: Path
+    folder: Path
+    run: Path | None = None
+    selection: Selection = field(default_factory=Selection)
+    workers: int = 1
+    fresh: bool = False
+
+
+@dataclass(slots=True)
+class Interrupts:
+    """`drain`: nothing new begins; `stop`: what runs is ended too."""
+
+    drain: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The report, and whether the run was interrupted."""
+
+    report: RunReport
+    interrupted: bool
+
+
+def evaluate(
+    plan: Plan,
+    make_means: Callable[[Callable[[str], None], threading.Event], Means],
+    reporter: Reporter,
+) -> Evaluation:
+    """Judge all predictions and write the report.
+
+    `make_means` takes what is told of long steps, and what ends them. Raises ConfigurationError
+    for inputs that cannot be used as a whole, and SandboxUnavailable for a full disk.
+    """
+    check_folder(plan.repositories)
+    if not plan.output.absolute().parent.is_dir():
+        raise ConfigurationError(f"--output {plan.output}: there is no such folder; make it")
+    try:
+        plan.folder.mkdir(parents=True, exist_ok=True)
+        with locked(plan.folder / "lock"), _signals(reporter) as interrupts:
+            means = make_means(lambda text: reporter(Notice(text)), interrupts.stop)
+            return _Run(plan, means, reporter, interrupts).evaluated()
+    except OSError as error:
+        raise SandboxUnavailable(
+            f"{error.filename or plan.folder}: {error.strerror or error}: see to it and run the "
+            "same command again; what was evaluated is kept"
+        ) from None
+
+
+class _Run:
+    def __init__(
+        self, plan: Plan, means: Means, reporter: Reporter, interrupts: Interrupts
+    ) -> None:
+        self._plan = plan
+        self._means = means
+        self._reporter = reporter
+        self._interrupts = interrupts
+        self._problems: list[Problem] = []
+        self._scored: list[Scored] = []
+
+    def evaluated(self) -> Evaluation:
+        started = time.monotonic()
+        predictions = self._predictions()
+        wanted = None if predictions is None else predictions.keys()
+        rows = Rows(self._plan.dataset, self._plan.selection, wanted)
+        self._problems.extend(rows.problems)
+        if not rows.ids:
+            raise ConfigurationError(f"--dataset {self._plan.dataset}: no row is selected")
+        if predictions is None:
+            predictions = dict.fromkeys(rows.ids)
+        names = self._known(predictions, rows)
+        self._reporter(StageStarted(STAGE, f"{len(names):,} predictions"))
+        self._judge_all(names, predictions, rows)
+        report = self._report(rows.ids, names, predictions, time.monotonic() - started)
+        replace_file(self._plan.output, [_json(report)])
+        words = f"{report.resolved_instances:,} of {len(names):,} resolved"
+        self._reporter(StageFinished(STAGE, report.seconds, words, not report.pending_ids))
+        return Evaluation(report, self._interrupts.drain.is_set() and bool(report.pending_ids))
+
+    def _predictions(self) -> dict[str, Prediction | None] | None:
+        """By id; None for those that the rows themselves bring."""
+        if self._plan.predictions is None:
+            return None
+        found = read_predictions(self._plan.predictions)
+        self._problems.extend(found.problems)
+        if not found.by_id:
+            raise ConfigurationError(
+                f"--predictions {self._plan.predictions}: no usable entry"
+                + (f" ({found.problems[0].reason})" if found.problems else "")
+            )
+        return dict(found.by_id)
+
+    def _known(self, predictions: Mapping[str, Prediction | None], rows: Rows) -> list[str]:
+        """The predictions whose rows are selected; the others are told."""
+        filtered = self._plan.selection != Selection()
+        for name in predictions:
+            if not rows.has(name) and not filtered:
+                reason = f"{name}: no such instance in {self._plan.dataset}"
+                place = str(self._plan.predictions)
+                self._problems.append(Problem("unknown-instance", place, reason, name))
+        for problem in self._problems:
+            self._reporter(Notice(f"{problem.place}: {problem.reason}", "warning"))
+        return [name for name in rows.ids if name in predictions]
+
+    # --------------------------------------------------------------------------------- the workers
+
+    def _judge_all(
+        self, names: Sequence[str], predictions: Mapping[str, Prediction | None], rows: Rows
+    ) -> None:
+        waiting, running = iter(names), set[Future[Scored]]()
+        with ThreadPoolExecutor(self._plan.workers, "patchshot-evaluate") as pool:
+            while True:
+                while len(running) < self._plan.workers and not self._interrupts.drain.is_set():
+                    name = next(waiting, None)
+                    if name is None:
+                        break
+                    running.add(pool.submit(self._one, name, predictions[name], rows))
+                if not running:
+                    return
+                done, running = wait(running, _POLL_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    self._take(future.result(), len(names))
+
+    def _one(self, name: str, prediction: Prediction | None, rows: Rows) -> Scored:
+        """One instance, in a thread; whatever is wrong with it is in the result."""
+        case = rows.read(name)
+        keeper = Keeper(self._plan.folder, name, fresh=self._plan.fresh)
+        if isinstance(case, Problem):
+            scored = _unusable(name, prediction, case)
+            keeper.write(scored, prediction.patch if prediction else "")
+            return scored
+        chosen = prediction or _gold(case)
+        repository = find_repository(self._plan.repositories, case.repo)
+        order = Order(case, chosen, repository)
+        return score(order, self._means, keeper, self._interrupts.stop)
+
+    def _take(self, scored: Scored, total: int) -> None:
+        if scored.error == "stopped":
+            return
+        self._scored.append(scored)
+        level = "warning" if scored.outcome == "error" else "info"
+        text = f"{scored.instance_id}: {scored.outcome} ({scored.reason})"
+        self._reporter(Notice(text, level))
+        self._reporter(StageProgress(STAGE, len(self._scored), total))
+
+    def _report(
+        self,
+        ids: Sequence[str],
+        names: Sequence[str],
+        predictions: Mapping[str, Prediction | None],
+        seconds: float,
+    ) -> RunReport:
+        return make_report(
+            ids, names, self._scored, self._problems, self._own(names, predictions), seconds
+        )
+
+    def _own(
+        self, names: Sequence[str], predictions: Mapping[str, Prediction | None]
+    ) -> Mapping[str, OwnVerdict] | None:
+        run = self._plan.run
+        if run is None:
+            return None
+        found: dict[str, OwnVerdict] = {}
+        for name in names:
+            prediction = predictions[name]
+            own = read_own(run, name, prediction.patch) if prediction else None
+            if own is not None:
+                found[name] = own
+        return found
+
+
+def _gold(case: Case) -> Prediction:
+    return Prediction(instance_id=case.instance_id, model_name_or_path=GOLD, model_patch=case.patch)
+
+
+def _unusable(name: str, prediction: Prediction | None, problem: Problem) -> Scored:
+    report = InstanceReport(
+        patch_is_None=prediction is not None and prediction.model_patch is None,
+        patch_exists=bool(prediction and prediction.patch),
+    )
+    reason = f"{problem.place}: {problem.reason}"
+    return Scored(instance_id=name, outcome="error", error="row", reason=reason, report=report)
+
+
+def _json(report: RunReport) -> bytes:
+    data = report.model_dump(mode="json")
+    for name, entry in report.instances.items():
+        if entry.tests_status is None:
+            data["instances"][name].pop("tests_status")
+    return (json.dumps(data, indent=2) + "\n").encode("ascii")
+
+
+@contextmanager
+def _signals(reporter: Reporter) -> Iterator[Interrupts]:
+    """Ctrl-C drains, then stops; SIGTERM stops."""
+    interrupts = Interrupts()
+
+    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
+        if interrupts.drain.is_set():
+            interrupts.stop.set()
+        interrupts.drain.set()
+
+    def on_terminate(_number: int, _frame: FrameType | None) -> None:
+        interrupts.drain.set()
+        interrupts.stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupts
+        return
+    before = signal.signal(signal.SIGINT, on_interrupt), signal.signal(signal.SIGTERM, on_terminate)
+    try:
+        yield interrupts
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])

@@ -1,0 +1,186 @@
+"""The pool of corpora, and what fills it: from settings to real parts.
+
+Nothing of `solve` imports this module unless a setting asks for it: it is no part of the bundle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from agent.corpora.passages import Label
+from agent.errors import ConfigurationError
+from agent.protocols import Reporter, Snapshot
+from agent.services.context import make_counter
+from agent.services.embedding import make_embedder
+from agent.services.model import Client, Tapes, make_chat_model, make_clock, within_budget
+from agent.services.retrieval import make_retriever, retrieval_options
+from agent.settings import Settings
+
+if TYPE_CHECKING:
+    from agent.corpora.intent_writing import IntentWriter
+    from agent.corpora.keywords import KeywordWriter
+    from agent.corpora.memory import Memory
+    from agent.corpora.opening import Places
+    from agent.corpora.pool import Pool
+    from agent.corpora.symbols import Symbol
+    from agent.llm.budget import BudgetedChatModel
+    from agent.protocols import TokenCounter
+    from agent.retrieval.evidence import EvidenceSource
+    from agent.retrieval.options import RetrievalOptions
+    from agent.stores.base import VectorStore
+    from agent.types import Prompt
+
+
+def read_labels(names: Iterable[str]) -> tuple[Label, ...]:
+    """Corpora by name, each once. Raises ConfigurationError for one that there is not."""
+    found: dict[Label, None] = {}
+    for name in names:
+        try:
+            found[Label(name)] = None
+        except ValueError:
+            known = ", ".join(label.value for label in Label)
+            raise ConfigurationError(
+                f"unknown corpus {name!r} (--corpus, PATCHSHOT_CORPORA); known: {known}"
+            ) from None
+    return tuple(found)
+
+
+def places_of(settings: Settings) -> Places:
+    """Where the settings keep things."""
+    from agent.corpora.opening import Places
+
+    return Places(settings.cache_dir, settings.data_dir)
+
+
+def open_vector_store(settings: Settings, reporter: Reporter) -> VectorStore:
+    """The store of the settings, or the embedded one. Raises StoreError, ConfigurationError."""
+    from agent.stores.opening import open_store
+
+    own = places_of(settings).store
+    if settings.store is None:
+        return open_store(f"sqlite:///{own.absolute()}", reporter)
+    fallback = own if settings.store_fallback == "embedded" else None
+    return open_store(settings.store, reporter, fallback)
+
+
+def evidence_sources(
+    settings: Settings, options: RetrievalOptions, reporter: Reporter
+) -> tuple[EvidenceSource, ...]:
+    """What the problem mentions, and the corpora of the settings. Raises ConfigurationError."""
+    from agent.corpora.documents import DocumentSource
+    from agent.corpora.evidence import FEATURES, PassageEvidence
+    from agent.corpora.intents import IntentSource
+    from agent.corpora.shelf import Shelves
+    from agent.retrieval.evidence import mention_evidence
+    from agent.retrieval.index import Index
+    from agent.retrieval.shipped import load_shipped
+
+    labels = read_labels(settings.corpora)
+    places = places_of(settings)
+    index = Index(reporter, places.index, encoder=load_shipped(options).encoder)
+    shelves = Shelves(places.cache / "shelves.sqlite", reporter)
+    found: list[EvidenceSource] = [mention_evidence]
+    for source in (DocumentSource(index), IntentSource(index)):
+        if source.label in labels and FEATURES[source.label] not in options.without:
+            found.append(PassageEvidence(source, shelves))
+    return tuple(found)
+
+
+@asynccontextmanager
+async def open_pool(
+    settings: Settings,
+    snapshot: Snapshot,
+    reporter: Reporter,
+    labels: Sequence[Label],
+    *,
+    keywords: bool = False,
+) -> AsyncIterator[Pool]:
+    """A pool of the settings. `keywords`: a model may be asked for some.
+
+    Raises ConfigurationError, StoreError.
+    """
+    from agent.corpora.opening import make_pool
+    from agent.retrieval.shipped import load_shipped
+
+    async with AsyncExitStack() as stack:
+        client = Client(stack)
+        embedder = await make_embedder(
+            stack, settings, client, reporter, lambda: math.inf, Tapes(stack)
+        )
+        store = stack.enter_context(open_vector_store(settings, reporter))
+        code = Label.CODE in labels
+        yield make_pool(
+            snapshot,
+            labels,
+            places_of(settings),
+            reporter,
+            encoder=load_shipped(retrieval_options(settings)).encoder,
+            embedder=embedder,
+            store=store,
+            retriever=make_retriever(settings, embedder, reporter) if code else None,
+            keywords=await _keywords(stack, settings, reporter) if keywords else None,
+        )
+
+
+@asynccontextmanager
+async def open_intent_writer(
+    settings: Settings, snapshot: Snapshot, reporter: Reporter
+) -> AsyncIterator[IntentWriter]:
+    """What has the configured model write intents, within the limits of the settings.
+
+    Raises ConfigurationError, ProviderError.
+    """
+    from agent.corpora.intent_writing import IntentWriter
+    from agent.corpora.intents import IntentBook
+    from agent.corpora.project import project_name
+
+    async with AsyncExitStack() as stack:
+        chat = await _chat(stack, settings, reporter)
+        counter = make_counter(chat.model)
+        book = IntentBook(places_of(settings).intents(project_name(snapshot)))
+        yield IntentWriter(book, chat, lambda symbol: intent_prompt(symbol, counter), reporter)
+
+
+def memory_of(settings: Settings, snapshot: Snapshot) -> Memory:
+    """What is remembered of the snapshot's project."""
+    from agent.corpora.memory import Memory
+    from agent.corpora.project import project_name
+
+    return Memory(places_of(settings).memory(project_name(snapshot)))
+
+
+def intent_prompt(symbol: Symbol, counter: TokenCounter) -> Prompt:
+    """What a model is shown of a symbol; secrets masked, tags of its own defused."""
+    from agent.corpora.intent_writing import MAX_CODE
+    from agent.prompting import make_prompt, render
+    from agent.secrets.masking import mask_secrets
+    from agent.types import Message
+
+    code = mask_secrets(symbol.code).text[:MAX_CODE].replace("</symbol", "<\\/symbol")
+    text = render("intents", kind=symbol.kind.value, path=symbol.path, name=symbol.name, code=code)
+    return make_prompt([Message("user", text)], counter)
+
+
+async def _chat(stack: AsyncExitStack, settings: Settings, reporter: Reporter) -> BudgetedChatModel:
+    clock = make_clock(settings.timeout)
+    made = await make_chat_model(stack, settings, Client(stack), reporter, clock, Tapes(stack))
+    return within_budget(settings, made)
+
+
+async def _keywords(stack: AsyncExitStack, settings: Settings, reporter: Reporter) -> KeywordWriter:
+    from agent.corpora.keywords import KeywordWriter
+    from agent.prompting import make_prompt, render
+    from agent.secrets.masking import mask_secrets
+    from agent.types import Message
+
+    chat = await _chat(stack, settings, reporter)
+    counter = make_counter(chat.model)
+
+    def prompt(query: str) -> Prompt:
+        masked = mask_secrets(query).text[:4_000].replace("</query", "<\\/query")
+        return make_prompt([Message("user", render("keywords", query=masked))], counter)
+
+    return KeywordWriter(places_of(settings).keywords(), chat, prompt)

@@ -1,0 +1,109 @@
+"""From the URL of a setting to a store: engines by scheme, and what happens where one is down."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from agent.errors import ConfigurationError, StoreUnreachable
+from agent.events import Notice
+from agent.stores.border import without_password
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter
+    from agent.stores.base import VectorStore
+
+
+def open_store(
+    url: str, reporter: Reporter, fallback: Path | None = None, *, api_key: str | None = None
+) -> VectorStore:
+    """The store at `url`; where it cannot be reached, the embedded one in the file `fallback`.
+
+    `sqlite:///FILE`, `lancedb:///DIR`, `qdrant://:memory:`, `qdrant:///DIR`, `qdrant://HOST:PORT`
+    (also `qdrant+https://`, `http://`, `https://`), `postgresql://...`. The fallback is said by a
+    Notice. `api_key` is Qdrant's, where the URL has no password.
+
+    Raises StoreUnreachable (no fallback, or that cannot be used either), StoreMismatch where
+    something else is at the address, ConfigurationError for a URL that names no engine or one whose
+    package is not installed.
+    """
+    opener = _OPENERS.get(url.partition(":")[0].lower())
+    if opener is None:
+        raise ConfigurationError(
+            f"store {without_password(url)}: no engine of that name; use sqlite:///FILE,"
+            " lancedb:///DIR, qdrant://HOST:6333 or postgresql://HOST/DATABASE"
+        )
+    try:
+        return opener(url, reporter, api_key)
+    except StoreUnreachable as error:
+        if fallback is None:
+            raise
+        reporter(Notice(f"{error}; going on with the embedded store in {fallback}", "warning"))
+        return _embedded(fallback, reporter)
+
+
+def _sqlite(url: str, reporter: Reporter, _: str | None) -> VectorStore:
+    return _embedded(_place(url), reporter)
+
+
+def _embedded(path: Path, reporter: Reporter) -> VectorStore:
+    from agent.stores.sqlite import SqliteStore
+
+    return SqliteStore(path, reporter)
+
+
+def _lancedb(url: str, reporter: Reporter, _: str | None) -> VectorStore:
+    _require("lancedb", "lancedb")
+    from agent.stores.lancedb import LanceStore
+
+    return LanceStore(_place(url), reporter)
+
+
+def _qdrant(url: str, reporter: Reporter, api_key: str | None) -> VectorStore:
+    _require("qdrant_client", "qdrant")
+    from agent.stores.qdrant import open_qdrant
+
+    return open_qdrant(url, reporter, api_key)
+
+
+def _postgres(url: str, reporter: Reporter, _: str | None) -> VectorStore:
+    _require("psycopg", "pgvector")
+    from agent.stores.pgvector import PostgresStore
+
+    return PostgresStore(url, reporter)
+
+
+_OPENERS: Mapping[str, Callable[[str, Reporter, str | None], VectorStore]] = {
+    "sqlite": _sqlite,
+    "lancedb": _lancedb,
+    "qdrant": _qdrant,
+    "qdrant+http": _qdrant,
+    "qdrant+https": _qdrant,
+    "http": _qdrant,
+    "https": _qdrant,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+}
+
+
+def _place(url: str) -> Path:
+    """The path of `scheme:///absolute` or `scheme://relative`."""
+    parts = urlsplit(url)
+    path = re.sub("^//+", "/", unquote(parts.netloc + parts.path))
+    if not path or parts.query or parts.fragment:
+        raise ConfigurationError(f"store {url}: name a path after the scheme, as sqlite:///FILE")
+    return Path(path).expanduser()
+
+
+def _require(module: str, extra: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"a {extra} store needs a package that is not installed ({error.name or module});"
+            f" pip install 'patchshot[{extra}]'"
+        ) from None

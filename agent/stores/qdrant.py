@@ -1,0 +1,469 @@
+"""Qdrant: in this process (`:memory:` or a folder), or a server by URL.
+
+Qdrant has no transactions: a batch is written point by point. A folder belongs to one process at a
+time, and its library keeps points there in a form that must come from nobody else (pickle): name
+folders of your own only.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection as Set
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+from qdrant_client import QdrantClient, models
+from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
+
+from agent.errors import ConfigurationError, StoreError, StoreUnreachable
+from agent.events import Notice
+from agent.stores.base import (
+    EVERYTHING,
+    SCHEMA_VERSION,
+    CollectionInfo,
+    Entry,
+    Fields,
+    Match,
+    Selection,
+)
+from agent.stores.border import (
+    Row,
+    checked_name,
+    escaped,
+    escaped_selection,
+    fields_of,
+    joined,
+    refuse_other,
+    restored,
+    rows_of,
+    split,
+    unit_queries,
+    without_password,
+)
+from agent.stores.exact import cosines, is_clear, ordered
+from agent.stores.meta import KEY, Meta, is_ours, read_meta
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.protocols import Reporter
+
+T = TypeVar("T")
+
+_PORT = 6333
+_SECONDS = 30  # for one request
+_PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0)  # a server that was killed is back within seconds
+_PAUSES_AT_FIRST = (0.2,)
+_AT_ONCE = 500  # points a request: 1 MB of 384 numbers
+_MORE = 16  # beside the top k, so that equal scores at the cut are seen
+_NARROW = 10_000  # selected entries up to which the server is asked to compare them all
+_EF = 200  # candidates that a search of the server's graph keeps
+_TRANSIENT = frozenset({429, 502, 503, 504})
+_FIELDS = ("project", "corpus", "path", "language")
+
+
+def open_qdrant(url: str, reporter: Reporter, api_key: str | None = None) -> QdrantStore:
+    """The store at a URL (see `opening`). The password in it, or `api_key`, is the server's key.
+
+    Raises StoreUnreachable, and ConfigurationError for a URL without a place.
+    """
+    parts = urlsplit(url)
+    if parts.netloc == ":memory:":
+        return QdrantStore(_Client(QdrantClient(":memory:"), "qdrant://:memory:", local=True))
+    if parts.scheme == "qdrant" and not parts.netloc:
+        return _open_folder(Path(unquote(parts.path)))
+    key = unquote(parts.password or "") or api_key
+    secure = parts.scheme.endswith("https")
+    if not parts.hostname:
+        raise ConfigurationError(f"store {without_password(url)}: name a host, qdrant://HOST:6333")
+    if key and not secure:
+        reporter(
+            Notice("the key of the vector store goes unencrypted; use qdrant+https://", "warning")
+        )
+    address = f"{'https' if secure else 'http'}://{_host(parts.hostname)}:{parts.port or _PORT}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said above
+        client = QdrantClient(
+            url=address + parts.path.rstrip("/"),
+            api_key=key,
+            timeout=_SECONDS,
+            check_compatibility=False,
+        )
+    return QdrantStore(_Client(client, without_password(url), local=False))
+
+
+def _host(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
+
+
+def _open_folder(folder: Path) -> QdrantStore:
+    if folder == Path():
+        raise ConfigurationError("store qdrant://: name a folder, qdrant:///DIR, or a host")
+    url = f"qdrant://{folder}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        client = QdrantClient(path=str(folder), force_disable_check_same_thread=True)
+    except RuntimeError as error:
+        raise StoreUnreachable(
+            f"vector store {url} is in use by another process ({error}); end that, or"
+            " share a server"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise StoreUnreachable(
+            f"vector store {url} cannot be used ({error}); check the folder"
+        ) from None
+    return QdrantStore(_Client(client, url, local=True))
+
+
+class _Client:
+    """The library's client: requests tried again while a server is gone, errors translated."""
+
+    def __init__(self, client: Any, url: str, *, local: bool) -> None:
+        self.url = url
+        self.local = local
+        self._client = client
+        self._lock = threading.RLock()
+        self._run(lambda client: client.get_collections(), _PAUSES_AT_FIRST)
+
+    def call(self, method: str, *values: Any, **options: Any) -> Any:
+        """What a method of the library's client gives.
+
+        Raises StoreUnreachable, and StoreError where the server refuses.
+        """
+        return self._run(lambda client: getattr(client, method)(*values, **options), _PAUSES)
+
+    def _run(self, request: Callable[[Any], T], pauses: Sequence[float]) -> T:
+        for pause in (*pauses, None):
+            try:
+                return self._attempt(request)
+            except ResponseHandlingException as error:
+                told: Exception = error
+            except UnexpectedResponse as error:
+                if error.status_code not in _TRANSIENT:
+                    raise self._refused(error) from None
+                told = error
+            if pause is None:
+                break
+            time.sleep(pause)
+        raise StoreUnreachable(
+            f"vector store {self.url} cannot be reached ({_line(told)}); start it, or check the"
+            " address"
+        )
+
+    def _attempt(self, request: Callable[[Any], T]) -> T:
+        if not self.local:
+            return request(self._client)
+        with self._lock:  # in this process it is plain Python, and not made for threads
+            try:
+                return request(self._client)
+            except (OSError, sqlite3.Error) as error:
+                raise StoreUnreachable(
+                    f"vector store {self.url} cannot be used ({_line(error)}); check the folder and"
+                    " the space on its disk"
+                ) from None
+
+    def _refused(self, error: UnexpectedResponse) -> StoreError:
+        if error.status_code in (401, 403):
+            return StoreUnreachable(
+                f"vector store {self.url} refused the key; check the password in its URL"
+            )
+        return StoreError(f"vector store {self.url} refused ({_line(error)}); check its log")
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+class QdrantStore:
+    """All collections of a server, a folder, or this process; made by `open_qdrant`."""
+
+    def __init__(self, client: _Client) -> None:
+        self._client = client
+
+    @property
+    def url(self) -> str:
+        """Without a password."""
+        return self._client.url
+
+    def collection(self, name: str, model: str, dimension: int) -> QdrantCollection:
+        """Open it, or make it. Raises StoreMismatch for another model or dimension."""
+        checked_name(name)
+        if not self._client.call("collection_exists", name):
+            self._make(name, model, dimension)
+        meta = read_meta(self._mark(name), f"collection {name} in {self.url}")
+        refuse_other(meta.info(name, 0), model, dimension)
+        if meta.version < SCHEMA_VERSION:
+            _migrate(self._client, name, meta)
+        return QdrantCollection(self._client, name, model, dimension)
+
+    def _make(self, name: str, model: str, dimension: int) -> None:
+        metadata = {KEY: Meta(model=model, dimension=dimension).model_dump()}
+        size = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
+        try:
+            self._client.call("create_collection", name, vectors_config=size, metadata=metadata)
+        except (StoreError, ValueError):
+            # Another was quicker: what it made is looked at next.
+            if not self._client.call("collection_exists", name):
+                raise
+        if not self._client.local:
+            for field in (*_FIELDS, "tags", "folders"):
+                self._client.call("create_payload_index", name, field, "keyword")
+
+    def _mark(self, name: str) -> str | None:
+        found = self._client.call("get_collection", name)
+        mark = (found.config.metadata or {}).get(KEY)
+        return None if mark is None else json.dumps(mark)
+
+    def collections(self) -> tuple[CollectionInfo, ...]:
+        """All of ours, by name."""
+        found = self._client.call("get_collections").collections
+        ours = []
+        for name in sorted(one.name for one in found):
+            mark = self._mark(name)
+            if is_ours(mark):
+                meta = read_meta(mark, name)
+                ours.append(meta.info(name, _count(self._client, name, EVERYTHING)))
+        return tuple(ours)
+
+    def drop(self, name: str) -> None:
+        """Remove a collection; nothing happens where there is none. Raises StoreMismatch."""
+        checked_name(name)
+        if self._client.call("collection_exists", name):
+            read_meta(self._mark(name), f"collection {name} in {self.url}")
+            self._client.call("delete_collection", name)
+
+    def close(self) -> None:
+        """Let go of the server, or of the folder."""
+        self._client.close()
+
+    def __enter__(self) -> QdrantStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class QdrantCollection:
+    """Entries of one model; made by `QdrantStore.collection`."""
+
+    def __init__(self, client: _Client, name: str, model: str, dimension: int) -> None:
+        self._client = client
+        self._name = name
+        self._model = model
+        self._dimension = dimension
+
+    @property
+    def info(self) -> CollectionInfo:
+        """Name, model, dimension, and how many entries there are now."""
+        return CollectionInfo(self._name, self._model, self._dimension, self.count())
+
+    def upsert(self, entries: Iterable[Entry]) -> int:
+        """Add or replace by id; how many were new or had changed. Whole points, not whole calls."""
+        rows = list(rows_of(entries, self._dimension).values())
+        changed = 0
+        for some in _parts(rows):
+            points = [_point(row) for row in some]
+            known = self._payloads([point.id for point in points])
+            fresh = [point for point in points if known.get(point.id) != point.payload]
+            if fresh:
+                self._client.call("upsert", self._name, fresh, wait=True)
+            changed += len(fresh)
+        return changed
+
+    def _payloads(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        found = self._client.call("retrieve", self._name, names)
+        return {str(point.id): point.payload or {} for point in found}
+
+    def contents(self, ids: Set[str]) -> Mapping[str, str]:
+        """`content` by id, of those that are stored."""
+        return {
+            restored(point.payload["id"]): restored(point.payload["content"])
+            for point in self._points(ids, vectors=False)
+        }
+
+    def vectors(self, ids: Set[str]) -> Mapping[str, NDArray[np.float32]]:
+        """Vectors (d,) float32 by id, of those that are stored."""
+        return {
+            restored(point.payload["id"]): np.asarray(point.vector, dtype=np.float32)
+            for point in self._points(ids, vectors=True)
+        }
+
+    def _points(self, ids: Set[str], *, vectors: bool) -> Iterator[Any]:
+        names = sorted(_number(escaped(name)) for name in ids)
+        for some in _parts(names):
+            yield from self._client.call("retrieve", self._name, some, with_vectors=vectors)
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        top_k: int,
+        selection: Selection = EVERYTHING,
+        *,
+        at_least: float = 0.0,
+    ) -> Sequence[tuple[Match, ...]]:
+        """For each row of `queries` (m, d) the best of the selection; see `VectorCollection`."""
+        units = unit_queries(queries, self._dimension)
+        if top_k < 1:
+            return [() for _ in units]
+        chosen = escaped_selection(selection)
+        narrow = self._client.local or _count(self._client, self._name, chosen) <= _NARROW
+        return [self._best(unit, top_k, chosen, at_least, exact=narrow) for unit in units]
+
+    def _best(
+        self,
+        query: NDArray[np.float32],
+        top_k: int,
+        selection: Selection,
+        at_least: float,
+        *,
+        exact: bool,
+    ) -> tuple[Match, ...]:
+        points = self._nearest(query, top_k, selection, exact=exact) if query.any() else []
+        if len(points) < top_k and at_least <= 0:
+            points += self._first(top_k, _filter(selection, zero=True if query.any() else None))
+        if not points:
+            return ()
+        vectors = np.array([point.vector for point in points], dtype=np.float32)
+        names = (restored(point.payload["id"]) for point in points)
+        scores = map(float, cosines(vectors, query))
+        best = ordered(zip(scores, names, range(len(points)), strict=True), top_k, at_least)
+        return tuple(
+            Match(name, score, _fields(points[n].payload), restored(points[n].payload["payload"]))
+            for score, name, n in best
+        )
+
+    def _nearest(
+        self, query: NDArray[np.float32], top_k: int, selection: Selection, *, exact: bool
+    ) -> list[Any]:
+        """The nearest that are no zero vectors, with all that tie with the last."""
+        limit = top_k + _MORE
+        while True:
+            points = self._client.call(
+                "query_points",
+                self._name,
+                query=query.tolist(),
+                query_filter=_filter(selection, zero=False),
+                search_params=None if self._client.local else _parameters(exact=exact),
+                limit=limit,
+                with_payload=True,
+                with_vectors=True,
+            ).points
+            if is_clear([point.score for point in points], top_k, limit):
+                return list(points)
+            limit *= 4
+
+    def _first(self, top_k: int, chosen: Any) -> list[Any]:
+        """The first by id: of entries that all score the same."""
+        names, offset = list[tuple[str, str]](), None
+        while True:
+            points, offset = self._client.call(
+                "scroll", self._name, chosen, limit=_AT_ONCE, offset=offset, with_payload=["id"]
+            )
+            names += [(restored(point.payload["id"]), point.id) for point in points]
+            if offset is None:
+                break
+        first = [number for _, number in sorted(names)[:top_k]]
+        return list(self._client.call("retrieve", self._name, first, with_vectors=True))
+
+    def delete(self, selection: Selection) -> int:
+        """Remove what is selected; how many."""
+        chosen = escaped_selection(selection)
+        doomed = _count(self._client, self._name, chosen)
+        if doomed:
+            selector = models.FilterSelector(filter=_filter(chosen))
+            self._client.call("delete", self._name, selector, wait=True)
+        return doomed
+
+    def count(self, selection: Selection = EVERYTHING) -> int:
+        """How many entries are selected."""
+        return _count(self._client, self._name, escaped_selection(selection))
+
+
+def _parameters(*, exact: bool) -> Any:
+    return models.SearchParams(exact=exact, hnsw_ef=_EF)
+
+
+def _count(client: _Client, name: str, selection: Selection) -> int:
+    chosen = _filter(selection)
+    return int(client.call("count", name, chosen, exact=True).count)
+
+
+def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), _AT_ONCE):
+        yield items[start : start + _AT_ONCE]
+
+
+def _number(name: str) -> str:
+    """The UUID of an (escaped) id: Qdrant takes no texts."""
+    return str(uuid.UUID(bytes=blake2b(name.encode(), digest_size=16).digest()))
+
+
+def _point(row: Row) -> Any:
+    """A point. `folders` are the path and all that it lies in: what `under` is compared with."""
+    payload = {
+        "id": row.id,
+        "content": row.content,
+        "project": row.project,
+        "corpus": row.corpus,
+        "path": row.path,
+        "language": row.language,
+        "tags": list(map(escaped, split(row.tags))),
+        "folders": _folders(row.path),
+        "payload": row.payload,
+        "zero": not row.vector.any(),
+    }
+    return models.PointStruct(id=_number(row.id), vector=row.vector.tolist(), payload=payload)
+
+
+def _folders(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]
+
+
+def _fields(payload: Mapping[str, Any]) -> Fields:
+    project, corpus, path, language = (payload[name] for name in _FIELDS)
+    return fields_of(project, corpus, path, language, joined(map(restored, payload["tags"])))
+
+
+def _filter(selection: Selection, *, zero: bool | None = None) -> Any:
+    """A filter of Qdrant. The selection is escaped; `zero` chooses vectors that are, or are not."""
+    must: list[Any] = []
+    for field, one in (("project", selection.project), ("folders", selection.under or None)):
+        if one is not None:
+            must.append(_equals(field, one))
+    for field, wanted in (("corpus", selection.corpora), ("language", selection.languages)):
+        if wanted:
+            matching = models.MatchAny(any=sorted(wanted))
+            must.append(models.FieldCondition(key=field, match=matching))
+    must += [_equals("tags", tag) for tag in sorted(selection.tags)]
+    if selection.ids is not None:
+        must.append(models.HasIdCondition(has_id=sorted(map(_number, selection.ids))))
+    if zero is not None:
+        must.append(_equals("zero", zero))
+    return models.Filter(must=must)
+
+
+def _equals(field: str, value: str | bool) -> Any:
+    return models.FieldCondition(key=field, match=models.MatchValue(value=value))
+
+
+def _migrate(client: _Client, name: str, meta: Meta) -> None:
+    """From version 0, which was never released and had no languages."""
+    missing = models.Filter(
+        must=[models.IsEmptyCondition(is_empty=models.PayloadField(key="language"))]
+    )
+    client.call("set_payload", name, {"language": "text"}, points=missing, wait=True)
+    mark = {KEY: meta.model_copy(update={"version": SCHEMA_VERSION}).model_dump()}
+    client.call("update_collection", name, metadata=mark)

@@ -1,0 +1,117 @@
+"""A server that answers for a model: from files that were written by others, or from a script."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.instances.book import Asked, Book, prompt_hash
+from benchmarks.instances.scripted import FINISH, scripted_reply
+from tests.support.behaviours import ChatRequest
+from tests.support.scripted_provider import ScriptedProvider
+
+NO_REPLY = "I have nothing to add to this."
+"""Said where no file holds an answer; it cannot be read as edits."""
+
+MODEL = "written"
+
+Answering = Callable[[Asked, Mapping[str, Any]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class FromFiles:
+    """`ID.txt` answers the first call, `ID.2.txt` the second of its conversation, and so on."""
+
+    folder: Path
+
+    def __call__(self, asked: Asked, row: Mapping[str, Any]) -> str:
+        """The file's text; a refusal where there is none."""
+        if asked.iterative:
+            return self._read(f"{asked.instance_id}.step{asked.call}.txt") or FINISH
+        number = "" if asked.call == 1 else f".{asked.call}"
+        return self._read(f"{asked.instance_id}{number}.txt") or NO_REPLY
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self.folder / name).read_text("utf-8")
+        except FileNotFoundError:
+            return ""
+
+
+def from_script(asked: Asked, row: Mapping[str, Any]) -> str:
+    """What `scripted` says."""
+    return scripted_reply(row, asked.call, iterative=asked.iterative)
+
+
+class PromptFolder:
+    """Keeps each first prompt as `ID.md`, and their hashes in `index.json`."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is made where it is not there."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._index = folder / "index.json"
+        self._lock = threading.Lock()
+
+    def known(self) -> dict[str, str]:
+        """Hash -> id of the prompts that are kept."""
+        return json.loads(self._index.read_text("utf-8")) if self._index.exists() else {}
+
+    def keep(self, name: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Write a prompt, in place of an earlier one of the instance."""
+        with self._lock:
+            rest = {sha: other for sha, other in self.known().items() if other != name}
+            index = dict(sorted({**rest, prompt_hash(messages): name}.items()))
+            (self._folder / f"{name}.md").write_text(as_text(messages), "utf-8")
+            self._index.write_text(json.dumps(index, indent=1) + "\n", "utf-8")
+
+
+def as_text(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The messages exactly, each under a line that names its role."""
+    return "".join(f"===== {m['role']} =====\n{m['content']}\n" for m in messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Answers chat calls, and says on standard error what it answers and to whom."""
+
+    book: Book
+    rows: Mapping[str, Mapping[str, Any]]
+    answering: Answering
+    prompts: PromptFolder | None = None
+    recording: bool = False
+
+    def __call__(self, request: ChatRequest) -> str:
+        """The reply's text."""
+        messages = request.body["messages"]
+        asked = self.book.asked(messages)
+        if asked is None:
+            _say("a prompt of no instance")
+            return NO_REPLY
+        first = asked.call == 1 and not asked.iterative
+        if self.prompts is not None and first:
+            if self.recording:
+                self.prompts.keep(asked.instance_id, messages)
+            elif prompt_hash(messages) not in self.prompts.known():
+                _say(f"{asked.instance_id}: the prompt is not the one that was answered")
+        _say(f"{asked.instance_id}: call {asked.call}{' (iterative)' if asked.iterative else ''}")
+        return self.answering(asked, self.rows[asked.instance_id])
+
+
+def serve(desk: Desk, tell: Callable[[str], None]) -> None:
+    """Serve until interrupted; `tell` is given the address."""
+    with ScriptedProvider([desk], model=MODEL) as provider:
+        tell(provider.base_url)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            return
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,189 @@
+"""One run of many instances on many machines, as processes of `engine`. All times in seconds.
+
+What an instance does is what `agent batch` does: a worker starts, the project is cloned and indexed
+once a node (others of the project wait), chunks are ranked and packed, leave for the call is written
+to the driver's journal, the call waits for its turn at the provider, tests run on the node's cores,
+some instances call again. Processor time is served core by core, first come first served.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from benchmarks.scale.engine import Gate, Pacer, Pool, Process, Simulation
+from benchmarks.scale.inputs import Stages
+
+_SEED = 20261121
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The machines, and what the provider allows (0: no limit), the whole run's limits included.
+
+    `shared_index`: the first node that indexes a project does it for all. `network` is what the
+    repositories' store gives altogether, megabytes a second.
+    """
+
+    nodes: int = 100
+    cores: int = 4
+    workers: int = 8
+    requests_a_minute: float = 0.0
+    tokens_a_minute: float = 0.0
+    network: float = 500.0
+    shared_index: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The instances and the provider's manners.
+
+    `zipf` is the exponent of the projects' popularity. `latency` is the median of a call and
+    `spread` the standard deviation of its logarithm; `refused` of the calls end with 429 and
+    `lost` with nothing until `timeout`.
+    """
+
+    instances: int = 10_000
+    projects: int = 200
+    zipf: float = 1.0
+    latency: float = 25.0
+    spread: float = 0.6
+    refused: float = 0.01
+    lost: float = 0.002
+    timeout: float = 300.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a run counted. `ends` are the seconds of the instances from their start to their end."""
+
+    ends: list[float] = field(default_factory=list)
+    calls: int = 0
+    retries: int = 0
+    cost_usd: float = 0.0
+    slot_seconds: float = 0.0
+
+
+_BACK_OFF = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+"""Seconds before a try after a refusal; the last one repeats. As `agent.llm.retry`, without jitter."""
+
+_MEGABYTE = 1e6
+
+
+class World:
+    """Resources and processes of one run; `run` gives the makespan."""
+
+    def __init__(self, cluster: Cluster, load: Load, stages: Stages, seed: int = _SEED) -> None:
+        self.clock = clock = Simulation()
+        self.cluster, self.load, self.stages, self.tally = cluster, load, stages, Tally()
+        self._random = random.Random(seed)  # noqa: S311  (not for secrets)
+        self.cores = [Pool(clock, cluster.cores) for _ in range(cluster.nodes)]
+        self.network = Pool(clock, 1)
+        self.driver = Pool(clock, 1)
+        self.requests = Pacer(clock, cluster.requests_a_minute / 60)
+        self.tokens = Pacer(clock, cluster.tokens_a_minute / 60)
+        self._clones: dict[tuple[int, int], Gate] = {}
+        self._indexes: dict[tuple[int, int], Gate] = {}
+        self._waiting = deque(self._projects())
+
+    def run(self) -> float:
+        """Run everything; seconds until the last instance has ended."""
+        for _ in range(self.cluster.workers):
+            for node in range(self.cluster.nodes):
+                self.clock.start(self._worker(node))
+        return self.clock.run()
+
+    def _projects(self) -> list[int]:
+        """The project of each instance: popularity falls as 1 / rank ** zipf."""
+        weights = accumulate(rank**-self.load.zipf for rank in range(1, self.load.projects + 1))
+        return self._random.choices(
+            range(self.load.projects), cum_weights=list(weights), k=self.load.instances
+        )
+
+    # ------------------------------------------------------------------------------- an instance
+
+    def _worker(self, node: int) -> Process:
+        while self._waiting:
+            project = self._waiting.popleft()
+            started = self.clock.now
+            yield from self._instance(node, project)
+            self.tally.ends.append(self.clock.now - started)
+            self.tally.slot_seconds += self.clock.now - started
+
+    def _instance(self, node: int, project: int) -> Process:
+        stages, cpu = self.stages, self.cores[node]
+        yield from self.driver.use(stages.journal)  # started
+        yield from cpu.use(self._of(stages.start))
+        yield from self._clone(node, project)
+        yield from self._index(node, project)
+        yield from cpu.use(self._of(stages.retrieve))
+        yield from self._turn(node, stages.input_tokens)
+        if self._random.random() < stages.repair_share:
+            yield from self._turn(node, 2 * stages.input_tokens)
+            if self._random.random() < stages.iterative_share:
+                for step in range(stages.iterative_steps):
+                    yield from self._call(stages.input_tokens * (1 + step // 2))
+                    yield from cpu.use(self._of(stages.step))
+        yield from self.driver.use(stages.journal + stages.report)  # finished, predictions
+
+    def _turn(self, node: int, tokens: int) -> Process:
+        """A call, and its patch on trial: the runs take places of the node's cores at once."""
+        yield from self._call(tokens)
+        runs = Gate(self.clock)
+        left = [self.stages.runs_at_once]
+
+        def one() -> Process:
+            yield from self.cores[node].use(
+                self._of(self.stages.validate) / self.stages.runs_at_once
+            )
+            left[0] -= 1
+            if not left[0]:
+                runs.open()
+
+        for _ in range(self.stages.runs_at_once):
+            self.clock.start(one())
+        yield runs.wait
+
+    # --------------------------------------------------------------------------------- its parts
+
+    def _clone(self, node: int, project: int) -> Process:
+        """Ship the project's repository to the node, once."""
+        gate = self._clones.setdefault((node, project), Gate(self.clock))
+        if gate.first():
+            yield from self.network.use(
+                self.stages.repository_bytes / _MEGABYTE / self.cluster.network
+            )
+            gate.open()
+        yield gate.wait
+
+    def _index(self, node: int, project: int) -> Process:
+        """A cold index where nobody has made one; what a shared one lacks is the load over the net."""
+        owner = 0 if self.cluster.shared_index else 1 + node
+        gate = self._indexes.setdefault((owner, project), Gate(self.clock))
+        if gate.first():
+            yield from self.cores[node].use(self._of(self.stages.cold))
+            gate.open()
+        yield gate.wait
+
+    def _call(self, tokens: int) -> Process:
+        """Leave, turn, latency; refused and lost calls are tried again. Both ends are journalled."""
+        stages, load, chance = self.stages, self.load, self._random
+        yield from self.driver.use(stages.journal)  # granted
+        for attempt in range(10 * len(_BACK_OFF)):
+            yield max(self.requests.wait(), self.tokens.wait(float(tokens + stages.output_tokens)))
+            self.tally.calls += 1
+            fate = chance.random()
+            if fate >= load.refused + load.lost:
+                break
+            self.tally.retries += 1
+            yield load.timeout if fate < load.lost else 0.2
+            yield _BACK_OFF[min(attempt, len(_BACK_OFF) - 1)]
+        yield load.latency * chance.lognormvariate(0.0, load.spread)
+        self.tally.cost_usd += stages.price(tokens)
+        yield from self.driver.use(stages.journal)  # settled
+
+    def _of(self, samples: tuple[float, ...]) -> float:
+        """One of the measured times."""
+        return samples[0] if len(samples) == 1 else self._random.choice(samples)

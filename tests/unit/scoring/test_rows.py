@@ -1,0 +1,122 @@
+"""Rows of a data set: found by id, streamed, told with line and field."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.batch.dataset import Selection, make_selection
+from agent.errors import ConfigurationError
+from agent.scoring.problems import Problem
+from agent.scoring.rows import Case, Rows
+
+
+def row(number: int, **other: Any) -> dict[str, Any]:
+    return {
+        "instance_id": f"o__a-{number}",
+        "repo": "o/a",
+        "base_commit": "0" * 40,
+        "test_patch": "t",
+        "FAIL_TO_PASS": ["tests/test_a.py::test_x"],
+        "PASS_TO_PASS": "[]",
+        "unknown": {"x": 1},
+        **other,
+    }
+
+
+def written(folder: Path, *lines: object) -> Path:
+    path = folder / "set.jsonl"
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    path.write_text("".join(f"{text}\n" for text in texts), "utf-8")
+    return path
+
+
+def test_rows_are_found_by_id(tmp_path: Path) -> None:
+    path = written(tmp_path, row(1), "", row(2, version="5.2", patch="g"), row(3))
+
+    rows = Rows(path, Selection(), {"o__a-2", "o__a-9"})
+
+    assert rows.ids == ["o__a-1", "o__a-2", "o__a-3"]
+    assert (rows.has("o__a-2"), rows.has("o__a-1"), rows.has("o__a-9")) == (True, False, False)
+    assert rows.read("o__a-2") == Case(
+        instance_id="o__a-2",
+        repo="o/a",
+        base_commit="0" * 40,
+        test_patch="t",
+        patch="g",
+        version="5.2",
+        FAIL_TO_PASS=("tests/test_a.py::test_x",),
+    )
+
+
+def test_an_array_says_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "set.json"
+    path.write_text(json.dumps([row(1), row(2)], indent=1))
+
+    rows = Rows(path, Selection(), None)
+
+    assert rows.ids == ["o__a-1", "o__a-2"]
+    assert isinstance(rows.read("o__a-2"), Case)
+
+
+def test_what_cannot_be_used_is_told_with_line_and_field(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        row(1, base_commit="main"),
+        "{nonsense",
+        {"repo": "o/a"},
+        row(4, FAIL_TO_PASS="[]"),
+        row(1),
+        row(6, PASS_TO_PASS="not a list"),
+        "7",
+    )
+
+    rows = Rows(path, Selection(), None)
+
+    assert [(p.kind, p.place) for p in rows.problems] == [
+        ("bad-row", f"{path}:2"),
+        ("bad-row", f"{path}:3"),
+        ("duplicate-row", f"{path}:5"),
+        ("bad-row", f"{path}:7"),
+    ]
+    assert rows.problems[1].reason == "instance_id: a text is needed"
+    assert rows.problems[2].reason == f"o__a-1 again, first at {path}:1; the first counts"
+    found = {name: rows.read(name) for name in rows.ids}
+    assert all(isinstance(problem, Problem) for problem in found.values())
+    texts = {name: str(getattr(problem, "reason", "")) for name, problem in found.items()}
+    assert texts["o__a-1"].startswith("base_commit: ")
+    assert texts["o__a-4"] == "FAIL_TO_PASS, PASS_TO_PASS: no test decides"
+    assert texts["o__a-6"].startswith("PASS_TO_PASS: ")
+
+
+def test_only_selected_rows_count(tmp_path: Path) -> None:
+    path = written(tmp_path, *(row(number) for number in range(1, 6)))
+
+    assert Rows(path, make_selection((), "1:3", None), None).ids == ["o__a-2", "o__a-3"]
+    assert Rows(path, make_selection((), None, "[45]$"), None).ids == ["o__a-4", "o__a-5"]
+
+
+def test_a_large_set_is_never_held(tmp_path: Path) -> None:
+    """Of 20,000 rows of 2 KB (40 MB) ids are kept, and the places of those that are asked for."""
+    path = tmp_path / "set.jsonl"
+    with path.open("w", encoding="ascii") as file:
+        for number in range(20_000):
+            file.write(json.dumps(row(number, problem_statement="x" * 2000)) + "\n")
+    tracemalloc.start()
+
+    rows = Rows(path, Selection(), {"o__a-19999"})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(rows.ids) == 20_000
+    assert isinstance(rows.read("o__a-19999"), Case)
+    assert peak < 10_000_000
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no such file"):
+        Rows(tmp_path / "none.jsonl", Selection(), None)
