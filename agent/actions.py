@@ -32,6 +32,17 @@ class Search(_Action):
     exact: bool = False
 
 
+class Find(_Action):
+    """Rank functions for each of several intents, each function once.
+
+    With `keywords` the model is asked first, in one call, for the words that such code would hold.
+    """
+
+    action: Literal["find"]
+    intents: list[str] = Field(min_length=1, max_length=6)
+    keywords: bool = False
+
+
 class Region(_Action):
     """Lines of one file; without an end, to its end."""
 
@@ -83,7 +94,7 @@ class Finish(_Action):
     reproduction_test: ReproductionModel | None = None
 
 
-Action = ListFiles | Search | Read | EditFiles | RunTests | Finish
+Action = ListFiles | Search | Find | Read | EditFiles | RunTests | Finish
 _ACTIONS: TypeAdapter[Action] = TypeAdapter(Annotated[Action, Field(discriminator="action")])
 
 

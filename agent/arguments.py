@@ -51,6 +51,13 @@ class PredictionsForm(enum.StrEnum):
     JSONL = "jsonl"
 
 
+class EngineName(enum.StrEnum):
+    """Where the instances of a batch are solved."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
 class Opened(enum.StrEnum):
     """Whether a browser is started: "auto" only for a person at a desktop."""
 
@@ -299,6 +306,18 @@ MatchOption = Annotated[
 ]
 WorkersOption = Annotated[
     int, typer.Option("--workers", min=1, max=1024, help="Instances solved at once.")
+]
+EngineOption = Annotated[
+    EngineName, typer.Option("--engine", help="On this machine, or on a Ray cluster.")
+]
+AddressOption = Annotated[
+    str,
+    typer.Option(
+        "--address", metavar="HOST:PORT", help="Of the cluster; auto: the one of this machine."
+    ),
+]
+RayVerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also what Ray says, and its workers.")
 ]
 MaxTotalCostOption = Annotated[
     float | None,

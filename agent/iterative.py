@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from agent.actions import (
     Action,
     EditFiles,
+    Find,
     Finish,
     ListFiles,
     Read,
@@ -78,6 +79,7 @@ class IterativeOptions:
     allow: tuple[str, ...] = ()
     no_repair: tuple[str, ...] = ()
     include_test: bool = False
+    find: bool = False  # offer the action `find`
 
 
 # Of the window, for the reply and for what another tokenizer counts differently.
@@ -96,6 +98,15 @@ def within(options: IterativeOptions, window: int | None) -> IterativeOptions:
         max_output_tokens=output,
         history_tokens=min(options.history_tokens, history),
     )
+
+
+# Of the history: more context would leave no room for what the steps find out.
+_CONTEXT_SHARE = 0.5
+
+
+def room_for_context(wanted: int, options: IterativeOptions, window: int | None) -> int:
+    """How many of the `wanted` tokens of context the conversation has room for."""
+    return min(wanted, int(within(options, window).history_tokens * _CONTEXT_SHARE))
 
 
 # -------------------------------------------------------------------------------------------- loop
@@ -119,7 +130,12 @@ async def run(
     history = "\n\n".join(_tried(attempt, services) for attempt in earlier)
     messages = list(
         iterative_start(
-            problem, bundle, history, max_steps=options.max_steps, max_read_lines=MAX_READ_LINES
+            problem,
+            bundle,
+            history,
+            max_steps=options.max_steps,
+            max_read_lines=MAX_READ_LINES,
+            find=options.find,
         )
     )
     nonsense = 0
@@ -165,6 +181,8 @@ class _Desk:
                 return self.list_files(action.path)
             case Search():
                 return self.lines_with(action.query) if action.exact else await self.search(action)
+            case Find():
+                return await self.find(action)
             case Read():
                 return self.read(action.files)
             case EditFiles():
@@ -192,6 +210,15 @@ class _Desk:
             for c in (scored.chunk for scored in ranking.chunks[:MAX_SEARCH_HITS])
         ]
         return "\n".join(hits) or "nothing found"
+
+    async def find(self, action: Find) -> str:
+        if not self.options.find:
+            return "there is no action `find` here; use `search`"
+        from agent.planning.tools import find_intents  # only where it is switched on
+
+        return await find_intents(
+            action.intents, self.services, self.snapshot, keywords=action.keywords
+        )
 
     def lines_with(self, text: str) -> str:
         found = [
@@ -410,6 +437,8 @@ def _in_words(action: Action | ParseFailure) -> str:
             return "read " + ", ".join(region.path for region in action.files)
         case Search():
             return f"search {action.query[:60]!r}"
+        case Find():
+            return f"find {action.intents[0][:60]!r}" + " and others" * (len(action.intents) > 1)
         case _:
             return action.action
 

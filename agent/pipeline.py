@@ -62,6 +62,7 @@ class SolveOptions:
     allow: tuple[str, ...] = ()  # protected paths that edits may touch
     no_repair: tuple[str, ...] = ()  # repairs and match tiers that are left out
     include_test: bool = False  # keep the reproduction test in the diff
+    wider_tokens: int | None = None  # budget of the iterative mode's context; None: as before
 
 
 MakePrompt = Callable[[ContextBundle], Prompt]
@@ -266,7 +267,28 @@ class _Run:
         self.ledger.record(validated, replacing_last=True)
         return validated
 
+    async def widen(self) -> None:
+        """Pack a wider context for what follows, where there is room for it."""
+        wanted = self.options.wider_tokens or 0
+        budget = iterative.room_for_context(wanted, self.options.iterative, self.window)
+        if budget <= self.options.packing.budget:
+            return
+        assert self.ledger.ranking is not None
+        if self.services.widener is not None:
+            with self.stage("plan"):
+                self.ledger.ranking = await self.services.widener.widen(
+                    self.problem, self.snapshot, self.ledger.ranking, self.bundle, self.lacked()
+                )
+        note = f"widened to {budget:,} tokens for the iterative mode"
+        await self.pack(replace(self.options.packing, budget=budget), note)
+
+    def lacked(self) -> tuple[str, ...]:
+        """What the replies named as missing, each once."""
+        told = (attempt.proposal or attempt.parse_failure for attempt in self.ledger.attempts)
+        return tuple(dict.fromkeys(name for one in told if one for name in one.missing))
+
     async def iterate(self) -> None:
+        await self.widen()
         with self.stage("iterate") as note:
             outcome = await iterative.run(
                 self.problem,

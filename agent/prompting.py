@@ -129,10 +129,18 @@ def describe_failure(attempt: Attempt, counter: TokenCounter) -> str:
 
 
 def iterative_start(
-    problem: Problem, bundle: ContextBundle, history: str, *, max_steps: int, max_read_lines: int
+    problem: Problem,
+    bundle: ContextBundle,
+    history: str,
+    *,
+    max_steps: int,
+    max_read_lines: int,
+    find: bool = False,
 ) -> tuple[Message, Message]:
     """The two messages that open the iterative mode."""
-    system = render("iterative_system", max_steps=max_steps, max_read_lines=max_read_lines)
+    system = render(
+        "iterative_system", max_steps=max_steps, max_read_lines=max_read_lines, find=find
+    )
     user = render(
         "iterative_start",
         issue=as_data(problem.text),

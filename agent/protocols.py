@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         AppliedPatch,
         Chunk,
         Completion,
+        ContextBundle,
         Problem,
         Prompt,
         Ranking,
@@ -116,6 +117,24 @@ class Retriever(Protocol):
     async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking: ...
 
 
+class Widener(Protocol):
+    """Chooses what more the attempt after a failure is shown."""
+
+    async def widen(
+        self,
+        problem: Problem,
+        snapshot: Snapshot,
+        ranking: Ranking,
+        bundle: ContextBundle,
+        told: Sequence[str],
+    ) -> Ranking:
+        """The ranking that the wider context is packed from.
+
+        `bundle`: what the failed attempts were shown; `told`: names of code that they lacked.
+        """
+        ...
+
+
 class ChatModel(Protocol):
     """One call, one reply. Retries of transport faults happen inside; budget checks outside."""
 
@@ -158,3 +177,4 @@ class Services:
     chat: ChatModel
     validator: Validator
     reporter: Reporter
+    widener: Widener | None = None  # None: more of the same ranking

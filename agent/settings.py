@@ -38,6 +38,8 @@ _REPOSITORY_KEYS = frozenset(
         "max_output_tokens",
         "iterative",
         "max_steps",
+        "widening",
+        "wider_tokens",
         "allow",
         "no_repair",
     }
@@ -126,6 +128,12 @@ class Settings(BaseSettings):
     repairs: int = Field(1, ge=0, le=5, description="repair calls before the iterative mode")
     iterative: bool = True
     max_steps: int = Field(12, ge=1, le=100, description="steps of the iterative mode")
+    widening: Literal["off", "plain", "plan"] = Field(
+        "plain", description="the context of the iterative mode: as before, or more by rank or plan"
+    )
+    wider_tokens: int = Field(12_000, ge=200, description="its budget, where it is widened")
+    plan_calls: int = Field(0, ge=0, le=1, description="model calls that propose plans")
+    find_action: bool = Field(False, description="offer the iterative mode a search by intents")
 
     # --- patching and validation
     allow: tuple[str, ...] = Field((), description="protected paths that edits may touch")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import re
@@ -47,11 +48,11 @@ _QUIET = {
 }
 
 
-class NodeLost(Exception):  # noqa: N818  (an event, handled by the engine)
+class NodeLost(Exception):
     """The node, or its actor, is there no more."""
 
 
-class Other(Exception):  # noqa: N818  (becomes a ConfigurationError, or a note)
+class Other(Exception):
     """The node is no place to work: another version, or nothing that can be started."""
 
 
@@ -97,9 +98,7 @@ class ClusterNode:
     def answer(self, job: Job, answer: Answer) -> None:
         """See `Node.answer`. Not waited for."""
         with contextlib.suppress(NodeLost), _translated():
-            self._actor.answer.remote(
-                job.task.instance_id, job.attempt, answer.model_dump_json()
-            )
+            self._actor.answer.remote(job.task.instance_id, job.attempt, answer.model_dump_json())
 
     async def cancel(self, seconds: float) -> None:
         """See `Node.cancel`, which takes so long at most."""
@@ -111,10 +110,8 @@ class ClusterNode:
 
     def kill(self) -> None:
         """End the actor; the workers see that their driver is gone."""
-        import ray
-
         with contextlib.suppress(NodeLost), _translated():
-            ray.kill(self._actor)
+            _ray().kill(self._actor)
         self.gone.cancel()
 
 
@@ -126,24 +123,22 @@ class Cluster:
 
         The answer of the head node, which learns of a death within seconds.
         """
-        import ray
-
         with _translated():
-            found = [
-                (str(n["NodeID"]), str(n["NodeManagerAddress"]), float(n["Resources"].get("CPU", 0)))
-                for n in ray.nodes()
-                if n["Alive"]
-            ]
+            living = [node for node in _ray().nodes() if node["Alive"]]
+        found = (
+            (str(n["NodeID"]), str(n["NodeManagerAddress"]), float(n["Resources"].get("CPU", 0)))
+            for n in living
+        )
         return sorted((n for n in found if n[2] > 0), key=lambda n: (_numbers(n[1]), n[0]))
 
     async def start(self, identity: str, address: str, cores: float, setup: Setup) -> ClusterNode:
         """Start an actor on a node. Raises Other, NodeLost."""
-        import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         with _translated():
-            actor = (
-                ray.remote(Node)
+            actor: Any = (
+                _ray()
+                .remote(Node)
                 .options(
                     num_cpus=0,
                     max_restarts=0,
@@ -168,10 +163,8 @@ class Cluster:
 
     async def leave(self) -> None:
         """Disconnect."""
-        import ray
-
         with contextlib.suppress(TimeoutError):
-            await _in_thread(ray.shutdown, JOIN_SECONDS)
+            await _in_thread(_ray().shutdown, JOIN_SECONDS)
 
 
 async def join(address: str, *, verbose: bool = False) -> Cluster:
@@ -193,6 +186,10 @@ async def join(address: str, *, verbose: bool = False) -> Cluster:
     return Cluster()
 
 
+def _ray() -> Any:
+    return importlib.import_module("ray")
+
+
 def _check_address(address: str) -> None:
     """Whether anything listens there: Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
@@ -204,7 +201,7 @@ def _check_address(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
-            f"--address {address}: no Ray cluster there ({error}); start one with `ray start --head`"
+            f"--address {address}: no Ray cluster there ({error}); start one: `ray start --head`"
         ) from None
 
 
@@ -213,7 +210,7 @@ def _init(address: str, *, verbose: bool) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import ray
+            ray = _ray()
             from ray.exceptions import RayError
     except ImportError:
         raise ConfigurationError(
@@ -229,8 +226,8 @@ def _init(address: str, *, verbose: bool) -> None:
             )
     except (RayError, ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise ConfigurationError(
-            f"--address {address}: cannot join this Ray cluster ({_line(error)}): see `ray status`, "
-            "and that RAY_AUTH_MODE, its token and all versions are the same here and there"
+            f"--address {address}: cannot join this Ray cluster ({_line(error)}): RAY_AUTH_MODE, "
+            "its token, and the versions of Ray and Python have to be the same here and there"
         ) from None
 
 

@@ -205,9 +205,12 @@ def _report(line: bytes) -> Report:
     return REPORTS.validate_json(line)
 
 
-def add_replies(tape: Path, lines: bytes) -> int:
-    """Append to a tape the lines that it lacks; how many those were. Raises OSError."""
-    known = tape.read_bytes().splitlines(keepends=True) if tape.is_file() else []
+def add_replies(tape: Path, lines: bytes, *, repeated: bool = False) -> int:
+    """Append to a tape the lines that it lacks; how many those were. Raises OSError.
+
+    `repeated`: all of them, also those that it has: the same reply has been paid again.
+    """
+    known = [] if repeated or not tape.is_file() else tape.read_bytes().splitlines(keepends=True)
     added = 0
     with contextlib.closing(AppendFile(tape)) as file:
         for line in lines.splitlines(keepends=True):

@@ -4,6 +4,7 @@ RUN/run.json         what it was begun with (`fingerprint`)
 RUN/journal.jsonl    what has happened (`journal`)
 RUN/tasks.jsonl      the selected instances (`spool`)
 RUN/instances/ID/    one folder an instance (`folder`)
+RUN/nodes.key        the name of the run on the nodes of a cluster
 RUN/lock             held by the driver
 """
 
@@ -14,16 +15,17 @@ import contextlib
 import hashlib
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agent import __version__
 from agent.batch.dataset import Selection, read_tasks
 from agent.batch.driver import Driver, Orders
 from agent.batch.durable import locked
+from agent.batch.engine import Engine
 from agent.batch.fingerprint import check, fingerprint
 from agent.batch.journal import Journal, RunStarted
 from agent.batch.local import LocalEngine
@@ -39,13 +41,15 @@ from agent.settings import Settings, load
 # Beside the run's own limit: starting, reading the repository, removing private copies.
 _MARGIN_SECONDS = 180.0
 
+EngineName = Literal["local", "ray"]
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is asked of one invocation. `run` None: beside the output, `preds.run`.
 
     `flags` make the settings, here and in the workers: plain JSON values. `name` is what
-    `model_name_or_path` says.
+    `model_name_or_path` says. `address` is of the Ray cluster, whose chatter is `verbose`.
     """
 
     dataset: Path
@@ -60,6 +64,9 @@ class Plan:
     max_tries: int = 2
     name: str | None = None
     force: bool = False
+    engine: EngineName = "local"
+    address: str = "auto"
+    verbose: bool = False
 
     @property
     def folder(self) -> Path:
@@ -155,7 +162,36 @@ def _check_rows(plan: Plan, spool: Spool, progress: Progress) -> None:
 async def _drive(plan: Plan, settings: Settings, driver: Driver) -> Summary:
     journal = driver.journal
     treasury = Treasury(journal, plan.bounds, driver.on_stage)
-    driver.engine = LocalEngine(treasury, settings.timeout + _MARGIN_SECONDS)
+    async with _engine(plan, settings, driver, treasury) as engine:
+        driver.engine = engine
+        return await _driven(plan, driver, treasury)
+
+
+@contextlib.asynccontextmanager
+async def _engine(
+    plan: Plan, settings: Settings, driver: Driver, treasury: Treasury
+) -> AsyncIterator[Engine]:
+    """What runs the jobs. Raises ConfigurationError where there is no such cluster."""
+    seconds = settings.timeout + _MARGIN_SECONDS
+    if plan.engine == "local":
+        yield LocalEngine(treasury, seconds)
+        return
+    from agent.batch.ray_engine import make_setup, open_engine, shipped_flags
+
+    async with open_engine(
+        treasury,
+        plan.address,
+        plan.folder,
+        make_setup(plan.folder, settings, seconds),
+        shipped_flags(settings, plan.flags),
+        note=driver.progress.note,
+        verbose=plan.verbose,
+    ) as engine:
+        yield engine
+
+
+async def _driven(plan: Plan, driver: Driver, treasury: Treasury) -> Summary:
+    journal = driver.journal
     begin, before = time.monotonic(), _replies(journal)
     journal.append(
         RunStarted(

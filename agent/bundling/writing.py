@@ -33,7 +33,10 @@ LEFT_OUT = (
     "agent.llm.local_worker",
     "agent.llm.recording",
     "agent.llm.replay",
+    "agent.planning",  # widening = plan, and the action `find`
+    "agent.precomputed",
     "agent.retrieval.local_embedder",  # --embed local: likewise
+    "agent.retrieval.several",
     "agent.services.corpora",
     "agent.stores",
     "agent.training",

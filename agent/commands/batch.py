@@ -1,4 +1,4 @@
-"""`agent batch`: a whole data set, on one machine."""
+"""`agent batch`: a whole data set, on one machine or a cluster."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from agent.commands.common import guarded, make_redactor, print_value, say, writ
 
 if TYPE_CHECKING:
     from agent.batch.predictions import Form
+    from agent.batch.run import EngineName
     from agent.batch.tally import Summary
 
 
@@ -27,6 +28,8 @@ class BatchRequest:
     window: str | None = None
     match: str | None = None
     workers: int = 1
+    engine: EngineName = "local"
+    address: str = "auto"
     max_total_cost: float | None = None
     max_requests_per_minute: float | None = None
     max_tries: int = 2
@@ -34,6 +37,7 @@ class BatchRequest:
     force: bool = False
     json: bool = False
     quiet: bool = False
+    verbose: bool = False
 
 
 def run(request: BatchRequest, flags: Mapping[str, Any]) -> int:
@@ -60,6 +64,9 @@ def _run(request: BatchRequest, flags: Mapping[str, Any]) -> int:
         max_tries=request.max_tries,
         name=request.name,
         force=request.force,
+        engine=request.engine,
+        address=request.address,
+        verbose=request.verbose,
     )
     summary = run(plan, progress_for(quiet=request.quiet))
     if request.json:

@@ -88,9 +88,24 @@ def _run(request: SolveRequest, flags: Mapping[str, Any]) -> int:
         )
         result = solve_with(problem, snapshot, settings, request, ledger, reporter)
     code = finish(result, snapshot, settings, request, ledger)
+    if settings.remember and code == 0:
+        _remember(problem, snapshot, settings, ledger)
     if output.problem:
         say(f"note: {output.problem}; the diff is in what was printed")
     return code
+
+
+def _remember(problem: Problem, snapshot: Snapshot, settings: Settings, ledger: Ledger) -> None:
+    """Keep the accepted patch for the corpus `memory`; a full disk must not cost the patch."""
+    from agent.services.corpora import memory_of
+
+    if ledger.best is None or ledger.best.patch is None:
+        return
+    memory = memory_of(settings, snapshot)
+    try:
+        memory.remember(problem, ledger.best.patch.diff, snapshot.commit)
+    except OSError as error:
+        say(f"note: the patch could not be remembered in {memory.path}: {error.strerror}")
 
 
 def _check(request: SolveRequest) -> None:

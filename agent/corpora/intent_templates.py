@@ -19,7 +19,7 @@ INTENTS = 5
 MAX_INTENT = 200
 """Characters of one intent."""
 
-_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+|[^\W\d_]+")
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
 _PARAMETERS = re.compile(r"\(([^()]{0,600})")
 _RETURNS = re.compile(r"->\s*+([\w.\[\], |*:&<>]{2,60}?)\s*+:?\s*+$")
 _RAISES = re.compile(r"\b(?:raises?|throws?|@throws)\b:?\s*+`*+(\w{3,60})", re.IGNORECASE)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import BudgetExceeded, ProviderError
+from agent.events import Notice
 from agent.planning.asking import ask_for_plans, plan_prompt
 from agent.planning.grounding import Grounder, numbers_of
 from agent.planning.intents import intent_of, intents_in, plan_of
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from agent.planning.intents import Plan
-    from agent.protocols import ChatModel, Snapshot, TokenCounter
+    from agent.protocols import ChatModel, Reporter, Snapshot, TokenCounter
     from agent.retrieval.index import Index
     from agent.retrieval.options import RetrievalOptions
     from agent.types import ContextBundle, Problem, Ranking
@@ -157,3 +158,30 @@ class Planner:
 def _names(ranking: Ranking) -> list[str]:
     """What rephrased intents are made of."""
     return [f"{s.chunk.symbol} {s.chunk.path.rpartition('/')[2]}" for s in ranking.chunks]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWidener:
+    """The `Widener` that plans. `chat` is asked only where the options allow for calls."""
+
+    planner: Planner
+    chat: ChatModel
+    reporter: Reporter
+
+    async def widen(
+        self,
+        problem: Problem,
+        snapshot: Snapshot,
+        ranking: Ranking,
+        bundle: ContextBundle,
+        told: Sequence[str],
+    ) -> Ranking:
+        """The ranking of the winning plan, which a note tells of."""
+        planned = await self.planner.plan(
+            problem, snapshot, ranking, bundle, told=told, chat=self.chat
+        )
+        if planned.note:
+            self.reporter(Notice(planned.note, "warning"))
+        intents = len(planned.winner.plan.intents)
+        note = f"context widened by a plan of {intents} intents ({planned.rankings} rankings)"
+        return replace(planned.ranking, notes=(*planned.ranking.notes, note))

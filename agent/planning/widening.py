@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 K = 10.0
 """Of the fusion; small, so that the first ranks count: 60, as published, is for long lists."""
 
-PLAN_WEIGHT = 0.3
+PLAN_WEIGHT = 0.1
 """Of all intents of a plan made without a model together. Tuned: docs/plan-search.md."""
 
 MODEL_WEIGHT = 1.0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 
 from agent.precomputed.files import Invalid
 
@@ -21,6 +22,8 @@ MAX_DIMENSION = 65_536
 
 LARGEST = 1e15
 """Of a component: beyond it squares of float32 overflow, and no embedding is anywhere near."""
+
+_BOM = b"\xef\xbb\xbf"
 
 Frozen = str | int | float | bool | None | tuple["Frozen", ...] | Mapping[str, "Frozen"]
 """What of JSON can be handed out: lists are tuples, objects cannot be written to."""
@@ -59,7 +62,7 @@ def parse_vector(data: bytes) -> NDArray[np.float32] | Invalid:
 
 def parse_meta(data: bytes) -> Meta | Invalid:
     """Metadata, or why it is none."""
-    value = _json(data, parse_float=_finite)
+    value = _json(data)
     if isinstance(value, Invalid):
         return value
     if not isinstance(value, dict):
@@ -70,8 +73,8 @@ def parse_meta(data: bytes) -> Meta | Invalid:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return Invalid(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}")
-    except RecursionError:
-        return Invalid("nested too deeply")
+    except ValueError:
+        return Invalid("a number that is too large")
     if known.text is not None and known.text_file is not None:
         return Invalid("both text and text_file; one of them is the text")
     tags = tuple(dict.fromkeys(known.tags))
@@ -79,12 +82,14 @@ def parse_meta(data: bytes) -> Meta | Invalid:
 
 
 def frozen(value: Any) -> Frozen:
-    """A JSON value that cannot be changed."""
+    """A JSON value that cannot be changed. Raises ValueError for a number that is not finite."""
     if isinstance(value, dict):
         return MappingProxyType({str(key): frozen(inner) for key, inner in value.items()})
     if isinstance(value, list):
         return tuple(frozen(inner) for inner in value)
     assert value is None or isinstance(value, str | int | float)
+    if isinstance(value, float) and not math.isfinite(value):  # `1e999`: could not be written again
+        raise ValueError
     return value
 
 
@@ -108,24 +113,9 @@ class _Known(BaseModel):
     text_file: str | None = None
 
 
-def _json(data: bytes, parse_float: Callable[[str], float] | None = None) -> Any:
-    """The value, or Invalid. NaN and Infinity are no JSON, whatever Python takes."""
+def _json(data: bytes) -> Any:
+    """The value, or Invalid. NaN and Infinity are no JSON, whatever Python's own reader takes."""
     try:
-        text = data.decode("utf-8-sig")
-        return json.loads(text, parse_constant=_refused, parse_float=parse_float)
-    except UnicodeDecodeError:
-        return Invalid("not UTF-8")
-    except RecursionError:
-        return Invalid("nested too deeply")
+        return from_json(data.removeprefix(_BOM), allow_inf_nan=False)
     except ValueError as error:
         return Invalid(f"not JSON ({error})"[:200])
-
-
-def _finite(number: str) -> float:
-    """A float; `1e999` is JSON, but could not be written again."""
-    value = float(number)
-    return value if math.isfinite(value) else _refused(number)
-
-
-def _refused(name: str) -> float:
-    raise ValueError(f"{name} is not a number")

@@ -64,17 +64,11 @@ GROUPS: tuple[str, ...] = tuple(
 )
 """What can be switched off."""
 
-_ASKED_FOR = _of("hunks", "hunk", "file-hunk")
-ON_REQUEST: tuple[str, ...] = tuple(sorted({feature.group for feature in _ASKED_FOR}))
-"""Groups that are off unless asked for. They add to the plain sum; the ranker has no column."""
-
 FILE_NAMES: tuple[str, ...] = tuple(feature.name for feature in FILE_FEATURES)
 PIECE_NAMES: tuple[str, ...] = (*(f.name for f in PIECE_FEATURES), *FILE_NAMES)
 """Columns of a piece's row: its own, then its file's."""
 
-GROUP_OF = {
-    feature.name: feature.group for feature in (*FILE_FEATURES, *PIECE_FEATURES, *_ASKED_FOR)
-}
+GROUP_OF = {feature.name: feature.group for feature in (*FILE_FEATURES, *PIECE_FEATURES)}
 
 
 def group_of(reason: str) -> str:

@@ -11,7 +11,7 @@ from agent.retrieval.features import GROUPS
 RANKER = "ranker"
 STATIC = "static"
 _FROM_HISTORY = frozenset({"history", "churn", "cochange"})
-FROM_CORPORA = ("docs", "intents")
+FROM_CORPORA = ("docs", "hunks", "intents")
 """Groups of evidence from corpora beside the code: part of the plain sum where they are on."""
 
 SWITCHES: tuple[str, ...] = tuple(sorted((*GROUPS, *FROM_CORPORA, RANKER)))

@@ -4,8 +4,10 @@ Every line of context and every removed line must be there, byte for byte; a hun
 another line than its header says (the nearest place counts), and all is applied or nothing is. A
 hunk without context before its change, or after it, must stand at that end of the file. Source of
 these rules: git's documentation of `git apply`, and its behaviour, which the tests compare with.
-One thing git refuses is taken: a patch without a line end at its end, as models' tools strip it (the
-harness takes it too, by patch(1)).
+
+Two differences: a patch without a line end at its end is taken, since tools strip it (the harness
+takes it, by patch(1)); a line of context without an end stands for no line that has one (git takes
+it for one, and joins it with what it adds).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from agent.services.embedding import make_embedder
 from agent.services.model import Client, Gate, Tapes, make_chat_model, make_clock, within_budget
 from agent.services.retrieval import make_retriever, retrieval_options
 from agent.services.validation import open_validator
+from agent.services.widening import make_widener
 from agent.settings import Settings
 
 if TYPE_CHECKING:
@@ -58,13 +59,15 @@ async def open_services(
         budgeted = within_budget(settings, chosen, gate)
         ledger.usage = lambda: budgeted.usage
         embedder = await make_embedder(stack, settings, client, reporter, time_left, tapes)
+        chat = LoggedChatModel(budgeted, reporter, bodies=settings.log_bodies)
         yield Services(
             retriever=make_retriever(settings, embedder, reporter),
             chunker=TreeSitterChunker(),
             counter=make_counter(budgeted.model),
-            chat=LoggedChatModel(budgeted, reporter, bodies=settings.log_bodies),
+            chat=chat,
             validator=validator,
             reporter=reporter,
+            widener=make_widener(settings, chat, reporter),
         )
 
 
@@ -87,10 +90,12 @@ def solve_options(settings: Settings) -> SolveOptions:
             allow=settings.allow,
             no_repair=settings.no_repair,
             include_test=settings.include_test,
+            find=settings.find_action,
         ),
         max_output_tokens=settings.max_output_tokens,
         timeout=settings.timeout,
         allow=settings.allow,
         no_repair=settings.no_repair,
         include_test=settings.include_test,
+        wider_tokens=None if settings.widening == "off" else settings.wider_tokens,
     )

@@ -72,6 +72,8 @@ def evidence_sources(
     """What the problem mentions, and the corpora of the settings. Raises ConfigurationError."""
     from agent.corpora.documents import DocumentSource
     from agent.corpora.evidence import FEATURES, PassageEvidence
+    from agent.corpora.history.evidence import FEATURE, HunkEvidence
+    from agent.corpora.history.store import HunkHistory, hunks_path
     from agent.corpora.intents import IntentSource
     from agent.corpora.shelf import Shelves
     from agent.retrieval.evidence import mention_evidence
@@ -86,6 +88,8 @@ def evidence_sources(
     for source in (DocumentSource(index), IntentSource(index)):
         if source.label in labels and FEATURES[source.label] not in options.without:
             found.append(PassageEvidence(source, shelves))
+    if Label.HISTORY in labels and FEATURE not in options.without:
+        found.append(HunkEvidence(HunkHistory(hunks_path(places.index), reporter)))
     return tuple(found)
 
 

@@ -78,9 +78,10 @@ class LanceStore:
         """Open it, or make it. Raises StoreMismatch for another model or dimension."""
         checked_name(name)
         with _translated(self._folder), _turn(self._folder, name):
-            table = self._database.create_table(
-                name, schema=_schema(model, dimension), exist_ok=True
-            )
+            if name in self._names():
+                table = self._database.open_table(name)
+            else:
+                table = self._database.create_table(name, schema=_schema(model, dimension))
             meta = _meta(table, self._folder)
             refuse_other(meta.info(name, 0), model, dimension)
             if meta.version < SCHEMA_VERSION:
@@ -195,7 +196,7 @@ class LanceCollection:
         names = map(restored, rows.column("id").to_pylist())
         scored = zip(map(float, scores), names, range(rows.num_rows), strict=True)
         best = ordered(scored, top_k, at_least)
-        bodies = rows.take([n for _, _, n in best]).to_pylist()
+        bodies = rows.take(pa.array([n for _, _, n in best], pa.int64())).to_pylist()
         return tuple(
             Match(name, score, _fields(body), restored(body["payload"]))
             for (score, name, _), body in zip(best, bodies, strict=True)

@@ -13,7 +13,7 @@ from benchmarks.instances.parts import Parts, Touched, sort_parts
 
 _AT_ONCE = 500  # commits in one call of git
 
-_HEAD = re.compile(r"[0-9a-f]{40} [0-9a-f]{40}")
+_HEAD = re.compile(r"[0-9a-f]{40} (?:[0-9a-f]{40} ?)*")
 _COUNTS = re.compile(r"\n?(\d+|-)\t(\d+|-)\t(.+)", re.DOTALL)
 
 
@@ -77,10 +77,12 @@ def parse_log(output: bytes) -> Iterator[Entry]:
         if _HEAD.fullmatch(tokens[at]) and not tokens[at - 1].strip("\n")
     ]  # fmt: skip
     for at, end in pairwise([*heads, len(tokens)]):
-        commit, parent = tokens[at].split()
+        commit, *parents = tokens[at].split()
+        if len(parents) != 1:
+            continue
         counts = (_COUNTS.fullmatch(token) for token in tokens[at + 2 : end])
         touched = tuple(Touched(c[3], _sum(c[1], c[2])) for c in counts if c)
-        yield Entry(commit, parent, tokens[at + 1], touched)
+        yield Entry(commit, parents[0], tokens[at + 1], touched)
 
 
 def _sum(added: str, removed: str) -> int | None:

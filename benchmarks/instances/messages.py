@@ -20,7 +20,8 @@ _SYMPTOM = re.compile(
       | losing | ignor(?:e[sd]?|ing) | regress\w* | broken | breaks? | bugs? | instead\ of
       | no\ longer | never | not\ \w+ | doesn['’]t | wasn['’]t | didn['’]t | isn['’]t | can['’]t
       | couldn['’]t | would | duplicat\w+ | missing | invalid | unexpected\w* | deadlock\w* | race
-      | infinite | stuck | corrupt\w* | mangle[sd]? | truncat\w+ | swallow\w* | silently | [A-Z]\w+Error
+      | infinite | stuck | corrupt\w* | mangle[sd]? | truncat\w+ | swallow\w* | silently
+      | [A-Z]\w+Error
     )\b""",
     re.VERBOSE,
 )
@@ -32,21 +33,22 @@ _OTHER = (
     r"|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b)"
 )
 _REFERENCE = re.compile(_OTHER, re.IGNORECASE)
-_VERB = r"(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?|references?|refs?|see(?:\ also)?|related\ to|part\ of)"
-_ONLY_REFERENCES = re.compile(
-    rf"[\s*(-]*(?:this\ )?(?:{_VERB}\b:?\ *)?(?:issues?\ )?{_OTHER}(?:(?:,|\ and|\ &)*\ *{_OTHER})*[\s).]*",
-    re.IGNORECASE,
+_VERB = (
+    r"(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?|references?|refs?|see(?:\ also)?|related\ to"
+    r"|part\ of)"
 )
 _IN_BRACKETS = re.compile(rf"\s*\((?:{_VERB}:?\ *)?{_OTHER}(?:,?\ *{_OTHER})*\)", re.IGNORECASE)
 _ELSEWHERE = "[elsewhere]"
-_LABEL = re.compile(
-    r"(?:pull-request(?:-sha)?|fixes|closes|references|refs|this|issue|ticket)\s*:?", re.I
+# A line that is left of a reference: it says nothing by itself.
+_REMAINS = re.compile(
+    rf"(?:[\s*,.:;&()-]|\[elsewhere\]|\b(?:{_VERB}|and|this|issues?|ticket|pull-request(?:-sha)?)\b)*",
+    re.IGNORECASE,
 )
 # What squashed pull requests say of the work on them, not of the fault.
 _WORK = re.compile(
-    r"\s*[*+-]\s+(?=.{0,80}$)(?:.*\b(?:tests?|changelog|news|review\w*|lint\w*|format\w*|mypy|ruff|black"
-    r"|pre-commit|typos?|docs?|comments?|nits?|rebase\w*|coverage)\b.*|(?:update|rename|clean|address|apply"
-    r"|merge|simplify|refactor|move)\b.*)",
+    r"\s*[*+-]\s+(?=.{0,80}$)(?:.*\b(?:tests?|changelog|news|review\w*|lint\w*|format\w*|mypy|ruff"
+    r"|black|pre-commit|typos?|docs?|comments?|nits?|rebase\w*|coverage)\b.*"
+    r"|(?:update|rename|clean|address|apply|merge|simplify|refactor|move)\b.*)",
     re.IGNORECASE,
 )
 # The bot's or the reviewers' part of a message begins here.
@@ -83,6 +85,5 @@ def _told(lines: list[str]) -> list[str]:
 
 
 def _without_references(line: str) -> str:
-    if _ONLY_REFERENCES.fullmatch(line) or _LABEL.fullmatch(line.strip()):
-        return ""
-    return _REFERENCE.sub(_ELSEWHERE, _IN_BRACKETS.sub("", line)).rstrip()
+    short = _REFERENCE.sub(_ELSEWHERE, _IN_BRACKETS.sub("", line)).rstrip()
+    return "" if _REMAINS.fullmatch(short) else short

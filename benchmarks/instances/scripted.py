@@ -55,10 +55,10 @@ def scripted_reply(row: Mapping[str, Any], call: int, *, iterative: bool) -> str
 
 
 def gold_edits(patch: str) -> list[dict[str, Any]]:
-    """A diff as edits of the reply format, one a hunk. Raises ValueError for what cannot be read."""
+    """A diff as edits of the reply format, one a hunk. Raises ValueError for an unreadable one."""
     proposal = parse_reply(f"```diff\n{patch.rstrip(chr(10))}\n```\n")
     if isinstance(proposal, ParseFailure):
-        raise ValueError(proposal.reason)
+        raise ValueError(proposal.reason)  # noqa: TRY004  (a value was wrong, not a type)
     return [_edit(edit) for edit in proposal.edits]
 
 

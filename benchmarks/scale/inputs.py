@@ -85,7 +85,7 @@ def from_run(folder: Path, stages: Stages) -> Stages:
     if not settled:
         raise ConfigurationError(f"{journal}: no paid reply; let the run go on first")
     ready = [a + b for a, b in zip(seconds["retrieve"], seconds["pack"], strict=False)]
-    found = {
+    found: dict[str, Any] = {
         "retrieve": _samples(ready, stages.retrieve),
         "validate": _samples([2 * each for each in seconds["validate"]], stages.validate),
     }

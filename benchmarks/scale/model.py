@@ -1,9 +1,9 @@
 """One run of many instances on many machines, as processes of `engine`. All times in seconds.
 
-What an instance does is what `agent batch` does: a worker starts, the project is cloned and indexed
-once a node (others of the project wait), chunks are ranked and packed, leave for the call is written
-to the driver's journal, the call waits for its turn at the provider, tests run on the node's cores,
-some instances call again. Processor time is served core by core, first come first served.
+What an instance does is what `agent batch` does: a worker starts, the project is cloned and
+indexed once a node (others of the project wait), chunks are ranked and packed, leave for the call
+is written to the driver's journal, the call waits for its turn at the provider, tests run on the
+node's cores, some instances call again. Processor time is served core by core, in order.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Tally:
 
 
 _BACK_OFF = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Seconds before a try after a refusal; the last one repeats. As `agent.llm.retry`, without jitter."""
+"""Seconds before a try after a refusal; the last one repeats. As `agent.llm.retry`, no jitter."""
 
 _MEGABYTE = 1e6
 
@@ -78,7 +78,7 @@ class World:
     def __init__(self, cluster: Cluster, load: Load, stages: Stages, seed: int = _SEED) -> None:
         self.clock = clock = Simulation()
         self.cluster, self.load, self.stages, self.tally = cluster, load, stages, Tally()
-        self._random = random.Random(seed)  # noqa: S311  (not for secrets)
+        self._random = random.Random(seed)
         self.cores = [Pool(clock, cluster.cores) for _ in range(cluster.nodes)]
         self.network = Pool(clock, 1)
         self.driver = Pool(clock, 1)
@@ -159,7 +159,7 @@ class World:
         yield gate.wait
 
     def _index(self, node: int, project: int) -> Process:
-        """A cold index where nobody has made one; what a shared one lacks is the load over the net."""
+        """A cold index where nobody has made one yet."""
         owner = 0 if self.cluster.shared_index else 1 + node
         gate = self._indexes.setdefault((owner, project), Gate(self.clock))
         if gate.first():
@@ -168,7 +168,7 @@ class World:
         yield gate.wait
 
     def _call(self, tokens: int) -> Process:
-        """Leave, turn, latency; refused and lost calls are tried again. Both ends are journalled."""
+        """Leave, turn, latency, reply. Refused and lost calls are tried again."""
         stages, load, chance = self.stages, self.load, self._random
         yield from self.driver.use(stages.journal)  # granted
         for attempt in range(10 * len(_BACK_OFF)):

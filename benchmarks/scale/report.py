@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmarks.scale.inputs import Stages
 from benchmarks.scale.model import Cluster, Load, World
@@ -74,9 +75,10 @@ def sweeps(cluster: Cluster, load: Load, stages: Stages) -> dict[str, tuple[Case
     """What is varied, one thing at a time from the given middle."""
 
     def clusters(field: str, values: Iterable[float]) -> tuple[Case, ...]:
+        changes: Iterable[dict[str, Any]] = ({field: value} for value in values)
         return tuple(
-            Case(f"{value:,g}", replace(cluster, **{field: value}), load, stages)
-            for value in values
+            Case(f"{change[field]:,g}", replace(cluster, **change), load, stages)
+            for change in changes
         )
 
     return {
@@ -111,18 +113,16 @@ def table(what: str, cases: Sequence[Case]) -> str:
         found = simulate(case.cluster, case.load, case.stages)
         shares = " | ".join(f"{found.shares[name]:.0%}" for name in found.shares)
         lines.append(
-            f"| {case.name} | {in_words(found.makespan)} | {found.an_hour:,.0f} | {found.p50:.0f} s "
-            f"| {found.p95:.0f} s | {shares} | {found.bottleneck} |"
+            f"| {case.name} | {in_words(found.makespan)} | {found.an_hour:,.0f} "
+            f"| {found.p50:.0f} s | {found.p95:.0f} s | {shares} | {found.bottleneck} |"
         )
     return "\n".join(lines)
 
 
 def in_words(seconds: float) -> str:
     """`1 h 05 min`, `7.5 min`."""
-    minutes = seconds / 60
-    return (
-        f"{minutes / 60:.0f} h {minutes % 60:02.0f} min" if minutes >= 90 else f"{minutes:.1f} min"
-    )
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 90 else f"{seconds / 60:.1f} min"
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

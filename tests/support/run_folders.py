@@ -143,7 +143,7 @@ class RunFolder:
             self._fail(name, status, message)
             return
         result = self.result(status, verdict, message, usage, seconds)
-        files.write_result(folder, result, result.diff.encode(), [exchange])
+        _write_result(folder, result)
         (folder / "exchanges.jsonl").write_text(exchange.model_dump_json() + "\n")
         self.add(
             Finished(
@@ -312,6 +312,14 @@ def receipt() -> dict[str, Any]:
         "tokens": 80, "budget": 5100, "tokens_by_form": {"whole": 80}, "total_chunks": 31,
         "ranked_chunks": 31, "pieces": [piece, other], "dropped": [dropped], "notes": [],
     }  # fmt: skip
+
+
+def _write_result(folder: Path, result: SolveResult) -> None:
+    """As `agent.batch.folder` does, without waiting for the disk."""
+    (folder / files.PATCH).write_text(result.diff)
+    (folder / files.RECEIPT).write_text(json.dumps(result.receipt))
+    short = result.model_copy(update={"receipt": None})
+    (folder / files.RESULT).write_text(short.model_dump_json(indent=2))
 
 
 def _settled(name: str, sha256: str, usage: RecordedUsage) -> Settled:

@@ -2,17 +2,22 @@
 
 The hunks that are most similar to the problem (BM25 over their texts, as in
 `agent.retrieval.lexical`) give their similarity to the file and the functions of today that they
-stand in: paths are followed through renames, functions by name. A commit that touched many
-functions says less of each.
+stand in: paths are followed through renames, functions by name or else by their lines. A commit
+that touched many functions says less of each.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agent.corpora.history.following import LineFollower
+from agent.corpora.history.store import NoHistory
+from agent.errors import RepositoryError
 from agent.retrieval.evidence import Evidence
 from agent.retrieval.history import LocalNames, spread_shares
 from agent.retrieval.identifiers import Terms
@@ -30,7 +35,9 @@ if TYPE_CHECKING:
     from agent.retrieval.mentions import Mentions
     from agent.types import Problem
 
-FEATURE = "hunk"
+FEATURE = "hunks"
+"""Of files and pieces; also the group that `--without` leaves out."""
+
 MAX_FILES = 12
 """Hunks of a commit of more files are part of a sweep; as for messages (`retrieval.history`)."""
 
@@ -39,7 +46,7 @@ MAX_SIMILAR = 30  # occurrences: what comes later shares common words only
 
 @dataclass(frozen=True, slots=True)
 class HunkEvidence:
-    """The `EvidenceSource` of past hunks: feature "hunk" of files and pieces, at most 1 each."""
+    """The `EvidenceSource` of past hunks: feature "hunks" of files and pieces."""
 
     history: HunkHistory
 
@@ -49,7 +56,38 @@ class HunkEvidence:
         """Nothing where there is no history. Raises `pool.Cancelled`."""
         table = self.history.table(snapshot)
         query = make_query(problem, Terms())
-        return evidence_of(table, score_hunks(table, query, corpus))
+        lines = _Lines(self.history, snapshot, table, LineFollower(snapshot, corpus))
+        return evidence_of(table, score_hunks(table, query, corpus, lines.follow))
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Pieces of today that hold the lines of an occurrence."""
+
+    history: HunkHistory
+    snapshot: Snapshot
+    table: HunkTable
+    follower: LineFollower
+
+    def follow(self, lost: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+        """Occurrence and piece, given the occurrences to look for and the file of each."""
+        if not lost:
+            return
+        ids = {occurrence: self._commit(occurrence) for occurrence in lost}
+        try:
+            commits = self.history.some(self.snapshot, dict.fromkeys(ids.values()))
+        except (NoHistory, RepositoryError):
+            return  # the cache was cleared just now, and the repository is gone
+        for occurrence, file in lost.items():
+            counted = commits.get(ids[occurrence])
+            order = int(self.table.order[occurrence])
+            if counted is not None and order < len(counted.commit.hunks):
+                text = counted.commit.hunks[order].text
+                for piece in self.follower.pieces(file, text):
+                    yield occurrence, piece
+
+    def _commit(self, occurrence: int) -> str:
+        return self.table.commits[int(self.table.commit[occurrence])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +130,13 @@ def most_similar(
     return np.asarray(best[scores[best] > 0.0], dtype=np.int64)
 
 
-def score_hunks(table: HunkTable, query: LexicalQuery, corpus: Corpus) -> HunkScores:
+Follow = Callable[[Mapping[int, int]], Iterable[tuple[int, int]]]
+"""From occurrences without a piece, and the file of each, to pairs of occurrence and piece."""
+
+
+def score_hunks(
+    table: HunkTable, query: LexicalQuery, corpus: Corpus, follow: Follow | None = None
+) -> HunkScores:
     """What past hunks say of each file and piece of the corpus, given the problem's terms."""
     similar = similarities(table, query)
     best = most_similar(table, similar, MAX_SIMILAR, MAX_FILES)
@@ -105,7 +149,10 @@ def score_hunks(table: HunkTable, query: LexicalQuery, corpus: Corpus) -> HunkSc
     file_of = _files_of(table, corpus)
     occurrences = np.arange(table.text.size)
     files, file_from = spread_shares(file_of, occurrences, shares, len(corpus.files))
-    owner, source, part = _pieces_of(table, corpus, file_of, shares)
+    rows = _by_name(table, corpus, file_of, shares)
+    if follow is not None:
+        rows += _by_lines(follow, best, file_of, rows)
+    owner, source, part = _columns(rows)
     pieces, piece_from = spread_shares(owner, source, shares, len(corpus.pieces), part)
     return HunkScores(files, pieces, file_from, piece_from)
 
@@ -117,9 +164,9 @@ def _files_of(table: HunkTable, corpus: Corpus) -> NDArray[np.int64]:
     return of_path[table.today] if table.today.size else np.empty(0, dtype=np.int64)
 
 
-def _pieces_of(
+def _by_name(
     table: HunkTable, corpus: Corpus, file_of: NDArray[np.int64], shares: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+) -> list[tuple[int, int, float]]:
     """Piece, occurrence and part of its share for each function that a similar hunk stands in.
 
     A name that several pieces of the file bear means each of them in equal parts.
@@ -130,6 +177,28 @@ def _pieces_of(
         occurrence = int(table.name_of[row])
         pieces = names.find(int(file_of[occurrence]), table.names[int(table.name[row])])
         rows.extend((piece, occurrence, 1.0 / len(pieces)) for piece in pieces)
+    return rows
+
+
+def _by_lines(
+    follow: Follow,
+    best: NDArray[np.int64],
+    file_of: NDArray[np.int64],
+    named: Iterable[tuple[int, int, float]],
+) -> list[tuple[int, int, float]]:
+    """The same for hunks without such a function, in equal parts for all pieces of a hunk."""
+    found = {occurrence for _, occurrence, _ in named}
+    lost = {
+        int(one): int(file_of[one]) for one in best if file_of[one] >= 0 and int(one) not in found
+    }
+    pieces = list(follow(lost))
+    counts = Counter(occurrence for occurrence, _ in pieces)
+    return [(piece, occurrence, 1.0 / counts[occurrence]) for occurrence, piece in pieces]
+
+
+def _columns(
+    rows: Sequence[tuple[int, int, float]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     owner, source, part = zip(*rows, strict=True) if rows else ((), (), ())
     return (
         np.array(owner, dtype=np.int64),
@@ -139,7 +208,7 @@ def _pieces_of(
 
 
 def evidence_of(table: HunkTable, scores: HunkScores) -> Evidence:
-    """Feature "hunk" of files and pieces. Notes name the past change that contributed most."""
+    """Feature "hunks" of files and pieces. Notes name the past change that contributed most."""
     evidence = Evidence()
     for file in np.flatnonzero(scores.files):
         note = _note(table, int(scores.file_from[file]))

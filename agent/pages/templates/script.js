@@ -41,9 +41,12 @@
 
   const value = (one, column) => {
     const cell = one.row.cells[columns.indexOf(column)];
-    if (cell.dataset.v === undefined) return cell.textContent.trim().toLowerCase();
+    if (cell.dataset.v === undefined) return (cell.querySelector("a") ?? cell).textContent.trim();
     return cell.dataset.v === "" ? null : Number(cell.dataset.v);
   };
+
+  const collator = new Intl.Collator("en", { numeric: true });
+  const order = (x, y) => (typeof x === "string" ? collator.compare(x, y) : x - y);
 
   const compare = (column, down) => {
     const sign = down ? -1 : 1;
@@ -53,7 +56,7 @@
       if (x === y) return a.index - b.index;
       if (x === null || x === "") return 1; // what is not known comes last, whatever the order
       if (y === null || y === "") return -1;
-      return x < y ? -sign : sign;
+      return sign * order(x, y) || a.index - b.index;
     };
   };
 

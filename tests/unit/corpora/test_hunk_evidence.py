@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,18 +16,22 @@ from agent.corpora.history.evidence import (
     score_hunks,
     similarities,
 )
+from agent.corpora.history.following import LineFollower
 from agent.corpora.history.store import HunkHistory
 from agent.corpora.history.table import HunkTable, build_table, count_hunks
 from agent.repository.hunks import CommitHunks, Hunk
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.candidates import all_files
 from agent.retrieval.corpus import Corpus
-from agent.retrieval.features import group_of
 from agent.retrieval.identifiers import Terms
 from agent.retrieval.index import Index
 from agent.retrieval.lexical import K1, B, LexicalQuery, make_query
 from agent.retrieval.mentions import read_mentions
+from agent.services.corpora import evidence_sources
+from agent.services.retrieval import retrieval_options
+from agent.settings import Settings
 from agent.types import Problem
+from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
 
@@ -150,10 +155,9 @@ def test_reasons_name_the_change() -> None:
     table = table_of(commit(0xABC, hunk("client.py", "proxy", "connect", start=12)))
     evidence = evidence_of(table, score_hunks(table, query("proxy"), CORPUS))
     (reason,) = evidence.files[0].values()
-    assert (reason.feature, reason.value) == ("hunk", 1.0)
+    assert (reason.feature, reason.value) == ("hunks", 1.0)
     assert reason.note == "a similar change, 0000000000 in client.py:12-14"
     assert [CORPUS.symbols[n] for n in evidence.pieces] == ["connect"]
-    assert group_of("hunk") == "hunks"
     assert not evidence.without(frozenset({"hunks"})).files
 
 
@@ -178,3 +182,57 @@ def test_the_source_reads_the_snapshots_history(make_repository: Make) -> None:
 
     assert found(snapshot, Problem("A proxy", "")) == {"client.py"}  # type: ignore[arg-type]
     assert found(MemorySnapshot(FILES), Problem("A proxy", "")) == set()
+
+
+@pytest.mark.parametrize(
+    ("corpora", "without", "on"),
+    [(("history",), (), True), (("code", "docs"), (), False), (("history",), ("hunks",), False)],
+)
+def test_it_is_on_where_the_settings_ask_for_the_history(
+    tmp_path: Path, corpora: tuple[str, ...], without: tuple[str, ...], on: bool
+) -> None:
+    given: dict[str, Any] = {"corpora": corpora, "without": without, "cache_dir": tmp_path}
+    settings = Settings(**given)
+    sources = evidence_sources(settings, retrieval_options(settings), ignore)
+    assert any(isinstance(source, HunkEvidence) for source in sources) is on
+
+
+ROWS = "    first_row = read_proxy(rows)\n    other_row = skip_header(rows)\n    last = 1\n"
+
+
+def test_what_a_name_no_longer_leads_to_is_found_by_its_lines(make_repository: Make) -> None:
+    root = make_repository({"a.py": "def other(rows):\n    return 1\n"})
+    file = root / "a.py"
+    file.write_text(f"{file.read_text()}\n\ndef old(rows):\n{ROWS}    return last\n")
+    run_git(root, "commit", "-q", "-a", "-m", "Rows")
+    file.write_text(file.read_text().replace("def old(", "def new("))
+    run_git(root, "commit", "-q", "-a", "-m", "Another name")
+    snapshot = take_snapshot(root)
+    corpus = Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
+    problem = Problem("read proxy", "")
+    table = HunkHistory(None, ignore).table(snapshot)
+    assert not score_hunks(table, query("read proxy"), corpus).pieces.any()
+    source = HunkEvidence(HunkHistory(None, ignore))
+    evidence = source(problem, read_mentions(problem), snapshot, corpus)
+    assert [corpus.symbols[number] for number in evidence.pieces] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("added", "found"),
+    [
+        (ROWS, ["new"]),
+        (ROWS.replace("    ", "\t"), ["new"]),  # indented otherwise
+        ("    first_row = read_proxy(rows)\n", []),  # one line may be chance
+        ("    last = 1\n    return last\n", []),  # short lines are anywhere
+        ("    twice = the_same_line(1)\n    other = the_same_line(2)\n", []),  # stands there twice
+        ("", []),
+    ],
+    ids=["lines", "indented", "one", "short", "repeated", "empty"],
+)
+def test_lines_of_today(added: str, found: list[str]) -> None:
+    again = "    twice = the_same_line(1)\n    other = the_same_line(2)\n"
+    text = f"X = 1\n\n\ndef new(rows):\n{ROWS}{again}    return 1\n\n\ndef next_one():\n{again}"
+    snapshot = MemorySnapshot({"a.py": text})
+    corpus = Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
+    pieces = LineFollower(snapshot, corpus).pieces(0, added)
+    assert [corpus.symbols[number] for number in pieces] == found

@@ -1,4 +1,4 @@
-"""The simulation against what is known without it: queues with formulas, runs that can be counted."""
+"""The simulation against what is known without it: formulas of queues, countable runs."""
 
 from __future__ import annotations
 

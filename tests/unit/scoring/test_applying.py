@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from agent.patching.diff import unified_diff
 from agent.scoring.applying import TreeFile, apply_patch, merged
 from agent.scoring.unidiff import PatchError
 from agent.types import FileChange
@@ -80,7 +82,6 @@ def theirs(root: Path, base: Mapping[str, bytes], patch: bytes) -> dict[str, byt
     """The tree after `git apply`; None where it refuses."""
     root.mkdir()
     put(root, base)
-    git(root, "init", "-q")
     return tree_of(root) if git(root, "apply", "-", data=patch).returncode == 0 else None
 
 
@@ -220,31 +221,36 @@ def test_a_patch_may_lack_its_last_line_end(tmp_path: Path) -> None:
     assert ours(BASE, whole.removesuffix(b"\n")) == ours(BASE, whole) is not None
 
 
+def test_a_line_without_an_end_stands_for_no_other(tmp_path: Path) -> None:
+    """git takes the beginning of a line for it, and tears the file."""
+    patch = b"--- a/f\n+++ b/f\n@@ -1 +1,2 @@\n+a\n a\n\\ No newline at end of file\n"
+
+    assert theirs(tmp_path / "oracle", {"f": b"a\na"}, patch) == {"f": b"a\naa"}
+    assert ours({"f": b"a\na"}, patch) is None
+    assert ours({"f": b"a"}, patch) == {"f": b"a\na"}
+
+
 _LINES = st.lists(st.sampled_from([b"a", b"b", b"c", b"", b"\tx", b"d\r"]), max_size=12)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(before=_LINES, after=_LINES, shifted=_LINES, ends=st.tuples(st.booleans(), st.booleans()))
 def test_any_diff_on_any_file(
-    tmp_path_factory: pytest.TempPathFactory,
-    before: list[bytes],
-    after: list[bytes],
-    shifted: list[bytes],
-    ends: tuple[bool, bool],
+    before: list[bytes], after: list[bytes], shifted: list[bytes], ends: tuple[bool, bool]
 ) -> None:
     """The diff of two files, applied to the first one with lines before it."""
-    folder = tmp_path_factory.mktemp("any")
     old, new = (
         b"\n".join(lines) + (b"\n" if end and lines else b"")
         for lines, end in zip((before, after), ends, strict=True)
     )
-    patch = diff_of(folder / "diff", {"f": old}, {"f": new})
+    patch = unified_diff([FileChange("f", old, new)])
+    assume(patch)
     base = {"f": b"".join(line + b"\n" for line in shifted) + old}
-    if patch:
-        assert ours(base, patch) == theirs(folder / "oracle", base, patch)
-        assert ours({"f": old}, patch) == {"f": new}
+
+    assert ours({"f": old}, patch) == {"f": new}
+    if b"\\ No newline" not in patch:
+        with tempfile.TemporaryDirectory() as folder:
+            assert ours(base, patch) == theirs(Path(folder, "oracle"), base, patch)
 
 
 def test_executable_bits_are_kept_and_set() -> None:

@@ -1,0 +1,277 @@
+"""Corpora beside the code as a user calls them: index, search, kill, search again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT, run_git
+from tests.support.behaviours import Computed, Good
+from tests.support.corpora import FILES
+from tests.support.scripted_provider import ScriptedProvider
+
+pytestmark = pytest.mark.e2e
+
+MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
+ALL = "code,docs,intent,history"
+
+
+class User:
+    """A person with a home of their own who calls the command."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        home.mkdir()
+        self.store = f"sqlite:///{home / 'team.sqlite'}"
+
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "PYTHONPATH": str(ROOT),
+            "PATCHSHOT_CACHE_DIR": str(self.home / "cache"),
+            "PATCHSHOT_DATA_DIR": str(self.home / "data"),
+            **variables,
+        }
+        return subprocess.Popen(
+            [sys.executable, "-m", "agent", *arguments],
+            cwd=self.home,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        with self.start(*arguments, **variables) as process:
+            out, err = process.communicate(timeout=110)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def ok(self, *arguments: str, **variables: str) -> Any:
+        done = self.run(*arguments, "--json", **variables)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def index(self, repository: Path, corpora: str = ALL, *more: str, **variables: str) -> Any:
+        return self.ok(
+            "index", "--repo", str(repository), "--corpus", corpora, "--store", self.store, *more,
+            **variables,
+        )  # fmt: skip
+
+    def search(self, repository: Path, query: str, corpora: str = ALL, *more: str) -> Any:
+        return self.ok(
+            "search", query, "--repo", str(repository), "--corpus", corpora, "--store", self.store,
+            *more,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path / "home")
+
+
+@pytest.fixture
+def repository(make_repository: MakeRepository) -> Path:
+    root = make_repository(FILES)
+    cart = root / "shop" / "cart.py"
+    cart.write_text(
+        cart.read_text()
+        + "\n    def discount(self, share):\n        before = self.total([])\n"
+        + "        after = before * (1 - share)\n        return round(after, 2)\n"
+    )
+    run_git(root, "commit", "-q", "-a", "-m", "Give a discount on the whole cart")
+    return root
+
+
+def embedded(found: Any) -> dict[str, int]:
+    return {name: corpus["embedded"] for name, corpus in found["corpora"].items()}
+
+
+def test_index_then_search_then_nothing_to_embed(user: User, repository: Path) -> None:
+    first = user.index(repository)
+    assert first["files"] > 0
+    assert first["store"] == user.store
+    assert all(corpus["complete"] for corpus in first["corpora"].values())
+    assert all(count > 0 for count in embedded(first).values())
+    found = user.search(repository, "cookies that are out of date")
+    assert {"code", "docs", "intent"} <= {hit["corpus"] for hit in found["results"]}
+    assert found["results"][0]["symbol"] == "CookieJar.expire"
+    assert set(found["searched"]) == set(ALL.split(","))
+    past = user.search(repository, "discount on the whole cart", "history")
+    assert past["results"][0]["path"] == "shop/cart.py"
+    assert set(embedded(user.index(repository)).values()) == {0}
+    table = user.run(
+        "search", "cookies out of date", "--repo", str(repository), "--corpus", "docs", "--explain"
+    )
+    assert "[docs]     shop/cookies.py:7-12 CookieJar.expire" in table.stdout
+    assert "words" in table.stdout
+
+
+def test_the_index_is_said_in_words(user: User, repository: Path) -> None:
+    done = user.run("index", "--repo", str(repository), "--corpus", "docs,memory")
+    assert done.returncode == 0
+    assert "[docs]     7 passages: 7 texts embedded, 0 were known" in done.stdout
+    assert "[memory]   nothing indexed: nothing is remembered of this project" in done.stdout
+
+
+def many_functions(make_repository: MakeRepository) -> Path:
+    files = {
+        f"pkg/m{m}.py": "".join(
+            f'def handle_{m}_{n}(value, key):\n    """Handles case {m} {n} of the table."""\n'
+            f"    return {n}\n\n\n"
+            for n in range(60)
+        )
+        for m in range(40)
+    }
+    return make_repository(files)
+
+
+def test_a_killed_index_is_whole_after_the_next(
+    user: User, make_repository: MakeRepository
+) -> None:
+    root = many_functions(make_repository)
+    arguments = ("index", "--repo", str(root), "--corpus", "intent", "--store", user.store)
+    with user.start(*arguments) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("vectors: "):
+                process.send_signal(signal.SIGKILL)
+                break
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    after = user.index(root, "intent")["corpora"]["intent"]
+    assert after["complete"]
+    assert after["known"] > 0  # what the killed one wrote was not lost
+    assert after["embedded"] > 0  # and it was not done
+    last = user.index(root, "intent")["corpora"]["intent"]
+    assert (last["embedded"], last["known"]) == (0, after["known"] + after["embedded"])
+    assert user.search(root, "case 7 9 of the table", "intent")["results"]
+
+
+def test_two_at_a_time_never_harm_each_other(user: User, make_repository: MakeRepository) -> None:
+    root = many_functions(make_repository)
+    arguments = ("index", "--repo", str(root), "--corpus", "docs", "--store", user.store, "-q")
+    both = [user.start(*arguments) for _ in range(2)]
+    results = [process.communicate(timeout=110) for process in both]
+    assert [process.returncode for process in both] == [0, 0], results
+    after = user.index(root, "docs")["corpora"]["docs"]
+    assert (after["embedded"], after["known"], after["complete"]) == (0, 2_400, True)
+
+
+def test_intents_by_a_model_are_paid_once(user: User, repository: Path) -> None:
+    def reply(request: Any) -> str:
+        name = request.prompt.split('name="')[1].split('"')[0]
+        return json.dumps(
+            {"intents": [f"I want the pelicans of {name} number {n}" for n in range(5)]}
+        )
+
+    with ScriptedProvider([Computed(reply)]) as provider:
+        model = {"PATCHSHOT_BASE_URL": provider.base_url, "PATCHSHOT_MODEL": provider.model}
+        first = user.index(repository, "intent", "--intents", "llm", **model)
+        symbols = len(provider.chats)
+        second = user.index(repository, "intent", "--intents", "llm", **model)
+        assert len(provider.chats) == symbols == first["intents"]["written"] > 3
+    assert second["intents"] == {
+        "known": symbols, "written": 0, "failed": 0, "left": 0, "error": "",
+    }  # fmt: skip
+    assert embedded(second) == {"intent": 0}
+    found = user.search(repository, "pelicans of sendOrder", "intent")
+    assert found["results"][0]["symbol"] == "sendOrder"
+    assert found["results"][0]["tags"] == ["model"]
+
+
+def test_the_cost_of_intents_is_bounded_before_the_call(user: User, repository: Path) -> None:
+    with ScriptedProvider([Good("1. I want to see it\n")]) as provider:
+        done = user.run(
+            "index", "--repo", str(repository), "--corpus", "intent", "--intents", "llm",
+            "--max-cost", "0.0001", PATCHSHOT_BASE_URL=provider.base_url,
+            PATCHSHOT_MODEL=provider.model, PATCHSHOT_PRICE_INPUT="1", PATCHSHOT_PRICE_OUTPUT="10",
+        )  # fmt: skip
+        assert len(provider.chats) == 0
+    assert done.returncode == 8
+    assert "PATCHSHOT_MAX_COST" in done.stderr
+    assert "[intent]" in done.stdout  # by templates, all the same
+
+
+def test_a_folder_without_git_is_searched_without_history(user: User, tmp_path: Path) -> None:
+    root = tmp_path / "plain"
+    for path, text in FILES.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    done = user.run("index", "--repo", str(root), "--corpus", ALL)
+    assert done.returncode == 0, done.stderr
+    assert "is no git repository" in done.stderr
+    assert "[history]  nothing indexed: no commit history" in done.stdout
+    found = user.search(root, "cookies out of date")
+    assert {hit["corpus"] for hit in found["results"]} == {"code", "docs", "intent"}
+    assert any(note.startswith("[history] left out") for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--corpus", "nonsense"), "unknown corpus 'nonsense'"),
+        (("--store", "nonsense://x"), "no engine of that name"),
+        (("--store", "sqlite:////proc/no/such.sqlite", "--corpus", "docs"), "/proc/no"),
+    ],
+)
+def test_mistakes_are_one_line(
+    user: User, repository: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = user.run(
+        "index", "--repo", str(repository), "-q", *arguments, PATCHSHOT_STORE_FALLBACK="stop"
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_foreign_file_is_no_store(user: User, repository: Path) -> None:
+    import sqlite3
+
+    path = user.home / "foreign.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE mine (x)")
+    database.close()
+    done = user.run(
+        "index", "--repo", str(repository), "-q", "--corpus", "docs", "--store", f"sqlite:///{path}"
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_store_that_is_down_falls_back_or_stops(user: User, repository: Path) -> None:
+    url = f"sqlite:///{user.home}/home-is-a-file/x.sqlite"
+    (user.home / "home-is-a-file").write_text("")
+    arguments = ("search", "cookies", "--repo", str(repository), "--corpus", "docs", "--store", url)
+    done = user.run(*arguments)
+    assert done.returncode == 0
+    assert "going on with the embedded store" in done.stderr
+    assert "[docs]" in done.stdout
+    done = user.run(*arguments, PATCHSHOT_STORE_FALLBACK="stop")
+    assert done.returncode == 2
+
+
+def test_collections_are_listed_and_dropped(user: User, repository: Path) -> None:
+    user.index(repository, "docs")
+    listed = user.ok("index", "--list", "--store", user.store)
+    (collection,) = listed["collections"]
+    assert collection["entries"] == 7
+    assert user.run("index", "--drop", "other", "--store", user.store).returncode == 2
+    done = user.run("index", "--drop", collection["name"], "--store", user.store)
+    assert done.returncode == 0
+    assert user.ok("index", "--list", "--store", user.store)["collections"] == []
+
+
+def test_search_without_corpora_is_as_it_was(user: User, repository: Path) -> None:
+    found = user.ok("search", "cookies out of date", "--repo", str(repository))
+    assert set(found) == {"commit", "dirty", "total_chunks", "notes", "results"}
+    assert "corpus" not in found["results"][0]

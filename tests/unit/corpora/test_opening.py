@@ -1,0 +1,85 @@
+"""The Python API, as docs/corpora.md shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.corpora import open_pool
+from agent.errors import ConfigurationError, RepositoryError
+from tests.conftest import ROOT
+from tests.support.corpora import FILES
+
+MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
+
+
+def test_the_example_of_the_documentation_runs(
+    make_repository: MakeRepository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(make_repository(FILES))
+    text = (ROOT / "docs" / "corpora.md").read_text("utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "open_pool" in example
+    exec(compile(example, "docs/corpora.md", "exec"), {"__name__": "__main__"})
+    printed = capsys.readouterr().out
+    assert "[docs]" in printed
+    assert "[code]" in printed
+
+
+def test_a_pool_by_folder_and_store(make_repository: MakeRepository, tmp_path: Path) -> None:
+    root = make_repository(FILES)
+    url = f"sqlite:///{tmp_path / 'shared.sqlite'}"
+
+    async def use() -> list[int]:
+        counts = []
+        for _ in range(2):
+            async with open_pool(
+                root, corpora=["docs"], store=url, cache=tmp_path / "c", data=tmp_path / "d"
+            ) as pool:
+                (report,) = await pool.fill()
+                assert report.filled is not None
+                counts.append(report.filled.embedded)
+        return counts
+
+    assert asyncio.run(use()) == [7, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"corpora": ["nonsense"]}, ValueError),
+        ({"store": "nonsense://x"}, ConfigurationError),
+    ],
+)
+def test_mistakes_are_said(
+    make_repository: MakeRepository,
+    tmp_path: Path,
+    arguments: dict[str, object],
+    error: type[Exception],
+) -> None:
+    root = make_repository(FILES)
+
+    async def use() -> None:
+        async with open_pool(root, cache=tmp_path / "c", data=tmp_path / "d", **arguments):  # type: ignore[arg-type]
+            pass
+
+    with pytest.raises(error):
+        asyncio.run(use())
+
+
+def test_a_folder_that_is_no_repository(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with open_pool(tmp_path / "nowhere", cache=tmp_path / "c", data=tmp_path / "d"):
+            pass
+
+    with pytest.raises(RepositoryError):
+        asyncio.run(use())

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agent.corpora.formats import read_query
+from agent.corpora.passages import Label, Passage
+from agent.corpora.ranking import rank_corpus, weights_of
+from agent.corpora.shelf import Shelves, make_shelf
+from agent.corpora.synonyms import synonyms, word_for
+from agent.retrieval.identifiers import term_hash
+from agent.retrieval.lexical import B, K1
+from tests.support.corpora import quiet
+
+
+def passage(text: str, symbol: str = "") -> Passage:
+    return Passage(Label.DOCS, text, text, symbol=symbol)
+
+
+def test_bm25_is_the_formula() -> None:
+    shelf = make_shelf([passage("cat cat dog"), passage("dog bird"), passage("fish")])
+    scores = shelf.bm25({term_hash("cat"): 2.0, term_hash("dog"): 1.0, term_hash("none"): 1.0})
+    lengths, mean = [3, 2, 1], 2.0
+
+    def part(weight: float, count: int, holders: int, length: int) -> float:
+        rarity = math.log1p((3 - holders + 0.5) / (holders + 0.5))
+        norm = K1 * (1 - B + B * length / mean)
+        return weight * rarity * count * (K1 + 1) / (count + norm)
+
+    expected = [
+        part(2.0, 2, 1, lengths[0]) + part(1.0, 1, 2, lengths[0]),
+        part(1.0, 1, 2, lengths[1]),
+        0.0,
+    ]
+    assert scores.tolist() == pytest.approx(expected)
+
+
+def test_a_hit_in_the_name_counts_more() -> None:
+    shelf = make_shelf([passage("cookie here"), passage("cookie here", symbol="cookie")])
+    found = rank_corpus(shelf, weights_of(read_query("cookie"), (), shelf, False), ())
+    assert [one.number for one in found] == [1, 0]
+
+
+def test_shelves_come_back_from_the_cache_as_they_were(tmp_path: Path) -> None:
+    passages = [passage("one two"), passage("two three", "x.y")]
+    shelves = Shelves(tmp_path / "s.sqlite", quiet)
+    first, second = shelves.of(passages), shelves.of(passages)
+    for name in ("hashes", "starts", "owner", "count", "lengths"):
+        assert np.array_equal(getattr(first, name), getattr(second, name))
+        assert getattr(first, name).dtype == getattr(second, name).dtype
+    with sqlite3.connect(tmp_path / "s.sqlite") as database:
+        assert database.execute("SELECT count(*) FROM record").fetchone() == (1,)
+    database.close()
+    assert shelves.of([passage("one two")]).lengths.size == 1
+
+
+def test_a_damaged_record_is_made_again(tmp_path: Path) -> None:
+    shelves = Shelves(tmp_path / "s.sqlite", quiet)
+    shelves.of([passage("one two")])
+    with sqlite3.connect(tmp_path / "s.sqlite") as database:
+        database.execute("UPDATE record SET data = ?", (b"nonsense",))
+    database.close()
+    assert shelves.of([passage("one two")]).lengths.tolist() == [2.0]
+
+
+def test_an_empty_corpus_finds_nothing() -> None:
+    shelf = make_shelf([])
+    assert shelf.bm25({term_hash("a"): 1.0}).size == 0
+    assert rank_corpus(shelf, weights_of(read_query("a word"), (), shelf, True), ()) == ()
+
+
+def test_synonyms_are_what_occurs_together() -> None:
+    texts = ["invoice billing run"] * 5 + [f"word{n} other{n}" for n in range(300)]
+    shelf = make_shelf([passage(text) for text in texts])
+    found = synonyms(shelf, {term_hash("invoic"): 1.0})
+    words = {word_for(shelf, term) for term in found}
+    assert words <= {"billing", "run"}
+    assert len(words) == 2
+    assert all(0.0 < weight <= 0.3 for weight in found.values())
+    assert synonyms(shelf, {term_hash("word3"): 1.0}) == {}
+
+
+def test_expansion_finds_what_the_query_does_not_say() -> None:
+    texts = ["invoice billing"] * 4 + ["billing alone"] + [f"w{n} v{n}" for n in range(200)]
+    shelf = make_shelf([passage(text) for text in texts])
+    plain = weights_of(read_query("the invoice"), (), shelf, False)
+    more = weights_of(read_query("the invoice"), (), shelf, True)
+    asked = weights_of(read_query("the invoice"), ("billing",), shelf, False)
+    assert 4 not in plain.best(shelf, 10)
+    assert 4 in more.best(shelf, 10)
+    assert 4 in asked.best(shelf, 10)
+    assert more.note == "with billing"

@@ -1,0 +1,133 @@
+"""What a spec says of a project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.environments.spec import Environment, EnvironmentSpec, read_spec
+from agent.errors import ConfigurationError
+
+SPEC = """
+[default]
+python = "3.11"
+packages = ["pytest==8.3.5"]
+index = "none"
+find_links = ["wheels", "https://example.invalid/w"]
+
+[projects."Pallets/Click"]
+packages = ["pytest<8"]
+paths = ["src", "./lib/"]
+env = { CI = "1" }
+metadata = true
+
+[[projects."Pallets/Click".ranges]]
+until = "7.0"
+python = "3.8"
+
+[[projects."Pallets/Click".ranges]]
+since = "8.1"
+until = "8.10"
+packages = ["pytest==8.0"]
+version = "8.1.9"
+
+[[projects."Pallets/Click".ranges]]
+since_commit = "1234567"
+until_commit = "89abcde"
+test = "python -m unittest"
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> EnvironmentSpec:
+    path = tmp_path / "spec.toml"
+    path.write_text(SPEC)
+    return read_spec(path)
+
+
+def links(folder: Path) -> tuple[str, ...]:
+    return (str(folder / "wheels"), "https://example.invalid/w")
+
+
+def test_the_default_holds_for_every_project(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    assert spec.environment("o/unknown") == Environment(
+        python="3.11", packages=("pytest==8.3.5",), index="none", find_links=links(tmp_path)
+    )
+
+
+def test_the_nearest_field_wins(spec: EnvironmentSpec, tmp_path: Path) -> None:
+    own = Environment(
+        python="3.11",
+        packages=("pytest<8",),
+        env={"CI": "1"},
+        paths=("src", "lib"),
+        metadata="click",
+        index="none",
+        find_links=links(tmp_path),
+    )
+
+    assert spec.environment("pallets/click") == own
+
+
+@pytest.mark.parametrize(
+    ("version", "python", "packages"),
+    [
+        ("6.7", "3.8", ("pytest<8",)),
+        ("7.0", "3.11", ("pytest<8",)),  # `until` is not in it
+        ("7.0.0", "3.11", ("pytest<8",)),
+        ("v8.1.0", "3.11", ("pytest==8.0",)),  # `since` is
+        ("8.9", "3.11", ("pytest==8.0",)),
+        ("8.10", "3.11", ("pytest<8",)),
+        ("", "3.11", ("pytest<8",)),
+    ],
+)
+def test_ranges_by_version(
+    spec: EnvironmentSpec, version: str, python: str, packages: tuple[str, ...]
+) -> None:
+    found = spec.environment("pallets/click", version)
+
+    assert (found.python, found.packages) == (python, packages)
+
+
+@pytest.mark.parametrize(
+    ("history", "test"),
+    [({"1234567"}, "python -m unittest"), ({"1234567", "89abcde"}, ""), (set[str](), "")],
+)
+def test_ranges_by_commit(spec: EnvironmentSpec, history: set[str], test: str) -> None:
+    found = spec.environment("pallets/click", "7.5", holds=history.__contains__)
+
+    assert found.test == test
+
+
+def test_projects_are_known_by_name(spec: EnvironmentSpec) -> None:
+    assert spec.names("pallets/click")
+    assert not spec.names("o/click")
+    assert spec.called("click") == "Pallets/Click"
+    assert spec.called("flask") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[default\n", "not valid TOML"),
+        ("[defaults]\n", "defaults: Extra inputs"),
+        ('[default]\npackages = ["-r x.txt"]\n', "default.packages.0: .*option of pip"),
+        ('[default]\npaths = ["../x"]\n', "default.paths.0: .*inside the repository"),
+        ('[default]\nfiles = { "/x" = "" }\n', "default.files"),
+        ('[default]\nenv = { "A B" = "" }\n', "default.env"),
+        ('[projects.click]\npython = "3"\n', "projects.click"),
+        ('[[projects."a/b".ranges]]\nsince_commit = "main"\n', "ranges.0.since_commit"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(text)
+
+    with pytest.raises(ConfigurationError, match=words):
+        read_spec(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"none\.toml: No such file"):
+        read_spec(tmp_path / "none.toml")
