@@ -2,10 +2,11 @@
 
 A loopback provider answers each chat call after 2 s; everything else is real: workers, retrieval,
 tests in the sandbox, the journal. The projects are generated: small packages, each with modules
-that round wrongly, one instance a module. Every width begins with an empty run folder; caches are
-empty too, or (`--warm`) filled by a run before. Tests run in an environment that holds pytest and
-nothing else, as a project's own does: plugins that are installed here would only cost time. Ratios compare runs of one invocation; seconds are
-for this machine only. `others' cores` is what other programs took of the machine meanwhile.
+that round wrongly, one instance a module. Their tests run in an environment that holds pytest and
+nothing else, as a project's own does: plugins that are installed here would only cost time. Every
+width begins with an empty run folder; caches are empty too, or (`--warm`) filled by a run before.
+Ratios compare runs of one invocation; seconds are for this machine only. `others' cores` is what
+other programs took of the machine meanwhile.
 
 `--engine ray` starts two nodes on the loopback interface and takes them down again.
 """
@@ -234,7 +235,7 @@ def figures(widths: Sequence[Width], instances: int) -> dict[str, float]:
 
 
 @contextmanager
-def _engine(name: str, folder: Path) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+def _engine(name: str) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
     """Options and environment that choose the engine, for the time of the block."""
     environment = {"PATH": os.environ["PATH"]}
     if name == "local":
@@ -242,7 +243,7 @@ def _engine(name: str, folder: Path) -> Iterator[tuple[tuple[str, ...], dict[str
         return
     from tests.support.ray_cluster import RayCluster
 
-    with RayCluster(folder / "r") as cluster:
+    with RayCluster() as cluster:
         yield ("--engine", "ray", "--address", cluster.address), environment | cluster.environment
 
 
@@ -260,7 +261,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="ps-") as folder,
         ScriptedProvider([Late()]) as provider,
-        _engine(chosen.engine, Path(folder)) as (arguments, environment),
+        _engine(chosen.engine) as (arguments, environment),
     ):
         root = Path(folder)
         make_set(root, chosen.instances, chosen.projects)

@@ -45,6 +45,7 @@ _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
 }
 
 
@@ -175,7 +176,8 @@ async def join(address: str, *, verbose: bool = False) -> Cluster:
     if address != "auto":
         await asyncio.to_thread(_check_address, address)
     for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)
+        if not verbose:
+            os.environ.setdefault(name, value)
     try:
         await _in_thread(lambda: _init(address, verbose=verbose), JOIN_SECONDS)
     except TimeoutError:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agent.commands.common import load_snapshot, own_file, print_value, reporting, say, write_stdout
 from agent.commands.hits import finding_as_json, render_findings, terminal_width
+from agent.commands.indexed import collections_in_words, index_as_json, index_in_words
 from agent.corpora.passages import Findings, Label
 from agent.errors import ConfigurationError, RepositoryError
 from agent.events import Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
     from agent.commands.inspect import InspectRequest, PoolRequest
+    from agent.corpora.filling import CorpusReport
     from agent.corpora.intent_writing import Written
-    from agent.corpora.pool import CorpusReport, Pool
+    from agent.corpora.pool import Pool
     from agent.protocols import Reporter, Snapshot
     from agent.retrieval.index import IndexSummary
     from agent.settings import Settings
-    from agent.stores.base import CollectionInfo
     from agent.types import Problem
 
 _BY_DEFAULT = (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
@@ -90,9 +91,11 @@ def index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest)
         reports, written, url = asyncio.run(work)
         seconds = time.perf_counter() - started
     if request.json:
-        print_value(_as_json(snapshot, code, reports, written, url, seconds))
+        print_value(index_as_json(snapshot, code, reports, written, url, seconds))
     else:
-        write_stdout(_in_words(code, reports, written, url, seconds).encode("utf-8", "replace"))
+        write_stdout(
+            index_in_words(code, reports, written, url, seconds).encode("utf-8", "replace")
+        )
     if written is not None and written.error is not None:
         say(f"agent: {written.error}; what was written is kept: the same command goes on from here")
         return written.error.status.exit_code
@@ -124,7 +127,7 @@ def manage(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
     if request.json:
         print_value({"store": url, "collections": [asdict(info) for info in known]})
     else:
-        write_stdout(_collections(url, known).encode())
+        write_stdout(collections_in_words(url, known).encode())
     return 0
 
 
@@ -238,84 +241,3 @@ def _fill_code(
     for note in missing_models(settings):
         reporter(Notice(note, "warning"))
     return fill_index(settings, snapshot, reporter), fill_history(settings, snapshot, reporter)
-
-
-# ------------------------------------------------------------------------------------------ output
-
-
-def _as_json(
-    snapshot: Snapshot,
-    code: tuple[IndexSummary, int],
-    reports: Sequence[CorpusReport],
-    written: Written | None,
-    url: str,
-    seconds: float,
-) -> dict[str, Any]:
-    summary, commits = code
-    intents = None
-    if written is not None:
-        intents = {
-            "known": written.known,
-            "written": written.written,
-            "failed": written.failed,
-            "left": written.left,
-            "error": "" if written.error is None else str(written.error),
-        }
-    return {
-        **asdict(summary),
-        "commits": commits,
-        "seconds": round(seconds, 3),
-        "commit": snapshot.commit,
-        "store": url,
-        "intents": intents,
-        "corpora": {
-            report.label.value: {
-                "passages": report.passages,
-                "embedded": report.filled.embedded if report.filled else 0,
-                "known": report.filled.known if report.filled else 0,
-                "failed": report.filled.failed if report.filled else 0,
-                "complete": report.complete,
-                "note": report.note,
-            }
-            for report in reports
-        },
-    }
-
-
-def _in_words(
-    code: tuple[IndexSummary, int],
-    reports: Sequence[CorpusReport],
-    written: Written | None,
-    url: str,
-    seconds: float,
-) -> str:
-    summary, commits = code
-    known = summary.files - summary.built
-    lines = [
-        f"[code]     {summary.files:,} files, {summary.chunks:,} chunks "
-        f"({known:,} files were known), {commits:,} commits"
-    ]
-    if written is not None:
-        lines.append(
-            f"intents    {written.written:,} symbols written, {written.known:,} were known, "
-            f"{written.failed:,} failed, {written.left:,} left"
-        )
-    for report in reports:
-        label = f"[{report.label.value}]"
-        if report.filled is None:
-            lines.append(f"{label:<10} nothing indexed: {report.note}")
-            continue
-        filled = report.filled
-        counts = f"{filled.embedded:,} texts embedded, {filled.known:,} were known"
-        note = f"; INCOMPLETE: {report.note}" if report.note else ""
-        lines.append(f"{label:<10} {report.passages:,} passages: {counts}{note}")
-    lines.append(f"in {seconds:.2f} s; vectors in {url or 'no store'}")
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _collections(url: str, known: Sequence[CollectionInfo]) -> str:
-    lines = [
-        f"{info.name:<48} {info.entries:>9,} entries of {info.dimension} dimensions, {info.model}"
-        for info in known
-    ]
-    return "".join(f"{line}\n" for line in (*lines, f"{len(known)} collections in {url}"))

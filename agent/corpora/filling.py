@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.corpora.passages import CorpusUnavailable, Label
-from agent.corpora.pool import CorpusReport
 from agent.errors import ProviderError
-from agent.events import StageProgress
 
 if TYPE_CHECKING:
     from agent.corpora.pool import Pool
+    from agent.corpora.vectors import Filled
 
-STAGE = "vectors"
+
+@dataclass(frozen=True, slots=True)
+class CorpusReport:
+    """What indexing a corpus came to. `note` says why it is not whole, "" where it is."""
+
+    label: Label
+    passages: int
+    filled: Filled | None
+    note: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every passage has its vector, and there is one at all."""
+        return not self.note and self.passages > 0
 
 
 async def fill_corpus(pool: Pool, label: Label) -> CorpusReport:
@@ -20,11 +33,6 @@ async def fill_corpus(pool: Pool, label: Label) -> CorpusReport:
 
     A corpus that is not there, is empty or could not be embedded is a report with a note.
     """
-    reporter = pool.parts.reporter
-
-    def progress(done: int, total: int) -> None:
-        reporter(StageProgress(STAGE, done, total))
-
     try:
         shelf = await pool.shelf(label)
     except CorpusUnavailable as error:
@@ -35,7 +43,7 @@ async def fill_corpus(pool: Pool, label: Label) -> CorpusReport:
     if pool.parts.vectors is None:
         return CorpusReport(label, count, None, "no vectors: words alone")
     try:
-        filled = await pool.parts.vectors.fill(label, shelf.passages, progress)
+        filled = await pool.parts.vectors.fill(label, shelf.passages, pool.progress)
     except ProviderError as error:
         return CorpusReport(label, count, None, f"nothing was embedded: {error}")
     note = f"{filled.failed:,} texts were not embedded: index again" if filled.failed else ""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from agent.corpora.fusion import CORPUS_WEIGHTS, pool_score
 from agent.corpora.near import merge_near
 from agent.corpora.passages import Finding, Label, Passage
+from agent.types import Reason
 
 if TYPE_CHECKING:
-    from agent.corpora.ranking import Found
+    from agent.corpora.ranking import Found, ProjectWords
     from agent.corpora.shelf import Shelf
-    from agent.types import Reason
 
 _PLACE = {label: number for number, label in enumerate(Label)}
 
@@ -26,6 +26,22 @@ class Hit:
     rank: int
     reasons: tuple[Reason, ...] = ()
     similarity: float = 0.0
+
+
+def as_hits(shelf: Shelf, found: Sequence[Found], words: ProjectWords) -> list[Hit]:
+    """What a corpus found, with the reasons."""
+    return [
+        Hit(shelf.passages[one.number], rank, _reasons(one, words))
+        for rank, one in enumerate(found, start=1)
+    ]
+
+
+def _reasons(found: Found, words: ProjectWords) -> tuple[Reason, ...]:
+    notes = {"words": words.note}
+    return tuple(
+        Reason(name, share, "; ".join(filter(None, (f"place {rank}", notes.get(name, "")))))
+        for name, rank, share in found.shares
+    )
 
 
 def one_a_symbol(found: Sequence[Found], shelf: Shelf) -> tuple[Found, ...]:

@@ -144,7 +144,7 @@ async def open_pool(
         retriever = HybridRetriever(
             options, embedder=embedder, index_path=places.index, reporter=reporter
         )
-    url = store or f"sqlite:///{places.store.absolute()}"
+    url = store or f"sqlite://{places.store.absolute()}"
     snapshot = take_snapshot(Path(repo), commit=commit)
     with open_store(url, reporter) as opened:
         yield make_pool(

@@ -12,24 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from agent.corpora.asked import Asked, QueryVectors, as_problem
+from agent.corpora.cancelling import in_thread
 from agent.corpora.exact import code_passage, find_exact
-from agent.corpora.merging import Hit, merged, one_a_symbol, ordered
+from agent.corpora.filling import CorpusReport, fill_corpus
+from agent.corpora.merging import Hit, as_hits, merged, one_a_symbol, ordered
 from agent.corpora.passages import CorpusSource, CorpusUnavailable, Findings, Label
-from agent.corpora.ranking import Found, ProjectWords, rank_corpus, weights_of
+from agent.corpora.ranking import ProjectWords, rank_corpus, weights_of
 from agent.corpora.shelf import Shelf, Shelves
 from agent.corpora.static_embedder import StaticEmbedder
 from agent.corpora.symbols import load_outline
 from agent.errors import BudgetExceeded, ProviderError, StoreError
-from agent.types import Reason
+from agent.events import StageProgress
 
 if TYPE_CHECKING:
     from agent.corpora.keywords import KeywordWriter
-    from agent.corpora.vectors import Filled, PassageVectors
+    from agent.corpora.vectors import PassageVectors
     from agent.protocols import Reporter, Retriever, Snapshot
     from agent.retrieval.corpus import Corpus
     from agent.retrieval.index import Index
@@ -37,11 +39,11 @@ if TYPE_CHECKING:
 
 Expansion = Literal["off", "project", "llm"]
 
+STAGE = "vectors"
+
 PREFILTER = 100
 """Passages by words that are embedded where nothing was indexed and embedding costs something:
 what `agent.retrieval` embeds of the code."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +58,6 @@ class Parts:
     vectors: PassageVectors | None = None
     retriever: Retriever | None = None
     keywords: KeywordWriter | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusReport:
-    """What indexing a corpus came to. `note` says why it is not whole, "" where it is."""
-
-    label: Label
-    passages: int
-    filled: Filled | None
-    note: str = ""
-
-    @property
-    def complete(self) -> bool:
-        """Whether every passage has its vector, and there is one at all."""
-        return not self.note and self.passages > 0
 
 
 @dataclass(slots=True)
@@ -133,8 +120,6 @@ class Pool:
 
         Raises StoreError; what was written until then stays.
         """
-        from agent.corpora.filling import fill_corpus
-
         reports = []
         for label in self._labels(corpora):
             if label is not Label.CODE:
@@ -193,7 +178,7 @@ class Pool:
             one.searched[label] = len(shelf.passages)
             found = await asyncio.to_thread(rank_corpus, shelf, own, near)
             kept = one_a_symbol(found, shelf) if label is Label.INTENT else found
-            one.hits.extend(_hits(label, shelf, kept[: 2 * one.top_k], own))
+            one.hits.extend(as_hits(shelf, kept[: 2 * one.top_k], own))
 
     async def _by_vectors(
         self,
@@ -223,7 +208,7 @@ class Pool:
         if label in self._whole:
             return
         if isinstance(store.embedder, StaticEmbedder):
-            await store.fill(label, shelf.passages)
+            await store.fill(label, shelf.passages, self.progress)
             self._whole.add(label)
             return
         best = {n: None for own in words for n in own.best(shelf, PREFILTER)}
@@ -314,8 +299,12 @@ class Pool:
             def make(cancel: threading.Event) -> Shelf:
                 return self.parts.shelves.of(source.passages(self.parts.snapshot, cancel))
 
-            self._shelves[label] = await _cancellable(make)
+            self._shelves[label] = await in_thread(make)
         return self._shelves[label]
+
+    def progress(self, done: int, total: int) -> None:
+        """Say how far the vectors of a corpus are."""
+        self.parts.reporter(StageProgress(STAGE, done, total))
 
     def forget_shelf(self, label: Label) -> None:
         """Read a corpus anew at its next use: its source has changed."""
@@ -325,38 +314,12 @@ class Pool:
     async def _load_outline(self) -> Corpus:
         if self._outline is None:
             parts = self.parts
-            self._outline = await _cancellable(
+            self._outline = await in_thread(
                 lambda cancel: load_outline(parts.snapshot, parts.index, cancel)
             )
         return self._outline
 
 
-def _hits(label: Label, shelf: Shelf, found: Sequence[Found], words: ProjectWords) -> list[Hit]:
-    del label
-    return [
-        Hit(shelf.passages[one.number], rank, _reasons(one, words))
-        for rank, one in enumerate(found, start=1)
-    ]
-
-
-def _reasons(found: Found, words: ProjectWords) -> tuple[Reason, ...]:
-    notes = {"words": words.note}
-    return tuple(
-        Reason(name, share, "; ".join(filter(None, (f"place {rank}", notes.get(name, "")))))
-        for name, rank, share in found.shares
-    )
-
-
 def _note_all(asked: Sequence[Asked], note: str) -> None:
     for one in asked:
         one.notes.append(note)
-
-
-async def _cancellable(work: Callable[[threading.Event], _T]) -> _T:
-    """Run in a thread, which ends soon after this is cancelled: Ctrl-C waits for it."""
-    cancel = threading.Event()
-    try:
-        return await asyncio.to_thread(work, cancel)
-    except asyncio.CancelledError:
-        cancel.set()
-        raise

@@ -53,7 +53,11 @@ class PassageVectors:
     store: VectorStore
     embedder: Embedder
     project: str
-    _collection: VectorCollection | None = field(init=False, default=None)
+    # With its dimension: an engine may have to be asked for that.
+    _collection: tuple[int, VectorCollection] | None = field(init=False, default=None)
+    _named: dict[Label, tuple[Sequence[Passage], tuple[str, ...]]] = field(
+        init=False, default_factory=dict
+    )
 
     async def fill(
         self,
@@ -113,8 +117,8 @@ class PassageVectors:
         Of a text that occurs several times the first passage stands for all.
         """
         first: dict[str, int] = {}
-        for number, passage in enumerate(passages):
-            first.setdefault(self.entry_id(label, passage), number)
+        for number, entry in enumerate(self._ids(label, passages)):
+            first.setdefault(entry, number)
         collection = self._opened(queries.shape[1])
         selection = Selection(project=self.project, corpora=frozenset({label.value}))
         found = await asyncio.to_thread(
@@ -141,7 +145,7 @@ class PassageVectors:
     def _rows(
         self, label: Label, passages: Sequence[Passage], dimension: int
     ) -> NDArray[np.float32]:
-        ids = [self.entry_id(label, passage) for passage in passages]
+        ids = self._ids(label, passages)
         known = self._opened(dimension).vectors(frozenset(ids))
         zero = np.zeros(dimension, dtype=np.float32)
         return np.array([known.get(i, zero) for i in ids], dtype=np.float32).reshape(-1, dimension)
@@ -162,9 +166,19 @@ class PassageVectors:
 
     def _by_id(self, label: Label, passages: Sequence[Passage]) -> dict[str, Passage]:
         found: dict[str, Passage] = {}
-        for passage in passages:
-            found.setdefault(self.entry_id(label, passage), passage)
+        for entry, passage in zip(self._ids(label, passages), passages, strict=True):
+            found.setdefault(entry, passage)
         return found
+
+    def _ids(self, label: Label, passages: Sequence[Passage]) -> Sequence[str]:
+        """Of each passage; remembered for a whole corpus, which is asked for several times."""
+        known = self._named.get(label)
+        if known is None or known[0] is not passages:
+            ids = tuple(self.entry_id(label, passage) for passage in passages)
+            if not isinstance(passages, tuple):
+                return ids  # it may change
+            known = self._named[label] = (passages, ids)
+        return known[1]
 
     def _missing(self, wanted: Mapping[str, Passage]) -> list[str]:
         dimension = self._known_dimension()
@@ -180,15 +194,16 @@ class PassageVectors:
     def _known_dimension(self) -> int | None:
         """Of the model's collection; None where the store has none yet."""
         if self._collection is not None:
-            return self._collection.info.dimension
+            return self._collection[0]
         name = collection_name(self.embedder.name)
         return next((c.dimension for c in self.store.collections() if c.name == name), None)
 
     def _opened(self, dimension: int) -> VectorCollection:
-        if self._collection is None or self._collection.info.dimension != dimension:
+        if self._collection is None or self._collection[0] != dimension:
             model = self.embedder.name
-            self._collection = self.store.collection(collection_name(model), model, dimension)
-        return self._collection
+            opened = self.store.collection(collection_name(model), model, dimension)
+            self._collection = dimension, opened
+        return self._collection[1]
 
 
 def collection_name(model: str) -> str:

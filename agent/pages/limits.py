@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # 500 instances that fill their shares make a file below 30 MB, which phones still open.
-_TOTAL = 16 * 1024 * 1024
+_TOTAL = 13 * 1024 * 1024
 _LEAST, _MOST = 4 * 1024, 512 * 1024
 
 

@@ -12,6 +12,7 @@ _FEWEST_BINS = 4
 
 # From here on equal steps show one bar at the left and nothing else.
 _LOGARITHMIC = 50.0
+_NO_MEASURE = 1e9  # and a spread beyond this is that of numbers that are next to nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def histogram(sample: Sample) -> Histogram:
         raise ValueError("a histogram needs a number")
     wanted = min(_MOST_BINS, max(_FEWEST_BINS, math.ceil(2 * len(sample.values) ** (1 / 3))))
     low, high = sample.values[0], sample.values[-1]
-    logarithmic = low > 0 and high / low >= _LOGARITHMIC
+    logarithmic = low * _NO_MEASURE > high and high / low >= _LOGARITHMIC
     edges = _ratios(low, high) if logarithmic else _steps(low, high, wanted)
     return Histogram(_counted(sample, edges), logarithmic)
 

@@ -27,6 +27,9 @@ _MARGIN = 4096
 _LONGEST_VALUE = 2000
 
 
+_MOST_KNOWN = 10_000  # short texts: a few megabytes
+
+
 class Clean(str):
     """A text that has gone through a `Cleaner`."""
 
@@ -65,12 +68,19 @@ class Cleaner:
 
     def __init__(self, redact: Callable[[str], str] = str) -> None:
         self._redact = redact
+        self._known: dict[str, Clean] = {}  # paths, reasons and tiers come again and again
 
     def value(self, value: object) -> object:
         """What a template prints: a text fit to be shown; markup and numbers as they are."""
         if not isinstance(value, str) or isinstance(value, Clean | Markup):
             return value
-        return self._short(value)
+        known = self._known.get(value)
+        if known is None:
+            known = self._short(value)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[value] = known
+        return known
 
     def line(self, text: str, limit: int = 300) -> Clean:
         """The first line that is not empty, at most `limit` characters of it."""
@@ -83,8 +93,9 @@ class Cleaner:
         """The beginning of `text`: at most `limit` bytes of HTML. `size`: of the whole."""
         clean = visible(self.masked(text[: limit + _MARGIN]))
         kept = _fitting(clean, limit, from_end=False)
-        whole = size or len(text.encode("utf-8", "replace"))
-        cut = len(kept) < len(clean) or len(text) > limit + _MARGIN
+        there = len(text.encode("utf-8", "replace"))
+        whole = max(there, size or 0)
+        cut = len(kept) < len(clean) or len(text) > limit + _MARGIN or whole > there
         return Shown(Clean(kept), max(1, whole - len(kept.encode())) if cut else 0)
 
     def tail(self, text: str, limit: int, *, size: int | None = None) -> Shown:
@@ -113,6 +124,8 @@ def _fitting(text: str, limit: int, *, from_end: bool) -> str:
     def part(length: int) -> str:
         return text[len(text) - length :] if from_end else text[:length]
 
+    if len(text) <= limit and len(escape(text).encode()) <= limit:
+        return text
     low, high = 0, min(len(text), limit)
     while low < high:
         middle = (low + high + 1) // 2

@@ -89,7 +89,7 @@ def read_plans(text: str) -> tuple[Plan, ...]:
 
 def _plan(sentences: Sequence[str]) -> Plan:
     intents = (intent_of(text, "model") for text in sentences if text.strip())
-    plan = plan_of(tuple(intents))
+    plan = plan_of(intents)
     return Plan(plan.intents[:MAX_INTENTS])
 
 

@@ -7,7 +7,7 @@ models; `query` are the words that are looked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -56,9 +56,12 @@ class Plan:
         return tuple(intent.query for intent in self.intents)
 
 
-def plan_of(intents: Iterator[Intent] | tuple[Intent, ...]) -> Plan:
-    """The plan of these intents, each query once."""
-    return Plan(tuple({intent.query: intent for intent in reversed(tuple(intents))}.values())[::-1])
+def plan_of(intents: Iterable[Intent]) -> Plan:
+    """The plan of these intents, each query once, at its first place."""
+    found: dict[str, Intent] = {}
+    for intent in intents:
+        found.setdefault(intent.query, intent)
+    return Plan(tuple(found.values()))
 
 
 def intent_of(words: str, origin: Origin) -> Intent:

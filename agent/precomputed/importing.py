@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -75,18 +76,21 @@ def _text(index: VectorIndex, meta: Meta, reporter: Reporter) -> str:
 
 def _payload(name: str, text: str, meta: Meta) -> str:
     """JSON of at most MAX_PAYLOAD bytes; without the metadata where that alone is too large."""
-    about = {"id": name, "text": text, "metadata": thawed(meta.metadata)}
-    payload = _dumped(about)
-    over = len(payload) - MAX_PAYLOAD
-    if over <= 0:
-        return payload
-    if len(_dumped({**about, "text": _CUT})) > MAX_PAYLOAD:
-        about["metadata"] = {}
-    while len(payload := _dumped(about)) > MAX_PAYLOAD:
-        keep = len(text) - (len(payload) - MAX_PAYLOAD) - len(_CUT)
-        text = text[: max(0, min(keep, len(text) * 9 // 10))]
-        about["text"] = text + _CUT
-    return payload
+
+    def _of(text: str) -> str:
+        return _dumped({"id": name, "text": text, "metadata": metadata})
+
+    metadata = thawed(meta.metadata)
+    if len(_of(_CUT)) > MAX_PAYLOAD:
+        metadata = {}
+    whole = _of(text)
+    if len(whole) <= MAX_PAYLOAD:
+        return whole
+    # A character takes one byte to twelve: the longest beginning that fits, by halves.
+    most = bisect_right(
+        range(len(text)), MAX_PAYLOAD, key=lambda size: len(_of(text[:size] + _CUT))
+    )
+    return _of(text[: most - 1] + _CUT)
 
 
 def _dumped(about: dict[str, object]) -> str:

@@ -22,6 +22,7 @@ TINY = 1e-30
 
 _AT_ONCE = 4_000_000  # scores of float32 that a batch holds at a time: 16 MB
 _ROWS_AT_ONCE = 4_096  # rows that are scored again at a time: bounds memory
+_DIGITS = 12  # of a score: what differs later is rounding, and equal directions shall tie by id
 _ROUNDING = 2.0**-22  # of a float32 product a component: twice the unit roundoff, both sides
 
 
@@ -175,7 +176,8 @@ class VectorIndex:
             some = rows[first : first + _ROWS_AT_ONCE]
             values = self.vectors[some].astype(np.float64)
             sums[first : first + _ROWS_AT_ONCE] = np.einsum("ij,j->i", values, unit)
-        return np.clip(_over(sums, self._lengths[rows]), -1.0, 1.0)
+        cosines = np.round(_over(sums, self._lengths[rows]), _DIGITS)
+        return np.clip(cosines, -1.0, 1.0) + 0.0  # no negative zero
 
     def _result(self, row: int, score: float) -> SemanticResult:
         meta = self.metas.get(row, NO_META)

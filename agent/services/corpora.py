@@ -61,7 +61,7 @@ def open_vector_store(settings: Settings, reporter: Reporter) -> VectorStore:
 
     own = places_of(settings).store
     if settings.store is None:
-        return open_store(f"sqlite:///{own.absolute()}", reporter)
+        return open_store(f"sqlite://{own.absolute()}", reporter)
     fallback = own if settings.store_fallback == "embedded" else None
     return open_store(settings.store, reporter, fallback)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,12 +85,15 @@ def is_installed() -> bool:
 class AnnIndex:
     """The index of one collection. Not safe for threads: its store takes care of that."""
 
-    def __init__(self, folder: Path, dimension: int, reporter: Reporter) -> None:
+    def __init__(
+        self, folder: Path, dimension: int, reporter: Reporter, *, shard: int = SHARD
+    ) -> None:
+        self.shard = shard
         self._folder = folder
         self._report = reporter
         self._dimension = dimension
         self._manifest = _Manifest(dimension=dimension)
-        self._graphs: list[Any] = []
+        self._graphs: Mapping[str, Any] = {}
         self._seen: tuple[int, int] | None = None
 
     @property
@@ -102,15 +106,20 @@ class AnnIndex:
         """How many vectors it holds, those that are gone included."""
         return self._manifest.count
 
+    def twin(self) -> AnnIndex:
+        """Another object of the same index: to build with, while this one goes on searching."""
+        return copy(self)
+
     def refresh(self) -> None:
         """Look whether another process has replaced it. Damaged or foreign files are no index."""
         seen = _stamp(self._folder / _MANIFEST)
         if seen == self._seen:
             return
         manifest = _read(self._folder / _MANIFEST, self._dimension)
-        graphs = [self._open(shard) for shard in manifest.shards]
-        if any(graph is None for graph in graphs):
-            manifest, graphs = _Manifest(dimension=self._dimension), []
+        known = self._graphs
+        graphs = {one.file: known.get(one.file) or self._open(one) for one in manifest.shards}
+        if any(graph is None for graph in graphs.values()):
+            manifest, graphs = _Manifest(dimension=self._dimension), {}
         self._manifest, self._graphs, self._seen = manifest, graphs, seen
 
     def _open(self, shard: _Shard) -> Any | None:
@@ -121,17 +130,17 @@ class AnnIndex:
         try:
             if path.stat().st_size != shard.size or _digest(path) != shard.digest:
                 return None
-            graph = Index.restore(str(path), view=True)
+            graph = Index.restore(str(path), view=True, expansion_search=_EXPANSION_SEARCH)
         except (OSError, RuntimeError, ValueError):
             return None
         if graph is None or (graph.ndim, len(graph)) != (self._dimension, shard.count):
             return None
-        graph.expansion_search = _EXPANSION_SEARCH
         return graph
 
     def search(self, query: NDArray[np.float32], count: int) -> NDArray[np.int64]:
         """Rows of the about `count` nearest of each shard."""
-        found = [graph.search(query, min(count, len(graph)), threads=1) for graph in self._graphs]
+        graphs = self._graphs.values()
+        found = [graph.search(query, min(count, len(graph)), threads=1) for graph in graphs]
         if not found:
             return np.empty(0, np.int64)
         return np.concatenate([one.keys for one in found]).astype(np.int64)
@@ -178,7 +187,10 @@ class AnnIndex:
 
         if self._open(shard) is None:
             return None
-        return Index.restore(str(self._folder / shard.file), view=False)
+        path = str(self._folder / shard.file)
+        return Index.restore(
+            path, view=False, connectivity=_CONNECTIVITY, expansion_add=_EXPANSION_ADD
+        )
 
     def saved(self, graph: Any, last: int) -> _Shard:
         """Write a shard under a name of its own."""
@@ -228,18 +240,24 @@ class _Building:
         return self._shards
 
     def _take_up(self) -> None:
-        if self._shards and self._shards[-1].count < SHARD:
+        if self._shards and self._shards[-1].count < self._index.shard:
             graph = self._index.reopened(self._shards[-1])
             if graph is not None:
                 self._graph = graph
                 self._shards.pop()
 
     def _add(self, rows: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:
-        real = vectors.any(axis=1)  # zero vectors are near to nothing
-        if len(self._graph) and len(self._graph) + int(real.sum()) > SHARD:
-            self._put_away()
-        threads = os.cpu_count() or 1
-        self._graph.add(rows[real].astype(np.uint64), vectors[real], threads=threads)
+        real = np.flatnonzero(vectors.any(axis=1))  # zero vectors are near to nothing
+        start = 0
+        while start < len(real):
+            room = self._index.shard - len(self._graph)
+            if room <= 0:
+                self._put_away()
+                continue
+            part = real[start : start + room]
+            self._graph.add(rows[part].astype(np.uint64), vectors[part], threads=_threads())
+            self._last = int(rows[part[-1]])
+            start += room
         self._last = int(rows[-1])
         self._done += len(rows)
         self._index.progress(self._done, self._total)
@@ -248,6 +266,10 @@ class _Building:
         if len(self._graph):
             self._shards.append(self._index.saved(self._graph, self._last))
             self._graph = self._index.empty()
+
+
+def _threads() -> int:
+    return os.cpu_count() or 1
 
 
 def _read(path: Path, dimension: int) -> _Manifest:

@@ -64,8 +64,10 @@ def _products(
     """Products of all pairs, (m, n); -1 for zero vectors."""
     count = len(matrix) if positions is None else len(positions)
     products = np.empty((len(queries), count), dtype=np.float32)
-    for start in range(0, count, _ROWS_AT_ONCE):
-        part = slice(start, min(count, start + _ROWS_AT_ONCE))
+    # What has to be copied is copied in pieces.
+    step = count if positions is None and matrix.dtype == np.float32 else _ROWS_AT_ONCE
+    for start in range(0, count, step):
+        part = slice(start, min(count, start + step))
         piece = matrix[part] if positions is None else matrix[positions[part]]
         wide = piece.astype(np.float32, copy=False)
         products[:, part] = queries @ wide.T

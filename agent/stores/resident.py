@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,7 @@ class Resident:
             room = _room(int(total * _GROWTH), dimension)
             room[:used] = self.matrix[:used]
             self.matrix = room
-        self.matrix[used:total] = _units(vectors).astype(self.matrix.dtype)
+        self.matrix[used:total] = widened(vectors).astype(self.matrix.dtype)
         self.rows = np.concatenate([self.rows, rows])
 
     def keep(self, present: NDArray[np.int64]) -> None:
@@ -78,35 +78,66 @@ class Resident:
             self.matrix, self.rows = self.matrix[kept], self.rows[kept]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The entries that a matrix is of: a project (None: all) of a collection, after a row."""
+
+    key: int
+    project: str | None
+    after: int = 0
+
+    def where(self, after: int) -> tuple[str, list[object]]:
+        """A condition on `entry`, for rows after a number, and its values."""
+        if self.project is None:  # the plus keeps SQLite from an index that would have to be sorted
+            return "+collection = ? AND row > ? ORDER BY row", [self.key, after]
+        return (
+            "collection = ? AND project = ? AND row > ? ORDER BY row",
+            [self.key, self.project, after],
+        )
+
+
 def load(
-    connection: sqlite3.Connection,
-    resident: Resident,
-    key: int,
-    project: str,
-    state: tuple[int, int],
+    connection: sqlite3.Connection, resident: Resident, part: Part, state: tuple[int, int]
 ) -> None:
     """Bring it to `state` (epoch, last), reading no vector twice. Raises Damaged."""
     if (resident.epoch, resident.last) == state:
         return
     if resident.epoch != state[0]:
-        query = "SELECT row FROM entry WHERE collection = ? AND project = ? ORDER BY row"
-        resident.keep(row_numbers(connection.execute(query, (key, project))))
-    query = (
-        "SELECT row, vector FROM entry JOIN body USING (row)"
-        " WHERE collection = ? AND project = ? AND row > ? ORDER BY row"
-    )
-    cursor = connection.execute(query, (key, project, resident.last))
-    dimension = resident.matrix.shape[1]
-    while some := cursor.fetchmany(_READ_AT_ONCE):
-        rows = np.array([row for row, _ in some], dtype=np.int64)
-        resident.append(rows, vectors_of([blob for _, blob in some], dimension))
+        where, values = part.where(part.after)
+        found = connection.execute(f"SELECT row FROM entry WHERE {where}", values)  # noqa: S608
+        resident.keep(row_numbers(found))
+    where, values = part.where(resident.last)
+    for rows, vectors in read_vectors(connection, where, values, resident.matrix.shape[1]):
+        resident.append(rows, vectors)
     resident.epoch, resident.last = state
     resident.positions.clear()
 
 
-def empty(dimension: int) -> Resident:
-    """Nothing yet."""
-    return Resident(np.empty(0, np.int64), np.empty((0, dimension), np.float32), 0, 0)
+def read_vectors(
+    connection: sqlite3.Connection, where: str, values: Sequence[object], dimension: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
+    """Rows (n,) and vectors (n, d) of a condition on `entry`, some thousand at a time."""
+    query = f"SELECT row, vector FROM entry JOIN body USING (row) WHERE {where}"  # noqa: S608
+    cursor = connection.execute(query, values)
+    while some := cursor.fetchmany(_READ_AT_ONCE):
+        rows = np.array([row for row, _ in some], dtype=np.int64)
+        yield rows, vectors_of([blob for _, blob in some], dimension)
+
+
+def joined_vectors(
+    connection: sqlite3.Connection, where: str, values: Sequence[object], dimension: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """All of `read_vectors` at once, brought back to length 1."""
+    parts = list(read_vectors(connection, where, values, dimension))
+    if not parts:
+        return np.empty(0, np.int64), np.empty((0, dimension), np.float32)
+    rows = np.concatenate([rows for rows, _ in parts])
+    return rows, widened(np.concatenate([vectors for _, vectors in parts]))
+
+
+def empty(dimension: int, after: int = 0) -> Resident:
+    """Nothing yet, of rows after a number."""
+    return Resident(np.empty(0, np.int64), np.empty((0, dimension), np.float32), 0, after)
 
 
 def vectors_of(blobs: list[object], dimension: int) -> NDArray[np.float16]:
@@ -128,7 +159,7 @@ def _room(rows: int, dimension: int) -> AnyMatrix:
     return np.empty((rows, dimension), np.float32)
 
 
-def _units(vectors: NDArray[np.float16]) -> NDArray[np.float32]:
+def widened(vectors: NDArray[np.float16]) -> NDArray[np.float32]:
     """Brought back to length 1, from which rounding took up to 0.05%."""
     wide = np.nan_to_num(vectors.astype(np.float32), posinf=0.0, neginf=0.0)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
@@ -137,7 +168,7 @@ def _units(vectors: NDArray[np.float16]) -> NDArray[np.float32]:
 
 def units_of(blobs: list[object], dimension: int) -> NDArray[np.float32]:
     """Stored vectors as (n, d) of length 1 or 0. Raises Damaged."""
-    return _units(vectors_of(blobs, dimension))
+    return widened(vectors_of(blobs, dimension))
 
 
 def row_numbers(cursor: sqlite3.Cursor) -> NDArray[np.int64]:

@@ -6,31 +6,30 @@ written since: a query reads a counter and its results, and builds nothing.
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Collection as Set
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agent.stores import sqlite_rows as sql
-from agent.stores.base import EVERYTHING, CollectionInfo, Entry, Fields, Match, Selection
+from agent.stores.base import EVERYTHING, CollectionInfo, Entry, Match, Selection
 from agent.stores.border import (
     checked_name,
     escaped,
     escaped_selection,
-    fields_of,
     refuse_other,
     restored,
     rows_of,
     unit_queries,
 )
-from agent.stores.exact import Candidates, nearest, ordered
-from agent.stores.resident import BUDGET, Resident, empty, load, row_numbers, units_of
+from agent.stores.exact import Candidates, nearest
+from agent.stores.large import Scale
+from agent.stores.memory import Memory, Stale
+from agent.stores.resident import Part, joined_vectors, units_of
+from agent.stores.results import first_by_id, matches, positions
 from agent.stores.sqlite_file import StoreFile
 
 if TYPE_CHECKING:
@@ -38,13 +37,18 @@ if TYPE_CHECKING:
 
     from agent.protocols import Reporter
 
+_BUILD_AT_ONCE = 16_384  # vectors that are read for an index at a time: 25 MB of 384 numbers
+
 
 class SqliteStore:
-    """All collections of one file. Raises StoreUnreachable or StoreMismatch where it is opened."""
+    """All collections of one file. Raises StoreUnreachable or StoreMismatch where it is opened.
 
-    def __init__(self, path: Path, reporter: Reporter) -> None:
+    `scale` says when an index takes over from the exact search (extra `ann`).
+    """
+
+    def __init__(self, path: Path, reporter: Reporter, *, scale: Scale | None = None) -> None:
         self._file = StoreFile(path, reporter)
-        self._memory = _Memory()
+        self._memory = Memory(path, reporter, scale or Scale())
         self._file.run(sql.names)  # whose file it is, is told now
 
     @property
@@ -78,6 +82,7 @@ class SqliteStore:
                 sql.drop(connection, found[1].key)
 
         self._file.run(remove, writing=True)
+        self._memory.sweep(lambda: self._file.run(sql.tokens))
 
     def close(self) -> None:
         """Let go of the file and of what is kept in memory."""
@@ -91,53 +96,11 @@ class SqliteStore:
         self.close()
 
 
-@dataclass(slots=True, eq=False)
-class _Memory:
-    """Matrices of all collections of a store, by the collection's token and project.
-
-    Used within the transactions of `StoreFile`, one at a time.
-    """
-
-    residents: OrderedDict[tuple[str, str], Resident] = field(default_factory=OrderedDict)
-    sizes: dict[str, tuple[sql.State, dict[str, int]]] = field(default_factory=dict)
-
-    def projects(self, connection: sqlite3.Connection, state: sql.State) -> Mapping[str, int]:
-        """Entries of each project of a collection, counted when something has changed."""
-        known = self.sizes.get(state.token)
-        if known is None or known[0] != state:
-            known = self.sizes[state.token] = (state, sql.sizes(connection, state.key))
-        return known[1]
-
-    def resident(
-        self, connection: sqlite3.Connection, state: sql.State, project: str, dimension: int
-    ) -> Resident:
-        """The vectors of a project as they are now."""
-        key = (state.token, project)
-        resident = self.residents.pop(key, None) or empty(dimension)
-        load(connection, resident, state.key, project, (state.epoch, state.last))
-        self.residents[key] = resident
-        self._let_go()
-        return resident
-
-    def _let_go(self) -> None:
-        """Keep the budget, and in any case what was used last."""
-        while len(self.residents) > 1 and self._size() > BUDGET:
-            self.residents.popitem(last=False)
-
-    def _size(self) -> int:
-        return sum(resident.matrix.nbytes for resident in self.residents.values())
-
-    def clear(self) -> None:
-        """Forget all of it."""
-        self.residents.clear()
-        self.sizes.clear()
-
-
 class SqliteCollection:
     """Entries of one model in a file; made by `SqliteStore.collection`."""
 
     def __init__(
-        self, file: StoreFile, memory: _Memory, name: str, model: str, dimension: int
+        self, file: StoreFile, memory: Memory, name: str, model: str, dimension: int
     ) -> None:
         self._file = file
         self._memory = memory
@@ -174,7 +137,36 @@ class SqliteCollection:
         def write(connection: sqlite3.Connection) -> int:
             return sql.upsert(connection, self.made(connection).key, rows)
 
-        return self._file.run(write, writing=True)
+        changed = self._file.run(write, writing=True)
+        if changed:
+            self._keep_index()
+        return changed
+
+    def _keep_index(self) -> None:
+        """Take into the index what was written, where there is one or should be."""
+
+        def look(connection: sqlite3.Connection) -> None:
+            state = self._state(connection)
+            if state is not None:
+                self._memory.check(connection, state, self._dimension)
+
+        try:
+            self._file.run(look)
+        except Stale as stale:
+            self._build(stale)
+
+    def _build(self, stale: Stale) -> None:
+        """Bring the index up to date, reading a part at a time: others may write meanwhile."""
+
+        def part(after: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+            where, values = Part(stale.state.key, None).where(after)
+            limited, bounds = f"{where} LIMIT ?", [*values, _BUILD_AT_ONCE]
+            return self._file.run(
+                lambda connection: joined_vectors(connection, limited, bounds, self._dimension)
+            )
+
+        self._memory.build(self._name, stale, part)
+        self._memory.sweep(lambda: self._file.run(sql.tokens))
 
     def contents(self, ids: Set[str]) -> Mapping[str, str]:
         """`content` by id, of those that are stored."""
@@ -218,9 +210,13 @@ class SqliteCollection:
             if state is None or top_k < 1:
                 return [() for _ in units]
             found = self._candidates(connection, state, units, top_k, chosen)
-            return _matches(connection, found, top_k, at_least)
+            return matches(connection, found, top_k, at_least)
 
-        return self._file.run(read)
+        try:
+            return self._file.run(read)
+        except Stale as stale:
+            self._build(stale)
+            return self._file.run(read)
 
     def _candidates(
         self,
@@ -230,18 +226,23 @@ class SqliteCollection:
         top_k: int,
         selection: Selection,
     ) -> list[list[Candidates]]:
-        """For each query what may be among its best, of one project after another."""
+        """For each query what may be among its best."""
         found: list[list[Candidates]] = [[] for _ in queries]
-        projects = self._memory.projects(connection, state)
-        wanted = projects if selection.project is None else projects.keys() & {selection.project}
-        for project in wanted:
-            resident = self._memory.resident(connection, state, project, self._dimension)
-            positions = _positions(connection, resident, state, project, selection)
+        real = np.flatnonzero(queries.any(axis=1))
+        for number in np.flatnonzero(~queries.any(axis=1)):
+            found[number] = [first_by_id(connection, state.key, selection, top_k)]
+        large = self._memory.large(connection, state, selection, self._dimension)
+        if large is not None:
+            near = large.candidates(connection, state, queries[real], top_k, selection)
+            for number, some in zip(real, near, strict=True):
+                found[number] += some
+        for part in self._memory.parts(connection, state, selection, large):
+            resident = self._memory.resident(connection, state, part, self._dimension)
+            places = positions(connection, resident, part, selection)
             matrix, rows = resident.view()
-            for known, more in zip(
-                found, nearest(matrix, rows, queries, top_k, positions), strict=True
-            ):
-                known.append(more)
+            near_here = nearest(matrix, rows, queries[real], top_k, places)
+            for number, one in zip(real, near_here, strict=True):
+                found[number].append(one)
         return found
 
     def delete(self, selection: Selection) -> int:
@@ -263,64 +264,3 @@ class SqliteCollection:
             return 0 if state is None else sql.count(connection, state.key, chosen)
 
         return self._file.run(read)
-
-
-def _positions(
-    connection: sqlite3.Connection,
-    resident: Resident,
-    state: sql.State,
-    project: str,
-    selection: Selection,
-) -> NDArray[np.int64] | None:
-    """Where in the matrix of a project the selected vectors are; None: everywhere."""
-    if selection == Selection(project=selection.project):
-        return None
-
-    def rows_of_selection(connection: sqlite3.Connection, chosen: Selection) -> NDArray[np.int64]:
-        where, values = sql.condition(state.key, chosen)
-        query = f"SELECT row FROM entry WHERE {where} AND project = ?"  # noqa: S608 - marks only
-        return row_numbers(connection.execute(query, [*values, project]))
-
-    return resident.places(connection, selection, rows_of_selection)
-
-
-def _matches(
-    connection: sqlite3.Connection,
-    found: Sequence[Sequence[Candidates]],
-    top_k: int,
-    at_least: float,
-) -> list[tuple[Match, ...]]:
-    """The best of the candidates, in order, with what belongs to them."""
-    names = _ids(connection, {int(r) for some in found for one in some for r in one.rows})
-    best = [
-        ordered(
-            (
-                (float(cosine), names[int(row)], int(row))
-                for one in some
-                for row, cosine in zip(one.rows, one.cosines, strict=True)
-            ),
-            top_k,
-            at_least,
-        )
-        for some in found
-    ]
-    bodies = _bodies(connection, {row for some in best for _, _, row in some})
-    return [
-        tuple(Match(name, score, bodies[row][0], bodies[row][1]) for score, name, row in some)
-        for some in best
-    ]
-
-
-def _ids(connection: sqlite3.Connection, rows: set[int]) -> dict[int, str]:
-    query = "SELECT row, id FROM entry WHERE row IN (SELECT value FROM json_each(?))"
-    found = connection.execute(query, (json.dumps(sorted(rows)),))
-    return {row: restored(name) for row, name in found}
-
-
-def _bodies(connection: sqlite3.Connection, rows: set[int]) -> dict[int, tuple[Fields, str]]:
-    query = (
-        "SELECT row, project, corpus, path, language, tags, payload"
-        " FROM entry JOIN body USING (row) WHERE row IN (SELECT value FROM json_each(?))"
-    )
-    found = connection.execute(query, (json.dumps(sorted(rows)),))
-    return {row: (fields_of(*fields), restored(payload)) for row, *fields, payload in found}

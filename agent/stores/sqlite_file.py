@@ -157,8 +157,8 @@ class StoreFile:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if _marks(connection) == (APPLICATION_ID, SCHEMA_VERSION):
             return
-        if _marks(connection) == (0, 0):
-            connection.execute("PRAGMA journal_mode = WAL")
+        self._refuse_others(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
         # One transaction: another process sees all of the schema or nothing.
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -169,10 +169,8 @@ class StoreFile:
                 connection.execute("ROLLBACK")
 
     def _make_or_migrate(self, connection: sqlite3.Connection) -> None:
+        self._refuse_others(connection)  # by now it may have become somebody's
         application, version = _marks(connection)
-        (tables,) = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-        if application != APPLICATION_ID and (tables or application or version):
-            raise self._foreign()
         if application == APPLICATION_ID and version > SCHEMA_VERSION:
             raise StoreMismatch(
                 f"vector store {self.path} is of version {version}, this program knows"
@@ -185,6 +183,14 @@ class StoreFile:
                 _execute_all(connection, _MIGRATIONS[older])
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _refuse_others(self, connection: sqlite3.Connection) -> None:
+        """Raise StoreMismatch for another program's database, before anything is changed in it."""
+        query = "SELECT COUNT(*) FROM sqlite_master"
+        (tables,) = connection.execute(query).fetchone()
+        application, version = _marks(connection)
+        if application != APPLICATION_ID and (tables or application or version):
+            raise self._foreign()
 
     def _set_aside(self) -> None:
         """Move the damaged file away, unless another process has done so already."""

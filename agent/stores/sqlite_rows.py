@@ -71,6 +71,11 @@ def names(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in connection.execute("SELECT name FROM collection ORDER BY name")]
 
 
+def tokens(connection: sqlite3.Connection) -> frozenset[str]:
+    """Of all collections."""
+    return frozenset(token for (token,) in connection.execute("SELECT token FROM collection"))
+
+
 def drop(connection: sqlite3.Connection, key: int) -> None:
     """Remove a collection and all that it holds."""
     delete(connection, key, EVERYTHING)
@@ -179,6 +184,12 @@ def sizes(connection: sqlite3.Connection, key: int) -> dict[str, int]:
         "SELECT project, COUNT(*) FROM entry WHERE collection = ? GROUP BY project ORDER BY project"
     )
     return dict(connection.execute(query, (key,)))
+
+
+def count_after(connection: sqlite3.Connection, key: int, row: int) -> int:
+    """Entries after a row."""
+    query = "SELECT COUNT(*) FROM entry WHERE +collection = ? AND row > ?"
+    return int(connection.execute(query, (key, row)).fetchone()[0])
 
 
 def condition(key: int, selection: Selection) -> tuple[str, list[object]]:

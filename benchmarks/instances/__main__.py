@@ -45,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     mode.add_argument("--record", action="store_true", help="no reply at all; with --prompts")
     serve.add_argument("--prompts", type=Path, metavar="DIR", help="first prompts as ID.md")
+    serve.add_argument("--repos", type=Path, metavar="DIR", help="scripted: bring the rows' tests")
     serve.set_defaults(run=_serve)
     return parser
 
@@ -73,10 +74,19 @@ def _mine(given: argparse.Namespace) -> int:
 
 def _serve(given: argparse.Namespace) -> int:
     from benchmarks.instances.book import Book, read_rows
-    from benchmarks.instances.serving import Desk, FromFiles, PromptFolder, from_script, serve
+    from benchmarks.instances.serving import (
+        Answering,
+        Desk,
+        FromFiles,
+        FromScript,
+        PromptFolder,
+        serve,
+    )
 
     rows = read_rows(given.dataset)
-    answering = from_script if given.scripted else FromFiles(given.replies or given.dataset.parent)
+    answering: Answering = FromScript(given.repos)
+    if not given.scripted:
+        answering = FromFiles(given.replies or given.prompts or Path())
     desk = Desk(
         Book(rows),
         {row["instance_id"]: row for row in rows},

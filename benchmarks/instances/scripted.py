@@ -33,11 +33,18 @@ def role_of(instance_id: str) -> Role:
     return _ROLES[_number(instance_id) % len(_ROLES)]
 
 
-def scripted_reply(row: Mapping[str, Any], call: int, *, iterative: bool) -> str:
+def scripted_reply(
+    row: Mapping[str, Any],
+    call: int,
+    *,
+    iterative: bool,
+    test: Mapping[str, str] | None = None,
+) -> str:
     """What is said in the `call`-th turn of a conversation; nothing is mended after the first.
 
     Gold: the row's own patch as edits. Wrong: a remark before the same lines, or (every other id)
-    these lines taken out. None: prose, a reply that is cut off, or one without edits.
+    these lines taken out. None: prose, a reply that is cut off, or one without edits. `test` is the
+    reproduction test of gold and wrong.
     """
     if iterative:
         return FINISH
@@ -45,11 +52,11 @@ def scripted_reply(row: Mapping[str, Any], call: int, *, iterative: bool) -> str
     role, variant = role_of(name), _number(name) // len(_ROLES)
     edits = gold_edits(str(row["patch"]))
     if role is Role.GOLD:
-        return _reply(edits)
+        return _reply(edits, test)
     if call > 1:
         return _PROSE
     if role is Role.WRONG:
-        return _reply([_remarked(edits[0]) if variant % 2 else _emptied(edits[0])])
+        return _reply([_remarked(edits[0]) if variant % 2 else _emptied(edits[0])], test)
     whole = _reply(edits)
     return (_PROSE, whole[: len(whole) // 2], _reply([]))[variant % 3]
 
@@ -85,8 +92,9 @@ def _emptied(edit: Mapping[str, Any]) -> dict[str, Any]:
     return {**edit, "replace": ""} if "search" in edit else _remarked(edit)
 
 
-def _reply(edits: list[dict[str, Any]]) -> str:
-    return json.dumps({"thought": "Scripted.", "edits": edits})
+def _reply(edits: list[dict[str, Any]], test: Mapping[str, str] | None = None) -> str:
+    brought = {"reproduction_test": dict(test)} if test else {}
+    return json.dumps({"thought": "Scripted.", "edits": edits, **brought})
 
 
 def _number(instance_id: str) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.instances.book import Asked, Book, prompt_hash
+from benchmarks.instances.reproducing import reproduction_test
 from benchmarks.instances.scripted import FINISH, scripted_reply
 from tests.support.behaviours import ChatRequest
 from tests.support.scripted_provider import ScriptedProvider
@@ -43,9 +44,16 @@ class FromFiles:
             return ""
 
 
-def from_script(asked: Asked, row: Mapping[str, Any]) -> str:
-    """What `scripted` says."""
-    return scripted_reply(row, asked.call, iterative=asked.iterative)
+@dataclass(frozen=True, slots=True)
+class FromScript:
+    """What `scripted` says; with `repositories`, the repair's own test comes with the edits."""
+
+    repositories: Path | None = None
+
+    def __call__(self, asked: Asked, row: Mapping[str, Any]) -> str:
+        """The reply's text. Raises as `reproduction_test`."""
+        test = reproduction_test(self.repositories, row) if self.repositories else None
+        return scripted_reply(row, asked.call, iterative=asked.iterative, test=test)
 
 
 class PromptFolder:

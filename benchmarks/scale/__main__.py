@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cluster = Cluster(
         nodes=given.nodes, cores=given.cores, workers=given.workers,
         requests_a_minute=given.requests, tokens_a_minute=given.tokens, network=given.network,
+        affinity=given.affinity,
     )  # fmt: skip
     load = Load(instances=given.instances, projects=given.projects, latency=given.latency)
     print(_about(stages))
@@ -55,7 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--latency", type=float, default=25.0, help="median of a call, s")
     parser.add_argument("--requests", type=float, default=0.0, help="a minute; 0: no limit")
     parser.add_argument("--tokens", type=float, default=0.0, help="a minute; 0: no limit")
-    parser.add_argument("--network", type=float, default=500.0, help="of the repositories, MB/s")
+    parser.add_argument("--network", type=float, default=1_000.0, help="of repositories, MB/s")
+    parser.add_argument("--affinity", action="store_true", help="a node keeps to its projects")
     parser.add_argument("--price-input", type=float, default=1.0, help="USD a million tokens")
     parser.add_argument("--price-output", type=float, default=5.0, help="USD a million tokens")
     parser.add_argument("--sweeps", action="store_true", help="tables over what is varied")

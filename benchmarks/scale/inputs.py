@@ -34,7 +34,7 @@ class Stages:
     runs_at_once: int = 2
     journal: float = 0.002
     report: float = 0.01
-    repository_bytes: float = 150e6
+    repository_bytes: float = 65e6
     input_tokens: int = 7_000
     output_tokens: int = 1_200
     repair_share: float = 0.25

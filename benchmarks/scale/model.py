@@ -9,12 +9,12 @@ node's cores, some instances call again. Processor time is served core by core, 
 from __future__ import annotations
 
 import random
-from collections import deque
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from benchmarks.scale.engine import Gate, Pacer, Pool, Process, Simulation
 from benchmarks.scale.inputs import Stages
+from benchmarks.scale.waiting import Waiting
 
 _SEED = 20261121
 
@@ -24,7 +24,7 @@ class Cluster:
     """The machines, and what the provider allows (0: no limit), the whole run's limits included.
 
     `shared_index`: the first node that indexes a project does it for all. `network` is what the
-    repositories' store gives altogether, megabytes a second.
+    driver's machine sends of repositories, megabytes a second. `affinity`: see `waiting`.
     """
 
     nodes: int = 100
@@ -32,8 +32,9 @@ class Cluster:
     workers: int = 8
     requests_a_minute: float = 0.0
     tokens_a_minute: float = 0.0
-    network: float = 500.0
+    network: float = 1_000.0
     shared_index: bool = True
+    affinity: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +58,23 @@ class Load:
 
 @dataclass(slots=True)
 class Tally:
-    """What a run counted. `ends` are the seconds of the instances from their start to their end."""
+    """What a run counted. `ends` are the seconds of the instances from their start to their end.
+
+    `shares` are of the time until most instances had ended: in the tail after it all is idle.
+    """
 
     ends: list[float] = field(default_factory=list)
     calls: int = 0
     retries: int = 0
     cost_usd: float = 0.0
-    slot_seconds: float = 0.0
+    shares: dict[str, float] = field(default_factory=dict)
 
 
 _BACK_OFF = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds before a try after a refusal; the last one repeats. As `agent.llm.retry`, no jitter."""
 
 _MEGABYTE = 1e6
+_BULK = 0.9  # of the instances
 
 
 class World:
@@ -86,7 +91,8 @@ class World:
         self.tokens = Pacer(clock, cluster.tokens_a_minute / 60)
         self._clones: dict[tuple[int, int], Gate] = {}
         self._indexes: dict[tuple[int, int], Gate] = {}
-        self._waiting = deque(self._projects())
+        self._waiting = Waiting(self._projects(), affinity=cluster.affinity)
+        self._most = max(1, int(_BULK * load.instances))
 
     def run(self) -> float:
         """Run everything; seconds until the last instance has ended."""
@@ -102,15 +108,27 @@ class World:
             range(self.load.projects), cum_weights=list(weights), k=self.load.instances
         )
 
+    def _shares(self) -> dict[str, float]:
+        """How busy each resource was until now."""
+        seconds = self.clock.now
+        places = len(self.cores) * self.cluster.cores
+        return {
+            "cores": sum(pool.busy for pool in self.cores) / (places * seconds) if seconds else 0.0,
+            "network": self.network.share_of(seconds),
+            "driver": self.driver.share_of(seconds),
+            "requests": self.requests.share_of(seconds),
+            "tokens": self.tokens.share_of(seconds),
+        }
+
     # ------------------------------------------------------------------------------- an instance
 
     def _worker(self, node: int) -> Process:
-        while self._waiting:
-            project = self._waiting.popleft()
+        while (project := self._waiting.take(node)) is not None:
             started = self.clock.now
             yield from self._instance(node, project)
             self.tally.ends.append(self.clock.now - started)
-            self.tally.slot_seconds += self.clock.now - started
+            if len(self.tally.ends) == self._most:
+                self.tally.shares = self._shares()
 
     def _instance(self, node: int, project: int) -> Process:
         stages, cpu = self.stages, self.cores[node]

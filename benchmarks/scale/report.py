@@ -17,7 +17,10 @@ _BUSY = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Seconds, USD, shares from 0 to 1. `p50`, `p95`: of an instance, from its start to its end."""
+    """Seconds, USD, shares from 0 to 1. `p50`, `p95`: of an instance, from its start to its end.
+
+    `shares` are of the time until nine in ten instances had ended.
+    """
 
     makespan: float
     an_hour: float
@@ -40,15 +43,6 @@ def simulate(cluster: Cluster, load: Load, stages: Stages) -> Figures:
     world = World(cluster, load, stages)
     seconds = world.run()
     ends = sorted(world.tally.ends)
-    # The long tail at the end keeps few busy: shares are of the time in which most was done.
-    busy = sum(pool.busy for pool in world.cores)
-    shares = {
-        "cores": busy / (cluster.nodes * cluster.cores * seconds),
-        "network": world.network.share_of(seconds),
-        "driver": world.driver.share_of(seconds),
-        "requests": world.requests.share_of(seconds),
-        "tokens": world.tokens.share_of(seconds),
-    }
     return Figures(
         makespan=seconds,
         an_hour=len(ends) / seconds * _HOUR,
@@ -57,7 +51,7 @@ def simulate(cluster: Cluster, load: Load, stages: Stages) -> Figures:
         p95=_quantile(ends, 0.95),
         calls=world.tally.calls,
         retries=world.tally.retries,
-        shares=shares,
+        shares=world.tally.shares,
     )
 
 
@@ -90,7 +84,11 @@ def sweeps(cluster: Cluster, load: Load, stages: Stages) -> dict[str, tuple[Case
             Case(f"{value:g}", cluster, replace(load, latency=float(value)), stages)
             for value in (2, 10, 25, 60, 180)
         ),
-        "network, MB/s": clusters("network", (50, 200, 500, 2_000)),
+        "network, MB/s": clusters("network", (100, 300, 1_000, 3_000)),
+        "node keeps to its projects": tuple(
+            Case(str(value).lower(), replace(cluster, affinity=value), load, stages)
+            for value in (False, True)
+        ),
         "shared index": tuple(
             Case(str(value).lower(), replace(cluster, shared_index=value), load, stages)
             for value in (True, False)
@@ -122,7 +120,9 @@ def table(what: str, cases: Sequence[Case]) -> str:
 def in_words(seconds: float) -> str:
     """`1 h 05 min`, `7.5 min`."""
     minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 90 else f"{seconds / 60:.1f} min"
+    return (
+        f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 90 else f"{seconds / 60:.1f} min"
+    )
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

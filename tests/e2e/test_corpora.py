@@ -30,7 +30,7 @@ class User:
     def __init__(self, home: Path) -> None:
         self.home = home
         home.mkdir()
-        self.store = f"sqlite:///{home / 'team.sqlite'}"
+        self.store = f"sqlite://{home / 'team.sqlite'}"
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         environment = {

@@ -96,7 +96,7 @@ def pool_at(
     sources: Sequence[CorpusSource] | None = None,
 ) -> Iterator[Pool]:
     """A pool over `FILES` with a store in a file, static vectors unless there is an `embedder`."""
-    with open_store(f"sqlite:///{folder / 'store.sqlite'}", quiet) as store:
+    with open_store(f"sqlite://{folder / 'store.sqlite'}", quiet) as store:
         pool = make_pool(
             snapshot or MemorySnapshot(FILES),
             labels,

@@ -35,13 +35,14 @@ def test_which_files_are_documents(path: str, document: bool) -> None:
 def test_sections_and_docstrings_with_their_places() -> None:
     found = DocumentSource(small_index()).passages(MemorySnapshot(FILES), threading.Event())
     assert {passage.corpus for passage in found} == {Label.DOCS}
+    own = "CookieJar.expire"
     assert [(p.path, p.start, p.symbol, p.title) for p in found] == [
         ("README.md", 1, "", "Shop"),
         ("README.md", 5, "", "Shop > Expired cookies"),
         ("docs/guide.rst", 1, "", "Guide"),
         ("docs/guide.rst", 6, "", "Guide > Totals"),
         ("shop/cookies.py", 4, "CookieJar", "CookieJar: Keeps the cookies of a session"),
-        ("shop/cookies.py", 7, "CookieJar.expire", "CookieJar.expire: Drop cookies that are out of date"),
+        ("shop/cookies.py", 7, own, f"{own}: Drop cookies that are out of date"),
         ("web/api.js", 1, "sendOrder", "sendOrder: Sends an order to the warehouse"),
     ]  # fmt: skip
     assert found[1] == Passage(

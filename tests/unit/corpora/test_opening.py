@@ -37,7 +37,7 @@ def test_the_example_of_the_documentation_runs(
 
 def test_a_pool_by_folder_and_store(make_repository: MakeRepository, tmp_path: Path) -> None:
     root = make_repository(FILES)
-    url = f"sqlite:///{tmp_path / 'shared.sqlite'}"
+    url = f"sqlite://{tmp_path / 'shared.sqlite'}"
 
     async def use() -> list[int]:
         counts = []

@@ -23,7 +23,8 @@ def test_markdown_is_cut_at_headings_and_not_inside_fences() -> None:
 
 
 def test_restructured_text_has_levels_in_the_order_of_its_adornments() -> None:
-    text = f"=====\nTitle\n=====\n\n{BODY}\n\nPart\n----\n\n{BODY}\n\nSub\n~~~\n{BODY}\n\nNext\n----\n{BODY}"
+    parts = ("=====\nTitle\n=====", "Part\n----", "Sub\n~~~", "Next\n----")
+    text = "\n\n".join(f"{part}\n\n{BODY}" for part in parts)
     assert [section.headings for section in cut_sections(text, "rst")] == [
         ("Title",),
         ("Title", "Part"),

@@ -13,7 +13,7 @@ from agent.corpora.ranking import rank_corpus, weights_of
 from agent.corpora.shelf import Shelves, make_shelf
 from agent.corpora.synonyms import synonyms, word_for
 from agent.retrieval.identifiers import term_hash
-from agent.retrieval.lexical import B, K1
+from agent.retrieval.lexical import K1, B
 from tests.support.corpora import quiet
 
 

@@ -9,7 +9,7 @@ from tests.support.fakes import MemorySnapshot
 def test_symbols_of_every_language_of_the_index() -> None:
     files = {
         **FILES,
-        "m.go": "package m\n\n// Run starts it.\nfunc (s *Server) Run(port int) error {\n\treturn nil\n}\n",
+        "m.go": "package m\n\n// Run starts it.\nfunc (s *Server) Run() error {\n\treturn nil\n}\n",
         "m.rs": "/// Parses a line.\nfn parse(line: &str) -> u32 {\n    1\n}\n",
         "M.java": "class M {\n  /** Closes. */\n  void close() {\n  }\n}\n",
         "m.rb": "class M\n  # Opens.\n  def open(a)\n  end\nend\n",

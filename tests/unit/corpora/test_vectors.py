@@ -29,7 +29,7 @@ def fill(vectors: PassageVectors, passages: list[Passage]) -> Filled:
 def test_each_text_is_embedded_once_however_often_it_occurs(tmp_path: Path) -> None:
     embedder = WordEmbedder()
     passages = [passage("one thing"), passage("one thing", "b.md"), passage("two things")]
-    with open_store(f"sqlite:///{tmp_path / 's'}", quiet) as store:
+    with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
         vectors = PassageVectors(store, embedder, "p")
         assert fill(vectors, passages) == Filled(0, 2, 0)
         assert fill(vectors, [*passages, passage("three")]) == Filled(2, 1, 0)
@@ -47,7 +47,7 @@ def test_what_was_written_before_a_failure_stays(tmp_path: Path) -> None:
             return await super().embed(texts, kind=kind)  # type: ignore[arg-type]
 
     passages = [passage(f"word{n} text") for n in range(3 * BATCH)]
-    with open_store(f"sqlite:///{tmp_path / 's'}", quiet) as store:
+    with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
         done = fill(PassageVectors(store, Failing(), "p"), passages)
         assert done == Filled(0, 2 * BATCH, BATCH)
         assert fill(PassageVectors(store, WordEmbedder(), "p"), passages) == Filled(
@@ -56,7 +56,7 @@ def test_what_was_written_before_a_failure_stays(tmp_path: Path) -> None:
 
 
 def test_a_text_that_got_no_vector_is_tried_again(tmp_path: Path) -> None:
-    with open_store(f"sqlite:///{tmp_path / 's'}", quiet) as store:
+    with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
         first = PassageVectors(store, WordEmbedder(blank=lambda text: "bad" in text), "p")
         assert fill(first, [passage("bad one"), passage("good one")]) == Filled(0, 1, 1)
         second = PassageVectors(store, WordEmbedder(), "p")
@@ -65,7 +65,7 @@ def test_a_text_that_got_no_vector_is_tried_again(tmp_path: Path) -> None:
 
 def test_projects_and_corpora_in_one_store_are_apart(tmp_path: Path) -> None:
     mine, theirs = [passage("red apples")], [passage("red apples"), passage("red cars")]
-    with open_store(f"sqlite:///{tmp_path / 's'}", quiet) as store:
+    with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
         one, two = (PassageVectors(store, WordEmbedder(), name) for name in ("p", "q"))
         fill(one, mine)
         fill(two, theirs)
@@ -81,7 +81,7 @@ def test_projects_and_corpora_in_one_store_are_apart(tmp_path: Path) -> None:
 
 
 def test_another_model_has_a_collection_of_its_own(tmp_path: Path) -> None:
-    with open_store(f"sqlite:///{tmp_path / 's'}", quiet) as store:
+    with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
         fill(PassageVectors(store, WordEmbedder(), "p"), [passage("a text")])
         other = WordEmbedder(dimension=32, name="org/other model:v2")
         assert fill(PassageVectors(store, other, "p"), [passage("a text")]) == Filled(0, 1, 0)

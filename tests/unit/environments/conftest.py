@@ -26,3 +26,30 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def recipe(host: HostPython, wheels: Path) -> Recipe:
     return Recipe(host, ("tiny==1.0",), index="none", find_links=(str(wheels),))
+
+
+# Answers `-I -m venv DIR`, `-I -m pip install ... -- PACKAGES` and `-I -c CODE`.
+_SCRIPT = r"""#!/bin/sh
+case "$3" in
+  venv) mkdir -p "$4/bin" && cp "$0" "$4/bin/python"; exit ;;
+  pip) echo "$*" ;;
+  *) echo '["tiny==1.0"]'; exit ;;
+esac
+case "$*" in
+  *unreachable) echo "WARNING: Retrying"; echo "x: Failed to establish a new connection: y" ;;
+  *sourced) echo "ERROR: No matching distribution found for sourced" ;;
+  *endless) exec sleep 60 ;;
+  *) exit 0 ;;
+esac
+exit 1
+"""
+
+
+@pytest.fixture
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A recipe whose Python is a script that plays venv and pip."""
+    script = tmp_path_factory.mktemp("scripted") / "python"
+    script.write_text(_SCRIPT)
+    script.chmod(0o755)
+    python = HostPython(script, "3.11.9")
+    return Recipe(python, ("tiny==1.0",), index="none", find_links=("/wheels",))

@@ -10,24 +10,15 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agent.environments.building import Built, Recipe, build
+from agent.environments.building import Recipe, build
 from agent.environments.pythons import HostPython, find_python
 from agent.errors import ConfigurationError
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("environments")
-
-
-@pytest.fixture(scope="module")
-def built(recipe: Recipe, folder: Path) -> Built:
-    return build(recipe, folder)
 
 
 def said_by(python: Path, code: str) -> str:
@@ -36,107 +27,119 @@ def said_by(python: Path, code: str) -> str:
     ).stdout.strip()
 
 
-def test_an_environment_has_its_packages(built: Built) -> None:
-    assert said_by(built.python, "import tiny, smaller; print(tiny.value)") == "1"
-    assert {"tiny==1.0", "smaller==2.0"} <= set(built.installed)
-
-
-def test_it_is_built_once(recipe: Recipe, folder: Path, built: Built) -> None:
+def test_an_environment_is_built_once(scripted: Recipe, tmp_path: Path) -> None:
     notes: list[str] = []
 
-    again = build(replace(recipe, packages=("tiny==1.0", "tiny==1.0")), folder, note=notes.append)
+    first = build(scripted, tmp_path, note=notes.append)
+    again = build(replace(scripted, packages=("tiny==1.0",) * 2), tmp_path, note=notes.append)
 
-    assert (again, notes) == (built, [])
+    assert first == again
+    assert first.installed == ("tiny==1.0",)
+    assert notes == ["environment: Python 3.11.9 with tiny==1.0"]
+    log = (tmp_path / f"{scripted.key}.log").read_text()
+    assert "install --no-input" in log
+    assert "--only-binary=:all: --no-index --find-links=/wheels -- tiny==1.0" in log
 
 
-def test_the_key_depends_on_what_it_is_made_of(recipe: Recipe) -> None:
+def test_the_key_depends_on_what_it_is_made_of(scripted: Recipe) -> None:
     others = (
-        replace(recipe, packages=("smaller", *recipe.packages)),
-        replace(recipe, python=replace(recipe.python, version="3.0")),
-        replace(recipe, index=""),
-        replace(recipe, find_links=()),
-        replace(recipe, sdist=True),
+        replace(scripted, packages=("smaller", *scripted.packages)),
+        replace(scripted, python=replace(scripted.python, version="3.0")),
+        replace(scripted, index=""),
+        replace(scripted, find_links=()),
+        replace(scripted, sdist=True),
     )
 
-    assert len({recipe.key, *(other.key for other in others)}) == 6
-    turned = (replace(recipe, packages=packages).key for packages in (("a", "b"), ("b", "a")))
+    assert len({scripted.key, *(other.key for other in others)}) == 6
+    turned = (replace(scripted, packages=packages).key for packages in (("a", "b"), ("b", "a")))
     assert len(set(turned)) == 1
 
 
-def test_one_that_was_removed_is_built_again(recipe: Recipe, tmp_path: Path, built: Built) -> None:
-    (tmp_path / f"{recipe.key}.json").write_text('{"folder": "gone", "installed": []}')
-    (tmp_path / f"{recipe.key}-left").mkdir()
-    empty = replace(recipe, packages=())
+def test_one_that_was_removed_is_built_again(scripted: Recipe, tmp_path: Path) -> None:
+    built = build(scripted, tmp_path)
+    built.python.unlink()
 
-    assert build(empty, tmp_path).python.exists()
-    with pytest.raises(ConfigurationError):  # and not taken for there
-        build(replace(recipe, find_links=()), tmp_path)
-
-
-def test_what_cannot_be_installed_is_told(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="pip install failed.*nothere"):
-        build(replace(recipe, packages=("nothere",)), tmp_path)
-    assert not list(tmp_path.glob("*-*"))
+    assert build(scripted, tmp_path).python.exists()
+    (tmp_path / f"{scripted.key}.json").write_text("{torn")
+    assert build(scripted, tmp_path).python.exists()
+    assert len(list(tmp_path.glob("*-*"))) == 1  # nothing is left of the others
 
 
-def test_a_source_archive_is_not_built(recipe: Recipe, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"only wheels are taken.*sdist = true"):
-        build(replace(recipe, packages=("sourced",)), tmp_path)
-
-
-def test_leave_to_build_is_said(recipe: Recipe, tmp_path: Path) -> None:
-    notes: list[str] = []
-
-    with pytest.raises(ConfigurationError):
-        build(replace(recipe, packages=("sourced",), sdist=True), tmp_path, note=notes.append)
-
-    assert "run their code on this machine" in notes[1]
-
-
-def test_an_index_that_is_not_there(
-    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("package", "sdist", "words"),
+    [
+        ("sourced", False, r"pip install failed \(1\): .*for sourced; only wheels.*sdist = true"),
+        ("sourced", True, "for sourced; correct packages in the spec"),
+        ("unreachable", False, "the package index cannot be reached from here"),
+    ],
+)
+def test_what_cannot_be_installed_is_told(
+    scripted: Recipe, tmp_path: Path, package: str, sdist: bool, words: str
 ) -> None:
-    monkeypatch.setenv("PIP_RETRIES", "0")
-    away = replace(recipe, index="http://127.0.0.1:9/simple", find_links=())
-
-    with pytest.raises(ConfigurationError, match="index cannot be reached from here"):
-        build(away, tmp_path)
-
-
-def test_whoever_comes_at_the_same_time_waits(recipe: Recipe, tmp_path: Path) -> None:
     notes: list[str] = []
-    empty = replace(recipe, packages=())
+
+    with pytest.raises(ConfigurationError, match=words):
+        build(replace(scripted, packages=(package,), sdist=sdist), tmp_path, note=notes.append)
+
+    assert not list(tmp_path.glob("*-*"))
+    assert ("run their code on this machine" in notes[-1]) == sdist
+
+
+def test_whoever_comes_at_the_same_time_waits(scripted: Recipe, tmp_path: Path) -> None:
+    notes: list[str] = []
 
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: build(empty, tmp_path, note=notes.append), range(3)))
+        found = list(pool.map(lambda _: build(scripted, tmp_path, note=notes.append), range(3)))
 
     assert len(set(found)) == len(notes) == 1
 
 
-def test_it_can_be_stopped(recipe: Recipe, tmp_path: Path) -> None:
+def test_it_can_be_stopped(scripted: Recipe, tmp_path: Path) -> None:
     cancel = threading.Event()
-    cancel.set()
+    threading.Timer(0.3, cancel.set).start()
 
     with pytest.raises(ConfigurationError, match="stopped"):
-        build(recipe, tmp_path, cancel=cancel)
+        build(replace(scripted, packages=("endless",)), tmp_path, cancel=cancel)
     assert not list(tmp_path.glob("*-*"))
 
 
+@pytest.mark.slow
+class TestWithPip:
+    """The real tools: seconds each."""
+
+    def test_an_environment_has_its_packages(self, recipe: Recipe, tmp_path: Path) -> None:
+        built = build(recipe, tmp_path)
+
+        assert said_by(built.python, "import tiny, smaller; print(tiny.value)") == "1"
+        assert {"tiny==1.0", "smaller==2.0"} <= set(built.installed)
+
+    def test_a_source_archive_is_not_built(self, recipe: Recipe, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match=r"only wheels are taken.*sdist = true"):
+            build(replace(recipe, packages=("sourced",)), tmp_path)
+
+    def test_an_index_that_is_not_there(
+        self, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PIP_RETRIES", "0")
+        away = replace(recipe, index="http://127.0.0.1:9/simple", find_links=())
+
+        with pytest.raises(ConfigurationError, match="index cannot be reached from here"):
+            build(away, tmp_path)
+
+
 @pytest.fixture
-def slow_python(tmp_path: Path, host: HostPython) -> Iterator[HostPython]:
+def slow_python(tmp_path: Path, scripted: Recipe) -> Iterator[HostPython]:
     """Hangs when it is started for the first time, and leaves its process id."""
     mark, script = tmp_path / "mark", tmp_path / "slow-python"
     script.write_text(
         f"#!/bin/sh\nif [ ! -e {mark} ]; then echo $$ >{mark}; exec sleep 120; fi\n"
-        f'exec {host.path} "$@"\n'
+        f'exec {scripted.python.path} "$@"\n'
     )
     script.chmod(0o755)
-    yield replace(host, path=script)
+    yield replace(scripted.python, path=script)
     if mark.exists():
-        try:
+        with suppress(ProcessLookupError):
             os.kill(int(mark.read_text()), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 _BUILDER = """
@@ -164,7 +167,7 @@ def test_a_kill_leaves_nothing_that_is_taken_for_whole(
 
     built = build(recipe, folder)
 
-    assert said_by(built.python, "print(1)") == "1"
+    assert built.python.exists()
     assert [path.name for path in folder.glob("*-*")] == [built.python.parent.parent.name]
 
 

@@ -21,8 +21,8 @@ from benchmarks.instances.serving import (
     Answering,
     Desk,
     FromFiles,
+    FromScript,
     PromptFolder,
-    from_script,
 )
 from tests.support.scripted_provider import ScriptedProvider
 
@@ -151,7 +151,7 @@ def test_a_prompt_that_was_not_answered_is_told(
 ) -> None:
     prompts = PromptFolder(tmp_path / "prompts")
     prompts.keep("owner__shop-1", messages(SHOWN))
-    desk = desk_of(from_script, prompts)
+    desk = desk_of(FromScript(), prompts)
 
     ask(desk, messages(SHOWN))
     assert "not the one" not in capsys.readouterr().err

@@ -22,7 +22,7 @@ def test_lines_are_numbered_on_both_sides() -> None:
         ("-", 9, None), ("+", None, 9), ("+", None, 10), ("+", None, 11),
         (" ", 10, 12), (" ", 11, 13), (" ", 12, 14),
     ]  # fmt: skip
-    assert "<span class=\"yc\"># The price of nothing is nothing.</span>" in file.lines[5].html
+    assert '<span class="yc"># The price of nothing is nothing.</span>' in file.lines[5].html
 
 
 def test_new_deleted_renamed_and_binary_files_are_told() -> None:
@@ -42,7 +42,7 @@ def test_new_deleted_renamed_and_binary_files_are_told() -> None:
     assert [line.html for line in files[2].lines] == ["rename from a.py", "rename to b.py"]
 
 
-@given(st.lists(st.text("+- @\\abdiff<&\"1,", max_size=12), max_size=30))
+@given(st.lists(st.text('+- @\\abdiff<&"1,', max_size=12), max_size=30))
 def test_no_text_is_lost_or_left_unescaped_whatever_it_is(lines: list[str]) -> None:
     text = "\n".join(lines)
     for file in diff_files(text):

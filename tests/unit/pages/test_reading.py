@@ -59,8 +59,6 @@ def test_the_root_itself_may_be_a_link(tree: Tree, tmp_path: Path) -> None:
     assert Tree(tmp_path / "other").document("a", "file").size == 13
 
 
-def test_a_document_beyond_all_measure_is_none(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_document_beyond_all_measure_is_none(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "LARGEST_DOCUMENT", 5)
     assert tree.document("a", "file") == Piece(size=13, problem="larger than 5 bytes")

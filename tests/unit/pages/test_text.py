@@ -46,13 +46,13 @@ def test_a_tail_is_the_end_of_the_text(text: str, limit: int) -> None:
 def test_what_was_cut_is_counted_in_bytes() -> None:
     assert Cleaner().head("a" * 100_000, 10) == Shown(Clean("a" * 10), 99_990)
     assert Cleaner().head("é" * 10, 7) == Shown(Clean("é" * 3), 14)
-    assert Cleaner().head("read", 10, size=1000) == Shown(Clean("read"), 0) or True
+    assert Cleaner().head("read", 10, size=1000) == Shown(Clean("read"), 996)
     assert Cleaner().tail("one\ntwo\nthree", 8) == Shown(Clean("three"), 8, "start")
     assert Cleaner().tail("the end", 10, size=1007) == Shown(Clean("the end"), 1000, "start")
 
 
 def test_secrets_are_masked_even_across_the_cut() -> None:
-    text = "x" * 20 + SECRET
+    text = "x " * 10 + SECRET
     clean = Cleaner(lambda text: text.replace("hunter2-and-more", "***"))
     assert "ghp" not in clean.head(text, 30).text.replace("<secret removed>", "")
     assert clean.line(f"key {SECRET}") == "key <secret removed>"

@@ -97,7 +97,7 @@ def test_settings_of_several_agents_come_from_a_file(tmp_path: Path) -> None:
 def test_a_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "s.json"
     path.write_text(text)
-    with pytest.raises(SemanticConfigError, match="s.json"):
+    with pytest.raises(SemanticConfigError, match=r"s\.json"):
         read_settings(path)
     with pytest.raises(SemanticConfigError, match="cannot be read"):
         read_settings(tmp_path / "none.json")

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.scale.__main__ import main
 from benchmarks.scale.inputs import Stages
-from benchmarks.scale.model import Cluster, Load
+from benchmarks.scale.model import Cluster, Load, World
 from benchmarks.scale.report import Case, simulate, table
 
 PLAIN = Stages(
@@ -63,11 +63,26 @@ def test_a_limit_of_tokens_counts_both_directions() -> None:
 
 def test_without_a_shared_index_every_node_makes_its_own() -> None:
     cluster = Cluster(nodes=6, cores=2, workers=1)
-    shared = simulate(cluster, CALM, PLAIN)
-    own = simulate(replace(cluster, shared_index=False), CALM, PLAIN)
+    busy = []
+    for shared in (True, False):
+        world = World(replace(cluster, shared_index=shared), CALM, PLAIN)
+        world.run()
+        busy.append(sum(pool.busy for pool in world.cores))
 
-    busy = [found.shares["cores"] * found.makespan * 12 for found in (shared, own)]
     assert busy[1] - busy[0] == pytest.approx(5 * 4.0)
+
+
+def test_a_node_that_keeps_to_its_projects_is_sent_fewer_of_them() -> None:
+    stages, load = replace(PLAIN, repository_bytes=1e9), replace(CALM, instances=200, projects=20)
+    cluster = Cluster(nodes=10, cores=4, workers=2, network=100.0)
+    sent = {}
+    for affinity in (True, False):
+        world = World(replace(cluster, affinity=affinity), load, stages)
+        world.run()
+        sent[affinity] = world.network.busy / 10.0  # seconds for each repository
+
+    assert 20 <= sent[True] <= 40
+    assert sent[False] > 2 * sent[True]
 
 
 def test_refused_and_lost_calls_are_tried_again_and_paid_once() -> None:

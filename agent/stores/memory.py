@@ -1,0 +1,190 @@
+"""What a store in SQLite keeps in memory between queries, and when an index takes over."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.errors import StoreUnreachable
+from agent.events import Notice
+from agent.stores import sqlite_rows as sql
+from agent.stores.ann import AnnIndex, is_installed
+from agent.stores.base import Selection
+from agent.stores.large import Large, Scale
+from agent.stores.resident import BUDGET, Part, Resident, empty, load
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter
+    from agent.stores.ann import Reading
+
+
+class Stale(Exception):
+    """An index is missing or has fallen behind: it is to be built, outside of any transaction."""
+
+    def __init__(self, state: sql.State, dimension: int, total: int, *, anew: bool) -> None:
+        super().__init__("the index is stale")
+        self.state = state
+        self.dimension = dimension
+        self.total = total
+        self.anew = anew
+
+
+class Memory:
+    """Matrices and indexes of the collections of one file, by the collection's token.
+
+    All but `build` is called within transactions of `StoreFile`, one at a time.
+    """
+
+    def __init__(self, path: Path, reporter: Reporter, scale: Scale) -> None:
+        self._folder = path.with_name(f"{path.name}.ann")
+        self._report = reporter
+        self._scale = scale
+        self._residents: OrderedDict[tuple[str, Part], Resident] = OrderedDict()
+        self._sizes: dict[str, tuple[sql.State, Mapping[str, int]]] = {}
+        self._large: dict[str, Large] = {}
+        self._given_up: set[str] = set()
+        self._said = False
+
+    def clear(self) -> None:
+        """Forget all of it."""
+        self._residents.clear()
+        self._sizes.clear()
+        self._large.clear()
+
+    # ------------------------------------------------------------------------------ exact search
+
+    def sizes(self, connection: sqlite3.Connection, state: sql.State) -> Mapping[str, int]:
+        """Entries of each project of a collection, counted when something has changed."""
+        known = self._sizes.get(state.token)
+        if known is None or known[0] != state:
+            known = self._sizes[state.token] = (state, sql.sizes(connection, state.key))
+        return known[1]
+
+    def parts(
+        self,
+        connection: sqlite3.Connection,
+        state: sql.State,
+        selection: Selection,
+        large: Large | None,
+    ) -> Sequence[Part]:
+        """What is searched exactly: the projects selected, or what an index does not know yet."""
+        if large is not None:
+            return (Part(state.key, None, large.index.last),)
+        sizes = self.sizes(connection, state)
+        return [Part(state.key, name) for name in sizes if selection.project in (None, name)]
+
+    def resident(
+        self, connection: sqlite3.Connection, state: sql.State, part: Part, dimension: int
+    ) -> Resident:
+        """The vectors of a part as they are now."""
+        key = (state.token, part)
+        resident = self._residents.pop(key, None) or empty(dimension, part.after)
+        load(connection, resident, part, (state.epoch, state.last))
+        self._residents[key] = resident
+        self._let_go(state.token, part)
+        return resident
+
+    def _let_go(self, token: str, latest: Part) -> None:
+        """Keep the budget, in any case what was used last, and no rows that an index has taken."""
+        for key in list(self._residents):
+            if key[0] == token and latest.project is None is key[1].project and key[1] != latest:
+                del self._residents[key]
+        while len(self._residents) > 1 and self._size() > BUDGET:
+            self._residents.popitem(last=False)
+
+    def _size(self) -> int:
+        return sum(resident.matrix.nbytes for resident in self._residents.values())
+
+    # ------------------------------------------------------------------------------ large search
+
+    def large(
+        self,
+        connection: sqlite3.Connection,
+        state: sql.State,
+        selection: Selection,
+        dimension: int,
+    ) -> Large | None:
+        """The search by index where so much is selected; None: the exact one.
+
+        Raises Stale where the index has to be built before it is of use.
+        """
+        sizes = self.sizes(connection, state)
+        wanted = (
+            sum(sizes.values()) if selection.project is None else sizes.get(selection.project, 0)
+        )
+        if wanted <= self._scale.limit or not self._indexes():
+            return None
+        large = self._of(state, dimension)
+        self._require(large, connection, state, self._scale.limit)
+        return large
+
+    def check(self, connection: sqlite3.Connection, state: sql.State, dimension: int) -> None:
+        """Raise Stale where a writer should bring the index up to date."""
+        if state.last <= self._scale.limit or not is_installed():
+            return
+        large = self._of(state, dimension)
+        behind = state.last - large.index.last >= self._scale.tail
+        if behind and sum(self.sizes(connection, state).values()) > self._scale.limit:
+            self._require(large, connection, state, self._scale.tail - 1)
+
+    def _of(self, state: sql.State, dimension: int) -> Large:
+        large = self._large.get(state.token)
+        if large is None:
+            index = AnnIndex(
+                self._folder / state.token, dimension, self._report, shard=self._scale.shard
+            )
+            large = self._large[state.token] = Large(index, dimension, self._scale)
+        large.index.refresh()
+        return large
+
+    def _require(
+        self, large: Large, connection: sqlite3.Connection, state: sql.State, tail: int
+    ) -> None:
+        if state.token in self._given_up:
+            return
+        total = sum(self.sizes(connection, state).values())
+        later = sql.count_after(connection, state.key, large.index.last)
+        anew = total - later < (1 - self._scale.dead) * large.index.count
+        if later > tail or anew:
+            raise Stale(state, large.dimension, total, anew=anew)
+
+    def build(self, name: str, stale: Stale, reading: Reading) -> None:
+        """Build what is stale, and say so; where that cannot be, go on without and say that."""
+        index = self._large[stale.state.token].index.twin()
+        try:
+            if not index.build(reading, stale.total, anew=stale.anew):
+                self._given_up.add(stale.state.token)  # another process is building it just now
+                return
+        except StoreUnreachable as error:
+            self._given_up.add(stale.state.token)
+            self._report(Notice(f"{error}; going on with exact search", "warning"))
+            return
+        self._report(
+            Notice(f"collection {name}: {stale.total:,} vectors are searched by an index (int8)")
+        )
+
+    def sweep(self, tokens: Callable[[], Set[str]]) -> None:
+        """Remove indexes of collections that are no more. They are listed before the `tokens`."""
+        if not self._folder.is_dir():
+            return
+        folders = list(self._folder.iterdir())
+        present = tokens()
+        for folder in folders:
+            if folder.name not in present:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _indexes(self) -> bool:
+        if not is_installed() and not self._said:
+            self._said = True
+            self._report(
+                Notice(
+                    f"more than {self._scale.limit:,} vectors are searched exactly, which is slow:"
+                    " pip install 'patchshot[ann]'",
+                    "warning",
+                )
+            )
+        return is_installed()

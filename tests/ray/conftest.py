@@ -1,0 +1,47 @@
+"""Real clusters; `PATCHSHOT_REQUIRE_RAY=1` makes their absence a failure."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.batch_command import Bench
+from tests.support.behaviours import Behaviour
+from tests.support.evaluation import bare_repository
+from tests.support.ray_cluster import RayCluster
+from tests.support.scripted_provider import ScriptedProvider
+
+MakeBench = Callable[[Sequence[Behaviour]], Bench]
+
+
+@pytest.fixture(scope="session")
+def ray_is_here() -> None:
+    if importlib.util.find_spec("ray") is None:
+        if os.environ.get("PATCHSHOT_REQUIRE_RAY") == "1":
+            pytest.fail("PATCHSHOT_REQUIRE_RAY=1, and the extra `ray` is not installed")
+        pytest.skip("the extra `ray` is not installed")
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_is_here: None) -> Iterator[RayCluster]:
+    """Two nodes that see the same file system; all of them outlive every test."""
+    with RayCluster() as started:
+        yield started
+
+
+@pytest.fixture
+def make_bench(tmp_path: Path, request: pytest.FixtureRequest) -> MakeBench:
+    def make(script: Sequence[Behaviour]) -> Bench:
+        provider = ScriptedProvider(script)
+        provider.__enter__()
+        request.addfinalizer(lambda: provider.__exit__(None, None, None))
+        (tmp_path / "tmp").mkdir()
+        bench = Bench(tmp_path, bare_repository(tmp_path / "repos"), provider)
+        bench.rows(*map(bench.row, range(1, 4)))
+        return bench
+
+    return make

@@ -1,0 +1,167 @@
+"""`agent batch --engine ray` on two real nodes: killed, interrupted and resumed, calls counted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.support.batch_command import RIGHT, WRONG, Bench, Held
+from tests.support.behaviours import Answer, Behaviour, ChatRequest, Good
+from tests.support.ray_cluster import RayCluster
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(400)]
+
+MakeBench = Callable[[Sequence[Behaviour]], Bench]
+
+
+@dataclass(frozen=True)
+class TwoReplies:
+    """Every instance is first answered wrongly; the right answer waits for `go`."""
+
+    go: threading.Event = field(default_factory=threading.Event)
+    asked: Counter[str] = field(default_factory=Counter)  # by prompt
+
+    def answer(self, request: ChatRequest) -> Answer:
+        self.asked[request.prompt] += 1
+        if "no such text" not in request.prompt:
+            return Good(WRONG).answer(request)
+        self.go.wait(200)
+        return Good(RIGHT).answer(request)
+
+    def repairs(self) -> int:
+        return sum(number for prompt, number in self.asked.items() if "no such text" in prompt)
+
+
+def on(cluster: RayCluster, bench: Bench, *more: str) -> tuple[str, ...]:
+    """The options of a run on the cluster; its settings are the driver's alone."""
+    bench.settings = cluster.environment
+    return ("--engine", "ray", "--address", cluster.address, *more)
+
+
+def settled(bench: Bench) -> list[str]:
+    lines = (bench.folder / "preds.run/journal.jsonl").read_text().splitlines()
+    return [json.loads(line)["how"] for line in lines if '"settled"' in line]
+
+
+def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
+    make_bench: MakeBench, ray_is_here: None
+) -> None:
+    script = TwoReplies()
+    bench = make_bench([script])
+    bench.rows(*map(bench.row, range(1, 11)))
+    # The other machine has neither the repositories nor the folder of the run.
+    hidden = [part for name in ("repos", "tmp") for part in ("--tmpfs", str(bench.folder / name))]
+    with RayCluster(*hidden) as cluster:
+        process = bench.start(*on(cluster, bench, "--workers", "4", "--run", "tmp/run"))
+        bench.wait(lambda: script.repairs() == 4)
+        assert cluster.second.jobs() >= 2  # a nursery and its workers
+        cluster.second.kill()
+        script.go.set()
+        code, summary = bench.finish(process)
+        assert code == 0, bench.stderr
+        assert (summary["finished"], summary["accepted"], summary["replies"]) == (10, 10, 20)
+        assert len(bench.predictions()) == 10
+        assert len(script.asked) == 20
+        again = {prompt: number for prompt, number in script.asked.items() if number > 1}
+        assert list(again.values()) == [2, 2]
+        assert all("no such text" in prompt for prompt in again)  # those that were under way
+        assert cluster.head.jobs() == 0
+    log = (bench.folder / "tmp/run/instances/owner__shop-1/log.txt").read_text()
+    assert log.startswith("attempt 1")
+    assert "node 127.0.0.3" in bench.stderr
+
+
+def test_kill_9_of_the_driver_pays_nothing_twice(
+    make_bench: MakeBench, cluster: RayCluster
+) -> None:
+    held = Held(Good(RIGHT))
+    bench = make_bench([Good(WRONG), held, Good(RIGHT)])
+    options = on(cluster, bench, "--id", "owner__shop-1")
+    process = bench.start(*options)
+    bench.wait_for_calls(2)
+    process.kill()
+    process.communicate()
+    process = bench.start(*options)  # while the worker on its node finishes its call
+    time.sleep(3.0)
+    held.go.set()
+    code, summary = bench.finish(process)
+    assert code == 0, bench.stderr
+    assert (bench.calls, summary["accepted"]) == (2, 1)
+    assert settled(bench) == ["paid", "recovered"]
+
+
+def test_ctrl_c_twice_leaves_nothing_on_the_nodes(
+    make_bench: MakeBench, cluster: RayCluster
+) -> None:
+    held = Held(Good(RIGHT))
+    bench = make_bench([held, Good(RIGHT)])
+    process = bench.start(*on(cluster, bench, "--workers", "2"))
+    bench.wait_for_calls(1)
+    process.send_signal(signal.SIGINT)
+    bench.wait(lambda: "once more to stop" in bench.stderr)
+    process.send_signal(signal.SIGINT)
+    code, summary = bench.finish(process)
+    assert code == 130, bench.stderr
+    assert summary["finished"] + summary["pending"] == 3
+    bench.wait(lambda: cluster.head.jobs() + cluster.second.jobs() == 0)
+    left = [p for node in (cluster.head, cluster.second) for p in node.folder.rglob("instances/*")]
+    assert not left
+    held.go.set()
+    assert bench.run(*on(cluster, bench))[1]["finished"] == 3
+
+
+def test_ray_and_keys_are_not_heard_of(make_bench: MakeBench, cluster: RayCluster) -> None:
+    bench = make_bench([Good(RIGHT)])
+    bench.settings = {"PATCHSHOT_API_KEY": "s3cret-of-the-driver"}
+    options = on(cluster, bench, "--id", "owner__shop-2")
+    bench.settings = {**bench.settings, "PATCHSHOT_API_KEY": "s3cret-of-the-driver"}
+    code, _ = bench.run(*options, "--quiet")
+    assert (code, bench.stderr) == (0, "")
+    assert bench.provider.chats[0].headers["authorization"] == "Bearer s3cret-of-the-driver"
+    for node in (cluster.head, cluster.second):
+        logs = [path for path in node.folder.rglob("*") if path.is_file()]
+        assert logs
+        assert not [path for path in logs if b"s3cret-of-the-driver" in path.read_bytes()]
+
+
+def test_another_version_on_a_node_is_refused(
+    make_bench: MakeBench, ray_is_here: None, tmp_path: Path
+) -> None:
+    bench = make_bench([Good(RIGHT)])
+    module = ROOT / "agent" / "__init__.py"
+    other = tmp_path / "other.py"
+    other.write_text(module.read_text() + "\n# another release\n")
+    with RayCluster("--bind", str(other), str(module)) as cluster:
+        code, _ = bench.run(*on(cluster, bench))
+    assert code == 2
+    (line,) = bench.stderr.splitlines()
+    assert line.startswith("agent: node 127.0.0.3 has patchshot ")
+    assert bench.calls == 0
+
+
+@pytest.mark.parametrize("listening", [False, True])
+def test_a_cluster_that_is_not_there(
+    make_bench: MakeBench, ray_is_here: None, listening: bool
+) -> None:
+    bench = make_bench([Good(RIGHT)])
+    with socket.socket() as server:
+        server.bind(("127.0.0.2", 0))
+        if listening:
+            server.listen()
+        address = f"127.0.0.2:{server.getsockname()[1]}"
+        begin = time.monotonic()
+        code, _ = bench.run("--engine", "ray", "--address", address)
+    assert time.monotonic() - begin < 40  # 20 s, and starting
+    assert code == 2
+    (line,) = bench.stderr.splitlines()
+    assert address in line

@@ -1,0 +1,93 @@
+"""A small project with several places that an issue may mean, and the parts that plan over it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent.planning.grounding import Grounded
+from agent.planning.intents import Intent, intent_of
+from agent.planning.planner import Planner, PlanOptions
+from agent.retrieval.evidence import mention_evidence
+from agent.retrieval.index import Index
+from agent.retrieval.options import RetrievalOptions
+from agent.retrieval.ranking import HybridRetriever
+from agent.retrieval.several import SeveralQueries
+from agent.types import Problem, Ranking
+from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
+from tests.support.tokens import ApproximateCounter
+
+FILES = {
+    "shop/cart.py": """\
+from shop.prices import price_of
+
+
+class Cart:
+    def add(self, item):
+        self.items.append(item)
+
+    def total(self, coupon):
+        return sum(price_of(item) for item in self.items) - coupon.discount
+""",
+    "shop/prices.py": """\
+def price_of(item):
+    return item.price
+
+
+def parse_price(text):
+    return float(text.replace(",", "."))
+""",
+    "shop/mail.py": """\
+def send_receipt(address, order):
+    connect(address).send(render_receipt(order))
+
+
+def render_receipt(order):
+    return f"total {order.total}"
+""",
+    "shop/config.py": """\
+def read_config(path):
+    with open(path) as file:
+        return file.read()
+""",
+}
+PROBLEM = Problem(
+    "Coupon discount is not in the total",
+    "The cart total ignores the coupon discount. The receipt mail shows the wrong total too, "
+    "because render_receipt prints the old one.\n\n"
+    '  File "shop/cart.py", line 9, in total\nAttributeError: no discount on coupon\n',
+)
+OPTIONS = RetrievalOptions(embedding=False, static=False, learned=False)
+
+
+def make_index() -> Index:
+    """Nothing is kept, nothing runs beside."""
+    return Index(ignore, None, 1)
+
+
+def make_queries(problem: Problem = PROBLEM) -> SeveralQueries:
+    """Over the project's files."""
+    return SeveralQueries(
+        problem, MemorySnapshot(FILES), make_index(), (mention_evidence,), OPTIONS
+    )
+
+
+def make_planner(**options: int) -> Planner:
+    """With these budgets."""
+    return Planner(make_index(), OPTIONS, ApproximateCounter(), PlanOptions(**options))
+
+
+def rank(problem: Problem = PROBLEM) -> Ranking:
+    """The issue's own ranking."""
+    retriever = HybridRetriever(OPTIONS, embedder=None, index_path=None, reporter=ignore)
+    return asyncio.run(retriever.rank(problem, MemorySnapshot(FILES)))
+
+
+def found(query: str, *pieces: int, strength: float = 1.0, specificity: float = 1.0) -> Grounded:
+    """An intent that has found these pieces."""
+    return Grounded(intent(query), pieces, strength, specificity)
+
+
+def intent(query: str) -> Intent:
+    """An intent of a sentence."""
+    return intent_of(query, "sentence")

@@ -1,0 +1,66 @@
+"""What several processes at one store must keep, for every engine that they may share."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from agent.stores.base import Selection
+from tests.support.store_writer import lines, start
+from tests.support.stores import DIMENSION, MODEL, Engine, ids_of, unit
+
+
+def two_writers_lose_nothing(engine: Engine) -> None:
+    """Two processes write to a store that neither has made before."""
+    writers = [start(engine.url, name, batches=6, size=20) for name in ("one", "two")]
+    for writer in writers:
+        writer.communicate(timeout=100)
+        assert writer.returncode == 0
+    with engine.open() as store:
+        collection = store.collection("things", MODEL, DIMENSION)
+        assert collection.count() == 2 * 6 * 20 + 1
+        found = ids_of(collection.search(unit(1)[None], 500)[0])
+        assert len(found) == len(set(found)) == 2 * 6 * 20 + 1
+    assert engine.notices == []
+
+
+def readers_see_whole_batches(engine: Engine) -> None:
+    """Two stores read while a process writes: what is seen grows, by whole batches."""
+    with engine.open() as one, engine.open() as two:
+        readers = [store.collection("things", MODEL, DIMENSION) for store in (one, two)]
+        seen: list[list[int]] = [[0], [0]]
+        writer = start(engine.url, "w", batches=12, size=50)
+        assert lines(writer, 1) == ["ready"]
+        while writer.poll() is None:
+            for reader, counts in zip(readers, seen, strict=True):
+                counts.append(reader.count(Selection(project="project")))
+                assert len(reader.search(unit(1)[None], 5)[0]) == min(5, counts[-1])
+        assert writer.stdout is not None
+        writer.stdout.close()
+        assert writer.returncode == 0
+        for reader, counts in zip(readers, seen, strict=True):
+            counts.append(reader.count())
+            assert counts == sorted(counts)
+            assert all(count == 0 or count % 50 == 1 for count in counts)
+            assert counts[-1] == 12 * 50 + 1
+            assert len(reader.search(unit(1)[None], 999)[0]) == 12 * 50 + 1
+
+
+def a_killed_writer_leaves_whole_batches(engine: Engine) -> None:
+    """Killed in the middle of a batch: all that was said to be stored is there, nothing by half."""
+    for number in range(2):
+        writer = start(engine.url, f"w{number}", batches=200, size=300)
+        told = lines(writer, 4 + number)
+        assert told[0] == "ready"
+        writer.kill()
+        writer.communicate(timeout=30)
+        with engine.open() as store:
+            collection = store.collection("things", MODEL, DIMENSION)
+            found = ids_of(collection.search(unit(1)[None], 100_000)[0])
+            batches = Counter(re.sub("-[0-9]+$", "", name) for name in found if name != "common")
+            own = [name for name in batches if name.startswith(f"w{number}-")]
+            assert set(batches.values()) == {300}
+            assert len(own) >= 3 + number
+            assert collection.upsert([]) == 0
+            assert len(found) == collection.count()
+    assert engine.notices == []

@@ -1,0 +1,88 @@
+"""A plan's value: each part moves as its name says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agent.planning.grounding import TOKENS_A_TERM, Grounder
+from agent.planning.scoring import NOTHING, PRICE, SUPPORT, IssueWords, PlanValue, Scene, scene_of
+from tests.support.planning import PROBLEM, found, intent, make_queries
+
+
+def make_scene(ranks: dict[int, int] | None = None, tokens: int = 1000) -> Scene:
+    (signals,) = make_queries().signals([PROBLEM])
+    return scene_of(PROBLEM, signals, ranks or {}, tokens)
+
+
+def test_two_intents_for_other_code_are_worth_more_than_two_for_the_same() -> None:
+    scene = make_scene()
+    one = scene.value([found("a", 0)]).grounding
+    same = scene.value([found("a", 0), found("b", 0)]).grounding
+    other = scene.value([found("a", 0), found("b", 1)]).grounding
+    assert (one, same, other) == (0.5, 0.5, 0.75)
+
+
+def test_weak_and_vague_intents_are_worth_less() -> None:
+    scene = make_scene()
+    values = [
+        scene.value([found("a", 0, strength=strength, specificity=specificity)]).grounding
+        for strength, specificity in ((1, 1), (1, 0), (0.5, 0), (0, 1))
+    ]
+    assert values == [0.5, 0.25, 0.125, 0.0]
+
+
+def test_support_falls_with_the_rank_in_the_issues_ranking() -> None:
+    scene = make_scene({0: 0, 1: 10})
+    supports = [scene.value([found("a", *pieces)]).support for pieces in ((0,), (1,), (2,), (0, 2))]
+    assert supports == [1.0, 0.5, 0.0, 0.5]
+
+
+def test_mentions_and_words_count_what_the_hits_hold() -> None:
+    scene = make_scene()
+    everything = tuple(range(len(scene.corpus.symbols)))
+    whole, none = scene.value([found("a", *everything)]), scene.value([found("a")])
+    assert whole.mentions == pytest.approx(
+        sum(scene.mentioned[p] for p in everything[:6] if p in scene.mentioned)
+        / sum(scene.mentioned.values())
+    )
+    assert (none.mentions, none.words, none.price) == (0.0, 0.0, 0.0)
+    assert scene.words.share(everything) == pytest.approx(1.0)
+    assert 0.0 < scene.words.share([0]) < 1.0
+
+
+def test_the_price_is_the_hits_tokens_of_those_there_are() -> None:
+    scene = make_scene(tokens=100)
+    terms = float(scene.corpus.text_lengths[0] + scene.corpus.text_lengths[1])
+    price = scene.value([found("a", 0, 1), found("b", 1)]).price
+    assert price == pytest.approx(terms * TOKENS_A_TERM / 100)
+
+
+def test_the_total_is_the_weighted_sum() -> None:
+    assert PlanValue(0, 0, 1, 0, 1).total == pytest.approx(SUPPORT - PRICE)
+    assert make_scene().value([]) == NOTHING
+
+
+def test_words_that_no_piece_holds_do_not_count() -> None:
+    (signals,) = make_queries().signals([PROBLEM])
+    width = int(signals.corpus.term.max()) + 2
+    words = IssueWords(signals.corpus, np.ones(width))
+    assert words.share(range(len(signals.corpus.symbols))) == pytest.approx(1.0)
+    assert words.share([]) == 0.0
+
+
+def test_grounding_finds_the_code_and_asks_each_query_once() -> None:
+    grounder = Grounder(make_queries(), limit=2)
+    one, again, other = intent("render a receipt"), intent("render a receipt"), intent("coupon")
+    grounded = grounder.ground([one, again, other])
+    assert grounded is not None
+    assert grounded[0] is grounded[1]
+    assert grounder.corpus.symbols[grounded[0].hits[0]] == "render_receipt"
+    assert grounder.spent == 2
+    assert grounder.ground([intent("config")]) is None
+    assert grounder.ground([other]) == (grounded[2],)
+
+
+def test_an_intent_of_unknown_words_finds_nothing() -> None:
+    (nothing,) = Grounder(make_queries(), limit=1).ground([intent("zzz qqq")]) or ()
+    assert (nothing.pieces, nothing.quality) == ((), 0.0)
