@@ -36,6 +36,7 @@ _DOING = {
     "apply": "reading and applying the reply",
     "validate": "testing before and after",
     "evaluate": "measuring retrieval",
+    "score": "judging predictions",
     "test": "running",
     "iterate": "working step by step",
 }

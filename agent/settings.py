@@ -195,7 +195,7 @@ def environment(names: tuple[str, ...]) -> Mapping[str, str]:
 
 # Variables that hold keys, ours and anybody's: a log may quote what a server echoes.
 _SECRET_NAME = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
-_PROXY_NAME = re.compile(r"^(https?|all)_proxy$", re.IGNORECASE)
+_ADDRESS_NAME = re.compile(r"^((https?|all)_proxy|patchshot_store)$", re.IGNORECASE)
 _PASSWORD = re.compile(r"^[^/]*//[^/@:]*:([^/@]+)@")
 
 
@@ -205,7 +205,7 @@ def secret_values() -> frozenset[str]:
     values |= {
         found.group(1)
         for name, value in os.environ.items()
-        if _PROXY_NAME.search(name) and (found := _PASSWORD.search(value))
+        if _ADDRESS_NAME.search(name) and (found := _PASSWORD.search(value))
     }
     for place in (Path(platformdirs.user_config_dir("patchshot")), Path.cwd()):
         with contextlib.suppress(ConfigurationError, OSError):

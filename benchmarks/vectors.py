@@ -201,7 +201,8 @@ def line(one: Figures) -> str:
     """A line of the table of growth."""
     return (
         f"| {one.size:,} | {one.data} | {one.way} | {one.filled_s:.0f} | {one.built_s:.1f}"
-        f" | {one.recall:.3f} | {one.query_ms:.1f} ({one.slowest_ms:.1f}; {one.cpu_ms:.1f}) | {one.numpy_ms:.1f}"
+        f" | {one.recall:.3f} | {one.query_ms:.1f} ({one.slowest_ms:.1f}; {one.cpu_ms:.1f})"
+        f" | {one.numpy_ms:.1f}"
         f" | {one.quarter_recall:.3f}, {one.quarter_ms:.1f}"
         f" | {one.index_mb:.0f} ({one.memory_share:.0%}) | {one.file_mb:.0f} |"
     )

@@ -16,7 +16,8 @@ import re
 import socket
 import threading
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.batch.messages import Answer, Job
@@ -45,7 +46,6 @@ _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
 }
 
 
@@ -108,6 +108,10 @@ class ClusterNode:
     async def close(self, seconds: float) -> None:
         """See `Node.close`, which takes so long at most."""
         await _ended(self._actor.close.remote(), seconds + _CALL_SECONDS)
+
+    async def clear(self) -> None:
+        """See `Node.clear`."""
+        await _ended(self._actor.clear.remote())
 
     def kill(self) -> None:
         """End the actor; the workers see that their driver is gone."""
@@ -176,16 +180,32 @@ async def join(address: str, *, verbose: bool = False) -> Cluster:
     if address != "auto":
         await asyncio.to_thread(_check_address, address)
     for name, value in _QUIET.items():
-        if not verbose:
-            os.environ.setdefault(name, value)
+        os.environ.setdefault(name, value)
     try:
-        await _in_thread(lambda: _init(address, verbose=verbose), JOIN_SECONDS)
+        with _hushed(verbose=verbose):
+            await _in_thread(lambda: _init(address, verbose=verbose), JOIN_SECONDS)
     except TimeoutError:
         raise ConfigurationError(
             f"--address {address}: no Ray cluster answers within {JOIN_SECONDS:g} s; see `ray "
             f"status --address {address}`"
         ) from None
     return Cluster()
+
+
+@contextlib.contextmanager
+def _hushed(*, verbose: bool) -> Iterator[None]:
+    """Without standard error: the part of Ray that is no Python warns there of each slow answer."""
+    if verbose:
+        yield
+        return
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _ray() -> Any:
@@ -266,7 +286,7 @@ async def _value(reference: Awaitable[_T]) -> _T:
 
 
 @contextlib.contextmanager
-def _translated() -> Any:
+def _translated() -> Iterator[None]:
     """Ray's errors, and a node's silence, as NodeLost."""
     from ray.exceptions import RayError
 

@@ -156,7 +156,7 @@ class HatchedChild:
         """It is dead."""
         if not self._end.done():
             self._end.set_result(code)
-            self._pipes.close()
+            self._pipes.hang_up()  # its output ends by itself, once it has been read
             os.close(self._handle)
 
     def watch(self) -> None:

@@ -175,9 +175,12 @@ class Node:
         await self._engine.cancel()
 
     async def close(self) -> None:
-        """Leave nothing of the run on the node."""
+        """Let workers keep what they are paying for; then no process of the run is left."""
         await self._engine.close()
-        await asyncio.to_thread(shutil.rmtree, self._root, True)
+
+    async def clear(self) -> None:
+        """Leave no file of the run, once the driver has everything."""
+        await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)
 
     def _folder(self, task: Task) -> Path:
         return self._root / "instances" / task.folder_name

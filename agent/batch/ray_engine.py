@@ -112,6 +112,7 @@ class RayEngine:
         self._running: set[_Task] = set()
         self._ended: asyncio.Queue[_Task] = asyncio.Queue()
         self._stopping = False
+        self._unkept = False  # something that a node has sent
         self._copies: dict[str, _Copies] = defaultdict(lambda: _Copies(asyncio.Lock()))
         self._shipping: dict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -147,11 +148,16 @@ class RayEngine:
                 node.kill()
 
     async def _close(self) -> None:
-        """Let workers keep what they are paying for; then nothing of the run is left on a node."""
+        """Let workers keep what they are paying for; then nothing of the run is left on a node.
+
+        Nothing, unless it could not be kept here: then the next run asks for it.
+        """
         self._stopping = True
-        closing = [node.close(STOP_SECONDS) for node in self._nodes.values()]
-        await asyncio.gather(*closing, return_exceptions=True)
+        nodes = self._living()
+        await asyncio.gather(*(node.close(STOP_SECONDS) for node in nodes), return_exceptions=True)
         await asyncio.gather(*self._running, return_exceptions=True)
+        if not self._unkept:
+            await asyncio.gather(*(node.clear() for node in nodes), return_exceptions=True)
         for node in self._nodes.values():
             node.kill()
 
@@ -166,6 +172,9 @@ class RayEngine:
             ended = await self._on(node, job)
         except NodeLost as error:
             ended = self._lost(f"node {node.address} has failed: {error}")
+        except OSError:
+            self._unkept = True
+            raise
         finally:
             node.running -= 1
             await self._broker.gone(job)

@@ -10,6 +10,7 @@ from agent.corpora.formats import Query, read_query
 from agent.corpora.merging import Hit
 from agent.corpora.passages import Finding, Label
 from agent.problem import problem_from_text
+from agent.secrets.masking import mask_secrets
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +35,7 @@ class Asked:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.query = read_query(self.problem.text)
+        self.query = read_query(mask_secrets(self.problem.text).text)  # it may be sent
 
 
 @dataclass(frozen=True, slots=True)

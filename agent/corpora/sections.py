@@ -17,7 +17,7 @@ _MAX_HEADING = 200
 
 _ATX = re.compile(r"^ {0,3}(#{1,6})[ \t]++([^\n]{1,400})")
 _ASCIIDOC = re.compile(r"^(={1,6})[ \t]++([^\n]{1,400})")
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,}|-{4,}$)")
+_FENCE = re.compile(r"^ {0,3}(?:(`{3,}+)(?=[^`]*+$)|(~{3,}+))")
 _RULE = re.compile(r"^([=\-~^\"'`#*+:.<>_])\1{2,200}[ \t]*$")
 
 
@@ -98,10 +98,10 @@ def _markdown(lines: Sequence[str]) -> Iterator[_Heading]:
     for row, line in enumerate(lines):
         mark = _FENCE.match(line)
         if fence:
-            fence = "" if mark and mark.group(1).startswith(fence) else fence
+            fence = "" if line.strip().strip(fence[0]) == "" and fence in line else fence
             continue
-        if mark and mark.group(1)[0] in "`~":
-            fence = mark.group(1)
+        if mark:
+            fence = mark.group(1) or mark.group(2)
         elif found := _ATX.match(line):
             yield _Heading(row, row, len(found.group(1)), _title(found.group(2).rstrip("# \t")))
         elif _is_setext(lines, row):

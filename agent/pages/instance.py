@@ -26,7 +26,8 @@ from agent.pages.records import (
     read_record,
     record_of,
 )
-from agent.pages.run import INSTANCES, TASKS, Row, Run
+from agent.pages.rows import Row, Run
+from agent.pages.run import INSTANCES, TASKS
 from agent.pages.text import Cleaner, Shown
 
 _REASONS_SHOWN = 4  # of one piece, the strongest

@@ -1,6 +1,6 @@
 """Writes the page: Jinja templates, escaped throughout, under a policy that allows nothing else.
 
-The policy (Content-Security-Policy) names the one style sheet and the one script by their hashes.
+The policy (Content-Security-Policy) names the style sheet and the two scripts by their hashes.
 Nothing is loaded from anywhere; a script or a style that foreign text might bring is not run.
 """
 
@@ -29,7 +29,7 @@ from agent.pages.plots import (
     RIGHT,
     WIDTH,
 )
-from agent.pages.run import Row, Run
+from agent.pages.rows import Row, Run
 from agent.pages.summary import VERDICTS, ReportSummary, plots
 from agent.pages.taxonomy import GROUPS, shares
 from agent.pages.text import Cleaner
@@ -56,7 +56,7 @@ def render(run: Run, summary: ReportSummary, clean: Cleaner, *, bodies: bool) ->
 
 
 def _values(run: Run, summary: ReportSummary, clean: Cleaner, *, bodies: bool) -> dict[str, Any]:
-    style, script = _asset("style.css"), _asset("script.js")
+    style, early, script = _asset("style.css"), _asset("early.js"), _asset("script.js")
     single = run.tree is None
     return {
         "run": run,
@@ -71,8 +71,9 @@ def _values(run: Run, summary: ReportSummary, clean: Cleaner, *, bodies: bool) -
         "pages": Pages(run, clean, limits_for(len(run.rows)), bodies=bodies),
         "bodies": bodies,
         "style": Markup(style),  # noqa: S704  (our own file)
+        "early": Markup(early),  # noqa: S704
         "script": Markup(script),  # noqa: S704
-        "policy": policy(style, script),
+        "policy": policy(style, early, script),
     }
 
 
@@ -88,10 +89,11 @@ _FRAME = {
 }
 
 
-def policy(style: str, script: str) -> str:
-    """The Content-Security-Policy of a page with this style sheet and this script."""
+def policy(style: str, *scripts: str) -> str:
+    """The Content-Security-Policy of a page with this style sheet and these scripts."""
+    ours = " ".join(f"'{_hash(script)}'" for script in scripts)
     return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src {ours}; "
         "base-uri 'none'; form-action 'none'"
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from agent.pages.plots import Distribution, distribution
-from agent.pages.run import Row, Run
+from agent.pages.rows import Row, Run
 from agent.pages.statistics import Sample, sample_of
 from agent.pages.taxonomy import shares
 from agent.pages.words import dollars, seconds, seconds_of_axis, tokens
@@ -129,7 +129,7 @@ def plots(rows: Sequence[Row]) -> tuple[Distribution, ...]:
     found = (
         ("cost", "Cost of an instance", "US dollars", _costs(rows), dollars, dollars),
         ("time", "Time of an instance", "wall clock", _times(rows), seconds, seconds_of_axis),
-        ("tokens", "Tokens of an instance", "in and out, all calls", token_counts, tokens, tokens),
+        ("tokens", "Tokens of an instance", "of all calls", token_counts, tokens, tokens),
     )
     return tuple(
         distribution(name, title, unit, sample, words, short)

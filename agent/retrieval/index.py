@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,7 +29,7 @@ from agent.retrieval.corpus import Corpus, CorpusBuilder
 from agent.retrieval.grammars import GRAMMARS
 from agent.retrieval.pool import Built, Job, build_here, build_in_workers
 from agent.retrieval.records import FORMAT, PieceEncoder
-from agent.retrieval.store import DEFAULT_LIMIT, RecordStore
+from agent.retrieval.store import DEFAULT_LIMIT, ReadThrough, Records, RecordStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,8 @@ class IndexSummary:
 class Index:
     """Loads corpora. `path` is the cache file (None: none), `workers` the most processes used.
 
-    Blocks are kept in a second file beside `path`, within the same `limit` of bytes each.
+    Blocks are kept in a second file beside `path`, within the same `limit` of bytes each. `shared`
+    opens records that several machines have in common (`agent.stores.records`).
     """
 
     reporter: Reporter
@@ -73,6 +74,7 @@ class Index:
     workers: int | None = None
     limit: int = DEFAULT_LIMIT
     encoder: PieceEncoder | None = None
+    shared: Callable[[], Records] | None = None
 
     def load(
         self,
@@ -108,9 +110,14 @@ class Index:
     ) -> int:
         """Give `taker` every block; how many files were freshly cut."""
         blocks = None if self.path is None else self.path.with_name(f"{self.path.stem}-blocks.db")
-        with RecordStore(blocks, reporter=self.reporter, limit=self.limit) as store:
+        with self.opened(blocks) as store:
             loading = _Loading(self, snapshot, files, taker, store)
             return loading.run(cancel or threading.Event())
+
+    def opened(self, path: Path | None) -> RecordStore | ReadThrough:
+        """The records in a file, with the shared ones behind them."""
+        local = RecordStore(path, reporter=self.reporter, limit=self.limit)
+        return local if self.shared is None else ReadThrough(local, self.shared())
 
 
 @dataclass(slots=True)
@@ -133,7 +140,7 @@ class _Group:
 class _Taker(Protocol):
     """What becomes of blocks: those that the store has, and those that are made."""
 
-    def take(self, groups: Sequence[_Group], store: RecordStore) -> list[_Group]:
+    def take(self, groups: Sequence[_Group], store: Records) -> list[_Group]:
         """Groups that are not known as a whole, or are known damaged."""
         ...
 
@@ -148,7 +155,7 @@ class _WholeBlocks:
 
     builder: CorpusBuilder
 
-    def take(self, groups: Sequence[_Group], store: RecordStore) -> list[_Group]:
+    def take(self, groups: Sequence[_Group], store: Records) -> list[_Group]:
         unknown = []
         for start in range(0, len(groups), _GROUPS_AT_ONCE):
             some = groups[start : start + _GROUPS_AT_ONCE]
@@ -171,7 +178,7 @@ class _PieceCounter:
 
     pieces: int = 0
 
-    def take(self, groups: Sequence[_Group], store: RecordStore) -> list[_Group]:
+    def take(self, groups: Sequence[_Group], store: Records) -> list[_Group]:
         heads = store.heads([group.key for group in groups], HEAD_BYTES)
         unknown = []
         for group in groups:
@@ -192,7 +199,7 @@ class _Loading:
     snapshot: Snapshot
     files: Sequence[SourceFile]
     taker: _Taker
-    blocks: RecordStore
+    blocks: Records
     fresh_blocks: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def run(self, cancel: threading.Event) -> int:
@@ -201,16 +208,14 @@ class _Loading:
         unknown = self.taker.take(groups, self.blocks)
         if not unknown:
             return 0
-        with RecordStore(
-            self.index.path, reporter=self.index.reporter, limit=self.index.limit
-        ) as records:
+        with self.index.opened(self.index.path) as records:
             waiting = self._take_records(unknown, records)
             self._build(waiting, records, cancel)
         self._write_blocks()
         return len(waiting)
 
     def _take_records(
-        self, groups: Sequence[_Group], store: RecordStore
+        self, groups: Sequence[_Group], store: Records
     ) -> dict[bytes, list[tuple[_Group, int]]]:
         """Keys of records to build, in order of files, with who waits for each and its file."""
         waiting: dict[bytes, list[tuple[_Group, int]]] = {}
@@ -228,7 +233,7 @@ class _Loading:
     def _build(
         self,
         waiting: dict[bytes, list[tuple[_Group, int]]],
-        store: RecordStore,
+        store: Records,
         cancel: threading.Event,
     ) -> None:
         """Cut the missing files, keeping what is done as it goes."""

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from agent.events import Notice
 
@@ -48,6 +48,68 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 class _ForeignFile(Exception):
     """A sound SQLite file of some other program or schema."""
+
+
+class Records(Protocol):
+    """Byte records by 16-byte keys, kept by a store that never raises once it is open."""
+
+    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """The records that are known."""
+        ...
+
+    def heads(self, keys: Sequence[bytes], size: int) -> Mapping[bytes, tuple[bytes, int]]:
+        """Of each known record the first `size` bytes and its length."""
+        ...
+
+    def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add or replace records, all in one transaction."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class ReadThrough:
+    """Records of this machine, and behind them those that several share.
+
+    What is not here is looked up there and kept here; what is new goes to both. A context manager
+    that closes both.
+    """
+
+    def __init__(self, local: Records, shared: Records) -> None:
+        self._local = local
+        self._shared = shared
+
+    def __enter__(self) -> ReadThrough:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        """The records that are known on either side."""
+        here = self._local.get(keys)
+        there = self._shared.get([key for key in keys if key not in here])
+        if there:
+            self._local.put(there.items())
+        return {**here, **there}
+
+    def heads(self, keys: Sequence[bytes], size: int) -> Mapping[bytes, tuple[bytes, int]]:
+        """Of each record that is known on either side the first `size` bytes and its length."""
+        here = self._local.heads(keys, size)
+        return {**here, **self._shared.heads([key for key in keys if key not in here], size)}
+
+    def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Add or replace records on both sides."""
+        kept = list(records)
+        self._local.put(kept)
+        self._shared.put(kept)
+
+    def close(self) -> None:
+        """Let go of both."""
+        self._local.close()
+        self._shared.close()
 
 
 class RecordStore:

@@ -82,7 +82,8 @@ def score(order: Order, means: Means, keeper: Keeper, cancel: threading.Event) -
         scored, fresh = _scored(order, means, keeper, cancel)
     except _Setback as back:
         fresh = True
-        scored = _result(order, back.outcome, error=back.error, reason=back.reason)
+        error: ErrorKind = "stopped" if back.outcome == "error" and cancel.is_set() else back.error
+        scored = _result(order, back.outcome, error=error, reason=back.reason)
     if fresh and scored.error != "stopped":
         seconds = round(time.monotonic() - started, 3)
         scored = scored.model_copy(update={"seconds": seconds})

@@ -31,7 +31,7 @@ from agent.scoring.verdicts import read_own
 if TYPE_CHECKING:
     from agent.protocols import Reporter
 
-STAGE = "evaluate"
+STAGE = "score"
 
 GOLD = "gold"
 """In place of a file of predictions: the rows' own patches, as the harness has it."""
@@ -183,7 +183,12 @@ class _Run:
         chosen = prediction or _gold(case)
         repository = find_repository(self._plan.repositories, case.repo)
         order = Order(case, chosen, repository)
-        return score(order, self._means, keeper, self._interrupts.stop)
+        try:
+            return score(order, self._means, keeper, self._interrupts.stop)
+        except OSError:
+            raise
+        except Exception as error:  # noqa: BLE001  (a bug must cost one instance, not hundreds)
+            return _crashed(name, chosen, error)
 
     def _take(self, scored: Scored, total: int) -> None:
         if scored.error == "stopped":
@@ -222,6 +227,14 @@ class _Run:
 
 def _gold(case: Case) -> Prediction:
     return Prediction(instance_id=case.instance_id, model_name_or_path=GOLD, model_patch=case.patch)
+
+
+def _crashed(name: str, prediction: Prediction, error: Exception) -> Scored:
+    report = InstanceReport(
+        patch_is_None=prediction.model_patch is None, patch_exists=bool(prediction.patch)
+    )
+    reason = f"internal error, please report it: {type(error).__name__}: {error}"
+    return Scored(instance_id=name, outcome="error", error="crash", reason=reason, report=report)
 
 
 def _unusable(name: str, prediction: Prediction | None, problem: Problem) -> Scored:

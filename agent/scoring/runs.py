@@ -15,6 +15,9 @@ from agent.validation.judging.compare import executed, is_whole
 from agent.validation.judging.trust import lies, suspicion
 from agent.validation.judging.wording import how_it_ended, listed, number
 
+# Of what a run printed: the error and the summary.
+_LAST_LINES = 4
+
 _BASE, _GOLD, _PATCHED = "the base", "the base with the row's patch", "the patched tree"
 
 
@@ -68,7 +71,7 @@ class _Runs:
         checked = self._check() if check else None
         run = self._run(_PATCHED, self._trees.patch.changes)
         judged = self._judge(run)
-        blame = "" if executed(run) else self._blame(run)
+        blame = "" if executed(run) else self._blame()
         doubt = self._doubt(run) if judged.resolved else ""
         return Findings(
             judged=judged,
@@ -127,15 +130,14 @@ class _Runs:
             problems=tuple(problems),
         )
 
-    def _blame(self, run: TestRun) -> str:
+    def _blame(self) -> str:
         """Why nothing could be run, where that is not for the prediction."""
-        other = self._gold()
-        other = self._base() if other is None else other
+        gold = self._gold()
+        other = self._base() if gold is None else gold
         if executed(other):
             return ""
-        said = [line for line in other.output_tail.strip().splitlines() if line.strip()]
-        tree = "without the prediction" if _GOLD not in self._known else "with the row's own patch"
-        return f"no test can be run {tree} either: {how_it_ended(run)}; {' / '.join(said[-3:])}"
+        tree = "without the prediction" if gold is None else "with the row's own patch"
+        return f"no test can be run {tree} either: {how_it_ended(other)}; {_last_words(other)}"
 
     def _doubt(self, run: TestRun) -> str:
         """Why a run that looks well cannot be believed although that on the base can."""
@@ -160,11 +162,15 @@ def _reason(judged: Judged, run: TestRun, doubt: str) -> str:
     return "; ".join(parts)
 
 
+def _last_words(run: TestRun) -> str:
+    said = [line.strip() for line in run.output_tail.splitlines() if line.strip("=_- \t")]
+    return " / ".join(said[-_LAST_LINES:])
+
+
 def _notes(judged: Judged, run: TestRun, gold: Patched | str | None) -> tuple[str, ...]:
     notes = []
     if not executed(run):
-        said = [line for line in run.output_tail.strip().splitlines() if line.strip()]
-        notes.append(f"no test ran: {how_it_ended(run)}; {' / '.join(said[-3:])}")
+        notes.append(f"no test ran: {how_it_ended(run)}; {_last_words(run)}")
     elif judged.absent:
         what = number(len(judged.absent), "given id")
         notes.append(f"{what} the run does not know: {listed(judged.absent)}")

@@ -24,7 +24,8 @@ def _lines(report: RunReport) -> Iterator[str]:
         f"{report.error_instances - len(report.not_applied_ids)} could not be evaluated"
         + (f", {len(report.pending_ids)} still to be done" if report.pending_ids else "")
     )
-    yield f"resolved: {in_words(report.resolved_share)} of all that could be evaluated"
+    if report.resolved_share.total:
+        yield f"resolved: {in_words(report.resolved_share)} of all that could be evaluated"
     yield ""
     yield from _instances(report)
     if report.confusion is not None:

@@ -39,9 +39,10 @@ class Entry:
     """One vector and what belongs to it.
 
     `id` is unique within its collection and chosen by who writes. `content` is the SHA-256 (hex) of
-    the text that was embedded: an entry that is stored with the same content and fields is left as
-    it is. `vector` is float32 of shape (d,), L2-normalised; zeros where nothing could be embedded.
-    `payload` is given back as it was (UTF-8 text, at most 64 KiB).
+    the text that was embedded: an entry that is stored with the same content, fields and payload is
+    left as it is, and with the same content its vector stays. `vector` is float32 of shape (d,),
+    L2-normalised; zeros where nothing could be embedded. `payload` is given back as it was (at most
+    64 KiB of UTF-8). `id` and `project` are at most 1 KiB.
     """
 
     id: str

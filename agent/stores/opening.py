@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from agent.errors import ConfigurationError, StoreUnreachable
+from agent.errors import ConfigurationError, StoreError, StoreUnreachable
 from agent.events import Notice
 from agent.stores.border import without_password
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter
     from agent.stores.base import VectorStore
+    from agent.stores.records import PostgresRecords
 
 
 def open_store(
@@ -25,7 +26,7 @@ def open_store(
 
     `sqlite:///FILE`, `lancedb:///DIR`, `qdrant://:memory:`, `qdrant:///DIR`, `qdrant://HOST:PORT`
     (also `qdrant+https://`, `http://`, `https://`), `postgresql://...`. The fallback is said by a
-    Notice. `api_key` is Qdrant's, where the URL has no password.
+    Notice. `api_key` (or QDRANT_API_KEY) is Qdrant's, where the URL has no password.
 
     Raises StoreUnreachable (no fallback, or that cannot be used either), StoreMismatch where
     something else is at the address, ConfigurationError for a URL that names no engine or one whose
@@ -44,6 +45,23 @@ def open_store(
             raise
         reporter(Notice(f"{error}; going on with the embedded store in {fallback}", "warning"))
         return _embedded(fallback, reporter)
+
+
+def open_records(url: str, reporter: Reporter) -> PostgresRecords | None:
+    """Records of the code index at the same address, where it is a server that has room for them.
+
+    None for another engine, and, with a Notice, where it cannot be reached: an index needs none.
+    """
+    if url.partition(":")[0].lower() not in ("postgresql", "postgres"):
+        return None
+    _require("psycopg", "pgvector")
+    from agent.stores.records import PostgresRecords
+
+    try:
+        return PostgresRecords(url, reporter)
+    except StoreError as error:
+        reporter(Notice(f"{error}; going on without shared records", "warning"))
+        return None
 
 
 def _sqlite(url: str, reporter: Reporter, _: str | None) -> VectorStore:

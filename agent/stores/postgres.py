@@ -58,7 +58,11 @@ class Postgres:
         self._address = url
         self._lock = threading.RLock()
         self._connection: Connection | None = None
-        self._run(_prepare, _PAUSES_AT_FIRST)
+        try:
+            self._run(_prepare, _PAUSES_AT_FIRST)
+        except StoreError:
+            self.close()
+            raise
 
     def run(self, action: Callable[[Connection], T]) -> T:
         """What `action` gives, in one transaction; run again on a new connection where one breaks.

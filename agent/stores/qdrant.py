@@ -7,6 +7,7 @@ folders of your own only.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sqlite3
 import threading
@@ -26,6 +27,7 @@ from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedR
 
 from agent.errors import ConfigurationError, StoreError, StoreUnreachable
 from agent.events import Notice
+from agent.settings import environment
 from agent.stores.base import (
     EVERYTHING,
     SCHEMA_VERSION,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PORT = 6333
+_KEY_NAME = "QDRANT_API_KEY"  # what other tools for Qdrant read
 _SECONDS = 30  # for one request
 _PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0)  # a server that was killed is back within seconds
 _PAUSES_AT_FIRST = (0.2,)
@@ -72,7 +75,9 @@ _FIELDS = ("project", "corpus", "path", "language")
 
 
 def open_qdrant(url: str, reporter: Reporter, api_key: str | None = None) -> QdrantStore:
-    """The store at a URL (see `opening`). The password in it, or `api_key`, is the server's key.
+    """The store at a URL (see `opening`).
+
+    The key of a server is the URL's password, `api_key`, or QDRANT_API_KEY, in this order.
 
     Raises StoreUnreachable, and ConfigurationError for a URL without a place.
     """
@@ -81,7 +86,8 @@ def open_qdrant(url: str, reporter: Reporter, api_key: str | None = None) -> Qdr
         return QdrantStore(_Client(QdrantClient(":memory:"), "qdrant://:memory:", local=True))
     if parts.scheme == "qdrant" and not parts.netloc:
         return _open_folder(Path(unquote(parts.path)))
-    key = unquote(parts.password or "") or api_key
+    given = environment((_KEY_NAME,))
+    key = unquote(parts.password or "") or api_key or given.get(_KEY_NAME)
     secure = parts.scheme.endswith("https")
     if not parts.hostname:
         raise ConfigurationError(f"store {without_password(url)}: name a host, qdrant://HOST:6333")
@@ -111,6 +117,7 @@ def _open_folder(folder: Path) -> QdrantStore:
     url = f"qdrant://{folder}"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _refuse_taken(folder)
         client = QdrantClient(path=str(folder), force_disable_check_same_thread=True)
     except RuntimeError as error:
         raise StoreUnreachable(
@@ -124,6 +131,15 @@ def _open_folder(folder: Path) -> QdrantStore:
     return QdrantStore(_Client(client, url, local=True))
 
 
+def _refuse_taken(folder: Path) -> None:
+    """Raise RuntimeError, as the library does: but that leaves the file open when it does."""
+    try:
+        with (folder / ".lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RuntimeError("its lock is held") from None
+
+
 class _Client:
     """The library's client: requests tried again while a server is gone, errors translated."""
 
@@ -132,7 +148,11 @@ class _Client:
         self.local = local
         self._client = client
         self._lock = threading.RLock()
-        self._run(lambda client: client.get_collections(), _PAUSES_AT_FIRST)
+        try:
+            self._run(lambda client: client.get_collections(), _PAUSES_AT_FIRST)
+        except StoreError:
+            self.close()
+            raise
 
     def call(self, method: str, *values: Any, **options: Any) -> Any:
         """What a method of the library's client gives.

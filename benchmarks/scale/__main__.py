@@ -8,12 +8,14 @@ give the same output.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from agent.errors import PatchshotError
+from benchmarks.scale.checking import compare
 from benchmarks.scale.inputs import Stages, from_results, from_run
 from benchmarks.scale.model import Cluster, Load
 from benchmarks.scale.report import Figures, in_words, simulate, sweeps, table
@@ -21,14 +23,16 @@ from benchmarks.scale.report import Figures, in_words, simulate, sweeps, table
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate, and print figures and tables in Markdown."""
-    given = _parser().parse_args(argv)
     try:
-        stages = from_results()
-        if given.run is not None:
-            stages = from_run(given.run, stages)
+        _run(_parser().parse_args(argv))
     except PatchshotError as error:
         print(f"benchmarks.scale: {error}", file=sys.stderr)
         return 2
+    return 0
+
+
+def _run(given: argparse.Namespace) -> None:
+    stages = from_results() if given.run is None else from_run(given.run, from_results())
     stages = replace(stages, price_input=given.price_input, price_output=given.price_output)
     cluster = Cluster(
         nodes=given.nodes, cores=given.cores, workers=given.workers,
@@ -38,9 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     load = Load(instances=given.instances, projects=given.projects, latency=given.latency)
     print(_about(stages))
     print(_in_words(cluster, load, simulate(cluster, load, stages)))
+    for row in compare(os.cpu_count() or 1, stages) if given.check else ():
+        print(
+            f"{row.workers} workers: {row.measured:.1f} s measured, {row.simulated:.1f} s "
+            f"simulated ({row.simulated / row.measured:.2f})"
+        )
     for what, cases in sweeps(cluster, load, stages).items() if given.sweeps else ():
         print(f"\n{table(what, cases)}", flush=True)
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--affinity", action="store_true", help="a node keeps to its projects")
     parser.add_argument("--price-input", type=float, default=1.0, help="USD a million tokens")
     parser.add_argument("--price-output", type=float, default=5.0, help="USD a million tokens")
+    parser.add_argument(
+        "--check", action="store_true", help="against the measured benchmarks.batch"
+    )
     parser.add_argument("--sweeps", action="store_true", help="tables over what is varied")
     return parser
 

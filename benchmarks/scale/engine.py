@@ -113,8 +113,8 @@ class Pacer:
         return begin - self.clock.now
 
     def share_of(self, seconds: float) -> float:
-        """How much of what could have gone out did."""
-        return self.used / (self.rate * seconds) if self.rate and seconds else 0.0
+        """How much of what could have gone out did, or has its turn already."""
+        return min(1.0, self.used / (self.rate * seconds)) if self.rate and seconds else 0.0
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ class Stages:
     validate: tuple[float, ...] = (8.0,)
     step: tuple[float, ...] = (1.0,)
     runs_at_once: int = 2
-    journal: float = 0.002
+    journal: float = 0.004  # measured: median of 300 appends on a busy disk
     report: float = 0.01
     repository_bytes: float = 65e6
     input_tokens: int = 7_000
@@ -53,7 +53,7 @@ def from_results(folder: Path = RESULTS) -> Stages:
 
     Raises ConfigurationError where nothing was measured.
     """
-    solve, retrieval = _newest(folder, "solve"), _newest(folder, "retrieval")["figures"]
+    solve, retrieval = newest(folder, "solve"), newest(folder, "retrieval")["figures"]
     warm = solve["summary"]["warm"]
     stages = warm["stages"]
     before = stages["snapshot"] + stages["retrieve"] + stages["pack"]
@@ -75,19 +75,24 @@ def from_run(folder: Path, stages: Stages) -> Stages:
     journal = folder / "journal.jsonl"
     if not journal.is_file():
         raise ConfigurationError(f"{folder}: no journal.jsonl; name the folder of a batch run")
-    seconds: dict[str, list[float]] = defaultdict(list)
+    trials: list[float] = []
+    ready: dict[tuple[str, int], list[float]] = defaultdict(list)
     settled: list[Settled] = []
     for entry in read_entries(journal):
         if isinstance(entry, StageFinished):
-            seconds[entry.stage].append(entry.seconds)
+            if entry.stage in ("retrieve", "pack"):
+                ready[entry.id, entry.attempt].append(entry.seconds)
+            elif entry.stage == "validate":
+                trials.append(entry.seconds)
         elif isinstance(entry, Settled) and entry.how == "paid":
             settled.append(entry)
     if not settled:
         raise ConfigurationError(f"{journal}: no paid reply; let the run go on first")
-    ready = [a + b for a, b in zip(seconds["retrieve"], seconds["pack"], strict=False)]
+    # The first two of an attempt; a repair packs once more.
+    first = [sum(both[:2]) for both in ready.values() if len(both) > 1]
     found: dict[str, Any] = {
-        "retrieve": _samples(ready, stages.retrieve),
-        "validate": _samples([2 * each for each in seconds["validate"]], stages.validate),
+        "retrieve": _samples(first, stages.retrieve),
+        "validate": _samples([2 * each for each in trials], stages.validate),
     }
     return replace(stages, **found, **_habits(settled, stages))
 
@@ -117,7 +122,8 @@ def _mean(values: list[int]) -> float:
     return sum(values) / len(values)
 
 
-def _newest(folder: Path, name: str) -> dict[str, Any]:
+def newest(folder: Path, name: str) -> dict[str, Any]:
+    """The newest kept result of a benchmark. Raises ConfigurationError where there is none."""
     files = sorted(folder.glob(f"????-??-??-{name}.json"))
     if not files:
         raise ConfigurationError(f"{folder}: no result of {name}; run `make bench`")

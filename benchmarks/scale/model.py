@@ -83,7 +83,7 @@ class World:
     def __init__(self, cluster: Cluster, load: Load, stages: Stages, seed: int = _SEED) -> None:
         self.clock = clock = Simulation()
         self.cluster, self.load, self.stages, self.tally = cluster, load, stages, Tally()
-        self._random = random.Random(seed)
+        self._seed, self._begun = seed, 0
         self.cores = [Pool(clock, cluster.cores) for _ in range(cluster.nodes)]
         self.network = Pool(clock, 1)
         self.driver = Pool(clock, 1)
@@ -104,9 +104,14 @@ class World:
     def _projects(self) -> list[int]:
         """The project of each instance: popularity falls as 1 / rank ** zipf."""
         weights = accumulate(rank**-self.load.zipf for rank in range(1, self.load.projects + 1))
-        return self._random.choices(
+        return random.Random(self._seed).choices(
             range(self.load.projects), cum_weights=list(weights), k=self.load.instances
         )
+
+    def _chance(self) -> random.Random:
+        """Of the next instance alone: what is varied elsewhere does not change its luck."""
+        self._begun += 1
+        return random.Random(self._seed + self._begun)
 
     def _shares(self) -> dict[str, float]:
         """How busy each resource was until now."""
@@ -125,42 +130,41 @@ class World:
     def _worker(self, node: int) -> Process:
         while (project := self._waiting.take(node)) is not None:
             started = self.clock.now
-            yield from self._instance(node, project)
+            yield from self._instance(node, project, self._chance())
             self.tally.ends.append(self.clock.now - started)
             if len(self.tally.ends) == self._most:
                 self.tally.shares = self._shares()
 
-    def _instance(self, node: int, project: int) -> Process:
+    def _instance(self, node: int, project: int, chance: random.Random) -> Process:
         stages, cpu = self.stages, self.cores[node]
+        again = chance.random() < stages.repair_share
+        steps = stages.iterative_steps if chance.random() < stages.iterative_share else 0
         yield from self.driver.use(stages.journal)  # started
-        yield from cpu.use(self._of(stages.start))
+        yield from cpu.use(_one(stages.start, chance))
         yield from self._clone(node, project)
-        yield from self._index(node, project)
-        yield from cpu.use(self._of(stages.retrieve))
-        yield from self._turn(node, stages.input_tokens)
-        if self._random.random() < stages.repair_share:
-            yield from self._turn(node, 2 * stages.input_tokens)
-            if self._random.random() < stages.iterative_share:
-                for step in range(stages.iterative_steps):
-                    yield from self._call(stages.input_tokens * (1 + step // 2))
-                    yield from cpu.use(self._of(stages.step))
+        yield from self._index(node, project, chance)
+        yield from cpu.use(_one(stages.retrieve, chance))
+        yield from self._turn(node, stages.input_tokens, chance)
+        if again:
+            yield from self._turn(node, 2 * stages.input_tokens, chance)
+            for step in range(steps):
+                yield from self._call(stages.input_tokens * (1 + step // 2), chance)
+                yield from cpu.use(_one(stages.step, chance))
         yield from self.driver.use(stages.journal + stages.report)  # finished, predictions
 
-    def _turn(self, node: int, tokens: int) -> Process:
+    def _turn(self, node: int, tokens: int, chance: random.Random) -> Process:
         """A call, and its patch on trial: the runs take places of the node's cores at once."""
-        yield from self._call(tokens)
-        runs = Gate(self.clock)
-        left = [self.stages.runs_at_once]
+        yield from self._call(tokens, chance)
+        runs, left = Gate(self.clock), [self.stages.runs_at_once]
+        seconds = _one(self.stages.validate, chance) / left[0]
 
         def one() -> Process:
-            yield from self.cores[node].use(
-                self._of(self.stages.validate) / self.stages.runs_at_once
-            )
+            yield from self.cores[node].use(seconds)
             left[0] -= 1
             if not left[0]:
                 runs.open()
 
-        for _ in range(self.stages.runs_at_once):
+        for _ in range(left[0]):
             self.clock.start(one())
         yield runs.wait
 
@@ -176,18 +180,18 @@ class World:
             gate.open()
         yield gate.wait
 
-    def _index(self, node: int, project: int) -> Process:
+    def _index(self, node: int, project: int, chance: random.Random) -> Process:
         """A cold index where nobody has made one yet."""
         owner = 0 if self.cluster.shared_index else 1 + node
         gate = self._indexes.setdefault((owner, project), Gate(self.clock))
         if gate.first():
-            yield from self.cores[node].use(self._of(self.stages.cold))
+            yield from self.cores[node].use(_one(self.stages.cold, chance))
             gate.open()
         yield gate.wait
 
-    def _call(self, tokens: int) -> Process:
+    def _call(self, tokens: int, chance: random.Random) -> Process:
         """Leave, turn, latency, reply. Refused and lost calls are tried again."""
-        stages, load, chance = self.stages, self.load, self._random
+        stages, load = self.stages, self.load
         yield from self.driver.use(stages.journal)  # granted
         for attempt in range(10 * len(_BACK_OFF)):
             yield max(self.requests.wait(), self.tokens.wait(float(tokens + stages.output_tokens)))
@@ -202,6 +206,7 @@ class World:
         self.tally.cost_usd += stages.price(tokens)
         yield from self.driver.use(stages.journal)  # settled
 
-    def _of(self, samples: tuple[float, ...]) -> float:
-        """One of the measured times."""
-        return samples[0] if len(samples) == 1 else self._random.choice(samples)
+
+def _one(samples: tuple[float, ...], chance: random.Random) -> float:
+    """One of the measured times."""
+    return samples[0] if len(samples) == 1 else chance.choice(samples)

@@ -84,6 +84,10 @@ def sweeps(cluster: Cluster, load: Load, stages: Stages) -> dict[str, tuple[Case
             Case(f"{value:g}", cluster, replace(load, latency=float(value)), stages)
             for value in (2, 10, 25, 60, 180)
         ),
+        "a trial, s of processor": tuple(
+            Case(f"{value:g}", cluster, load, replace(stages, validate=(float(value),)))
+            for value in (2, 8, 30, 100, 300)
+        ),
         "network, MB/s": clusters("network", (100, 300, 1_000, 3_000)),
         "node keeps to its projects": tuple(
             Case(str(value).lower(), replace(cluster, affinity=value), load, stages)
@@ -95,7 +99,7 @@ def sweeps(cluster: Cluster, load: Load, stages: Stages) -> dict[str, tuple[Case
         ),
         "a synced line of the journal, ms": tuple(
             Case(f"{1e3 * value:g}", cluster, load, replace(stages, journal=value))
-            for value in (0.0005, 0.002, 0.01, 0.04)
+            for value in (0.001, 0.004, 0.01, 0.04)
         ),
     }
 

@@ -275,3 +275,49 @@ def test_search_without_corpora_is_as_it_was(user: User, repository: Path) -> No
     found = user.ok("search", "cookies out of date", "--repo", str(repository))
     assert set(found) == {"commit", "dirty", "total_chunks", "notes", "results"}
     assert "corpus" not in found["results"][0]
+
+
+def test_an_accepted_patch_is_remembered_where_asked(user: User, repository: Path) -> None:
+    edit = {"path": "shop/cart.py", "search": "return sum(prices)", "replace": "return 0"}
+    issue = user.home / "issue.md"
+    issue.write_text("# Pelicans cost too much\n\nThe total of pelicans is wrong.\n")
+    arguments = ("solve", "--problem", str(issue), "--repo", str(repository), "--no-tests")
+    remembered = user.home / "data" / "memory"
+    with ScriptedProvider([Good(json.dumps({"edits": [edit]}))]) as provider:
+        model = {"PATCHSHOT_BASE_URL": provider.base_url, "PATCHSHOT_MODEL": provider.model}
+        plain = user.run(*arguments, "--accept-unverified", **model)
+        assert plain.returncode == 0, plain.stderr
+        assert not remembered.exists()
+        assert user.run(*arguments, "--remember", **model).returncode == 11
+        assert not remembered.exists()  # not accepted
+        done = user.run(*arguments, "--accept-unverified", "--remember", **model)
+        assert done.returncode == 0
+    found = user.search(repository, "pelicans cost", "memory")
+    assert [hit["title"] for hit in found["results"]] == ["Pelicans cost too much"]
+    assert "+        return 0" in found["results"][0]["text"]
+    assert "forgot 1 patches" in user.run("index", "--repo", str(repository), "--forget").stdout
+    again = user.search(repository, "pelicans cost", "memory")
+    assert again["results"] == []
+
+
+def test_a_full_disk_is_one_line(user: User, make_repository: MakeRepository) -> None:
+    import resource
+
+    root = many_functions(make_repository)
+    user.index(root, "code")  # the caches, which are done without where the disk is full
+
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "index", "--repo", str(root), "--corpus", "docs", "-q",
+         "--store", user.store],
+        cwd=user.home, capture_output=True, text=True, timeout=110, preexec_fn=small,
+        env={"PATH": os.environ["PATH"], "HOME": str(user.home), "PYTHONPATH": str(ROOT),
+             "PATCHSHOT_CACHE_DIR": str(user.home / "cache")},
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("agent: ")
+    assert "Traceback" not in done.stderr
+    assert user.index(root, "docs")["corpora"]["docs"]["complete"]

@@ -19,7 +19,7 @@ from unittest import mock
 
 from tests.support.stores import require
 
-_START_SECONDS = 30.0
+_SECONDS = 30.0
 
 
 class PostgresServer:
@@ -27,30 +27,26 @@ class PostgresServer:
 
     def __init__(self, folder: Path, library: Any) -> None:
         self._folder = folder
-        self._library = library
-        self._server: Any = None
+        self._server: Any = library.get_server(folder, cleanup_mode="stop")
         self._databases = 0
-        self.start()
 
     def start(self) -> None:
-        """Start it, or start it again: what a killed server left running ends within seconds."""
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                self._library.PostgresServer._instances.pop(self._folder, None)
-                self._server = self._library.get_server(self._folder, cleanup_mode="stop")
-                return
-            except Exception:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.3)
+        """Start it again."""
+        with self._server._lock:
+            self._server.ensure_postgres_running()
 
     def kill(self) -> None:
-        """End the postmaster as an out-of-memory killer would."""
-        process = self._server.get_pid()
-        os.kill(process, signal.SIGKILL)
-        while Path(f"/proc/{process}").exists() and "State:\tZ" not in _status(process):
+        """End the server as an out-of-memory killer would, and wait until all of it has ended."""
+        postmaster = self._server.get_pid()
+        processes = [postmaster, *_children(postmaster)]
+        os.kill(postmaster, signal.SIGKILL)
+        deadline = time.monotonic() + _SECONDS
+        while any(map(_runs, processes)):
+            assert time.monotonic() < deadline, "what a killed server leaves behind ends by itself"
             time.sleep(0.01)
+        # Where nobody buries the dead, a zombie is taken for a server that goes on.
+        for file in (self._folder / "postmaster.pid", *self._folder.glob(".s.PGSQL*")):
+            file.unlink()
 
     def hurry(self) -> None:
         """Write to the disk when the system likes: that survives killed processes."""
@@ -74,11 +70,16 @@ class PostgresServer:
         self._server.cleanup()
 
 
-def _status(process: int) -> str:
+def _children(process: int) -> list[int]:
+    text = Path(f"/proc/{process}/task/{process}/children").read_text()
+    return list(map(int, text.split()))
+
+
+def _runs(process: int) -> bool:
     try:
-        return Path(f"/proc/{process}/status").read_text()
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
     except OSError:
-        return ""
+        return False
 
 
 @contextmanager

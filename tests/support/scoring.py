@@ -45,8 +45,8 @@ PASS_TO_PASS = (
 def change(path: str, text: str | None, files: Mapping[str, str] = FILES) -> str:
     """A diff that makes `path` say `text`."""
     before = files.get(path)
-    both = (None if each is None else each.encode() for each in (before, text))
-    return unified_diff([FileChange(path, *both)]).decode()
+    old, new = (None if each is None else each.encode() for each in (before, text))
+    return unified_diff([FileChange(path, old, new)]).decode()
 
 
 TEST_PATCH = change(

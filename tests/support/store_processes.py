@@ -34,7 +34,7 @@ def readers_see_whole_batches(engine: Engine) -> None:
         while writer.poll() is None:
             for reader, counts in zip(readers, seen, strict=True):
                 counts.append(reader.count(Selection(project="project")))
-                assert len(reader.search(unit(1)[None], 5)[0]) == min(5, counts[-1])
+                assert len(reader.search(unit(1)[None], 5)[0]) >= min(5, counts[-1])
         assert writer.stdout is not None
         writer.stdout.close()
         assert writer.returncode == 0

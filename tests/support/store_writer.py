@@ -32,11 +32,11 @@ def main() -> None:
     vectors = random_units(size, seed=1)
     with open_store(url, lambda _: None) as store:
         collection = store.collection("things", MODEL, DIMENSION)
-        print("ready", flush=True)
+        print("ready", flush=True)  # noqa: T201
         for batch in range(batches):
             entries = [entry(f"{name}-{batch:03}-{n:04}", v) for n, v in enumerate(vectors)]
             collection.upsert([*entries, entry("common")])
-            print(batch, flush=True)
+            print(batch, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

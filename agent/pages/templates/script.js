@@ -10,7 +10,6 @@
     for (const one of document.querySelectorAll(".current details")) one.open = true;
   });
   if (!table) return;
-  document.documentElement.classList.add("js");
   history.scrollRestoration = "manual";
 
   // ------------------------------------------------------------------------------- the table
@@ -219,6 +218,7 @@
   };
 
   addEventListener("hashchange", route);
+  document.documentElement.classList.add("ready");
   update();
   route();
 })();

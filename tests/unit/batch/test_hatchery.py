@@ -1,4 +1,4 @@
-"""`agent.batch.hatchery` and `.nursery`: forked workers, and what happens when their mother dies."""
+"""`agent.batch.hatchery` and `.nursery`: forked workers, and the death of their mother."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,7 @@ def test_workers_are_siblings_of_one_thread_and_one_session_each(tmp_path: Path)
         one, two = await asyncio.gather(hatchery.start(tmp_path / "1"), hatchery.start(tmp_path))
         numbers = [number_of(one), number_of(two)]
         (mother,) = {mother_of(number) for number in numbers}
-        assert len(os.listdir(f"/proc/{mother}/task")) == 1
+        assert len(list(Path(f"/proc/{mother}/task").iterdir())) == 1
         assert [os.getsid(number) for number in numbers] == numbers
         for child in (one, two):
             child.hang_up()  # no job: it ends
@@ -167,3 +167,19 @@ def test_the_second_job_knows_that_the_sandbox_was_tried(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", [name for name in worker._NEEDED if "_" not in name])
 def test_what_is_loaded_ahead_is_there(name: str) -> None:
     importlib.import_module(name)
+
+
+def test_the_last_word_of_a_dead_worker_is_still_read(tmp_path: Path) -> None:
+    async def do(hatchery: Hatchery) -> None:
+        child = await hatchery.start(tmp_path / "1")
+        child.send(line_of(make_job(1, tmp_path / "1")))
+        assert await child.wait() == 0
+        lines = [line async for line in lines_of(child)]
+        assert lines[-1].startswith(b'{"kind":"ended"')
+
+    hatching(do)
+
+
+async def lines_of(child: Child) -> AsyncIterator[bytes]:
+    while line := await child.read():
+        yield line

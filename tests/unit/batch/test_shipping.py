@@ -1,4 +1,4 @@
-"""`agent.batch.shipping`: a copy of a repository elsewhere has what was asked for, each object once."""
+"""`agent.batch.shipping`: a copy elsewhere has what was asked for, each object once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.shipping import commits_of, full_name, has_commit, make_pack, unpack
+from agent.batch.shipping import Pack, commits_of, full_name, has_commit, make_pack, unpack
 from agent.errors import RepositoryError
 from agent.repository.snapshot import take_snapshot
 from tests.conftest import run_git
@@ -79,4 +79,4 @@ def test_what_is_not_there_is_said(project: Path, tmp_path: Path) -> None:
     with pytest.raises(RepositoryError, match="pack-objects has failed"):
         make_pack(project, "f" * 40)
     with pytest.raises(RepositoryError, match="index-pack has failed"):
-        unpack(tmp_path / "copy.git", "f" * 40, make_pack(project, commits(project)[0])._replace())
+        unpack(tmp_path / "copy.git", "f" * 40, Pack(b"no pack"))

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
+import pytest
+
 from agent.corpora.documents import DocumentSource
 from agent.corpora.evidence import WEIGHTS, PassageEvidence
 from agent.corpora.intents import IntentSource
@@ -8,6 +13,8 @@ from agent.corpora.shelf import Shelves
 from agent.corpora.symbols import load_outline
 from agent.retrieval.evidence import Evidence
 from agent.retrieval.mentions import read_mentions
+from agent.services.retrieval import make_retriever
+from agent.settings import Settings
 from agent.types import Problem
 from tests.support.corpora import FILES, ListSource, quiet, small_index
 from tests.support.fakes import MemorySnapshot
@@ -49,3 +56,38 @@ def test_what_is_switched_off_or_missing_says_nothing() -> None:
     nothing, _, _ = evidence(ListSource(Label.DOCS, [], why="no"), "orders")
     assert not nothing.pieces
     assert not nothing.files
+
+
+@pytest.mark.parametrize(
+    ("corpora", "without", "features"),
+    [
+        ((), (), set()),
+        (("docs",), (), {"docs"}),
+        (("docs", "intent"), (), {"docs", "intents"}),
+        (("docs", "intent"), ("intents",), {"docs"}),
+    ],
+)
+def test_the_setting_brings_corpora_into_the_ranking(
+    tmp_path: Path, corpora: tuple[str, ...], without: tuple[str, ...], features: set[str]
+) -> None:
+    settings = Settings(
+        preset="lexical", cache_dir=tmp_path, corpora=corpora, without=(*without, "ranker")
+    )
+    problem = Problem("Cookies whose time is over are kept", "They should be dropped.")
+    ranking = asyncio.run(
+        make_retriever(settings, None, quiet).rank(problem, MemorySnapshot(FILES))
+    )
+    found = {reason.feature for chunk in ranking.chunks for reason in chunk.reasons}
+    assert found & {"docs", "intents"} == features
+
+
+def test_the_learned_order_takes_them_too(tmp_path: Path) -> None:
+    settings = Settings(preset="lexical", cache_dir=tmp_path, corpora=("docs",))
+    problem = Problem("Cookies whose time is over are kept", "")
+    ranking = asyncio.run(
+        make_retriever(settings, None, quiet).rank(problem, MemorySnapshot(FILES))
+    )
+    best = ranking.chunks[0]
+    assert best.chunk.symbol == "CookieJar.expire"
+    assert sum(reason.value for reason in best.reasons) == pytest.approx(best.score)
+    assert any(reason.feature == "docs" and "[docs]" in reason.note for reason in best.reasons)

@@ -30,7 +30,7 @@ from agent.retrieval.mentions import read_mentions
 from agent.services.corpora import evidence_sources
 from agent.services.retrieval import retrieval_options
 from agent.settings import Settings
-from agent.types import Problem
+from agent.types import Problem, Reason
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
@@ -153,10 +153,11 @@ def test_paths_are_followed_through_renames() -> None:
 
 def test_reasons_name_the_change() -> None:
     table = table_of(commit(0xABC, hunk("client.py", "proxy", "connect", start=12)))
-    evidence = evidence_of(table, score_hunks(table, query("proxy"), CORPUS))
-    (reason,) = evidence.files[0].values()
-    assert (reason.feature, reason.value) == ("hunks", 1.0)
-    assert reason.note == "a similar change, 0000000000 in client.py:12-14"
+    evidence = evidence_of(table, score_hunks(table, query("proxy"), CORPUS), 0.4, 0.2)
+    note = "a similar change, 0000000000 in client.py:12-14"
+    (reasons,) = evidence.pieces.values()
+    assert reasons == {"hunks": Reason("hunks", 0.4, note)}
+    assert evidence.files[0] == {"hunks": Reason("hunks", 0.2, note)}
     assert [CORPUS.symbols[n] for n in evidence.pieces] == ["connect"]
     assert not evidence.without(frozenset({"hunks"})).files
 
@@ -167,14 +168,14 @@ def test_nothing_in_common_is_no_evidence(title: str) -> None:
         scores = score_hunks(table, query(title), CORPUS)
         assert not scores.files.any()
         assert not scores.pieces.any()
-        assert not evidence_of(table, scores).files
+        assert not evidence_of(table, scores, 1.0, 1.0).files
 
 
 def test_the_source_reads_the_snapshots_history(make_repository: Make) -> None:
     root = make_repository({**FILES, "client.py": CLIENT + "    proxy = 1\n    a = 1\n    b = 2\n"})
     snapshot = take_snapshot(root)
     corpus = Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
-    source = HunkEvidence(HunkHistory(None, ignore))
+    source = HunkEvidence(HunkHistory(None, ignore), file_weight=0.1)
 
     def found(snapshot: MemorySnapshot, problem: Problem) -> set[str]:
         evidence = source(problem, read_mentions(problem), snapshot, corpus)

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.corpora.history.records import (
@@ -173,6 +173,7 @@ def test_arrays_come_back_with_their_types() -> None:
             assert getattr(back, name).dtype == value.dtype, name
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 400), st.integers(0, 30))
 def test_a_damaged_record_is_none_or_sound(noise: bytes, at: int, drop: int) -> None:
     table = encode_table(build_table(counted(NEWEST, OLDEST)))

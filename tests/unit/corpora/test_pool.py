@@ -212,3 +212,11 @@ def test_pools_of_no_vectors_still_search(tmp_path: Path) -> None:
         (report, _) = run(pool.fill())
     assert found.hits
     assert not report.complete
+
+
+def test_secrets_of_a_query_are_not_sent(tmp_path: Path) -> None:
+    key = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    embedder = WordEmbedder()
+    with pool_at(tmp_path, embedder=embedder) as pool:
+        run(pool.search(f"why is the token {key} refused", corpora=["docs"]))
+    assert not any(key in text for _, texts in embedder.calls for text in texts)

@@ -33,6 +33,11 @@ def test_restructured_text_has_levels_in_the_order_of_its_adornments() -> None:
     ]
 
 
+def test_code_in_a_line_is_no_fence() -> None:
+    text = f"# A\n\n```brew install```\n\n{BODY}\n\n# B\n\n~~~\n```\n# no\n~~~\n{BODY}"
+    assert [s.headings for s in cut_sections(text, "markdown")] == [("A",), ("B",)]
+
+
 def test_asciidoc_headings() -> None:
     text = f"= Book\n{BODY}\n\n== Chapter\n{BODY}\n----\n== code\n----\n"
     assert [s.headings for s in cut_sections(text, "asciidoc")] == [("Book",), ("Book", "Chapter")]

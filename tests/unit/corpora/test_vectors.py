@@ -9,7 +9,7 @@ import pytest
 from agent.corpora.passages import Label, Passage
 from agent.corpora.static_embedder import StaticEmbedder
 from agent.corpora.vectors import BATCH, Filled, PassageVectors, collection_name, entry_id
-from agent.errors import ProviderUnreachable
+from agent.errors import ProviderUnreachable, StoreMismatch
 from agent.retrieval.identifiers import Terms
 from agent.retrieval.lexical import make_query
 from agent.stores.opening import open_store
@@ -119,3 +119,12 @@ def test_static_rows_are_those_of_the_encoder() -> None:
     )
     assert np.linalg.norm(rows, axis=1) == pytest.approx([1.0, 1.0, 0.0], abs=1e-5)
     assert float(rows[0] @ query) > float(rows[1] @ query)
+
+
+def test_a_model_that_changes_its_dimension_is_refused(tmp_path: Path) -> None:
+    with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
+        fill(PassageVectors(store, WordEmbedder(), "p"), [passage("a text")])
+        with pytest.raises(StoreMismatch, match="256"):
+            fill(PassageVectors(store, WordEmbedder(dimension=32), "p"), [passage("more")])
+        (info,) = store.collections()
+        assert (info.dimension, info.entries) == (256, 1)

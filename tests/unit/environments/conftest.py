@@ -30,6 +30,7 @@ def recipe(host: HostPython, wheels: Path) -> Recipe:
 
 # Answers `-I -m venv DIR`, `-I -m pip install ... -- PACKAGES` and `-I -c CODE`.
 _SCRIPT = r"""#!/bin/sh
+if [ "$2" = -S ]; then echo 3.11.9; echo "$0"; exit; fi
 case "$3" in
   venv) mkdir -p "$4/bin" && cp "$0" "$4/bin/python"; exit ;;
   pip) echo "$*" ;;

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.repository.git import open_repository
@@ -346,6 +346,7 @@ def test_without_commits_nothing_is_asked(make_repository: Make) -> None:
         assert list(read_hunks(git, (), HunkFilter())) == []
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_what_is_no_diff_gives_no_error(data: bytes) -> None:
     head = b"commit " + b"a" * 40 + b"\n+++ b/x.py\n@@ -1 +1,3 @@\n"
@@ -360,6 +361,7 @@ _LINE = st.sampled_from(
 )
 
 
+@settings(max_examples=40, deadline=None)  # each runs git
 @given(st.lists(_LINE, max_size=30), st.lists(_LINE, max_size=30))
 def test_added_lines_are_those_of_git(
     tmp_path_factory: pytest.TempPathFactory, old: list[str], new: list[str]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from agent.batch.journal import Journal, Settled, StageFinished
 from agent.errors import ConfigurationError
+from benchmarks.scale.checking import Compared, compare
 from benchmarks.scale.inputs import Stages, from_results, from_run
 
 
@@ -59,3 +61,18 @@ def test_kept_results_are_read(tmp_path: Path) -> None:
     assert from_results().cold[0] > 1.0
     with pytest.raises(ConfigurationError, match="make bench"):
         from_results(tmp_path)
+
+
+def test_a_measured_run_is_simulated_from_its_processor_time_alone(tmp_path: Path) -> None:
+    runs = [
+        {"workers": workers, "seconds": seconds, "cpu": 40.0, "others_cores": 0.0, "verified": 10}
+        for workers, seconds in ((2, 30.0), (1, 55.0))
+    ]
+    result = {"instances": 10, "projects": 2, "latency s": 2.0, "runs": runs}
+    (tmp_path / "2026-01-01-batch.json").write_text(json.dumps(result))
+    stages = Stages(start=(1.0,), retrieve=(1.0,), validate=(2.0,), journal=0.0, report=0.0)
+
+    found = list(compare(8, stages, tmp_path))
+
+    # 4 s of processor an instance: 2 before the call, 2 s of call, 2 / 2 in two runs after it.
+    assert found == [Compared(1, 55.0, 50.0), Compared(2, 30.0, 25.0)]

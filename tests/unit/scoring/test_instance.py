@@ -38,7 +38,7 @@ def judge(
     sandboxes: Sandboxes, repositories: Path, base: str, python: Path, tmp_path: Path
 ) -> Judge:
     def judge(
-        patch: str | None,
+        predicted: str | None,
         *,
         check: bool = False,
         environments: Environments | None = None,
@@ -47,7 +47,7 @@ def judge(
         **row: Any,
     ) -> Scored:
         case = Case.model_validate(shop.make_row(base, **row))
-        prediction = Prediction(instance_id=case.instance_id, model_patch=patch)
+        prediction = Prediction(instance_id=case.instance_id, model_patch=predicted)
         options = ValidationOptions(None if environments else python, timeout=timeout)
         means = Means(sandboxes, options, environments, check=check)
         order = Order(case, prediction, find_repository(repositories, case.repo))
@@ -75,10 +75,7 @@ def test_a_patch_that_resolves(judge: Judge, tmp_path: Path) -> None:
     assert found.reason == "1 of 1 FAIL_TO_PASS pass; 3 of 3 PASS_TO_PASS pass"
     assert (found.absent, found.notes, found.suspicion, found.ended) == ((), (), "", "exited")
     folder = tmp_path / "instances" / "owner__shop-1"
-    assert (
-        "passed" in (folder / "test_output.txt").read_text()
-        or "...." in (folder / "test_output.txt").read_text()
-    )
+    assert "exited (exit code 0)" in (folder / "test_output.txt").read_text()
     assert (folder / "patch.diff").read_text() == shop.GOLD
 
 
@@ -151,13 +148,15 @@ def test_a_runner_that_was_bent_is_not_believed(judge: Judge) -> None:
     hook = (
         "import pytest\n\n\n@pytest.hookimpl(hookwrapper=True)\n"
         "def pytest_runtest_makereport(item, call):\n"
-        "    outcome = yield\n    outcome.get_result().outcome = 'passed'\n"
+        "    result = (yield).get_result()\n"
+        "    result.outcome = 'passed' if result.outcome == 'failed' else result.outcome\n"
     )
 
     found = judge(shop.change("conftest.py", hook))
 
     assert found.outcome == "unresolved"
-    assert "the test runner itself is changed" in found.suspicion or found.suspicion
+    assert found.report.tests_status == GivenStatus(FAIL_TO_PASS=FIXED, PASS_TO_PASS=ALL)
+    assert found.suspicion.startswith("with the patch the test runner itself is changed")
 
 
 @pytest.mark.parametrize(

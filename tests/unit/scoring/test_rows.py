@@ -50,6 +50,7 @@ def test_rows_are_found_by_id(tmp_path: Path) -> None:
         patch="g",
         version="5.2",
         FAIL_TO_PASS=("tests/test_a.py::test_x",),
+        PASS_TO_PASS=(),
     )
 
 

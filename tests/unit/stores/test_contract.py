@@ -134,7 +134,7 @@ def test_contents_and_vectors_come_back(collection: VectorCollection) -> None:
 
 # -------------------------------------------------------------------------------------- selecting
 
-CHOSEN = dict(project="mine", corpus="docs", path="src/a/b.py", language="go", tags=("t", "u"))
+CHOSEN = {"project": "mine", "corpus": "docs", "path": "src/a/b.py", "language": "go"}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_selection_is_applied_before_the_best_are_taken(
         entry(f"n{number}", v / np.linalg.norm(v), path="src/ab/x.py", tags=("t", "v"))
         for number, v in enumerate(near)
     ]
-    far = [entry(f"z{n}", unit(-1, 0.1 * n), **CHOSEN) for n in (1, 2, 3)]
+    far = [entry(f"z{n}", unit(-1, 0.1 * n), tags=("t", "u"), **CHOSEN) for n in (1, 2, 3)]
     collection.upsert([*others, *far])
     assert the_best(collection.search(unit(1)[None], 10, selection)) == ["z3", "z2", "z1"]
     assert the_best(collection.search(unit(1)[None], 2, selection)) == ["z3", "z2"]

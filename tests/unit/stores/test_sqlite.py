@@ -56,7 +56,7 @@ def notices(said: list[Event]) -> list[str]:
 def test_a_file_that_is_no_database_is_left_alone(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(StoreMismatch, match="not a vector store.*name another file"):
+    with pytest.raises(StoreMismatch, match=r"not a vector store.*name another file"):
         SqliteStore(path, lambda _: None)
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]

@@ -1,0 +1,469 @@
+"""Stores beside the embedded one: who shares them, servers that are killed, old formats."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.errors import StoreError, StoreMismatch, StoreUnreachable
+from agent.events import Event, Notice
+from agent.stores import pgvector
+from agent.stores import postgres as connecting
+from agent.stores.base import EVERYTHING, Selection
+from agent.stores.opening import open_records, open_store
+from agent.stores.records import PostgresRecords
+from tests.support import store_processes
+from tests.support.full_disk import full_at
+from tests.support.postgres import PostgresServer
+from tests.support.stores import (
+    DIMENSION,
+    MODEL,
+    Engine,
+    engine_at,
+    entry,
+    ids_of,
+    plainly,
+    random_units,
+    require,
+    unit,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["lancedb", "pgvector"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    """An engine that several processes may use at a time."""
+    if request.param == "pgvector":
+        return server_engine(request.getfixturevalue("postgres"), tmp_path)
+    return engine_at(request.param, tmp_path)
+
+
+def server_engine(server: PostgresServer, folder: Path) -> Engine:
+    return Engine("pgvector", server.new_database(), folder)
+
+
+@pytest.fixture
+def served(postgres: PostgresServer, tmp_path: Path) -> Engine:
+    return server_engine(postgres, tmp_path)
+
+
+def notices(said: list[Event]) -> list[str]:
+    return [event.message for event in said if isinstance(event, Notice)]
+
+
+# --------------------------------------------------------------------------------- other processes
+
+
+def test_two_writing_processes_lose_nothing(shared: Engine) -> None:
+    store_processes.two_writers_lose_nothing(shared)
+
+
+def test_readers_beside_a_writing_process(shared: Engine) -> None:
+    store_processes.readers_see_whole_batches(shared)
+
+
+def test_a_writing_process_that_is_killed(shared: Engine) -> None:
+    store_processes.a_killed_writer_leaves_whole_batches(shared)
+
+
+def test_a_folder_of_qdrant_belongs_to_one_process(tmp_path: Path) -> None:
+    engine = engine_at("qdrant-folder", tmp_path)
+    with engine.open() as store:
+        store.collection("things", MODEL, DIMENSION).upsert([entry("a")])
+        with pytest.raises(StoreUnreachable, match=r"in use by another process.*share a server"):
+            engine.open()
+        with open_store(engine.url, engine.said.append, tmp_path / "own.db") as other:
+            assert other.url == f"sqlite://{tmp_path}/own.db"
+    assert ["going on with the embedded store" in text for text in engine.notices] == [True]
+    with engine.open() as store:
+        assert store.collection("things", MODEL, DIMENSION).count() == 1
+
+
+# -------------------------------------------------------------------------------- a killed server
+
+
+def test_a_killed_server_is_connected_to_again(postgres: PostgresServer, served: Engine) -> None:
+    entries = [entry(f"e{n}", v) for n, v in enumerate(random_units(50, seed=1))]
+    with served.open() as store, PostgresRecords(served.url, served.said.append) as records:
+        collection = store.collection("things", MODEL, DIMENSION)
+        collection.upsert(entries)
+        records.put([(b"k" * 16, b"data")])
+        postgres.kill()
+        starting = threading.Timer(0.5, postgres.start)
+        starting.start()
+        assert collection.count() == 50
+        starting.join()
+        postgres.kill()
+        postgres.start()
+        assert collection.upsert([*entries, entry("new")]) == 1
+        assert ids_of(collection.search(entries[3].vector[None], 1)[0]) == ["e3"]
+        assert records.get([b"k" * 16]) == {b"k" * 16: b"data"}
+    assert served.notices == []
+
+
+def test_a_server_that_stays_away_is_said(
+    postgres: PostgresServer,
+    served: Engine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connecting, "_PAUSES", (0.05, 0.05))
+    with served.open() as store, PostgresRecords(served.url, served.said.append) as records:
+        collection = store.collection("things", MODEL, DIMENSION)
+        collection.upsert([entry("a")])
+        records.put([(b"k" * 16, b"data")])
+        postgres.kill()
+        try:
+            with pytest.raises(StoreUnreachable, match="start it, or check the address"):
+                collection.search(unit(1)[None], 1)
+            with pytest.raises(StoreUnreachable):
+                served.open()
+            assert records.get([b"k" * 16]) == {}
+            assert records.heads([b"k" * 16], 2) == {}
+            records.put([(b"l" * 16, b"data")])
+            with open_store(served.url, served.said.append, tmp_path / "own.db") as other:
+                assert other.collection("things", MODEL, DIMENSION).upsert([entry("b")]) == 1
+        finally:
+            postgres.start()
+        assert collection.count() == 1
+    assert ["shared records" in text for text in served.notices] == [True, False]
+    assert "going on with the embedded store" in served.notices[1]
+
+
+def test_a_password_is_never_shown() -> None:
+    require("psycopg")
+    said: list[Event] = []
+    url = "postgresql://me:hidden@127.0.0.1:1/db?connect_timeout=1"
+    with pytest.raises(StoreUnreachable) as caught:
+        open_store(url, said.append)
+    assert open_records(url, said.append) is None
+    assert "hidden" not in f"{caught.value}{said}"
+    assert "postgresql://me@127.0.0.1:1/db" in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------- PostgreSQL
+
+
+def test_an_index_of_the_server_keeps_the_contract(
+    served: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pgvector, "INDEX_FROM", 1_000)
+    monkeypatch.setattr(pgvector, "NARROW", 100)
+    vectors = random_units(3_000, seed=2)
+    vectors[5] = 0
+    entries = [
+        entry(
+            f"e{n:04}",
+            v,
+            language="go" if n % 10 == 0 else "c",
+            tags=("rare",) if n in (7, 8, 9) else (),
+        )
+        for n, v in enumerate(vectors)
+    ]
+    with served.open() as store:
+        collection = store.collection("things", MODEL, DIMENSION)
+        assert collection.upsert(entries) == 3_000
+        assert ways(served, "SELECT indexname FROM pg_indexes WHERE indexname LIKE '%hnsw'")
+        queries = random_units(20, seed=3)
+        for selection in (
+            EVERYTHING,
+            Selection(languages=frozenset({"go"})),
+            Selection(tags=frozenset({"rare"})),
+        ):
+            found = collection.search(queries, 10, selection)
+            hits = total = 0
+            for query, matches in zip(queries, found, strict=True):
+                expected = {name for name, _ in plainly(entries, query, 10, selection)}
+                assert len(matches) == len(expected)
+                hits += len(expected & set(ids_of(matches)))
+                total += len(expected)
+            assert hits / total >= 0.98
+        assert len(collection.search(queries[:1], 4_000)[0]) == 3_000
+        changed = entry("e0001", -vectors[1], content="other")
+        assert collection.upsert([changed]) == 1
+        assert ids_of(collection.search(-vectors[1][None], 1)[0]) == ["e0001"]
+
+
+def ways(engine: Engine, query: str) -> list[tuple[Any, ...]]:
+    import psycopg
+
+    with psycopg.connect(engine.url, autocommit=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def execute(engine: Engine, *statements: str) -> None:
+    import psycopg
+
+    with psycopg.connect(engine.url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def test_a_schema_of_somebody_else_is_left_alone(served: Engine) -> None:
+    execute(served, "CREATE SCHEMA patchshot", "CREATE TABLE patchshot.collection (mine TEXT)")
+    with pytest.raises(StoreMismatch, match="not ours; name another database"):
+        served.open()
+    assert ways(served, "SELECT * FROM patchshot.collection") == []
+
+
+def test_a_newer_schema_is_refused(served: Engine) -> None:
+    with served.open():
+        pass
+    mark = "vectors and records of patchshot, version 2"
+    execute(served, f"COMMENT ON SCHEMA patchshot IS '{mark}'")
+    with pytest.raises(StoreMismatch, match=r"version 2.*upgrade patchshot"):
+        served.open()
+
+
+def test_an_older_schema_is_migrated(served: Engine) -> None:
+    execute(
+        served,
+        "CREATE EXTENSION vector",
+        "CREATE SCHEMA patchshot",
+        "COMMENT ON SCHEMA patchshot IS 'vectors and records of patchshot, version 0'",
+        'CREATE TABLE patchshot.collection (key SERIAL PRIMARY KEY, name TEXT COLLATE "C" NOT NULL'
+        " UNIQUE, model TEXT NOT NULL, dimension INTEGER NOT NULL)",
+        f"INSERT INTO patchshot.collection (name, model, dimension) VALUES ('things', '{MODEL}',"
+        f" {DIMENSION})",
+        'CREATE TABLE patchshot.entry_1 (id TEXT COLLATE "C" PRIMARY KEY, content TEXT NOT NULL,'
+        ' project TEXT NOT NULL, corpus TEXT NOT NULL, path TEXT COLLATE "C" NOT NULL,'
+        f" tags TEXT NOT NULL, payload TEXT NOT NULL, vector vector({DIMENSION}) NOT NULL)",
+        "INSERT INTO patchshot.entry_1 VALUES ('old', 'hash', 'project', 'code', 'a.py', '', 'p',"
+        " '[1,0,0,0,0,0,0,0]')",
+    )
+    with served.open() as store:
+        collection = store.collection("things", MODEL, DIMENSION)
+        (found,) = collection.search(unit(1)[None], 5)[0]
+        assert (found.id, found.payload, found.fields.language) == ("old", "p", "text")
+        assert collection.upsert([entry("new", language="go")]) == 1
+        assert collection.count(Selection(languages=frozenset({"text"}))) == 1
+    with PostgresRecords(served.url, served.said.append) as records:
+        records.put([(b"k" * 16, b"data")])
+        assert records.heads([b"k" * 16], 2) == {b"k" * 16: (b"da", 4)}
+
+
+def test_records_of_two_nodes(served: Engine) -> None:
+    keys = [number.to_bytes(16, "big") for number in range(450)]
+    data = {key: bytes([number % 256]) * (number + 1) for number, key in enumerate(keys)}
+    days = iter((1.0, 2.0))
+    nodes = [
+        PostgresRecords(served.url, served.said.append, clock=lambda: next(days) * 86_400)
+        for _ in range(2)
+    ]
+    with nodes[0] as one, nodes[1] as two:
+        one.put(list(data.items())[:440])
+        assert two.get(keys) == dict(list(data.items())[:440])
+        assert two.heads(keys[:3], 1) == {key: (data[key][:1], len(data[key])) for key in keys[:3]}
+        one.put([(keys[0], b"other")])
+        one.put([(key, data[key]) for key in keys[440:]])
+        assert two.get(keys[:1]) == {keys[0]: b"other"}
+        assert one.clear_out(2_000) > 0
+        left = two.get(keys)
+        assert 0 < sum(map(len, left.values())) <= 2_000
+    assert served.notices == []
+
+
+# ---------------------------------------------------------------------------------------- LanceDB
+
+
+def test_a_table_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    engine = engine_at("lancedb", tmp_path)
+    import lancedb
+
+    table = lancedb.connect(str(tmp_path / "lance")).create_table("things", [{"mine": 1}])
+    with engine.open() as store:
+        for action in (lambda: store.collection("things", MODEL, DIMENSION), _drop(store)):
+            with pytest.raises(StoreMismatch, match="not ours; name another"):
+                action()
+        assert store.collections() == ()
+    assert table.to_arrow().to_pylist() == [{"mine": 1}]
+
+
+def _drop(store: Any) -> Any:
+    return lambda: store.drop("things")
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_tables_of_other_versions(tmp_path: Path, version: int) -> None:
+    engine = engine_at("lancedb", tmp_path)
+    import lancedb
+    import pyarrow as pa
+
+    names = ("id", "content", "project", "corpus", "path", "tags", "payload")
+    fields = [pa.field(name, pa.string(), nullable=False) for name in names]
+    fields.append(pa.field("vector", pa.list_(pa.float32(), DIMENSION), nullable=False))
+    fields.append(pa.field("zero", pa.bool_(), nullable=False))
+    mark = json.dumps({"model": MODEL, "dimension": DIMENSION, "version": version})
+    values = [[text] for text in ("old", "hash", "project", "code", "a.py", "", "p")]
+    rows = [*values, [unit(1).tolist()], [False]]
+    schema = pa.schema(fields, metadata={"patchshot": mark})
+    lancedb.connect(str(tmp_path / "lance")).create_table("things", pa.table(rows, schema=schema))
+    with engine.open() as store:
+        if version > 1:
+            with pytest.raises(StoreMismatch, match=r"version 2.*upgrade patchshot"):
+                store.collection("things", MODEL, DIMENSION)
+            return
+        assert store.collections()[0].version == 0
+        collection = store.collection("things", MODEL, DIMENSION)
+        (found,) = collection.search(unit(1)[None], 5)[0]
+        assert (found.id, found.payload, found.fields.language) == ("old", "p", "text")
+        assert collection.upsert([entry("new", language="go")]) == 1
+        assert [(one.version, one.entries) for one in store.collections()] == [(1, 2)]
+
+
+def test_a_full_disk_keeps_a_whole_call_out_of_a_table(tmp_path: Path) -> None:
+    with engine_at("lancedb", tmp_path).open() as store:
+        collection = store.collection("things", MODEL, DIMENSION)
+        collection.upsert([entry("a")])
+        random = np.random.default_rng(1)
+        many = [entry(f"b{n}", payload=random.bytes(5_000).hex()) for n in range(200)]
+        with full_at(100_000), pytest.raises(StoreUnreachable, match="space on its disk"):
+            collection.upsert(many)
+        assert ids_of(collection.search(unit(1)[None], 5)[0]) == ["a"]
+        assert collection.upsert(many) == 200
+
+
+def test_a_table_that_is_written_often_stays_in_few_pieces(tmp_path: Path) -> None:
+    engine = engine_at("lancedb", tmp_path)
+    with engine.open() as store:
+        collection = store.collection("things", MODEL, DIMENSION)
+        for number in range(40):
+            collection.upsert([entry(f"e{number}")])
+        assert collection.count() == 40
+        assert collection._table.stats()["fragment_stats"]["num_fragments"] < 33
+
+
+# ----------------------------------------------------------------------------------------- Qdrant
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_collections_of_other_versions(tmp_path: Path, version: int) -> None:
+    engine = engine_at("qdrant-folder", tmp_path)
+    from qdrant_client import QdrantClient, models
+
+    client = QdrantClient(path=str(tmp_path / "qdrant"))
+    mark = {"patchshot": {"model": MODEL, "dimension": DIMENSION, "version": version}}
+    size = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
+    client.create_collection("things", vectors_config=size, metadata=mark)
+    payload = dict.fromkeys(("project", "corpus", "path"), "x")
+    payload |= {"id": "old", "content": "hash", "payload": "p", "tags": [], "folders": ["x"]}
+    point = models.PointStruct(
+        id="00000000-0000-0000-0000-000000000001",
+        vector=unit(1).tolist(),
+        payload=payload | {"zero": False},
+    )
+    client.upsert("things", [point])
+    client.close()
+    with engine.open() as store:
+        if version > 1:
+            with pytest.raises(StoreMismatch, match=r"version 2.*upgrade patchshot"):
+                store.collection("things", MODEL, DIMENSION)
+            return
+        collection = store.collection("things", MODEL, DIMENSION)
+        (found,) = collection.search(unit(1)[None], 5)[0]
+        assert (found.id, found.payload, found.fields.language) == ("old", "p", "text")
+        assert [one.version for one in store.collections()] == [1]
+
+
+def test_a_collection_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    engine = engine_at("qdrant-folder", tmp_path)
+    from qdrant_client import QdrantClient, models
+
+    client = QdrantClient(path=str(tmp_path / "qdrant"))
+    size = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
+    client.create_collection("things", vectors_config=size)
+    client.close()
+    with engine.open() as store:
+        for action in (lambda: store.collection("things", MODEL, DIMENSION), _drop(store)):
+            with pytest.raises(StoreMismatch, match="not ours; name another"):
+                action()
+        assert store.collections() == ()
+
+
+class Answering(BaseHTTPRequestHandler):
+    """The two answers of Qdrant's REST interface that opening a store needs, and its refusals."""
+
+    def do_GET(self) -> None:
+        server: Any = self.server
+        server.asked.append((self.path, self.headers.get("api-key")))
+        status = server.answers.pop(0) if server.answers else 200
+        body = {"result": {"collections": []}, "status": "ok", "time": 0.0}
+        text = json.dumps(body if status == 200 else {"status": {"error": "no"}}).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def loopback() -> Iterator[Any]:
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    server.asked, server.answers = [], []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_qdrant_by_url_is_given_its_key_and_shows_it_to_nobody(
+    loopback: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("qdrant_client")
+    said: list[Event] = []
+    url = f"qdrant://:s3cret@127.0.0.1:{loopback.server_port}"
+    with open_store(url, said.append) as store:
+        assert store.url == f"qdrant://@127.0.0.1:{loopback.server_port}"
+        assert store.collections() == ()
+    assert loopback.asked == [("/collections", "s3cret")] * 2
+    assert ["unencrypted" in text for text in notices(said)] == [True]
+    plain = f"http://127.0.0.1:{loopback.server_port}"
+    with open_store(plain, said.append, api_key="from settings"):
+        assert loopback.asked[-1] == ("/collections", "from settings")
+    monkeypatch.setenv("QDRANT_API_KEY", "from the environment")
+    with open_store(plain, said.append):
+        assert loopback.asked[-1] == ("/collections", "from the environment")
+    assert "s3cret" not in repr(said)
+
+
+def test_qdrant_that_refuses_or_is_busy(loopback: Any, tmp_path: Path) -> None:
+    require("qdrant_client")
+    said: list[Event] = []
+    url = f"qdrant://127.0.0.1:{loopback.server_port}"
+    loopback.answers = [503]
+    with open_store(url, said.append) as store:
+        loopback.answers = [502, 429]
+        assert store.collections() == ()
+        loopback.answers = [500]
+        with pytest.raises(StoreError, match="refused"):
+            store.collections()
+    loopback.answers = [401]
+    with pytest.raises(StoreUnreachable, match="refused the key"):
+        open_store(url, said.append)
+    loopback.answers = [503, 503]
+    with open_store(url, said.append, tmp_path / "own.db") as other:
+        assert other.url.startswith("sqlite://")
+    assert len(notices(said)) == 1
+
+
+def test_qdrant_that_is_down(tmp_path: Path) -> None:
+    require("qdrant_client")
+    said: list[Event] = []
+    with pytest.raises(StoreUnreachable, match=r"cannot be reached.*start it"):
+        open_store("qdrant://127.0.0.1:1", said.append)
+    with open_store("qdrant://127.0.0.1:1", said.append, tmp_path / "own.db") as other:
+        assert other.collection("things", MODEL, DIMENSION).count() == 0
+    assert ["going on with the embedded store" in text for text in notices(said)] == [True]
