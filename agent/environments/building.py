@@ -48,6 +48,12 @@ _NO_NETWORK = re.compile(
 )
 _ONLY_SOURCE = re.compile(r"No matching distribution|Could not find a version")
 
+# Of the environment: builds of packages, where they are allowed, shall see nothing else.
+_KEPT = re.compile(
+    r"PATH|HOME|TMPDIR|LANG|NETRC|XDG_\w+|PIP_\w+|SSL_CERT_\w+|REQUESTS_CA_BUNDLE"
+    r"|(?i:https?_proxy|all_proxy|no_proxy)"
+)
+
 # What pip prints beside the reason.
 _NOISE = re.compile(r"^\[notice\]|^WARNING: (?:Retrying|Running pip as)|^\s*$")
 
@@ -249,9 +255,12 @@ def _run(
 
 
 def _environment() -> dict[str, str]:
-    """The user's own, with pip's settings and proxies; nothing that steers another Python."""
-    steering = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER")
-    kept = {name: value for name, value in os.environ.items() if name not in steering}
+    """What pip needs of the user's: settings, proxies, certificates, a home. No keys of ours."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if _KEPT.fullmatch(name) and name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_USER")
+    }
     return {**kept, "PIP_REQUIRE_VIRTUALENV": "0", "LC_ALL": "C.UTF-8"}
 
 

@@ -16,19 +16,25 @@ from psycopg import sql
 
 from agent.stores.base import EVERYTHING, CollectionInfo, Entry, Match, Selection
 from agent.stores.border import (
-    Row,
     checked_name,
     escaped,
     escaped_selection,
-    fields_of,
-    inside,
     refuse_other,
     restored,
     rows_of,
-    tag_mark,
     unit_queries,
 )
-from agent.stores.exact import cosines, ordered
+from agent.stores.pgvector_rows import (
+    COLUMNS,
+    best_of,
+    condition,
+    copy_in,
+    count,
+    index_name,
+    is_indexed,
+    is_narrow,
+    vector_of,
+)
 from agent.stores.postgres import Postgres, table_of
 
 if TYPE_CHECKING:
@@ -40,15 +46,7 @@ if TYPE_CHECKING:
 INDEX_FROM = 20_000
 """Entries from which an index pays: below, the exact way over all of them takes milliseconds."""
 
-NARROW = 10_000
-"""Selected entries up to which the exact way is taken although there is an index."""
-
 _INDEXABLE = 4_000  # dimensions: what HNSW of pgvector takes in half precision
-_EF_SEARCH = 200  # candidates that a search of the graph keeps; 40, the default, loses 1 in 10
-_MORE = 16  # beside the top k: half precision may swap neighbours at the cut
-
-_COLUMNS: LiteralString = "id, content, project, corpus, path, language, tags, payload, vector"
-
 _TABLE: LiteralString = """
 CREATE TABLE {table} (
     id TEXT COLLATE "C" PRIMARY KEY,
@@ -102,7 +100,7 @@ class PostgresStore:
         def read(connection: Connection) -> tuple[CollectionInfo, ...]:
             query = "SELECT key, name, model, dimension FROM patchshot.collection ORDER BY name"
             return tuple(
-                CollectionInfo(name, model, dimension, _count(connection, key, EVERYTHING))
+                CollectionInfo(name, model, dimension, count(connection, key, EVERYTHING))
                 for key, name, model, dimension in connection.execute(query).fetchall()
             )
 
@@ -179,8 +177,8 @@ class PostgresCollection:
 
         def write(connection: Connection) -> int:
             key = self.made(connection)
-            _copy(connection, key, rows.values())
-            columns = sql.SQL(_COLUMNS)
+            copy_in(connection, key, rows.values())
+            columns = sql.SQL(COLUMNS)
             statement = sql.SQL(_UPSERT).format(table=table_of(key), columns=columns)
             changed = connection.execute(statement).rowcount
             connection.execute("DROP TABLE pg_temp.incoming")
@@ -194,9 +192,9 @@ class PostgresCollection:
     def _index(self, connection: Connection) -> None:
         """Make the index once the table is large; PostgreSQL keeps it up to date from then on."""
         key = self.made(connection)
-        if self._dimension > _INDEXABLE or _indexed(connection, key):
+        if self._dimension > _INDEXABLE or is_indexed(connection, key):
             return
-        if _count(connection, key, EVERYTHING, most=INDEX_FROM) < INDEX_FROM:
+        if count(connection, key, EVERYTHING, most=INDEX_FROM) < INDEX_FROM:
             return
         statement = sql.SQL(
             "CREATE INDEX IF NOT EXISTS {name} ON {table}"
@@ -204,7 +202,7 @@ class PostgresCollection:
         )
         connection.execute(
             statement.format(
-                name=sql.Identifier(_index_name(key)),
+                name=sql.Identifier(index_name(key)),
                 table=table_of(key),
                 dimension=self._dimension,
             )
@@ -217,7 +215,7 @@ class PostgresCollection:
 
     def vectors(self, ids: Set[str]) -> Mapping[str, NDArray[np.float32]]:
         """Vectors (d,) float32 by id, of those that are stored."""
-        return {restored(name): _vector(data) for name, data in self._by_ids("vector", ids)}
+        return {restored(name): vector_of(data) for name, data in self._by_ids("vector", ids)}
 
     def _by_ids(self, column: str, ids: Set[str]) -> list[tuple[str, object]]:
         wanted = sorted(map(escaped, ids))
@@ -249,9 +247,9 @@ class PostgresCollection:
             key = self._key(connection)
             if key is None or top_k < 1:
                 return [() for _ in units]
-            exact = not _indexed(connection, key) or _narrow(connection, key, chosen)
+            exact = not is_indexed(connection, key) or is_narrow(connection, key, chosen)
             return [
-                _found(connection, key, unit, top_k, chosen, at_least=at_least, exact=exact)
+                best_of(connection, key, unit, top_k, chosen, at_least=at_least, exact=exact)
                 for unit in units
             ]
 
@@ -259,7 +257,7 @@ class PostgresCollection:
 
     def delete(self, selection: Selection) -> int:
         """Remove what is selected; how many."""
-        where, values = _condition(escaped_selection(selection))
+        where, values = condition(escaped_selection(selection))
 
         def remove(connection: Connection) -> int:
             key = self._key(connection)
@@ -276,143 +274,6 @@ class PostgresCollection:
 
         def read(connection: Connection) -> int:
             key = self._key(connection)
-            return 0 if key is None else _count(connection, key, chosen)
+            return 0 if key is None else count(connection, key, chosen)
 
         return self._server.run(read)
-
-
-def _copy(connection: Connection, key: int, rows: Iterable[Row]) -> None:
-    """Bring rows into a table of this transaction: ten times as fast as a statement each."""
-    columns = sql.SQL(_COLUMNS)
-    statement = sql.SQL(
-        "CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS SELECT {} FROM {} LIMIT 0"
-    )
-    connection.execute(statement.format(columns, table_of(key)))
-    copying = sql.SQL("COPY pg_temp.incoming ({}) FROM STDIN (FORMAT BINARY)").format(columns)
-    with connection.cursor() as cursor, cursor.copy(copying) as copy:
-        for row in rows:
-            texts = (row.id, row.content, *row.fields, row.payload)
-            copy.write_row((*texts, _binary(row.vector)))
-
-
-# pgvector's binary form (src/vector.c, vector_send): int16 dimension, int16 zero, float32 each.
-def _binary(vector: NDArray[np.float32]) -> bytes:
-    head = len(vector).to_bytes(2, "big") + b"\0\0"
-    return head + vector.astype(">f4").tobytes()
-
-
-def _vector(data: object) -> NDArray[np.float32]:
-    assert isinstance(data, bytes), "psycopg gives types that it does not know as they came"
-    return np.frombuffer(data, dtype=">f4", offset=4).astype(np.float32)
-
-
-def _text(vector: NDArray[np.float32]) -> str:
-    return "[" + ",".join(map(repr, vector.tolist())) + "]"
-
-
-def _found(
-    connection: Connection,
-    key: int,
-    query: NDArray[np.float32],
-    top_k: int,
-    selection: Selection,
-    *,
-    at_least: float,
-    exact: bool,
-) -> tuple[Match, ...]:
-    """The best for one query. What an index gives is scored again with the whole vectors."""
-    if not exact and query.any():
-        rows = _nearest(connection, key, query, top_k, selection, exact=False)
-        if len(rows) >= top_k:
-            return _best(rows, query, top_k, at_least)
-    return _best(
-        _nearest(connection, key, query, top_k, selection, exact=True), query, top_k, at_least
-    )
-
-
-def _nearest(
-    connection: Connection,
-    key: int,
-    query: NDArray[np.float32],
-    top_k: int,
-    selection: Selection,
-    *,
-    exact: bool,
-) -> list[tuple[object, ...]]:
-    where, values = _condition(selection)
-    if exact:
-        # Zero vectors are at no angle to anything (NaN): they come last, after the opposite ones.
-        order: sql.Composable = sql.SQL("coalesce(nullif(vector <=> %s::vector, 'NaN'), 2), id")
-    else:
-        connection.execute("SET LOCAL hnsw.iterative_scan = relaxed_order")
-        connection.execute(sql.SQL("SET LOCAL hnsw.ef_search = {}").format(max(_EF_SEARCH, 1)))
-        order = sql.SQL("vector::halfvec({0}) <=> %s::halfvec({0})").format(len(query))
-    statement = sql.SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT %s").format(
-        sql.SQL(_COLUMNS), table_of(key), where, order
-    )
-    limit = top_k if exact else top_k + _MORE
-    return connection.execute(statement, (*values, _text(query), limit), binary=True).fetchall()
-
-
-def _best(
-    rows: Sequence[tuple[object, ...]], query: NDArray[np.float32], top_k: int, at_least: float
-) -> tuple[Match, ...]:
-    if not rows:
-        return ()
-    vectors = np.stack([_vector(row[-1]) for row in rows])
-    scored = [
-        (float(cosine), restored(str(row[0])), number)
-        for number, (row, cosine) in enumerate(zip(rows, cosines(vectors, query), strict=True))
-    ]
-    return tuple(
-        Match(name, score, fields_of(*map(str, rows[n][2:7])), restored(str(rows[n][7])))
-        for score, name, n in ordered(scored, top_k, at_least)
-    )
-
-
-def _narrow(connection: Connection, key: int, selection: Selection) -> bool:
-    if selection == EVERYTHING:
-        return False
-    return _count(connection, key, selection, most=NARROW + 1) <= NARROW
-
-
-def _count(
-    connection: Connection, key: int, selection: Selection, *, most: int | None = None
-) -> int:
-    """How many are selected; counting ends at `most`."""
-    where, values = _condition(selection)
-    query = sql.SQL("SELECT COUNT(*) FROM (SELECT 1 FROM {} WHERE {} LIMIT %s) AS chosen")
-    found = connection.execute(query.format(table_of(key), where), (*values, most)).fetchone()
-    return int(found[0]) if found else 0
-
-
-def _index_name(key: int) -> str:
-    return f"entry_{key:d}_hnsw"
-
-
-def _indexed(connection: Connection, key: int) -> bool:
-    query = "SELECT 1 FROM pg_indexes WHERE schemaname = 'patchshot' AND indexname = %s"
-    return connection.execute(query, (_index_name(key),)).fetchone() is not None
-
-
-def _condition(selection: Selection) -> tuple[sql.Composable, list[object]]:
-    """A condition and its values. The selection is escaped."""
-    parts, values = list[sql.Composable]([sql.SQL("TRUE")]), list[object]()
-    if selection.project is not None:
-        parts.append(sql.SQL("project = %s"))
-        values.append(selection.project)
-    for text, wanted in (
-        (sql.SQL("corpus = ANY(%s)"), selection.corpora or None),
-        (sql.SQL("language = ANY(%s)"), selection.languages or None),
-        (sql.SQL("id = ANY(%s)"), selection.ids),
-    ):
-        if wanted is not None:
-            parts.append(text)
-            values.append(sorted(wanted))
-    for tag in sorted(selection.tags):
-        parts.append(sql.SQL("strpos(tags, %s) > 0"))
-        values.append(tag_mark(tag))
-    if selection.under:
-        parts.append(sql.SQL("(path = %s OR path >= %s AND path < %s)"))
-        values += [selection.under, *inside(selection.under)]
-    return sql.SQL(" AND ").join(parts), values

@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import fcntl
 import json
-import sqlite3
-import threading
-import time
-import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Set
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 from qdrant_client import QdrantClient, models
-from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from agent.errors import ConfigurationError, StoreError, StoreUnreachable
 from agent.events import Notice
@@ -33,26 +27,23 @@ from agent.stores.base import (
     SCHEMA_VERSION,
     CollectionInfo,
     Entry,
-    Fields,
     Match,
     Selection,
 )
 from agent.stores.border import (
-    Row,
     checked_name,
     escaped,
     escaped_selection,
-    fields_of,
-    joined,
     refuse_other,
     restored,
     rows_of,
-    split,
     unit_queries,
     without_password,
 )
 from agent.stores.exact import cosines, is_clear, ordered
 from agent.stores.meta import KEY, Meta, is_ours, read_meta
+from agent.stores.qdrant_points import FIELDS, fields_in, filter_of, number_of, point_of
+from agent.stores.qdrant_requests import Client
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,152 +55,16 @@ T = TypeVar("T")
 _PORT = 6333
 _KEY_NAME = "QDRANT_API_KEY"  # what other tools for Qdrant read
 _SECONDS = 30  # for one request
-_PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0)  # a server that was killed is back within seconds
-_PAUSES_AT_FIRST = (0.2,)
 _AT_ONCE = 500  # points a request: 1 MB of 384 numbers
 _MORE = 16  # beside the top k, so that equal scores at the cut are seen
 _NARROW = 10_000  # selected entries up to which the server is asked to compare them all
 _EF = 200  # candidates that a search of the server's graph keeps
-_TRANSIENT = frozenset({429, 502, 503, 504})
-_FIELDS = ("project", "corpus", "path", "language")
-
-
-def open_qdrant(url: str, reporter: Reporter, api_key: str | None = None) -> QdrantStore:
-    """The store at a URL (see `opening`).
-
-    The key of a server is the URL's password, `api_key`, or QDRANT_API_KEY, in this order.
-
-    Raises StoreUnreachable, and ConfigurationError for a URL without a place.
-    """
-    parts = urlsplit(url)
-    if parts.netloc == ":memory:":
-        return QdrantStore(_Client(QdrantClient(":memory:"), "qdrant://:memory:", local=True))
-    if parts.scheme == "qdrant" and not parts.netloc:
-        return _open_folder(Path(unquote(parts.path)))
-    given = environment((_KEY_NAME,))
-    key = unquote(parts.password or "") or api_key or given.get(_KEY_NAME)
-    secure = parts.scheme.endswith("https")
-    if not parts.hostname:
-        raise ConfigurationError(f"store {without_password(url)}: name a host, qdrant://HOST:6333")
-    if key and not secure:
-        reporter(
-            Notice("the key of the vector store goes unencrypted; use qdrant+https://", "warning")
-        )
-    address = f"{'https' if secure else 'http'}://{_host(parts.hostname)}:{parts.port or _PORT}"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # said above
-        client = QdrantClient(
-            url=address + parts.path.rstrip("/"),
-            api_key=key,
-            timeout=_SECONDS,
-            check_compatibility=False,
-        )
-    return QdrantStore(_Client(client, without_password(url), local=False))
-
-
-def _host(name: str) -> str:
-    return f"[{name}]" if ":" in name else name
-
-
-def _open_folder(folder: Path) -> QdrantStore:
-    if folder == Path():
-        raise ConfigurationError("store qdrant://: name a folder, qdrant:///DIR, or a host")
-    url = f"qdrant://{folder}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _refuse_taken(folder)
-        client = QdrantClient(path=str(folder), force_disable_check_same_thread=True)
-    except RuntimeError as error:
-        raise StoreUnreachable(
-            f"vector store {url} is in use by another process ({error}); end that, or"
-            " share a server"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise StoreUnreachable(
-            f"vector store {url} cannot be used ({error}); check the folder"
-        ) from None
-    return QdrantStore(_Client(client, url, local=True))
-
-
-def _refuse_taken(folder: Path) -> None:
-    """Raise RuntimeError, as the library does: but that leaves the file open when it does."""
-    try:
-        with (folder / ".lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RuntimeError("its lock is held") from None
-
-
-class _Client:
-    """The library's client: requests tried again while a server is gone, errors translated."""
-
-    def __init__(self, client: Any, url: str, *, local: bool) -> None:
-        self.url = url
-        self.local = local
-        self._client = client
-        self._lock = threading.RLock()
-        try:
-            self._run(lambda client: client.get_collections(), _PAUSES_AT_FIRST)
-        except StoreError:
-            self.close()
-            raise
-
-    def call(self, method: str, *values: Any, **options: Any) -> Any:
-        """What a method of the library's client gives.
-
-        Raises StoreUnreachable, and StoreError where the server refuses.
-        """
-        return self._run(lambda client: getattr(client, method)(*values, **options), _PAUSES)
-
-    def _run(self, request: Callable[[Any], T], pauses: Sequence[float]) -> T:
-        for pause in (*pauses, None):
-            try:
-                return self._attempt(request)
-            except ResponseHandlingException as error:
-                told: Exception = error
-            except UnexpectedResponse as error:
-                if error.status_code not in _TRANSIENT:
-                    raise self._refused(error) from None
-                told = error
-            if pause is None:
-                break
-            time.sleep(pause)
-        raise StoreUnreachable(
-            f"vector store {self.url} cannot be reached ({_line(told)}); start it, or check the"
-            " address"
-        )
-
-    def _attempt(self, request: Callable[[Any], T]) -> T:
-        if not self.local:
-            return request(self._client)
-        with self._lock:  # in this process it is plain Python, and not made for threads
-            try:
-                return request(self._client)
-            except (OSError, sqlite3.Error) as error:
-                raise StoreUnreachable(
-                    f"vector store {self.url} cannot be used ({_line(error)}); check the folder and"
-                    " the space on its disk"
-                ) from None
-
-    def _refused(self, error: UnexpectedResponse) -> StoreError:
-        if error.status_code in (401, 403):
-            return StoreUnreachable(
-                f"vector store {self.url} refused the key; check the password in its URL"
-            )
-        return StoreError(f"vector store {self.url} refused ({_line(error)}); check its log")
-
-    def close(self) -> None:
-        self._client.close()
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 class QdrantStore:
     """All collections of a server, a folder, or this process; made by `open_qdrant`."""
 
-    def __init__(self, client: _Client) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     @property
@@ -238,7 +93,7 @@ class QdrantStore:
             if not self._client.call("collection_exists", name):
                 raise
         if not self._client.local:
-            for field in (*_FIELDS, "tags", "folders"):
+            for field in (*FIELDS, "tags", "folders"):
                 self._client.call("create_payload_index", name, field, "keyword")
 
     def _mark(self, name: str) -> str | None:
@@ -278,7 +133,7 @@ class QdrantStore:
 class QdrantCollection:
     """Entries of one model; made by `QdrantStore.collection`."""
 
-    def __init__(self, client: _Client, name: str, model: str, dimension: int) -> None:
+    def __init__(self, client: Client, name: str, model: str, dimension: int) -> None:
         self._client = client
         self._name = name
         self._model = model
@@ -294,7 +149,7 @@ class QdrantCollection:
         rows = list(rows_of(entries, self._dimension).values())
         changed = 0
         for some in _parts(rows):
-            points = [_point(row) for row in some]
+            points = [point_of(row) for row in some]
             known = self._payloads([point.id for point in points])
             fresh = [point for point in points if known.get(point.id) != point.payload]
             if fresh:
@@ -321,7 +176,7 @@ class QdrantCollection:
         }
 
     def _points(self, ids: Set[str], *, vectors: bool) -> Iterator[Any]:
-        names = sorted(_number(escaped(name)) for name in ids)
+        names = sorted(number_of(escaped(name)) for name in ids)
         for some in _parts(names):
             yield from self._client.call("retrieve", self._name, some, with_vectors=vectors)
 
@@ -352,7 +207,7 @@ class QdrantCollection:
     ) -> tuple[Match, ...]:
         points = self._nearest(query, top_k, selection, exact=exact) if query.any() else []
         if len(points) < top_k and at_least <= 0:
-            points += self._first(top_k, _filter(selection, zero=True if query.any() else None))
+            points += self._first(top_k, filter_of(selection, zero=True if query.any() else None))
         if not points:
             return ()
         vectors = np.array([point.vector for point in points], dtype=np.float32)
@@ -360,7 +215,7 @@ class QdrantCollection:
         scores = map(float, cosines(vectors, query))
         best = ordered(zip(scores, names, range(len(points)), strict=True), top_k, at_least)
         return tuple(
-            Match(name, score, _fields(points[n].payload), restored(points[n].payload["payload"]))
+            Match(name, score, fields_in(points[n].payload), restored(points[n].payload["payload"]))
             for score, name, n in best
         )
 
@@ -374,7 +229,7 @@ class QdrantCollection:
                 "query_points",
                 self._name,
                 query=query.tolist(),
-                query_filter=_filter(selection, zero=False),
+                query_filter=filter_of(selection, zero=False),
                 search_params=None if self._client.local else _parameters(exact=exact),
                 limit=limit,
                 with_payload=True,
@@ -402,7 +257,7 @@ class QdrantCollection:
         chosen = escaped_selection(selection)
         doomed = _count(self._client, self._name, chosen)
         if doomed:
-            selector = models.FilterSelector(filter=_filter(chosen))
+            selector = models.FilterSelector(filter=filter_of(chosen))
             self._client.call("delete", self._name, selector, wait=True)
         return doomed
 
@@ -415,8 +270,8 @@ def _parameters(*, exact: bool) -> Any:
     return models.SearchParams(exact=exact, hnsw_ef=_EF)
 
 
-def _count(client: _Client, name: str, selection: Selection) -> int:
-    chosen = _filter(selection)
+def _count(client: Client, name: str, selection: Selection) -> int:
+    chosen = filter_of(selection)
     return int(client.call("count", name, chosen, exact=True).count)
 
 
@@ -425,61 +280,73 @@ def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
         yield items[start : start + _AT_ONCE]
 
 
-def _number(name: str) -> str:
-    """The UUID of an (escaped) id: Qdrant takes no texts."""
-    return str(uuid.UUID(bytes=blake2b(name.encode(), digest_size=16).digest()))
+def open_qdrant(url: str, reporter: Reporter, api_key: str | None = None) -> QdrantStore:
+    """The store at a URL (see `opening`).
+
+    The key of a server is the URL's password, `api_key`, or QDRANT_API_KEY, in this order.
+
+    Raises StoreUnreachable, and ConfigurationError for a URL without a place.
+    """
+    parts = urlsplit(url)
+    if parts.netloc == ":memory:":
+        return QdrantStore(Client(QdrantClient(":memory:"), "qdrant://:memory:", local=True))
+    if parts.scheme == "qdrant" and not parts.netloc:
+        return _open_folder(Path(unquote(parts.path)))
+    given = environment((_KEY_NAME,))
+    key = unquote(parts.password or "") or api_key or given.get(_KEY_NAME)
+    secure = parts.scheme.endswith("https")
+    if not parts.hostname:
+        raise ConfigurationError(f"store {without_password(url)}: name a host, qdrant://HOST:6333")
+    if key and not secure:
+        reporter(
+            Notice("the key of the vector store goes unencrypted; use qdrant+https://", "warning")
+        )
+    address = f"{'https' if secure else 'http'}://{_host(parts.hostname)}:{parts.port or _PORT}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said above
+        client = QdrantClient(
+            url=address + parts.path.rstrip("/"),
+            api_key=key,
+            timeout=_SECONDS,
+            check_compatibility=False,
+        )
+    return QdrantStore(Client(client, without_password(url), local=False))
 
 
-def _point(row: Row) -> Any:
-    """A point. `folders` are the path and all that it lies in: what `under` is compared with."""
-    payload = {
-        "id": row.id,
-        "content": row.content,
-        "project": row.project,
-        "corpus": row.corpus,
-        "path": row.path,
-        "language": row.language,
-        "tags": list(map(escaped, split(row.tags))),
-        "folders": _folders(row.path),
-        "payload": row.payload,
-        "zero": not row.vector.any(),
-    }
-    return models.PointStruct(id=_number(row.id), vector=row.vector.tolist(), payload=payload)
+def _host(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
 
 
-def _folders(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]
+def _open_folder(folder: Path) -> QdrantStore:
+    if folder == Path():
+        raise ConfigurationError("store qdrant://: name a folder, qdrant:///DIR, or a host")
+    url = f"qdrant://{folder}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _refuse_taken(folder)
+        client = QdrantClient(path=str(folder), force_disable_check_same_thread=True)
+    except RuntimeError as error:
+        raise StoreUnreachable(
+            f"vector store {url} is in use by another process ({error}); end that, or"
+            " share a server"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise StoreUnreachable(
+            f"vector store {url} cannot be used ({error}); check the folder"
+        ) from None
+    return QdrantStore(Client(client, url, local=True))
 
 
-def _fields(payload: Mapping[str, Any]) -> Fields:
-    project, corpus, path, language = (payload[name] for name in _FIELDS)
-    return fields_of(project, corpus, path, language, joined(map(restored, payload["tags"])))
+def _refuse_taken(folder: Path) -> None:
+    """Raise RuntimeError, as the library does: but that leaves the file open when it does."""
+    try:
+        with (folder / ".lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RuntimeError("its lock is held") from None
 
 
-def _filter(selection: Selection, *, zero: bool | None = None) -> Any:
-    """A filter of Qdrant. The selection is escaped; `zero` chooses vectors that are, or are not."""
-    must: list[Any] = []
-    for field, one in (("project", selection.project), ("folders", selection.under or None)):
-        if one is not None:
-            must.append(_equals(field, one))
-    for field, wanted in (("corpus", selection.corpora), ("language", selection.languages)):
-        if wanted:
-            matching = models.MatchAny(any=sorted(wanted))
-            must.append(models.FieldCondition(key=field, match=matching))
-    must += [_equals("tags", tag) for tag in sorted(selection.tags)]
-    if selection.ids is not None:
-        must.append(models.HasIdCondition(has_id=sorted(map(_number, selection.ids))))
-    if zero is not None:
-        must.append(_equals("zero", zero))
-    return models.Filter(must=must)
-
-
-def _equals(field: str, value: str | bool) -> Any:
-    return models.FieldCondition(key=field, match=models.MatchValue(value=value))
-
-
-def _migrate(client: _Client, name: str, meta: Meta) -> None:
+def _migrate(client: Client, name: str, meta: Meta) -> None:
     """From version 0, which was never released and had no languages."""
     missing = models.Filter(
         must=[models.IsEmptyCondition(is_empty=models.PayloadField(key="language"))]

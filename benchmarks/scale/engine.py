@@ -46,7 +46,7 @@ class Simulation:
             wanted = next(process)
         except StopIteration:
             return
-        if isinstance(wanted, float):
+        if isinstance(wanted, float | int):
             self.after(wanted, lambda: self._step(process))
         else:
             wanted(lambda: self._step(process))

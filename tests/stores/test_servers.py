@@ -14,7 +14,7 @@ import pytest
 
 from agent.errors import StoreError, StoreMismatch, StoreUnreachable
 from agent.events import Event, Notice
-from agent.stores import pgvector
+from agent.stores import pgvector, pgvector_rows
 from agent.stores import postgres as connecting
 from agent.stores.base import EVERYTHING, Selection
 from agent.stores.opening import open_records, open_store
@@ -156,7 +156,7 @@ def test_an_index_of_the_server_keeps_the_contract(
     served: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pgvector, "INDEX_FROM", 1_000)
-    monkeypatch.setattr(pgvector, "NARROW", 100)
+    monkeypatch.setattr(pgvector_rows, "NARROW", 100)
     vectors = random_units(3_000, seed=2)
     vectors[5] = 0
     entries = [

@@ -41,6 +41,19 @@ def test_an_environment_is_built_once(scripted: Recipe, tmp_path: Path) -> None:
     assert "--only-binary=:all: --no-index --find-links=/wheels -- tiny==1.0" in log
 
 
+def test_no_key_reaches_a_build(
+    scripted: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-value")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid")
+
+    build(replace(scripted, packages=("shown",)), tmp_path)
+
+    (log,) = tmp_path.glob("*.log")
+    assert "HTTPS_PROXY=http://proxy.invalid" in log.read_text()
+    assert "secret-value" not in log.read_text()
+
+
 def test_the_key_depends_on_what_it_is_made_of(scripted: Recipe) -> None:
     others = (
         replace(scripted, packages=("smaller", *scripted.packages)),
