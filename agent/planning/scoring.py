@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agent.types import Problem
 
 GROUNDING, MENTIONS, SUPPORT, WORDS, PRICE = 1.0, 0.5, 1.0, 0.5, 0.3
-"""Weights: chosen on the tune split (docs/plan-search.md has the table); none decides alone."""
+"""Weights by design: none decides alone, and a sweep of them has not been made."""
 
 _RANK_OFFSET = 10
 """Of the support: hits at ranks this small are much alike."""

@@ -46,7 +46,7 @@ class Memory:
         self._residents: OrderedDict[tuple[str, Part], Resident] = OrderedDict()
         self._sizes: dict[str, tuple[sql.State, Mapping[str, int]]] = {}
         self._large: dict[str, Large] = {}
-        self._given_up: set[str] = set()
+        self._given_up: dict[str, int] = {}  # the last row there was when a build was not possible
         self._said = False
 
     def clear(self) -> None:
@@ -120,7 +120,7 @@ class Memory:
             return None
         large = self._of(state, dimension)
         self._require(large, connection, state, self._scale.limit)
-        return large
+        return large if large.index.count else None
 
     def check(self, connection: sqlite3.Connection, state: sql.State, dimension: int) -> None:
         """Raise Stale where a writer should bring the index up to date."""
@@ -144,8 +144,8 @@ class Memory:
     def _require(
         self, large: Large, connection: sqlite3.Connection, state: sql.State, tail: int
     ) -> None:
-        if state.token in self._given_up:
-            return
+        if state.last < self._given_up.get(state.token, -self._scale.tail) + self._scale.tail:
+            return  # it would fail again, or another process is still at it
         total = sum(self.sizes(connection, state).values())
         later = sql.count_after(connection, state.key, large.index.last)
         anew = total - later < (1 - self._scale.dead) * large.index.count
@@ -157,10 +157,10 @@ class Memory:
         index = self._large[stale.state.token].index.twin()
         try:
             if not index.build(reading, stale.total, anew=stale.anew):
-                self._given_up.add(stale.state.token)  # another process is building it just now
+                self._given_up[stale.state.token] = stale.state.last  # another process is at it
                 return
         except StoreUnreachable as error:
-            self._given_up.add(stale.state.token)
+            self._given_up[stale.state.token] = stale.state.last
             self._report(Notice(f"{error}; going on with exact search", "warning"))
             return
         self._report(

@@ -133,7 +133,7 @@ class TestWithPip:
     def test_an_index_that_is_not_there(
         self, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("PIP_RETRIES", "0")
+        monkeypatch.setenv("PIP_RETRIES", "1")
         away = replace(recipe, index="http://127.0.0.1:9/simple", find_links=())
 
         with pytest.raises(ConfigurationError, match="index cannot be reached from here"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -213,6 +214,29 @@ def test_a_build_that_is_killed_leaves_the_index_as_it_was(opened: OPENED, tmp_p
     more = some(600, first=600)
     opened().upsert(more)
     assert recall(collection, entries + more, EVERYTHING) >= 0.95
+
+
+def test_while_another_process_builds_search_is_exact(
+    opened: OPENED, said: list[Event], tmp_path: Path
+) -> None:
+    entries = some(700)
+    opened(Scale(limit=10_000)).upsert(entries)
+    collection = opened()
+    collection.search(random_units(1, 5, DIMENSION), 1)
+    (folder,) = (tmp_path / "vectors.db.ann").iterdir()
+    for file in [*folder.glob("shard-*"), folder / "index.json"]:
+        file.unlink()
+    said.clear()
+    other = opened()
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert recall(other, entries, EVERYTHING) == 1.0
+        assert other.upsert(some(20, first=700)) == 20
+    assert notices(said) == []
+    more = some(150, first=720)
+    other.upsert(more)
+    assert notices(said) == ["collection things: 870 vectors are searched by an index (int8)"]
+    assert recall(other, [*entries, *some(20, first=700), *more], EVERYTHING) >= 0.95
 
 
 def test_with_a_full_disk_search_goes_on_exactly(
