@@ -217,8 +217,8 @@ class Late:
 # ----------------------------------------------------------------------------------------- report
 
 
-def figures(widths: Sequence[Width], instances: int) -> dict[str, float]:
-    """What is printed and kept."""
+def figures(widths: Sequence[Width], instances: int, *, nodes: bool) -> dict[str, float]:
+    """What is printed and kept. With `nodes` most of the work is no child of this process."""
     found: dict[str, float] = {}
     one = widths[0].seconds * widths[0].workers
     for width in widths:
@@ -227,10 +227,13 @@ def figures(widths: Sequence[Width], instances: int) -> dict[str, float]:
             f"{name}, s": width.seconds,
             f"{name}, instances a minute": 60 * instances / width.seconds,
             f"{name}, of linear": one / width.workers / width.seconds,
-            f"{name}, CPU s an instance": width.cpu / instances,
-            f"{name}, others' cores": width.others_cores,
             f"{name}, verified": width.verified,
         }
+        if not nodes:
+            found |= {
+                f"{name}, CPU s an instance": width.cpu / instances,
+                f"{name}, others' cores": width.others_cores,
+            }
     return found
 
 
@@ -277,7 +280,7 @@ def main() -> None:
 
 
 def _report(chosen: argparse.Namespace, widths: Sequence[Width]) -> None:
-    found = figures(widths, chosen.instances)
+    found = figures(widths, chosen.instances, nodes=chosen.engine == "ray")
     least = {f"{widths[-1].workers} workers, of linear": LEAST_LINEAR}
     print_figures(found, {}, least)
     if not chosen.no_save:

@@ -97,7 +97,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
             owner = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
             raise ConfigurationError(
                 f"{path.parent}: another run uses this folder (process {owner or 'unknown'}): wait "
-                "for it, or choose another one with --run"
+                "for it, or choose another folder"
             ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

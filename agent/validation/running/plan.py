@@ -17,6 +17,7 @@ Nothing of `held.Shares.never` is in any tree.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -94,11 +95,24 @@ def make_plan(
 
 
 def import_roots(snapshot: Snapshot, changes: Sequence[FileChange]) -> tuple[str, ...]:
-    """Folders for the import path: the root, `src`, and what holds an edited package."""
+    """Folders for the import path: the root, `src`, and what holds an edited package.
+
+    A folder of a namespace package holds packages too, but is imported by its own name: where it
+    holds one that is named as the standard library's, nothing would start with it on the path.
+    """
     roots = {import_root(c.path, snapshot.exists) for c in changes if _in_package(snapshot, c.path)}
     if any(path.startswith("src/") for path in snapshot.files):
         roots.add("src")
-    return (".", *sorted(roots - {"."}))
+    return (".", *(root for root in sorted(roots - {"."}) if not _hides(snapshot, root)))
+
+
+def _hides(snapshot: Snapshot, root: str) -> bool:
+    """Whether a module of the folder would be imported in place of one of the standard library."""
+    inside = [
+        path.removeprefix(f"{root}/") for path in snapshot.files if path.startswith(f"{root}/")
+    ]
+    names = {path.partition("/")[0].removesuffix(".py") for path in inside if path.endswith(".py")}
+    return not names.isdisjoint(sys.stdlib_module_names)
 
 
 def over(changes: Sequence[FileChange], more: Sequence[FileChange]) -> tuple[FileChange, ...]:
