@@ -65,6 +65,7 @@ class ClusterNode:
         self.address = address
         self.cores = cores
         self.running = 0
+        self.projects: set[str] = set()  # those of jobs that it was given
         self._actor = actor
         self.gone: asyncio.Future[None] = asyncio.ensure_future(self._last())
 

@@ -32,6 +32,7 @@ class FakeNode:
     def __init__(self, identity: str, cores: float, lines: list[Any], *, here: bool = True) -> None:
         self.identity = self.address = identity
         self.cores, self.running, self.here = cores, 0, here
+        self.projects: set[str] = set()
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.log: list[object] = []
         self._lines = lines
@@ -131,6 +132,21 @@ def test_jobs_go_where_cores_have_least_to_do(tmp_path: Path) -> None:
         tmp_path, lambda: [FakeNode("a", 1, [parcel()]), FakeNode("b", 3, [parcel()])], jobs=4
     )
     assert [len([x for x in node.log if isinstance(x, tuple)]) for node in (small, large)] == [1, 3]
+
+
+def test_a_busy_node_keeps_to_its_projects_up_to_half_a_job_a_core() -> None:
+    async def chosen(running: int, *, idle: int) -> str:
+        engine = RayEngine(FakeBroker(lambda _: None), Cluster(), SETUP, {}, lambda _: None)
+        has, has_not = FakeNode("has", 4, []), FakeNode("has-not", 4, [])
+        has.projects.add("owner/shop")
+        has.running, has_not.running = running, idle
+        engine._nodes = {n.identity: cast("ClusterNode", n) for n in (has_not, has)}
+        node = await engine._room("owner/shop")
+        return node.identity if node else ""
+
+    assert asyncio.run(chosen(9, idle=8)) == "has"
+    assert asyncio.run(chosen(11, idle=8)) == "has-not"
+    assert asyncio.run(chosen(4, idle=3)) == "has-not"  # a core has nothing to do
 
 
 def test_a_repository_is_sent_to_a_node_that_lacks_it(tmp_path: Path) -> None:
