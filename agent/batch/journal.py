@@ -33,6 +33,13 @@ class RunStarted(_Entry):
     instances: int
 
 
+class RunEnded(_Entry):
+    """A driver has come to its end by itself, after so many seconds. For people; not synced."""
+
+    event: Literal["ended"] = "ended"
+    seconds: float
+
+
 class Started(_Entry):
     """An instance was given to a worker."""
 
@@ -104,7 +111,17 @@ class SetAside(_Entry):
     reason: str
 
 
-Entry = RunStarted | Started | Granted | Settled | StageFinished | Finished | Failed | SetAside
+Entry = (
+    RunStarted
+    | RunEnded
+    | Started
+    | Granted
+    | Settled
+    | StageFinished
+    | Finished
+    | Failed
+    | SetAside
+)
 
 _ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="event")])
 
@@ -144,7 +161,7 @@ class State:
                 history = self.histories[entry.id]
                 history.crashes += entry.blame == "crash"
                 history.reason = entry.reason
-            case RunStarted() | StageFinished() | SetAside():
+            case RunStarted() | RunEnded() | StageFinished() | SetAside():
                 pass
 
     def _settle(self, entry: Settled) -> None:
@@ -179,9 +196,9 @@ class Journal:
         self._file = AppendFile(path)
 
     def append(self, entry: Entry) -> None:
-        """Add an entry. It is on the disk on return, unless it is a stage's."""
+        """Add an entry. It is on the disk on return, unless it is for people only."""
         line = entry.model_dump_json().encode() + b"\n"
-        self._file.append(line, sync=not isinstance(entry, StageFinished))
+        self._file.append(line, sync=not isinstance(entry, StageFinished | RunEnded))
         self.state.add(entry)
 
     def close(self) -> None:

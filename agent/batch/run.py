@@ -27,7 +27,7 @@ from agent.batch.driver import Driver, Orders
 from agent.batch.durable import locked
 from agent.batch.engine import Engine
 from agent.batch.fingerprint import check, fingerprint
-from agent.batch.journal import Journal, RunStarted
+from agent.batch.journal import Journal, RunEnded, RunStarted
 from agent.batch.local import LocalEngine
 from agent.batch.predictions import Form, Predictions, form_of
 from agent.batch.progress import Progress
@@ -208,12 +208,11 @@ async def _driven(plan: Plan, driver: Driver, treasury: Treasury) -> Summary:
             await driver.run()
     finally:
         driver.progress.close()
-    return summary_of(
-        driver,
-        cost=treasury.spent_usd,
-        replies=_replies(journal) - before,
-        seconds=time.monotonic() - begin,
-    )
+    seconds = time.monotonic() - begin
+    with contextlib.suppress(OSError):  # a full disk was said before
+        journal.append(RunEnded(seconds=round(seconds, 3)))
+    replies = _replies(journal) - before
+    return summary_of(driver, cost=treasury.spent_usd, replies=replies, seconds=seconds)
 
 
 def _replies(journal: Journal) -> int:

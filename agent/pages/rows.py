@@ -117,10 +117,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A driver has begun: when (as the journal says), and which version of the program."""
+    """A driver has begun: when (as the journal says), and which version of the program.
+
+    `seconds`: what it took; None for one that was killed or is still at it.
+    """
 
     time: str
     version: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from agent.batch.journal import (
     Failed,
     Finished,
     Granted,
+    RunEnded,
     RunStarted,
     SetAside,
     Settled,
@@ -188,6 +189,10 @@ class _RunReader:
             self._begun.append(
                 Begun(self._clean.line(entry.time, 40), self._clean.line(entry.version, 40))
             )
+            return
+        if isinstance(entry, RunEnded):
+            if self._begun:
+                self._begun[-1] = replace(self._begun[-1], seconds=measured(entry.seconds))
             return
         self._histories.setdefault(entry.id, History()).add(entry)
         if isinstance(entry, Granted):

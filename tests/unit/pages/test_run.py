@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.journal import Failed, RunStarted, Settled, StageFinished, Started
+from agent.batch.journal import Failed, RunEnded, RunStarted, Settled, StageFinished, Started
 from agent.errors import ConfigurationError, Status
 from agent.pages.evaluations import Evaluated
 from agent.pages.rows import Row, Run, Stage
@@ -157,7 +157,9 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_runs_that_go_on_are_counted(tmp_path: Path) -> None:
     made = RunFolder(tmp_path / "r")
+    made.add(RunEnded(seconds=61.5))
     made.add(RunStarted(version="0.2.0", time="later", instances=0))
+    assert [begun.seconds for begun in read(made.write()).begun] == [61.5, None]
     found = summarise(read(made.write()))
     assert found.versions == ("0.1.0", "0.2.0")
     assert found.begun == ("2026-01-02T03:04:05+00:00", "later")
