@@ -107,6 +107,7 @@ def test_kill_9_of_the_driver_pays_nothing_twice(make_bench: MakeBench) -> None:
     journal = (bench.folder / "preds.run/journal.jsonl").read_text().splitlines()
     how = [json.loads(line)["how"] for line in journal if '"settled"' in line]
     assert how == ["paid", "recovered"]
+    assert sum('"ended"' in line for line in journal) == 1  # the killed driver has said nothing
 
 
 def test_ctrl_c_finishes_what_runs_and_the_next_run_goes_on(make_bench: MakeBench) -> None:
