@@ -66,7 +66,7 @@ class Index:
     """Loads corpora. `path` is the cache file (None: none), `workers` the most processes used.
 
     Blocks are kept in a second file beside `path`, within the same `limit` of bytes each. `shared`
-    opens records that several machines have in common (`agent.stores.records`).
+    opens records that several machines have in common (`agent.stores.records`), None for none.
     """
 
     reporter: Reporter
@@ -74,7 +74,7 @@ class Index:
     workers: int | None = None
     limit: int = DEFAULT_LIMIT
     encoder: PieceEncoder | None = None
-    shared: Callable[[], Records] | None = None
+    shared: Callable[[], Records | None] | None = None
 
     def load(
         self,
@@ -117,7 +117,7 @@ class Index:
     def opened(self, path: Path | None) -> RecordStore | ReadThrough:
         """The records in a file, with the shared ones behind them."""
         local = RecordStore(path, reporter=self.reporter, limit=self.limit)
-        return local if self.shared is None else ReadThrough(local, self.shared())
+        return local if self.shared is None else ReadThrough(local, self.shared)
 
 
 @dataclass(slots=True)

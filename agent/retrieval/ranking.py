@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agent.retrieval.evidence import EvidenceSource
     from agent.retrieval.options import RetrievalOptions
     from agent.retrieval.stages import Ranked
+    from agent.retrieval.store import Records
     from agent.types import Problem
 
 
@@ -33,7 +34,7 @@ class HybridRetriever:
 
     `sources` None: what the problem mentions. `workers` bounds the processes of a cold run.
     `models`: the folder of the static encoder and the ranker; what is missing there is done
-    without, and said once.
+    without, and said once. `shared`: as for `agent.retrieval.index.Index`.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class HybridRetriever:
         sources: Sequence[EvidenceSource] | None = None,
         workers: int | None = None,
         models: Path | None = None,
+        shared: Callable[[], Records | None] | None = None,
     ) -> None:
         self._options = options
         self._embedder = embedder if options.embedding else None
@@ -54,6 +56,7 @@ class HybridRetriever:
         self._sources = sources
         self._workers = workers
         self._models = models
+        self._shared = shared
         self._said: set[str] = set()
 
     async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking:
@@ -94,7 +97,13 @@ class HybridRetriever:
         models = load_shipped(options, self._models)
         for note in models.notes:
             self._say(note)
-        index = Index(self._report, self._index_path, self._workers, encoder=models.encoder)
+        index = Index(
+            self._report,
+            self._index_path,
+            self._workers,
+            encoder=models.encoder,
+            shared=self._shared,
+        )
         history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
         sources = (mention_evidence,) if self._sources is None else self._sources
         ranked = lexical_stage(

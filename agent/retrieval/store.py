@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agent.events import Notice
+from agent.write_ahead import write_ahead
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter
@@ -73,13 +74,21 @@ class Records(Protocol):
 class ReadThrough:
     """Records of this machine, and behind them those that several share.
 
-    What is not here is looked up there and kept here; what is new goes to both. A context manager
-    that closes both.
+    What is not here is looked up there and kept here; what is new goes to both. `shared` opens the
+    others when they are first needed: a warm query needs none. None from it: there are none today.
+    A context manager that closes both.
     """
 
-    def __init__(self, local: Records, shared: Records) -> None:
+    def __init__(self, local: Records, shared: Callable[[], Records | None]) -> None:
         self._local = local
-        self._shared = shared
+        self._open = shared
+        self._tried = False
+        self._shared: Records | None = None
+
+    def _behind(self) -> Records | None:
+        if not self._tried:
+            self._tried, self._shared = True, self._open()
+        return self._shared
 
     def __enter__(self) -> ReadThrough:
         return self
@@ -90,7 +99,10 @@ class ReadThrough:
     def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
         """The records that are known on either side."""
         here = self._local.get(keys)
-        there = self._shared.get([key for key in keys if key not in here])
+        missing = [key for key in keys if key not in here]
+        if not missing or (behind := self._behind()) is None:
+            return here
+        there = behind.get(missing)
         if there:
             self._local.put(there.items())
         return {**here, **there}
@@ -98,18 +110,23 @@ class ReadThrough:
     def heads(self, keys: Sequence[bytes], size: int) -> Mapping[bytes, tuple[bytes, int]]:
         """Of each record that is known on either side the first `size` bytes and its length."""
         here = self._local.heads(keys, size)
-        return {**here, **self._shared.heads([key for key in keys if key not in here], size)}
+        missing = [key for key in keys if key not in here]
+        if not missing or (behind := self._behind()) is None:
+            return here
+        return {**here, **behind.heads(missing, size)}
 
     def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         """Add or replace records on both sides."""
         kept = list(records)
         self._local.put(kept)
-        self._shared.put(kept)
+        if (behind := self._behind()) is not None:
+            behind.put(kept)
 
     def close(self) -> None:
         """Let go of both."""
         self._local.close()
-        self._shared.close()
+        if self._shared is not None:
+            self._shared.close()
 
 
 class RecordStore:
@@ -296,7 +313,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     else:
         if tables or application or version:
             raise _ForeignFile
-        connection.execute("PRAGMA journal_mode = WAL")
+        write_ahead(connection, _BUSY_SECONDS)
         # One transaction: another process sees all of the schema or nothing.
         connection.executescript(
             f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID};"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from agent.settings import Settings
 if TYPE_CHECKING:
     from agent.retrieval.index import IndexSummary
     from agent.retrieval.options import RetrievalOptions
+    from agent.retrieval.store import Records
 
 
 @asynccontextmanager
@@ -53,6 +54,7 @@ def make_retriever(
         reporter=reporter,
         sources=sources,
         workers=workers,
+        shared=shared_records(settings, reporter),
     )
 
 
@@ -74,6 +76,27 @@ def index_path(settings: Settings) -> Path:
     return settings.cache_dir / "index.sqlite"
 
 
+def shared_records(settings: Settings, reporter: Reporter) -> Callable[[], Records | None] | None:
+    """What opens the index records that a team shares, where its store is a server with room.
+
+    One that cannot be reached is said once and not asked again.
+    """
+    url = settings.store or ""
+    if not url.startswith(("postgresql:", "postgres:")):
+        return None
+    gone = False
+
+    def opened() -> Records | None:
+        nonlocal gone
+        from agent.stores.opening import open_records
+
+        records = None if gone else open_records(url, reporter)
+        gone = records is None
+        return records
+
+    return opened
+
+
 def fill_index(
     settings: Settings, snapshot: Snapshot, reporter: Reporter, *, workers: int | None = None
 ) -> IndexSummary:
@@ -85,7 +108,14 @@ def fill_index(
     from agent.retrieval.shipped import load_shipped
 
     encoder = load_shipped(retrieval_options(settings)).encoder
-    return Index(reporter, index_path(settings), workers, encoder=encoder).refresh(snapshot)
+    index = Index(
+        reporter,
+        index_path(settings),
+        workers,
+        encoder=encoder,
+        shared=shared_records(settings, reporter),
+    )
+    return index.refresh(snapshot)
 
 
 def missing_models(settings: Settings) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from agent.errors import StoreMismatch, StoreUnreachable
 from agent.events import Notice
 from agent.stores.base import SCHEMA_VERSION
+from agent.write_ahead import write_ahead
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter
@@ -159,7 +159,7 @@ class StoreFile:
         if _marks(connection) == (APPLICATION_ID, SCHEMA_VERSION):
             return
         self._refuse_others(connection)
-        _write_ahead(connection)
+        write_ahead(connection, _BUSY_SECONDS)
         # One transaction: another process sees all of the schema or nothing.
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -228,19 +228,6 @@ class StoreFile:
             sqlite3.SQLITE_READONLY: "make it writable, or name another file",
         }.get(code, "check its folder and permissions, or name another file")
         return StoreUnreachable(f"vector store {self.path} cannot be used ({error}); {advice}")
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Let readers go on beside a writer. SQLite does not wait for others here, so we do."""
-    deadline = time.monotonic() + _BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
 
 
 def _means_damage(error: Exception) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ import pytest
 
 from agent.errors import StoreError, StoreMismatch, StoreUnreachable
 from agent.events import Event, Notice
+from agent.repository.snapshot import take_snapshot
+from agent.services.retrieval import fill_index
+from agent.settings import load
 from agent.stores import pgvector, pgvector_rows
 from agent.stores import postgres as connecting
 from agent.stores.base import EVERYTHING, Selection
@@ -190,6 +193,21 @@ def test_an_index_of_the_server_keeps_the_contract(
         changed = entry("e0001", -vectors[1], content="other")
         assert collection.upsert([changed]) == 1
         assert ids_of(collection.search(-vectors[1][None], 1)[0]) == ["e0001"]
+
+
+def test_machines_of_one_store_cut_a_file_once(
+    served: Engine, tmp_path: Path, make_repository: Callable[[Mapping[str, str]], Path]
+) -> None:
+    snapshot = take_snapshot(make_repository({f"m{n}.py": f"n = {n}\n" for n in range(5)}))
+
+    def built(machine: str, store: str) -> int:
+        settings = load({"store": store, "cache_dir": tmp_path / machine})
+        return fill_index(settings, snapshot, served.said.append, workers=1).built
+
+    assert built("one", served.url) == 5
+    assert built("two", served.url) == 0
+    assert built("three", f"sqlite://{tmp_path}/own.db") == 5
+    assert served.notices == []
 
 
 def ways(engine: Engine, query: str) -> list[tuple[Any, ...]]:

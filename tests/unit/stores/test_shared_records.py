@@ -24,7 +24,7 @@ def test_what_is_not_here_is_taken_from_there_and_kept(tmp_path: Path) -> None:
 
     with opened("shared") as shared:
         shared.put([(KEYS[0], b"shared")])
-    with ReadThrough(opened("here"), opened("shared")) as both:
+    with ReadThrough(opened("here"), lambda: opened("shared")) as both:
         assert both.heads(KEYS, 2) == {KEYS[0]: (b"sh", 6)}
         both.put(iter([(KEYS[1], b"new")]))
         assert both.get(KEYS) == {KEYS[0]: b"shared", KEYS[1]: b"new"}
@@ -32,6 +32,21 @@ def test_what_is_not_here_is_taken_from_there_and_kept(tmp_path: Path) -> None:
         with opened(name) as store:
             assert store.get(KEYS) == {KEYS[0]: b"shared", KEYS[1]: b"new"}
     assert said == []
+
+
+def test_the_shared_records_are_opened_when_something_is_missing_here(tmp_path: Path) -> None:
+    opened: list[None] = []
+    with RecordStore(tmp_path / "here", reporter=lambda _: None) as here:
+        here.put([(KEYS[0], b"own")])
+    local = RecordStore(tmp_path / "here", reporter=lambda _: None)
+    with ReadThrough(local, lambda: opened.append(None)) as both:
+        assert both.get(KEYS[:1]) == {KEYS[0]: b"own"}
+        assert both.heads(KEYS[:1], 1) == {KEYS[0]: (b"o", 3)}
+        assert opened == []
+        assert both.get(KEYS) == {KEYS[0]: b"own"}
+        both.put([(KEYS[1], b"new")])
+        assert both.get(KEYS[:2]) == {KEYS[0]: b"own", KEYS[1]: b"new"}
+    assert opened == [None]  # there are none: asked once
 
 
 def test_a_second_machine_cuts_nothing(
