@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from agent.corpora.documents import DocumentSource
 from agent.corpora.intents import IntentBook, IntentSource
@@ -144,7 +145,7 @@ async def open_pool(
         retriever = HybridRetriever(
             options, embedder=embedder, index_path=places.index, reporter=reporter
         )
-    url = store or f"sqlite://{places.store.absolute()}"
+    url = store or f"sqlite://{quote(str(places.store.absolute()))}"
     snapshot = take_snapshot(Path(repo), commit=commit)
     with open_store(url, reporter) as opened:
         yield make_pool(

@@ -9,6 +9,7 @@ import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from agent.corpora.passages import Label
 from agent.errors import ConfigurationError
@@ -61,7 +62,7 @@ def open_vector_store(settings: Settings, reporter: Reporter) -> VectorStore:
 
     own = places_of(settings).store
     if settings.store is None:
-        return open_store(f"sqlite://{own.absolute()}", reporter)
+        return open_store(f"sqlite://{quote(str(own.absolute()))}", reporter)
     fallback = own if settings.store_fallback == "embedded" else None
     return open_store(settings.store, reporter, fallback)
 

@@ -53,6 +53,20 @@ def test_a_pool_by_folder_and_store(make_repository: MakeRepository, tmp_path: P
     assert asyncio.run(use()) == [7, 0]
 
 
+def test_a_cache_folder_of_any_name_is_where_the_store_lies(
+    make_repository: MakeRepository, tmp_path: Path
+) -> None:
+    odd = tmp_path / "50%25 #1?"
+
+    async def use() -> None:
+        root = make_repository(FILES)
+        async with open_pool(root, corpora=["docs"], cache=odd, data=tmp_path / "d") as pool:
+            await pool.fill()
+
+    asyncio.run(use())
+    assert (odd / "store.sqlite").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
