@@ -43,8 +43,10 @@ def best_lines(
     numbers = sorted(lines)
     head = frozenset(signature_lines(chunk, view)) & frozenset(numbers)
     scores = _smoothed(_line_scores(numbers, view, problem))
-    # Ties (no evidence at all, too) go to the earliest line.
-    best = max(range(len(numbers)), key=lambda i: (scores[i], -i))
+    # Ties (no evidence at all, too) go to the earliest line. A blank one between two that match may
+    # seem better by a rounding error; shown alone it would be nothing.
+    said = [i for i, number in enumerate(numbers) if view.lines[number - 1].strip()]
+    best = max(said, key=lambda i: (scores[i], -i), default=0)
     low, high = best, best + 1
     chosen: frozenset[int] = frozenset()
     while True:

@@ -393,6 +393,26 @@ def test_a_top_chunk_that_is_too_long_is_shown_in_part(marker_line: int) -> None
     assert bundle.dropped == ()
 
 
+def test_a_part_is_never_a_blank_line_alone() -> None:
+    # Smoothed, the second line is better than its neighbours by a rounding error.
+    words = [
+        "wordb wordc worda wordd",
+        "",
+        "wordf worde worda",
+        "",
+        "worda wordb",
+        "",
+        "wordc worde",
+    ]
+    text = "\n".join([*words, "", "wordb wordf worde"]) + "\n"
+    snapshot = MemorySnapshot({"a.py": text.replace(" ", " 1 +" * 400 + " ")})
+    chunk = make_chunk(snapshot, "a.py", 1, 9, "")
+    problem = Problem("worda wordb", "wordc wordd worde wordf")
+    bundle = pack(problem, make_ranking([chunk]), snapshot, COUNTER, PackingOptions(budget=2000))
+    assert [piece.shown for piece in bundle.pieces if piece.form == "part"] == []
+    assert cuts(bundle) == {"a.py": "budget"}
+
+
 def test_a_line_named_in_a_traceback_is_shown() -> None:
     snapshot = long_function(50)
     chunk = make_chunk(snapshot, "a.py", 1, 401, "long")
