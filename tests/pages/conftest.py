@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # an event loop runs as long: not one of other tests may start then
 def browser() -> Iterator[Browser]:
     with open_browser() as browser:
         yield browser
