@@ -213,6 +213,9 @@ TestCmdOption = Annotated[
 TestTimeoutOption = Annotated[
     float | None, typer.Option(help="Seconds for one test run (300).", rich_help_panel=CHECK)
 ]
+JudgeTimeoutOption = Annotated[
+    float | None, typer.Option(help="Seconds for one test run (1800).", rich_help_panel=CHECK)
+]
 PythonOption = Annotated[
     Path | None, typer.Option(help="The target's interpreter.", rich_help_panel=CHECK)
 ]
@@ -311,9 +314,9 @@ EngineOption = Annotated[
     EngineName, typer.Option("--engine", help="On this machine, or on a Ray cluster.")
 ]
 AddressOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--address", metavar="HOST:PORT", help="Of the cluster; auto: the one of this machine."
+        "--address", metavar="HOST:PORT", help="Of the cluster (auto: the one of this machine)."
     ),
 ]
 RayVerboseOption = Annotated[
@@ -404,6 +407,13 @@ RestartOption = Annotated[
 ]
 
 
+class StoreFallback(enum.StrEnum):
+    """What happens where the store cannot be reached."""
+
+    EMBEDDED = "embedded"
+    STOP = "stop"
+
+
 class Expand(enum.StrEnum):
     """What is added to a query."""
 
@@ -438,6 +448,15 @@ StoreOption = Annotated[
         metavar="URL",
         help="Where vectors are kept: sqlite:///F, lancedb:///DIR, qdrant://HOST, postgresql://... "
         "[PATCHSHOT_STORE].",
+        rich_help_panel=CORPORA,
+    ),
+]
+StoreFallbackOption = Annotated[
+    StoreFallback | None,
+    typer.Option(
+        "--store-fallback",
+        help="Where the store cannot be reached: the one in the cache folder, or stop. --list, "
+        "--drop and --fresh always stop [PATCHSHOT_STORE_FALLBACK].",
         rich_help_panel=CORPORA,
     ),
 ]

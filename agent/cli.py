@@ -47,6 +47,7 @@ from agent.arguments import (
     IntentsOption,
     IterativeOption,
     JsonOption,
+    JudgeTimeoutOption,
     LogBodiesOption,
     LogFileOption,
     MatchOption,
@@ -87,6 +88,7 @@ from agent.arguments import (
     SandboxOption,
     SliceOption,
     Split,
+    StoreFallbackOption,
     StoreOption,
     TemperatureOption,
     TestCmdOption,
@@ -248,6 +250,7 @@ def search(
     embed: EmbedOption = None,
     corpus: CorpusOption = None,
     store: StoreOption = None,
+    store_fallback: StoreFallbackOption = None,
     at_least: AtLeastOption = None,
     expand: ExpandOption = Expand.OFF,
     intents: IntentsOption = Intents.TEMPLATES,
@@ -260,7 +263,11 @@ def search(
     from agent.commands import inspect
 
     request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, explain)
-    flags = _retrieval_flags(preset, without, embed) | {"store": store, "max_cost": max_cost}
+    flags = _retrieval_flags(preset, without, embed) | {
+        "store": store,
+        "store_fallback": store_fallback and store_fallback.value,
+        "max_cost": max_cost,
+    }
     asked = inspect.PoolRequest(
         corpora=tuple(corpus or ()),
         at_least=at_least,
@@ -334,6 +341,7 @@ def index(
     embed: EmbedOption = None,
     corpus: CorpusOption = None,
     store: StoreOption = None,
+    store_fallback: StoreFallbackOption = None,
     intents: IntentsOption = Intents.TEMPLATES,
     max_cost: MaxCostOption = None,
     fresh: Annotated[
@@ -347,7 +355,9 @@ def index(
     forget: Annotated[
         bool,
         typer.Option(
-            "--forget", help="Forget the accepted patches instead.", rich_help_panel=CORPORA
+            "--forget",
+            help="Forget the accepted patches instead; a store keeps theirs.",
+            rich_help_panel=CORPORA,
         ),
     ] = False,
     show: Annotated[
@@ -371,7 +381,11 @@ def index(
     from agent.commands import inspect
 
     request = inspect.InspectRequest(None, repo, commit, dirty.value, json, quiet)
-    flags = _retrieval_flags(None, without, embed) | {"store": store, "max_cost": max_cost}
+    flags = _retrieval_flags(None, without, embed) | {
+        "store": store,
+        "store_fallback": store_fallback and store_fallback.value,
+        "max_cost": max_cost,
+    }
     asked = inspect.PoolRequest(
         corpora=tuple(corpus or ()),
         by_model=intents is Intents.LLM,
@@ -445,7 +459,7 @@ def batch(
     match: MatchOption = None,
     workers: WorkersOption = 1,
     engine: EngineOption = EngineName.LOCAL,
-    address: AddressOption = "auto",
+    address: AddressOption = None,
     name: NameOption = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -639,10 +653,10 @@ def retrieval(
 
 @evaluations.command(
     epilog="Example: `agent eval patches --predictions preds.json --dataset swe.jsonl --repos "
-    "./repositories --environments environments.toml --output report.json --workers 4`; the same "
-    "command goes on where it was stopped  ·  Exit codes: 0 all evaluated, resolved or not, 1 some "
-    "could not be (environment), 2 usage, or entries that cannot be used, 10 sandbox or disk, 130 "
-    "interrupted."
+    "./repositories --environments environments.toml --output evaluation.json --workers 4`; the "
+    "same command goes on where it was stopped  ·  Exit codes: 0 all evaluated, resolved or not, 1 "
+    "some could not be (environment), 2 usage, or entries that cannot be used, 10 sandbox or disk, "
+    "130 interrupted."
 )
 def patches(
     predictions: PredictedOption,
@@ -661,7 +675,7 @@ def patches(
     json: JsonOption = False,
     quiet: QuietOption = False,
     test_cmd: TestCmdOption = None,
-    test_timeout: TestTimeoutOption = None,
+    test_timeout: JudgeTimeoutOption = None,
     python: PythonOption = None,
     sandbox: SandboxOption = None,
     image: ImageOption = None,

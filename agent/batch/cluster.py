@@ -49,6 +49,10 @@ _QUIET = {
 }
 
 
+# What Ray says where "auto" finds no cluster, and nothing else is wrong.
+_NONE_FOUND = "Could not find any running Ray instance"
+
+
 class NodeLost(Exception):
     """The node, or its actor, is there no more."""
 
@@ -248,6 +252,11 @@ def _init(address: str, *, verbose: bool) -> None:
                 logging_level=logging.INFO if verbose else logging.CRITICAL,
             )
     except (RayError, ConnectionError, RuntimeError, ValueError, OSError) as error:
+        if isinstance(error, ConnectionError) and _NONE_FOUND in str(error):
+            raise ConfigurationError(
+                f"--address {address}: no Ray cluster was found on this machine; start one: `ray "
+                "start --head`, or name one that runs elsewhere: --address HOST:PORT"
+            ) from None
         raise ConfigurationError(
             f"--address {address}: cannot join this Ray cluster ({_line(error)}): RAY_AUTH_MODE, "
             "its token, and the versions of Ray and Python have to be the same here and there"

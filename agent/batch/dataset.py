@@ -39,12 +39,17 @@ class Task(BaseModel):
 
     @property
     def folder_name(self) -> str:
-        """The name of its folder: the id where that is a plain name, else made from it."""
-        if _PLAIN_NAME.fullmatch(self.instance_id):
-            return self.instance_id
-        digest = hashlib.sha256(self.instance_id.encode("utf-8", "surrogatepass")).hexdigest()
-        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", self.instance_id).strip("-")
-        return f"{stem[:_LONGEST_STEM]}~{digest[:16]}"
+        """The name of its folder."""
+        return folder_name(self.instance_id)
+
+
+def folder_name(instance_id: str) -> str:
+    """The name of an instance's folder: the id where that is a plain name, else made from it."""
+    if _PLAIN_NAME.fullmatch(instance_id):
+        return instance_id
+    digest = hashlib.sha256(instance_id.encode("utf-8", "surrogatepass")).hexdigest()
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", instance_id).strip("-")
+    return f"{stem[:_LONGEST_STEM]}~{digest[:16]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +99,12 @@ def make_selection(ids: tuple[str, ...], window: str | None, pattern: str | None
     return Selection(frozenset(ids), compiled, start or 0, stop)
 
 
-def read_tasks(path: Path, selection: Selection) -> Iterator[Task | BadRow]:
+def read_tasks(
+    path: Path, selection: Selection, seen: dict[str, None] | None = None
+) -> Iterator[Task | BadRow]:
     """The selected rows in the order of the file, each id once; what cannot be used as `BadRow`.
+
+    `seen` is filled with the ids of all rows, selected or not, in the same order.
 
     Raises ConfigurationError when the file itself cannot be read.
     """
@@ -103,6 +112,8 @@ def read_tasks(path: Path, selection: Selection) -> Iterator[Task | BadRow]:
     for number, (place, value) in enumerate(_rows(path)):
         row = value if isinstance(value, BadRow) else _task(value, place)
         name = None if isinstance(row, BadRow) else row.instance_id
+        if seen is not None and name is not None:
+            seen.setdefault(name)
         if not selection.takes(number, name):
             continue
         first = place if name is None else places.setdefault(name, place)

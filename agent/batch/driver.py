@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.batch import folder as files
-from agent.batch.dataset import Task
+from agent.batch.dataset import Task, folder_name
 from agent.batch.engine import Engine
 from agent.batch.journal import Failed, Finished, Journal, SetAside, Started
 from agent.batch.messages import Ended, Job
@@ -57,6 +57,7 @@ class Driver:
     tally: Tally = field(init=False)
     stop_reason: str = ""
     stop_status: Status | None = None
+    kept: int = 0  # predictions of instances that are not selected
     _pending: deque[int] = field(default_factory=deque)
     _running: dict[str, int] = field(default_factory=dict)  # position by id
     _indexed: set[str] = field(default_factory=set)  # projects
@@ -124,16 +125,33 @@ class Driver:
             if history is None:
                 self._pending.append(position)
                 continue
-            folder = self._folder(self.spool[position])
+            folder = self._folder(name)
             result = files.read_result(folder) if history.finished else None
             if history.finished is not None and result is not None:
-                self.predictions.put(position, result.diff)
+                self.predictions.put(name, result.diff)
                 self.tally.finish(history.finished.status, history.finished.verdict, fresh=False)
             elif history.crashes >= self.orders.max_tries:
-                self.predictions.put(position, files.read_patch(folder))
+                self.predictions.put(name, files.read_patch(folder))
                 self.tally.give_up(name, "set-aside", history.reason)
             else:
                 self._pending.append(position)
+        self._keep_others()
+
+    def _keep_others(self) -> None:
+        """Predictions of instances that this run leaves alone: a selection takes none away."""
+        selected = frozenset(self.spool.ids)
+        for name, history in self.journal.state.histories.items():
+            if name in selected:
+                continue
+            folder = self._folder(name)
+            result = files.read_result(folder) if history.finished else None
+            if result is not None:
+                self.predictions.put(name, result.diff)
+            elif history.crashes >= self.orders.max_tries:
+                self.predictions.put(name, files.read_patch(folder))
+            else:
+                continue
+            self.kept += 1
 
     def on_stage(self, job: Job, stage: str) -> None:
         """Once a project has been indexed, its other instances find the index there."""
@@ -178,14 +196,14 @@ class Driver:
             Job(
                 task=task,
                 repository=str(repository.resolve()),
-                folder=str(self._folder(task).resolve()),
+                folder=str(self._folder(task.instance_id).resolve()),
                 flags=self.orders.flags,
                 attempt=attempt,
             )
         )
 
-    def _folder(self, task: Task) -> Path:
-        return self.orders.run / "instances" / task.folder_name
+    def _folder(self, name: str) -> Path:
+        return self.orders.run / "instances" / folder_name(name)
 
     # ---------------------------------------------------------------------------------- judging
 
@@ -196,7 +214,7 @@ class Driver:
         if self._indexing.get(job.task.repo) == name:
             del self._indexing[job.task.repo]  # the next one tries
         if ended.blame == "none":
-            self._finish(job, ended, position)
+            self._finish(job, ended)
             return
         self.journal.append(
             Failed(
@@ -220,7 +238,7 @@ class Driver:
             case _:
                 self._failed(job, ended, position)
 
-    def _finish(self, job: Job, ended: Ended, position: int) -> None:
+    def _finish(self, job: Job, ended: Ended) -> None:
         name = job.task.instance_id
         self.journal.append(
             Finished(
@@ -232,7 +250,7 @@ class Driver:
             )
         )
         result = files.read_result(Path(job.folder))
-        self.predictions.put(position, result.diff if result else "")
+        self.predictions.put(name, result.diff if result else "")
         self.tally.finish(ended.status, ended.verdict, fresh=True)
         self._in_a_row = 0
         self._warm(job)
@@ -249,7 +267,7 @@ class Driver:
         self._in_a_row += 1
         if ended.blame == "crash" and crashes >= self.orders.max_tries:
             self.journal.append(SetAside(id=name, tries=crashes, reason=ended.message))
-            self.predictions.put(position, files.read_patch(Path(job.folder)))
+            self.predictions.put(name, files.read_patch(Path(job.folder)))
             self.tally.give_up(name, "set-aside", reason)
             self._say(name, f"set aside after {crashes} tries: {reason}")
         elif ended.blame == "environment" and self._tries[position] >= self.orders.max_tries:
@@ -262,8 +280,10 @@ class Driver:
             self._stop(ended.status, f"{self._in_a_row} attempts in a row have failed: {reason}")
 
     def _unusable(self, task: Task, reason: str) -> None:
-        self.tally.give_up(task.instance_id, "row", reason)
-        self._say(task.instance_id, f"cannot be used: {reason}")
+        name = task.instance_id
+        reason = reason.removeprefix(f"{name}: ")  # which is said beside it
+        self.tally.give_up(name, "row", reason)
+        self._say(name, f"cannot be used: {reason}")
 
     def _say(self, name: str, outcome: str, *, ok: bool = False) -> None:
         if not ok:

@@ -89,18 +89,38 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
 
     Without `wait`, raises ConfigurationError where somebody else holds it.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    handle = _lock(path, wait=wait)
+    while not _names(path, handle):  # its last holder has removed it meanwhile
+        os.close(handle)
+        handle = _lock(path, wait=wait)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            owner = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
-            raise ConfigurationError(
-                f"{path.parent}: another run uses this folder (process {owner or 'unknown'}): wait "
-                "for it, or choose another folder"
-            ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(path: Path, *, wait: bool) -> int:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        owner = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
+        os.close(handle)
+        raise ConfigurationError(
+            f"{path.parent}: another run uses this folder (process {owner or 'unknown'}): wait "
+            "for it, or choose another folder"
+        ) from None
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _names(path: Path, handle: int) -> bool:
+    """Whether `path` is the open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False

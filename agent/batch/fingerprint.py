@@ -46,7 +46,7 @@ def fingerprint(settings: Settings, dataset: str, model: str) -> Fingerprint:
 
 
 def check(path: Path, now: Fingerprint, *, force: bool) -> tuple[str, ...]:
-    """Keep the fingerprint in `path`, or compare it with the one there; what differs, in words.
+    """Compare with the fingerprint in `path`, if there is one; what differs, in words.
 
     Raises ConfigurationError where something differs and `force` is not set.
     """
@@ -57,10 +57,13 @@ def check(path: Path, now: Fingerprint, *, force: bool) -> tuple[str, ...]:
             f"{path.parent} was begun with something else ({'; '.join(differences)}): give what it "
             "was begun with, --force to go on all the same, or another folder with --run"
         )
-    if before is None or differences:
-        text = json.dumps(now.model_dump(mode="json"), indent=2, sort_keys=True)
-        replace_file(path, [text.encode(), b"\n"])
     return differences
+
+
+def keep(path: Path, now: Fingerprint) -> None:
+    """The run goes on with this one. Raises OSError."""
+    text = json.dumps(now.model_dump(mode="json"), indent=2, sort_keys=True)
+    replace_file(path, [text.encode(), b"\n"])
 
 
 def _read(path: Path) -> Fingerprint | None:

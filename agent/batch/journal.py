@@ -142,6 +142,7 @@ class State:
 
     histories: dict[str, History] = field(default_factory=lambda: defaultdict(History))
     open: list[Granted] = field(default_factory=list)
+    bound: bool = False  # something was paid for, or has a result: settings are part of it
     spent_usd: float = 0.0
     unpriced: int = 0  # replies whose cost is not known
     settled: Counter[tuple[str, str]] = field(default_factory=Counter)  # replies by id and prompt
@@ -153,10 +154,12 @@ class State:
                 self.histories[entry.id].attempts = entry.attempt
             case Granted():
                 self.open.append(entry)
+                self.bound = True
             case Settled():
                 self._settle(entry)
             case Finished():
                 self.histories[entry.id].finished = entry
+                self.bound = True
             case Failed():
                 history = self.histories[entry.id]
                 history.crashes += entry.blame == "crash"

@@ -66,10 +66,16 @@ class Nursery:
         return bool(message)
 
     def _hatch(self, descriptors: list[int]) -> None:
+        ready, done = os.pipe()
         child = os.fork()
         if not child:
+            os.close(ready)
             self._leave(descriptors)
+            os.close(done)
             _live()
+        os.close(done)
+        os.read(ready, 1)  # until it leads its session: who hears of its birth may kill that
+        os.close(ready)
         for descriptor in descriptors:
             os.close(descriptor)
         handle = os.pidfd_open(child)

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -29,23 +30,35 @@ def form_of(output: Path, chosen: Form | None) -> Form:
     return "jsonl" if output.suffix == ".jsonl" else "dict"
 
 
+def check_output(path: Path) -> None:
+    """Raises ConfigurationError when `path` cannot be a file."""
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"--output {path}: there is no folder {path.parent}; make it")
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"--output {path}: not a file; name one to write to")
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise ConfigurationError(
+            f"--output {path}: nothing can be written in {path.parent} ({error.strerror}); name "
+            "another place"
+        ) from None
+
+
 class Predictions:
-    """Entries by position in the data set.
+    """Entries by id, in the order of `ids`; others follow in the order in which they come.
 
     A file that cannot be written is tried again with the next entry; `failure` says why it was not.
     """
 
-    def __init__(self, path: Path, form: Form, model: str, ids: Sequence[str]) -> None:
+    def __init__(self, path: Path, form: Form, model: str, ids: Iterable[str]) -> None:
         """Raises ConfigurationError when `path` cannot be a file."""
-        if not path.parent.is_dir():
-            raise ConfigurationError(f"--output {path}: there is no folder {path.parent}; make it")
-        if path.exists() and not path.is_file():
-            raise ConfigurationError(f"--output {path}: not a file; name one to write to")
+        check_output(path)
         self._path = path
         self._form = form
         self._model = model
-        self._ids = ids
-        self._entries: dict[int, bytes] = {}
+        self._ranks = {name: rank for rank, name in enumerate(ids)}
+        self._entries: dict[str, bytes] = {}
         self._rest_until = 0.0
         self._dirty = True
         self.failure: OSError | None = None
@@ -55,14 +68,15 @@ class Predictions:
         """Where they are written."""
         return str(self._path)
 
-    def put(self, position: int, patch: str) -> None:
+    def put(self, name: str, patch: str) -> None:
         """Keep an entry; `write` writes it."""
+        self._ranks.setdefault(name, len(self._ranks))
         entry = {
-            "instance_id": self._ids[position],
+            "instance_id": name,
             "model_name_or_path": self._model,
             "model_patch": patch,
         }
-        self._entries[position] = json.dumps(entry).encode("ascii")
+        self._entries[name] = json.dumps(entry).encode("ascii")
         self._dirty = True
 
     def write(self, *, now: bool = False) -> None:
@@ -80,15 +94,18 @@ class Predictions:
         self._rest_until = end + _SHARE * (end - begin)
 
     def _parts(self) -> Iterator[bytes]:
+        if not self._entries:
+            yield {"dict": b"{}\n", "list": b"[]\n", "jsonl": b""}[self._form]
+            return
         opening, closing, between = {
             "dict": (b"{\n", b"\n}\n", b",\n"),
             "list": (b"[\n", b"\n]\n", b",\n"),
-            "jsonl": (b"", b"\n" if self._entries else b"", b"\n"),
+            "jsonl": (b"", b"\n", b"\n"),
         }[self._form]
         yield opening
-        for number, position in enumerate(sorted(self._entries)):
-            key = json.dumps(self._ids[position]).encode("ascii") + b": "
+        for number, name in enumerate(sorted(self._entries, key=self._ranks.__getitem__)):
+            key = json.dumps(name).encode("ascii") + b": "
             yield between if number else b""
             yield key if self._form == "dict" else b""
-            yield self._entries[position]
+            yield self._entries[name]
         yield closing

@@ -132,16 +132,20 @@ def progress_for(*, quiet: bool) -> Progress:
 def standing(tally: Tally, cost: str, seconds: float) -> str:
     """Where a run of `seconds` stands, in one line."""
     rate, eta = tally.rate(seconds), tally.eta(seconds)
-    unsolved = ((kind, tally.count(kind)) for kind in ("set-aside", "row", "left"))
     parts = [
         f"{tally.finished:,}/{tally.total:,} done",
         f"{tally.accepted:,} accepted, {tally.verified:,} verified",
-        *(f"{number} {_WORDS[kind]}" for kind, number in unsolved if number),
+        *unsolved_in_words(tally.count),
         *([] if rate is None else [f"{rate:,.1f}/h"]),
         cost,
         *([] if eta is None else [f"ETA {duration(eta)}"]),
     ]
     return " · ".join(parts)
+
+
+def unsolved_in_words(count: Callable[[str], int]) -> list[str]:
+    """How many of each kind (`agent.batch.tally.Unsolved`) there are, of those that there are."""
+    return [f"{count(kind)} {words}" for kind, words in _WORDS.items() if count(kind)]
 
 
 _WORDS = {"set-aside": "set aside", "row": "unusable", "left": "left for the next run"}

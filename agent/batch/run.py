@@ -1,18 +1,12 @@
 """A run from its beginning to its summary: checks, the folder, the driver, signals, exit codes.
 
-RUN/run.json         what it was begun with (`fingerprint`)
-RUN/journal.jsonl    what has happened (`journal`)
-RUN/tasks.jsonl      the selected instances (`spool`)
-RUN/instances/ID/    one folder an instance (`folder`)
-RUN/nodes.key        the name of the run on the nodes of a cluster
-RUN/lock             held by the driver
+What lies in the folder of a run: `place`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -22,21 +16,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent import __version__
+from agent.batch.checks import check_price, check_settings, hash_of
 from agent.batch.dataset import Selection, read_tasks
 from agent.batch.driver import Driver, Orders
-from agent.batch.durable import locked
 from agent.batch.engine import Engine
-from agent.batch.fingerprint import check, fingerprint
+from agent.batch.fingerprint import Fingerprint, check, fingerprint, keep
 from agent.batch.journal import Journal, RunEnded, RunStarted
 from agent.batch.local import LocalEngine
-from agent.batch.predictions import Form, Predictions, form_of
+from agent.batch.place import JOURNAL, RUN, TASKS, claimed
+from agent.batch.predictions import Form, Predictions, check_output, form_of
 from agent.batch.progress import Progress
 from agent.batch.spool import Spool
-from agent.batch.tally import Summary
+from agent.batch.tally import Summary, replies_in_words
 from agent.batch.treasury import Bounds, Treasury
 from agent.errors import ConfigurationError, SandboxUnavailable, Status
 from agent.evaluation.repositories import check_folder
-from agent.settings import Settings, load
+from agent.settings import Settings
 
 # Beside the run's own limit: starting, reading the repository, removing private copies.
 _MARGIN_SECONDS = 180.0
@@ -79,17 +74,16 @@ def run(plan: Plan, progress: Progress) -> Summary:
 
     Raises SandboxUnavailable when the disk is full.
     """
-    settings, model = _settings(plan)
+    settings, model = check_settings(plan.flags)
     check_folder(plan.repositories)
+    check_output(plan.output)
     folder = plan.folder
+    if folder.absolute() == plan.output.absolute():
+        raise ConfigurationError(f"--output {plan.output}: is the run's folder; name a file")
     try:
-        (folder / "instances").mkdir(parents=True, exist_ok=True)
-        with locked(folder / "lock"):
-            dataset = _hash(plan.dataset)
-            found = fingerprint(settings, dataset, model)
-            for difference in check(folder / "run.json", found, force=plan.force):
-                progress.note(f"going on all the same: {difference}")
-            return _locked(plan, settings, model, progress)
+        with claimed(folder):
+            found = fingerprint(settings, hash_of(plan.dataset), model)
+            return _claimed(plan, settings, found, progress)
     except OSError as error:
         raise SandboxUnavailable(
             f"{error.filename or folder}: {error.strerror or error}: see to it and run the same "
@@ -97,54 +91,30 @@ def run(plan: Plan, progress: Progress) -> Summary:
         ) from None
 
 
-def _settings(plan: Plan) -> tuple[Settings, str]:
-    """The settings of every worker, and where the model is; what cannot work is said at once."""
-    from agent.environments.spec import read_spec
-    from agent.services import solve_options
-    from agent.services.model import endpoint, is_local, model_in_words
-
-    settings = load(plan.flags)
-    if settings.fail_to_pass or settings.pass_to_pass or settings.tests_from:
-        raise ConfigurationError(
-            "tests that decide cannot be given to a batch: unset PATCHSHOT_FAIL_TO_PASS, "
-            "PATCHSHOT_PASS_TO_PASS and PATCHSHOT_TESTS_FROM"
-        )
-    if settings.environments is not None:
-        read_spec(settings.environments)
-    solve_options(settings)
-    if is_local(settings):
-        return settings, model_in_words(settings)
-    from agent.llm.endpoint import without_credentials
-
-    chosen = endpoint(settings)
-    return settings, f"{chosen.model} at {without_credentials(chosen.base_url)}"
-
-
-def _hash(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigurationError(
-            f"--dataset {path}: {error.strerror}; give a file of SWE-bench rows"
-        ) from None
-
-
-def _locked(plan: Plan, settings: Settings, model: str, progress: Progress) -> Summary:
-    folder = plan.folder
-    with (
-        Spool(folder / "tasks.jsonl", read_tasks(plan.dataset, plan.selection)) as spool,
-        contextlib.closing(Journal(folder / "journal.jsonl")) as journal,
-    ):
+def _claimed(plan: Plan, settings: Settings, found: Fingerprint, progress: Progress) -> Summary:
+    folder, order = plan.folder, dict[str, None]()
+    with contextlib.ExitStack() as stack:
+        journal = stack.enter_context(contextlib.closing(Journal(folder / JOURNAL)))
+        _check_same(plan, journal, found, progress)
+        rows = read_tasks(plan.dataset, plan.selection, order)
+        spool = stack.enter_context(Spool(folder / TASKS, rows))
         _check_rows(plan, spool, progress)
-        name = plan.name or f"patchshot+{model.partition(' at ')[0]}"
+        name = plan.name or f"patchshot+{found.model.partition(' at ')[0]}"
         form = form_of(plan.output, plan.form)
-        predictions = Predictions(plan.output, form, name, spool.ids)
+        predictions = Predictions(plan.output, form, name, order)
         orders = Orders(folder, plan.repositories, dict(plan.flags), plan.workers, plan.max_tries)
         driver = Driver(orders, spool, journal, predictions, progress)
         for bad in spool.bad:
             driver.tally.give_up(bad.place, "row", bad.reason)
-        return asyncio.run(_drive(plan, settings, driver))
+        return asyncio.run(_drive(plan, settings, found, driver))
+
+
+def _check_same(plan: Plan, journal: Journal, found: Fingerprint, progress: Progress) -> None:
+    """Nothing binds a run in which nothing was paid for. Raises ConfigurationError."""
+    bound = journal.state.bound
+    words = "going on all the same" if bound else "nothing was paid so far, the run now has"
+    for difference in check(plan.folder / RUN, found, force=plan.force or not bound):
+        progress.note(f"{words}: {difference}")
 
 
 def _check_rows(plan: Plan, spool: Spool, progress: Progress) -> None:
@@ -159,11 +129,13 @@ def _check_rows(plan: Plan, spool: Spool, progress: Progress) -> None:
         )
 
 
-async def _drive(plan: Plan, settings: Settings, driver: Driver) -> Summary:
-    journal = driver.journal
-    treasury = Treasury(journal, plan.bounds, driver.on_stage)
+async def _drive(plan: Plan, settings: Settings, found: Fingerprint, driver: Driver) -> Summary:
+    if plan.bounds.total_cost is not None:
+        await check_price(settings)
+    treasury = Treasury(driver.journal, plan.bounds, driver.on_stage)
     async with _engine(plan, settings, driver, treasury) as engine:
         driver.engine = engine
+        keep(plan.folder / RUN, found)
         return await _driven(plan, driver, treasury)
 
 
@@ -201,7 +173,8 @@ async def _driven(plan: Plan, driver: Driver, treasury: Treasury) -> Summary:
         )
     )
     if plan.bounds.total_cost is not None and journal.state.unpriced:
-        driver.progress.note(f"{journal.state.unpriced} earlier replies have no price: not counted")
+        earlier = replies_in_words(journal.state.unpriced)
+        driver.progress.note(f"{earlier} of earlier runs without a price: not counted")
     driver.progress.begin(driver.tally, treasury.spent_in_words)
     try:
         with _signals(driver):
@@ -246,6 +219,7 @@ def summary_of(driver: Driver, *, cost: float, replies: int, seconds: float) -> 
         verdicts=dict(sorted(tally.verdicts.items())),
         unsolved=tuple(tally.unsolved),
         pending=driver.pending,
+        kept=driver.kept,
         cost_usd=round(cost, 6),
         unpriced=driver.journal.state.unpriced,
         replies=replies,
@@ -268,7 +242,9 @@ def _ending(driver: Driver) -> tuple[int, str]:
             "again; the results are kept",
         )
     if driver.stop_status is not None and driver.pending:
-        return driver.stop_status.exit_code, driver.stop_reason
+        again = ": the same command goes on from here"
+        interrupted = driver.stop_status is Status.INTERRUPTED
+        return driver.stop_status.exit_code, driver.stop_reason + again * interrupted
     if tally.count("left"):
         return (
             Status.PROVIDER.exit_code,

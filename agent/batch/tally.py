@@ -33,7 +33,8 @@ class Summary(_Model):
     """The summary that `--json` prints. Dollars and seconds; counts are of all runs in the folder.
 
     `instances` are the selected ones that have a usable row. `fresh` were finished by this run.
-    `replies`: model calls paid for by this run.
+    `replies`: model calls paid for by this run. `kept`: predictions of instances that are not
+    selected, made by earlier runs in the folder.
     """
 
     instances: int
@@ -45,6 +46,7 @@ class Summary(_Model):
     verdicts: dict[str, int]
     unsolved: tuple[Unsolved, ...]
     pending: int
+    kept: int = 0
     cost_usd: float
     unpriced: int
     replies: int
@@ -53,6 +55,11 @@ class Summary(_Model):
     run: str
     exit_code: int
     message: str
+
+
+def replies_in_words(number: int) -> str:
+    """1 reply, 2 replies."""
+    return f"{number} {'reply' if number == 1 else 'replies'}"
 
 
 @dataclass(slots=True)

@@ -20,6 +20,12 @@ from agent.batch.messages import (
     Report,
     StageDone,
 )
+from agent.batch.tally import replies_in_words
+
+NO_PRICE = (
+    "--max-total-cost is set, but the model's price is not known: set PATCHSHOT_PRICE_INPUT and "
+    "PATCHSHOT_PRICE_OUTPUT (US dollars per million tokens)"
+)
 
 
 class Pacer:
@@ -81,7 +87,8 @@ class Treasury:
         """Dollars, calls under way not counted, and how many replies have no price."""
         unpriced = self._journal.state.unpriced
         settled = max(0.0, self.spent_usd - self._under_way())
-        return f"${settled:.4f}{f' + {unpriced} replies without a price' * bool(unpriced)}"
+        unknown = f" + {replies_in_words(unpriced)} without a price" * bool(unpriced)
+        return f"${settled:.4f}{unknown}"
 
     async def hear(self, job: Job, report: Report) -> Answer | None:
         """Journal the report and answer it."""
@@ -132,10 +139,7 @@ class Treasury:
         if total is None:
             return ""
         if worst is None:
-            return (
-                "--max-total-cost is set, but the model's price is not known: set "
-                "PATCHSHOT_PRICE_INPUT and PATCHSHOT_PRICE_OUTPUT (US dollars per million tokens)"
-            )
+            return NO_PRICE
         left = total - self.spent_usd
         if worst <= left:
             return ""

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.commands.common import guarded, make_redactor, print_value, say, write_stdout
+from agent.commands.common import (
+    guarded,
+    make_redactor,
+    print_value,
+    refuse_overwriting,
+    say,
+    write_stdout,
+)
+from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from agent.batch.predictions import Form
@@ -29,7 +38,7 @@ class BatchRequest:
     match: str | None = None
     workers: int = 1
     engine: EngineName = "local"
-    address: str = "auto"
+    address: str | None = None
     max_total_cost: float | None = None
     max_requests_per_minute: float | None = None
     max_tries: int = 2
@@ -51,6 +60,7 @@ def _run(request: BatchRequest, flags: Mapping[str, Any]) -> int:
     from agent.batch.run import Plan, run
     from agent.batch.treasury import Bounds
 
+    _check(request, flags)
     plan = Plan(
         dataset=request.dataset,
         repositories=request.repos,
@@ -65,7 +75,7 @@ def _run(request: BatchRequest, flags: Mapping[str, Any]) -> int:
         name=request.name,
         force=request.force,
         engine=request.engine,
-        address=request.address,
+        address=request.address or "auto",
         verbose=request.verbose,
     )
     summary = run(plan, progress_for(quiet=request.quiet))
@@ -78,6 +88,19 @@ def _run(request: BatchRequest, flags: Mapping[str, Any]) -> int:
     return summary.exit_code
 
 
+def _check(request: BatchRequest, flags: Mapping[str, Any]) -> None:
+    """Options that contradict each other."""
+    from agent.settings import load
+
+    if request.address is not None and request.engine != "ray":
+        raise ConfigurationError(
+            f"--address {request.address} is of a Ray cluster: give --engine ray too, or neither"
+        )
+    environments = load(flags).environments
+    inputs = {"--dataset": request.dataset, "--environments": environments}
+    refuse_overwriting(request.output, inputs)
+
+
 def _plain(value: Any) -> Any:
     """A flag as JSON can carry it to a worker."""
     if isinstance(value, Path):
@@ -87,14 +110,19 @@ def _plain(value: Any) -> Any:
 
 def in_words(summary: Summary) -> str:
     """The summary as a few lines."""
+    from agent.batch.progress import unsolved_in_words
+    from agent.batch.tally import replies_in_words
+
+    kinds: Counter[str] = Counter(unsolved.kind for unsolved in summary.unsolved)
+    rest = "".join(f", {part}" for part in unsolved_in_words(lambda kind: kinds[kind]))
+    kept = f" ({summary.kept} kept of instances that are not selected)" if summary.kept else ""
     counts = ", ".join(f"{number} {status}" for status, number in summary.statuses.items())
     lines = [
         f"{summary.finished} of {summary.instances} instances finished"
         + (f": {counts}" if counts else ""),
-        f"{summary.verified} verified, {summary.pending} to be done, "
-        f"{len(summary.unsolved)} without a result",
-        f"{summary.replies} replies paid in {summary.seconds:.1f} s, "
+        f"{summary.verified} verified, {summary.pending} to be done{rest}",
+        f"{replies_in_words(summary.replies)} paid in {summary.seconds:.1f} s, "
         f"${summary.cost_usd:.4f} in all",
-        f"predictions in {summary.predictions}, everything else in {summary.run}",
+        f"predictions in {summary.predictions}{kept}, everything else in {summary.run}",
     ]
     return "\n".join(lines) + "\n"

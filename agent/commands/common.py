@@ -8,12 +8,18 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from agent.errors import PatchshotError, SandboxUnavailable, Status, UsageError
+from agent.errors import (
+    ConfigurationError,
+    PatchshotError,
+    SandboxUnavailable,
+    Status,
+    UsageError,
+)
 from agent.events import Notice, StageFinished, StageStarted
 from agent.result import Ledger, SolveResult, summarise
 
@@ -150,6 +156,25 @@ def own_file(source: str | None) -> Path | None:
     if source is None or source == "-" or source.startswith(("http://", "https://")):
         return None
     return Path(source)
+
+
+def refuse_overwriting(output: Path, inputs: Mapping[str, Path | None]) -> None:
+    """Nothing where `output` is none of the inputs, by whatever name.
+
+    `inputs`: path by option, such as `--dataset`. Raises ConfigurationError.
+    """
+    for option, path in inputs.items():
+        if path is not None and _same_file(output, path):
+            raise ConfigurationError(
+                f"--output is the {option} ({path}), which would be lost: give another --output"
+            )
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is not there
+        return one.absolute() == other.absolute()
 
 
 def load_snapshot(

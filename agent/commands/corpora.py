@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from agent.commands.common import load_snapshot, own_file, print_value, reporting, say, write_stdout
+from agent.commands.common import load_snapshot, own_file, print_value, say, write_stdout
 from agent.commands.hits import finding_as_json, render_findings, terminal_width
-from agent.commands.indexed import collections_in_words, index_as_json, index_in_words
+from agent.commands.indexed import collections_in_words, counted, index_as_json, index_in_words
+from agent.commands.warning import warning
 from agent.corpora.passages import Findings, Label
 from agent.errors import ConfigurationError, RepositoryError
 from agent.events import Notice, StageFinished, StageStarted
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _BY_DEFAULT = (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
 """What `--store` alone means; memory is asked for by name."""
 
+_STORE_KEEPS = "a store keeps its entries until `agent index --corpus memory --fresh`"
+
 CANDIDATES = 40
 """Symbols of a query that a model writes intents for: what a person looks through."""
 
@@ -36,10 +39,15 @@ def concerns(request: InspectRequest, flags: Mapping[str, Any], asked: PoolReque
     """Whether anything beyond the code is asked for, by options or by settings."""
     from agent.settings import load
 
-    given = (asked.corpora, asked.at_least is not None, asked.expand != "off", asked.by_model)
-    if any(given) or asked.fresh or flags.get("store") is not None:
+    given = (asked.corpora, asked.at_least is not None, asked.expand != "off")
+    if any(given) or _beyond_code(flags, asked):
         return True
     return bool(load(flags, repository=request.repo).corpora)
+
+
+def _beyond_code(flags: Mapping[str, Any], asked: PoolRequest) -> bool:
+    """Whether an option makes no sense for code alone."""
+    return asked.by_model or asked.fresh or flags.get("store") is not None
 
 
 def search(
@@ -51,8 +59,11 @@ def search(
 ) -> int:
     """Print the findings of several corpora as a labelled table or JSON."""
     settings, labels = _settings(request, flags, asked)
-    with reporting(quiet=request.quiet) as reporter:
+    with warning(quiet=request.quiet) as reporter:
+        if asked.expand != "off" and set(labels) == {Label.CODE}:
+            reporter(Notice("--expand does nothing for code alone: name a --corpus", "warning"))
         snapshot = open_snapshot(request, reporter)
+        _say_shallow(request, labels, reporter)
         started = time.perf_counter()
         reporter(StageStarted("retrieve"))
         work = _search(problem, limit, settings, snapshot, labels, asked, reporter)
@@ -83,8 +94,9 @@ def search(
 def index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
     """Fill the caches and the store; print what each corpus came to."""
     settings, labels = _settings(request, flags, asked)
-    with reporting(quiet=request.quiet) as reporter:
+    with warning(quiet=request.quiet) as reporter:
         snapshot = open_snapshot(request, reporter)
+        _say_shallow(request, labels, reporter)
         started = time.perf_counter()
         code = _fill_code(settings, snapshot, reporter)
         work = _fill(settings, snapshot, labels, asked, reporter)
@@ -104,16 +116,18 @@ def index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest)
 
 def manage(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
     """`--list`, `--drop NAME`, `--forget`."""
-    from agent.services.corpora import memory_of, open_vector_store
+    from agent.services.corpora import StoreUse, memory_of, open_vector_store
     from agent.settings import load
 
+    _refuse_together(asked)
     settings = load(flags, repository=request.repo)
-    with reporting(quiet=request.quiet) as reporter:
+    with warning(quiet=request.quiet) as reporter:
         if asked.forget:
             count = memory_of(settings, open_snapshot(request, reporter)).forget()
-            write_stdout(f"forgot {count:,} patches of this project\n".encode())
+            said = counted(count, "patch", "patches")
+            write_stdout(f"forgot {said} of this project; {_STORE_KEEPS}\n".encode())
             return 0
-        with open_vector_store(settings, reporter) as store:
+        with open_vector_store(settings, reporter, StoreUse.MANAGE) as store:
             known = store.collections()
             if asked.drop is not None:
                 if asked.drop not in {info.name for info in known}:
@@ -129,6 +143,37 @@ def manage(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
     else:
         write_stdout(collections_in_words(url, known).encode())
     return 0
+
+
+def _refuse_together(asked: PoolRequest) -> None:
+    """Raise ConfigurationError for two options that each make the command something else."""
+    given = {
+        "--list": asked.show,
+        "--drop": asked.drop is not None,
+        "--forget": asked.forget,
+        "--fresh": asked.fresh,
+    }
+    named = [name for name, there in given.items() if there]
+    if len(named) > 1:
+        raise ConfigurationError(f"{' and '.join(named)} do not go together; give one of them")
+
+
+def _say_shallow(request: InspectRequest, labels: tuple[Label, ...], reporter: Reporter) -> None:
+    """A shallow clone has part of the history only."""
+    from agent.repository.location import locate
+
+    if Label.HISTORY not in labels:
+        return
+    try:
+        shallow = (locate(request.repo).git_dir / "shallow").exists()
+    except (RepositoryError, OSError):
+        return
+    if shallow:
+        reporter(
+            Notice(
+                "[history] is not whole: this is a shallow clone (git fetch --unshallow)", "warning"
+            )
+        )
 
 
 def open_snapshot(request: InspectRequest, reporter: Reporter) -> Snapshot:
@@ -164,7 +209,7 @@ def _settings(
         return settings, read_labels(named)
     if settings.corpora:
         return settings, read_labels((Label.CODE.value, *settings.corpora))
-    return settings, _BY_DEFAULT
+    return settings, _BY_DEFAULT if _beyond_code(flags, asked) else (Label.CODE,)
 
 
 async def _search(
@@ -216,10 +261,11 @@ async def _fill(
     reporter: Reporter,
 ) -> tuple[tuple[CorpusReport, ...], Written | None, str]:
     from agent.corpora.symbols import read_symbols
-    from agent.services.corpora import open_intent_writer, open_pool
+    from agent.services.corpora import StoreUse, open_intent_writer, open_pool
 
     others = tuple(label for label in labels if label is not Label.CODE)
-    async with open_pool(settings, snapshot, reporter, others) as pool:
+    use = StoreUse.MANAGE if asked.fresh else StoreUse.FILL
+    async with open_pool(settings, snapshot, reporter, others, use=use) as pool:
         written = None
         if asked.by_model and Label.INTENT in labels:
             symbols = await asyncio.to_thread(read_symbols, snapshot, pool.parts.index)

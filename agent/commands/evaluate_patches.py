@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.commands.common import guarded, print_value, reporting, write_stdout
+from agent.commands.common import (
+    guarded,
+    print_value,
+    refuse_overwriting,
+    reporting,
+    write_stdout,
+)
 from agent.errors import ConfigurationError, Status
 
 if TYPE_CHECKING:
@@ -18,6 +24,9 @@ if TYPE_CHECKING:
 
 # Seconds for one test run: what the harness gives an instance.
 TEST_SECONDS = 1800.0
+
+# Of the folder beside the report: what is kept of each instance.
+FOLDER_SUFFIX = ".eval"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +64,13 @@ def _run(request: PatchesRequest, flags: Mapping[str, Any]) -> int:
     settings = load(flags)
     gold = request.predictions == GOLD
     predictions = None if gold else Path(request.predictions)
+    _check_output(request, predictions)
     plan = Plan(
         predictions=predictions,
         dataset=request.dataset,
         repositories=request.repos,
         output=request.output,
-        folder=request.output.with_suffix(".eval"),
+        folder=request.output.with_suffix(FOLDER_SUFFIX),
         run=_own_run(request.run, predictions),
         selection=make_selection(request.ids, request.window, request.match),
         workers=request.workers,
@@ -73,6 +83,21 @@ def _run(request: PatchesRequest, flags: Mapping[str, Any]) -> int:
     else:
         write_stdout(render(done.report).encode("utf-8", "replace"))
     return Status.INTERRUPTED.exit_code if done.interrupted else exit_code(done.report)
+
+
+def _check_output(request: PatchesRequest, predictions: Path | None) -> None:
+    """Raises ConfigurationError where the report would replace what the command reads."""
+    inputs = {
+        "--dataset": request.dataset,
+        "--predictions": predictions,
+        "--environments": request.environments,
+    }
+    refuse_overwriting(request.output, inputs)
+    if request.output.suffix == FOLDER_SUFFIX:
+        raise ConfigurationError(
+            f"--output {request.output}: that is the name of the folder beside the report; give "
+            "the name of a file, such as evaluation.json"
+        )
 
 
 def exit_code(report: RunReport) -> int:

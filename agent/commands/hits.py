@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agent.secrets.masking import mask_secrets
 from agent.types import Reason, ScoredChunk
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def as_json(hit: ScoredChunk) -> dict[str, Any]:
         "kind": chunk.kind.value,
         "score": round(hit.score, 6),
         "reasons": [
-            {"feature": r.feature, "value": round(r.value, 6), "note": r.note} for r in hit.reasons
+            {"feature": r.feature, "value": round(r.value, 6), "note": mask_secrets(r.note).text}
+            for r in hit.reasons
         ],
     }
 
@@ -44,7 +46,7 @@ def render(hits: Sequence[ScoredChunk], *, explain: bool, width: int | None) -> 
         lines.append(f"{position:3}  {hit.score:7.3f}  {place}  {chunk.symbol or chunk.kind.value}")
         if explain:
             lines.extend(_explanation(hit))
-    return "".join(f"{_cut(_printable(line), width)}\n" for line in lines)
+    return _shown(lines, width)
 
 
 def finding_as_json(finding: Finding) -> dict[str, Any]:
@@ -52,20 +54,21 @@ def finding_as_json(finding: Finding) -> dict[str, Any]:
     return {
         **_passage_as_json(finding.passage),
         "score": round(finding.score, 6),
-        "similarity": round(finding.similarity, 6),
+        "similarity": round(finding.similarity, 6) if finding.similarity else None,
+        "place": finding.rank,
         "reasons": [
-            {"feature": r.feature, "value": round(r.value, 6), "note": r.note}
+            {"feature": r.feature, "value": round(r.value, 6), "note": mask_secrets(r.note).text}
             for r in finding.reasons
         ],
         "same": [_passage_as_json(passage) for passage in finding.same],
-        "text": finding.passage.text,
+        "text": mask_secrets(finding.passage.text).text,
     }
 
 
 def _passage_as_json(passage: Passage) -> dict[str, Any]:
     return {
         "corpus": passage.corpus.value,
-        "title": passage.title,
+        "title": mask_secrets(passage.title).text,
         "path": passage.path,
         "start": passage.start,
         "end": passage.end,
@@ -78,19 +81,30 @@ def _passage_as_json(passage: Passage) -> dict[str, Any]:
 def render_findings(hits: Sequence[Finding], *, explain: bool, width: int | None) -> str:
     """One line a finding: place, score, similarity, corpus, where it stands, its title.
 
-    With `explain` below it which search found it, and what says nearly the same.
+    "-" where no similarity was computed. With `explain` below it what the score comes from (its
+    place in its corpus), what that place comes from, and what says nearly the same.
     """
     lines: list[str] = []
     for position, hit in enumerate(hits, start=1):
         passage = hit.passage
-        numbers = f"{position:3}  {hit.score:.3f}  {hit.similarity:.2f}"
+        similar = f"{hit.similarity:.2f}" if hit.similarity else "   -"
+        numbers = f"{position:3}  {hit.score:.3f}  {similar}"
         title = "" if passage.title == passage.symbol else f"  {passage.title}"
         more = f"  (+{len(hit.same)} alike)" if hit.same else ""
         lines.append(f"{numbers}  {f'[{passage.corpus.value}]':<9}  {passage.place}{title}{more}")
         if explain:
+            lines.append(f"{_INDENT}{_standing(hit)}")
             lines.extend(_contribution(reason) for reason in hit.reasons)
             lines.extend(f"{_INDENT}also     [{p.corpus.value}] {p.place}" for p in hit.same)
-    return "".join(f"{_cut(_printable(line), width)}\n" for line in lines)
+    return _shown(lines, width)
+
+
+def _standing(hit: Finding) -> str:
+    """What the score is: no sum of the parts below it, which order one corpus."""
+    if not hit.rank:
+        return "score: the name was looked up"
+    corpus = hit.passage.corpus.value
+    return f"score: by place {hit.rank} in [{corpus}], which comes from"
 
 
 def terminal_width() -> int | None:
@@ -115,6 +129,12 @@ def _explanation(hit: ScoredChunk) -> Iterator[str]:
 def _contribution(reason: Reason) -> str:
     note = f"  {reason.note}" if reason.note else ""
     return f"{_INDENT}{reason.value:+7.3f}  {reason.feature:<11}{note}".rstrip()
+
+
+def _shown(lines: Sequence[str], width: int | None) -> str:
+    """Lines for a terminal: titles and notes are a repository's words, which may hold secrets."""
+    masked = mask_secrets("\n".join(map(_printable, lines))).text
+    return "".join(f"{_cut(line, width)}\n" for line in masked.split("\n")) if lines else ""
 
 
 def _printable(line: str) -> str:

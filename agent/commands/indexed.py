@@ -65,13 +65,13 @@ def index_in_words(
     summary, commits = code
     known = summary.files - summary.built
     lines = [
-        f"[code]     {summary.files:,} files, {summary.chunks:,} chunks "
-        f"({known:,} files were known), {commits:,} commits"
+        f"[code]     {counted(summary.files, 'file')}, {counted(summary.chunks, 'chunk')} "
+        f"({known:,} were known), {counted(commits, 'commit')}"
     ]
     if written is not None:
         lines.append(
-            f"intents    {written.written:,} symbols written, {written.known:,} were known, "
-            f"{written.failed:,} failed, {written.left:,} left"
+            f"intents    {counted(written.written, 'symbol')} written, "
+            f"{written.known:,} were known, {written.failed:,} failed, {written.left:,} left"
         )
     for report in reports:
         label = f"[{report.label.value}]"
@@ -79,9 +79,9 @@ def index_in_words(
             lines.append(f"{label:<10} nothing indexed: {report.note}")
             continue
         filled = report.filled
-        counts = f"{filled.embedded:,} texts embedded, {filled.known:,} were known"
+        counts = f"{counted(filled.embedded, 'text')} embedded, {filled.known:,} were known"
         note = f"; INCOMPLETE: {report.note}" if report.note else ""
-        lines.append(f"{label:<10} {report.passages:,} passages: {counts}{note}")
+        lines.append(f"{label:<10} {counted(report.passages, 'passage')}: {counts}{note}")
     lines.append(f"in {seconds:.2f} s; vectors in {url or 'no store'}")
     return "".join(f"{line}\n" for line in lines)
 
@@ -89,7 +89,15 @@ def index_in_words(
 def collections_in_words(url: str, known: Sequence[CollectionInfo]) -> str:
     """The collections of a store, a line each."""
     lines = [
-        f"{info.name:<48} {info.entries:>9,} entries of {info.dimension} dimensions, {info.model}"
+        f"{info.name:<48} {counted(info.entries, 'entry', 'entries'):>17}"
+        f" of {info.dimension} dimensions, {info.model}"
         for info in known
     ]
-    return "".join(f"{line}\n" for line in (*lines, f"{len(known)} collections in {url}"))
+    return "".join(
+        f"{line}\n" for line in (*lines, f"{counted(len(known), 'collection')} in {url}")
+    )
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 passage`, `2 passages`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -16,11 +16,11 @@ from agent.commands.common import (
     load_snapshot,
     own_file,
     print_value,
-    reporting,
     say,
     write_stdout,
 )
 from agent.commands.hits import as_json, render, terminal_width
+from agent.commands.warning import warning
 from agent.errors import ConfigurationError
 from agent.events import Notice, StageFinished, StageStarted
 from agent.types import ContextBundle, Problem, Ranking
@@ -92,14 +92,15 @@ def _search(
     asked: PoolRequest,
 ) -> int:
     from agent.commands import corpora
+    from agent.corpora.matching import matching
 
     problem = _query(request, query)
     if corpora.concerns(request, flags, asked):
         return corpora.search(request, problem, limit, flags, asked)
-    with reporting(quiet=request.quiet) as reporter:
+    with warning(quiet=request.quiet) as reporter:
         settings, snapshot = _open(request, flags, reporter)
         ranking = _rank(problem, snapshot, settings, reporter)
-    found = ranking.chunks[:limit]
+    found = matching(problem.text, ranking)[:limit]
     if request.json:
         print_value(
             {
@@ -126,6 +127,8 @@ def _query(request: InspectRequest, query: str | None) -> Problem:
     from agent.problem import read_problem
 
     assert query is not None
+    if not query.strip():
+        raise ConfigurationError("the query is empty: give words, identifiers or a traceback")
     return read_problem("-", stdin=io.BytesIO(query.encode("utf-8", "replace")))
 
 
@@ -139,7 +142,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
 
     assert request.problem is not None
     problem = load_problem(request.problem)
-    with reporting(quiet=request.quiet) as reporter:
+    with warning(quiet=request.quiet) as reporter:
         settings, snapshot = _open(request, flags, reporter)
         ranking = _rank(problem, snapshot, settings, reporter)
         counter = make_counter(settings.model)
@@ -172,12 +175,12 @@ def _index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
     from agent.commands import corpora
     from agent.services.retrieval import fill_history, fill_index, index_path, missing_models
 
-    if asked.show or asked.drop or asked.forget:
+    if asked.show or asked.drop is not None or asked.forget:
         return corpora.manage(request, flags, asked)
     if corpora.concerns(request, flags, asked):
         return corpora.index(request, flags, asked)
 
-    with reporting(quiet=request.quiet) as reporter:
+    with warning(quiet=request.quiet) as reporter:
         settings, snapshot = _open(request, flags, reporter)
         for note in missing_models(settings):
             reporter(Notice(note, "warning"))

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agent.commands.common import guarded, make_redactor, print_value, say, write_stdout
+from agent.commands.common import (
+    guarded,
+    make_redactor,
+    print_value,
+    refuse_overwriting,
+    say,
+    write_stdout,
+)
 from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ def _run(request: ReportRequest) -> int:
     from agent.pages.summary import summarise
     from agent.pages.text import Cleaner
 
-    output = _checked(request.output)
+    output = _checked(request)
     clean = Cleaner(make_redactor())
     evaluation = load_evaluation(request.evaluation) if request.evaluation else None
     found = load(request.run, evaluation, clean)
@@ -57,18 +64,29 @@ def _run(request: ReportRequest) -> int:
     return 0
 
 
-def _checked(given: Path | None) -> Path:
+def _checked(request: ReportRequest) -> Path:
     """Where to write. Raises ConfigurationError where nothing can be, or should be."""
-    output = given or DEFAULT_OUTPUT
+    output = request.output or DEFAULT_OUTPUT
+    refuse_overwriting(output, {"RUN": request.run, "--evaluation": request.evaluation})
     if output.is_dir():
         raise ConfigurationError(f"--output {output}: is a folder; give the name of a file in it")
     if not output.parent.is_dir():
         raise ConfigurationError(f"--output {output}: there is no folder {output.parent}; make it")
-    if given is None and output.exists() and not _is_report(output):
+    if request.output is None and output.exists() and not _is_report(output):
         raise ConfigurationError(
             f"{output} is there and no report of this command: name it with --output to replace it"
         )
+    if output.is_file() and not (_is_page(output) or _is_report(output)):
+        raise ConfigurationError(
+            f"--output {output}: is there, and is no report of this command: give another name, "
+            "such as report.html"
+        )
     return output
+
+
+def _is_page(path: Path) -> bool:
+    """Whether a file that is named with --output may be replaced whatever it holds."""
+    return path.suffix.lower() in (".html", ".htm") or not path.stat().st_size
 
 
 def _is_report(path: Path) -> bool:
@@ -104,7 +122,7 @@ def in_words(summary: ReportSummary) -> str:
     """The figures as a few lines."""
     from agent.pages.words import dollars, seconds
 
-    causes = ", ".join(f"{cause.count} {cause.group}" for cause in summary.causes)
+    causes = ", ".join(f"{cause.group} {cause.count}" for cause in summary.causes)
     lines = [
         f"{summary.finished} of {summary.instances} instances finished"
         + (f": {causes}" if causes else "")

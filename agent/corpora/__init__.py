@@ -1,11 +1,13 @@
 """Corpora beside the code (history, documents, intents, memory), and one pool of results.
 
-from agent.corpora import open_pool
+One search:
 
-async with open_pool("./target", corpora=("code", "docs")) as pool:
-found = await pool.search("where are cookies parsed", top_k=5)
-for hit in found.hits:
-print(hit.passage.corpus, hit.passage.place, round(hit.score, 3))
+    from agent.corpora import open_pool
+
+    async with open_pool("./target", corpora=("code", "docs")) as pool:
+        found = await pool.search("where are cookies parsed", top_k=5)
+    for hit in found.hits:
+        print(hit.passage.corpus, hit.passage.place, round(hit.score, 3))
 """
 
 from __future__ import annotations

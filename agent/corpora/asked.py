@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.corpora.formats import Query, read_query
+from agent.corpora.matching import has_words
 from agent.corpora.merging import Hit
 from agent.corpora.passages import Finding, Label
 from agent.problem import problem_from_text
@@ -36,6 +37,11 @@ class Asked:
 
     def __post_init__(self) -> None:
         self.query = read_query(mask_secrets(self.problem.text).text)  # it may be sent
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is anything to search for."""
+        return has_words(self.query.text)
 
 
 @dataclass(frozen=True, slots=True)

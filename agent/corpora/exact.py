@@ -35,10 +35,7 @@ def find_exact(query: Query, corpus: Corpus, snapshot: Snapshot) -> tuple[Findin
     if not chosen or len(chosen) > MAX_EXACT:
         return ()
     reasons = (Reason("exact", 1.0, f"{query.name} is its name"),)
-    return tuple(
-        Finding(code_passage(_chunk(corpus, n, snapshot)), 1.0, reasons, similarity=1.0)
-        for n in chosen
-    )
+    return tuple(Finding(code_passage(_chunk(corpus, n, snapshot)), 1.0, reasons) for n in chosen)
 
 
 def code_passage(chunk: Chunk) -> Passage:

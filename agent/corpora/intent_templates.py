@@ -31,13 +31,49 @@ _SPECIAL = {
     "__setitem__": "set an item of",
     "__len__": "count",
     "__iter__": "iterate over",
+    "__contains__": "look for something in",
+    "__next__": "take the next of",
+    "__hash__": "hash",
+    "__bool__": "check",
+    "__add__": "add to",
     "__eq__": "compare",
+    "__ne__": "compare",
+    "__lt__": "compare",
+    "__le__": "compare",
+    "__gt__": "compare",
+    "__ge__": "compare",
     "__repr__": "show",
     "__str__": "show as text",
     "__enter__": "enter",
     "__exit__": "leave",
 }
 _MAX_PARAMETERS = 4
+
+_VERBS = frozenset(
+    """
+    accept add allow append apply assert assign attach authenticate batch bind block build bump
+    calculate call cancel capture cast change check choose clean clear clone close collapse collect
+    combine commit compare compile complete compress compute configure confirm connect consume
+    convert copy count create cut decode decrypt define delete deny describe destroy detach detect
+    disable discard discover dispatch divide download draw drop dump emit enable encode encrypt
+    ensure enter escape evaluate exclude execute exit expand expire export extend extract fail fetch
+    fill filter find finish fit fix flatten flush forget fork format free freeze generate get give
+    go group guess handle hash hide highlight identify ignore import include increase indent infer
+    init initialize inject insert inspect install interpret invalidate invoke iterate join keep kill
+    launch leave limit list listen load locate lock log login look lower make map mark match measure
+    merge migrate modify mount move multiply normalize notify observe open order override pack pad
+    parse pass paste patch pause perform pick plot poll pop populate post predict prepare prepend
+    print process produce prompt provide publish pull push put query quote raise read rebuild
+    receive record redirect reduce refresh refuse register reject release reload remove rename
+    render repeat replace report request require reset resolve restart restore resume retrieve retry
+    return reverse revert revoke rotate round run sample save scan schedule score search select send
+    serialize serve set setup shift show shuffle shut skip sleep slice solve sort split start stop
+    store stream strip submit subscribe subtract swap switch sync take tell test toggle tokenize
+    trace track train transform translate trim truncate try unlock unpack unregister unwrap update
+    upgrade upload use validate verify visit wait walk warn watch wrap write yield
+    """.split()  # noqa: SIM905 - a list of two hundred literals reads worse
+)
+"""What may follow "I want to" when a name begins with it; any other name is something to use."""
 
 
 def template_intents(symbol: Symbol) -> tuple[str, ...]:
@@ -54,12 +90,18 @@ def words_of(name: str) -> str:
 def _action(symbol: Symbol) -> str:
     """What it does, as its name says."""
     if symbol.kind is ChunkKind.CLASS:
-        return f"use a {words_of(symbol.leaf) or symbol.leaf}"
+        return f"use {_one(words_of(symbol.leaf) or symbol.leaf)}"
     owner = words_of(symbol.parent.rpartition(".")[2])
     special = _SPECIAL.get(symbol.leaf)
     if special and owner:
-        return f"{special} a {owner}"
-    return words_of(symbol.leaf) or symbol.leaf
+        return f"{special} {_one(owner)}"
+    words = words_of(symbol.leaf) or symbol.leaf
+    return words if words.partition(" ")[0] in _VERBS else f"use {words}"
+
+
+def _one(noun: str) -> str:
+    """With its article, as the first letter says."""
+    return f"{'an' if noun[:1] in tuple('aeiou') else 'a'} {noun}"
 
 
 def _from_docstring(symbol: Symbol) -> str:

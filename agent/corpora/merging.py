@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.corpora.fusion import CORPUS_WEIGHTS, pool_score
@@ -38,10 +38,25 @@ def as_hits(shelf: Shelf, found: Sequence[Found], words: ProjectWords) -> list[H
 
 def _reasons(found: Found, words: ProjectWords) -> tuple[Reason, ...]:
     notes = {"words": words.note}
-    return tuple(
+    literal = (Reason("verbatim", 0.0, "has the query's names: before all others"),)
+    return (literal if found.literal else ()) + tuple(
         Reason(name, share, "; ".join(filter(None, (f"place {rank}", notes.get(name, "")))))
         for name, rank, share in found.shares
     )
+
+
+def after_exact(exact: Sequence[Finding], hits: Iterable[Hit]) -> list[Hit]:
+    """The hits beside what was looked up, without it; places of code begin behind it."""
+    places = {finding.passage.place for finding in exact}
+    code = len(exact)
+    rest: list[Hit] = []
+    for hit in hits:
+        if hit.passage.corpus is not Label.CODE:
+            rest.append(hit)
+        elif hit.passage.place not in places:
+            code += 1
+            rest.append(replace(hit, rank=code))
+    return rest
 
 
 def one_a_symbol(found: Sequence[Found], shelf: Shelf) -> tuple[Found, ...]:
@@ -65,6 +80,7 @@ def merged(hits: Sequence[Hit]) -> tuple[Finding, ...]:
             pool_score(hit.passage.corpus, hit.rank) / top,
             hit.reasons,
             similarity=hit.similarity,
+            rank=hit.rank,
         )
         for hit in hits
     )
@@ -102,4 +118,5 @@ def _joined(group: Sequence[Finding]) -> Finding:
         first.reasons,
         tuple(finding.passage for finding in group[1:]),
         max(finding.similarity for finding in group),
+        first.rank,
     )

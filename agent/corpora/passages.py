@@ -63,8 +63,10 @@ class Finding:
     """A passage that was found. `reasons` say which search found it.
 
     `score` is its place in the pool, in [0, 1]; `similarity` is `agent.stores.base.score_of` its
-    cosine with the query, which a threshold is compared with (0 where there is no vector). `same`
-    are passages of any corpus that say nearly the same and were merged into this one.
+    cosine with the query, which a threshold is compared with (0 where it was not computed: a name
+    that was looked up, no vector). `same` are passages of any corpus that say nearly the same and
+    were merged into this one. `rank` is its place in its own corpus (1 first), which the score
+    comes from; 0 for a name that was looked up. `reasons` explain that place, not the score.
     """
 
     passage: Passage
@@ -72,6 +74,7 @@ class Finding:
     reasons: tuple[Reason, ...] = ()
     same: tuple[Passage, ...] = ()
     similarity: float = 0.0
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The pool: one search over all corpora of a project.
 
-    query -> a name that exists? answered by looking it up
+    query -> a name that exists? looked up; the others follow it
           -> each corpus by words (BM25) and by vectors, fused (weighted RRF)
              code by `agent.retrieval`, whose order is kept
           -> one order of all, near-duplicates merged, the threshold applied
@@ -20,7 +20,8 @@ from agent.corpora.asked import Asked, QueryVectors, as_problem
 from agent.corpora.cancelling import in_thread
 from agent.corpora.exact import code_passage, find_exact
 from agent.corpora.filling import CorpusReport, fill_corpus
-from agent.corpora.merging import Hit, as_hits, merged, one_a_symbol, ordered
+from agent.corpora.matching import matching
+from agent.corpora.merging import Hit, after_exact, as_hits, merged, one_a_symbol, ordered
 from agent.corpora.passages import CorpusSource, CorpusUnavailable, Findings, Label
 from agent.corpora.ranking import ProjectWords, rank_corpus, weights_of
 from agent.corpora.shelf import Shelf, Shelves
@@ -110,7 +111,7 @@ class Pool:
         asked = [Asked(as_problem(query), labels, top_k, at_least) for query in queries]
         for one in asked:
             await self._look_up(one)
-        open_ones = [one for one in asked if not one.exact]
+        open_ones = [one for one in asked if len(one.exact) < one.top_k and one.has_words]
         if open_ones:
             await self._search(open_ones, labels, expand)
         return tuple([await self._findings(one) for one in asked])
@@ -196,7 +197,8 @@ class Pool:
         try:
             await self._ensure(label, shelf, words)
             rows = vectors.rows(label)
-            return await store.search(label, shelf.passages, rows, limit)
+            found = await store.search(label, shelf.passages, rows, limit)
+            return [[(n, score) for n, score in near if score > 0.0] for near in found]
         except (StoreError, ProviderError) as error:
             _note_all(asked, f"[{label.value}] searched by words alone: {error}")
             return [()] * len(asked)
@@ -220,7 +222,8 @@ class Pool:
         ranking = await retriever.rank(asked.problem, self.parts.snapshot)
         asked.searched[Label.CODE] = ranking.total_chunks
         asked.notes.extend(ranking.notes)
-        for rank, scored in enumerate(ranking.chunks[: 2 * asked.top_k], start=1):
+        found = matching(asked.problem.text, ranking)
+        for rank, scored in enumerate(found[: 2 * asked.top_k], start=1):
             passage = code_passage(scored.chunk)
             asked.hits.append(Hit(passage, rank, scored.reasons))
 
@@ -261,10 +264,9 @@ class Pool:
 
     async def _findings(self, asked: Asked) -> Findings:
         notes = tuple(dict.fromkeys(asked.notes))
-        if asked.exact:
-            return Findings(ordered(asked.exact)[: asked.top_k], asked.searched, notes)
         kept = [hit for hit in asked.hits if hit.similarity >= asked.at_least]
-        hits = await asyncio.to_thread(merged, kept)
+        rest = await asyncio.to_thread(merged, after_exact(asked.exact, kept))
+        hits = (*ordered(asked.exact), *rest)
         return Findings(hits[: asked.top_k], asked.searched, notes)
 
     # ----------------------------------------------------------------------------------- corpora

@@ -6,7 +6,7 @@ Formulas as in `agent.retrieval.lexical`; the name of a passage counts more than
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -66,6 +66,19 @@ class Shelf:
             norm = length_norm(self.lengths[owners], self._mean)
             scores[owners] += weights[term] * rarity * counts * (K1 + 1) / (counts + norm)
         return scores
+
+    def frequency(self, term: int) -> int:
+        """How many passages have a term, by its hash."""
+        part = self.postings(term)
+        return 0 if part is None else part.stop - part.start
+
+    def having(self, terms: Set[int]) -> frozenset[int]:
+        """Numbers of the passages that have all of these terms; none for no terms."""
+        parts = [self.postings(term) for term in sorted(terms)]
+        owners = [
+            frozenset[int]() if p is None else frozenset(self.owner[p].tolist()) for p in parts
+        ]
+        return frozenset.intersection(*owners) if owners else frozenset()
 
     def postings(self, term: int) -> slice | None:
         """Where `owner` and `count` hold a term, by its hash; None where no passage has it."""

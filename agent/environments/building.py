@@ -39,7 +39,7 @@ _PIP_SECONDS = 1800.0
 _VENV_SECONDS = 180.0
 
 _POLL_SECONDS = 0.1
-_SHOWN_LINES = 4
+_SHOWN = 300  # characters of what pip said
 
 # pip's and the resolver's words for a network that is not there.
 _NO_NETWORK = re.compile(
@@ -55,7 +55,9 @@ _KEPT = re.compile(
 )
 
 # What pip prints beside the reason.
-_NOISE = re.compile(r"^\[notice\]|^WARNING: (?:Retrying|Running pip as)|^\s*$")
+_NOISE = re.compile(
+    r"^\[notice\]|^WARNING: (?:Retrying|Running pip as)|^ERROR: ResolutionImpossible|^\s*$"
+)
 
 _PACKAGE_LIST = """
 import importlib.metadata as m, json
@@ -215,10 +217,16 @@ def _checked(
     said = log.read().decode("utf-8", "replace")
     if code == 0:
         return said
-    lines = [line.strip() for line in said.splitlines() if not _NOISE.search(line)]
     ended = "took too long" if code is None else f"failed ({code})"
-    why = " / ".join(lines[-_SHOWN_LINES:]) or "it said nothing"
-    raise ConfigurationError(f"{what} {ended}: {why}{advise(said)}")
+    raise ConfigurationError(f"{what} {ended}: {_reason(said)}{advise(said)}")
+
+
+def _reason(said: str) -> str:
+    """The last line that says why, not longer than a person reads; the rest is in the log."""
+    lines = [line.strip() for line in said.splitlines() if not _NOISE.search(line)]
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    why = (errors or lines or ["it said nothing"])[-1]
+    return why if len(why) <= _SHOWN else f"{why[: _SHOWN - 1]}…"
 
 
 def _run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -51,6 +51,7 @@ class Environments:
         self._note = note
         self._cancel = cancel
         self._lock = threading.Lock()
+        self._missing: set[str] = set()
         self._pythons: dict[str, HostPython] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._built: dict[str, Built | ConfigurationError] = {}
@@ -88,7 +89,19 @@ class Environments:
         """
         suite = suite_of(environment.test, snapshot)
         files = _files(environment, snapshot, version)
+        self._tell_missing(environment, {*snapshot.files, *files})
         return Surroundings(suite, environment.env, environment.paths, files)
+
+    def _tell_missing(self, environment: Environment, files: Collection[str]) -> None:
+        """A note, once, for each folder of `paths` that the tree has not."""
+        for path in environment.paths:
+            if path == "." or any(file.startswith(f"{path}/") for file in files):
+                continue
+            with self._lock:
+                new = path not in self._missing
+                self._missing.add(path)
+            if new:
+                self._note(f"environment: paths has {path!r}, which is no folder of the project")
 
     def _python(self, name: str) -> HostPython:
         with self._lock:

@@ -8,17 +8,58 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
+from agent.environments.mistakes import mistake_in, near
 from agent.errors import ConfigurationError
 
 NO_INDEX = "none"
 """As `index`: packages come from `find_links` alone, and nothing is asked of the network."""
+
+# https://packaging.python.org/en/latest/specifications/dependency-specifiers/ in outline: markers
+# and the form of versions are left to pip.
+_CLAUSE = r"(?:===|==|~=|!=|<=|>=|<|>)\s*[\w.*+!-]+"
+_CLAUSES = rf"{_CLAUSE}(?:\s*,\s*{_CLAUSE})*\s*,?"
+_REQUIREMENT = re.compile(
+    r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?\s*(?:\[[\w\s,.-]*\])?\s*"
+    rf"(?:@\s*\S.*|(?:\(\s*{_CLAUSES}\s*\)|{_CLAUSES})?\s*(?:;.+)?)",
+    re.ASCII,
+)
+_PLACE = re.compile(r"(?:[a-z+]+:/)?/\S")
+
+# By field, what it takes.
+_EXPECTED = {
+    "default": "a table [default]",
+    "projects": 'a table [projects."owner/name"]',
+    "ranges": 'tables [[projects."owner/name".ranges]]',
+    "python": 'a text such as "3.11"',
+    "packages": 'a list of requirements such as ["pytest==8.3.5"]',
+    "test": 'a command such as "python -m pytest"',
+    "env": 'a table of variables and texts such as { CI = "1" }',
+    "paths": 'a list of folders such as ["src"]',
+    "files": 'a table of paths and texts such as { "src/a.py" = "" }',
+    "metadata": "true, false or the name of a distribution",
+    "version": 'a version as a text such as "1.4"',
+    "index": 'an address or "none"',
+    "find_links": "a list of folders or addresses",
+    "sdist": "true or false",
+    "since": 'a version as a text such as "8.0"',
+    "until": 'a version as a text such as "8.0"',
+    "since_commit": "a commit as 7 to 40 hex digits in lower case",
+    "until_commit": "a commit as 7 to 40 hex digits in lower case",
+}
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -35,7 +76,16 @@ def _requirement(text: str) -> str:
     """Something to install, and no option of pip."""
     if not text.strip() or text.strip().startswith("-") or "\n" in text:
         raise ValueError("give a requirement such as 'pytest==8.3.5', not an option of pip")
+    if not (_REQUIREMENT.fullmatch(text.strip()) or _PLACE.match(text.strip())):
+        raise ValueError(f"{text!r} is no requirement; give one such as 'pytest==8.3.5'")
     return text.strip()
+
+
+def _bound(text: str) -> str:
+    """A version that another one can be before or after."""
+    if not re.match(r"\D*\d", text):
+        raise ValueError(f"{text!r} is no version; give one such as '8.0'")
+    return text
 
 
 def _variable(name: str) -> str:
@@ -68,10 +118,16 @@ class _Fields(BaseModel):
 class _Range(_Fields):
     """Fields for a span: `since` is included, `until` is not; all bounds that are given hold."""
 
-    since: str | None = None
-    until: str | None = None
+    since: Annotated[str, AfterValidator(_bound)] | None = None
+    until: Annotated[str, AfterValidator(_bound)] | None = None
     since_commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
     until_commit: Annotated[str, Field(pattern=r"^[0-9a-f]{7,40}$")] | None = None
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> _Range:
+        if self.since and self.until and _order(self.since) >= _order(self.until):
+            raise ValueError(f"since {self.since} is not before until {self.until}: nothing fits")
+        return self
 
 
 class _Project(_Fields):
@@ -165,9 +221,42 @@ def read_spec(path: Path) -> EnvironmentSpec:
     try:
         return EnvironmentSpec(data, path.absolute().parent)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "file"
-        raise ConfigurationError(f"--environments {path}: {where}: {first['msg']}") from None
+        raise ConfigurationError(f"--environments {path}: {_in_words(error)}") from None
+
+
+def _in_words(error: ValidationError) -> str:
+    """The first mistake: table, field, and what is expected there."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    if first["type"] == "extra_forbidden":
+        *table, field = first["loc"]
+        known = _known(table)
+        hint = f"{near(str(field), known)} (known: {', '.join(known)})"
+        return f"{_place(first['loc'])}no such field{hint}"
+    place, what = mistake_in(error, _EXPECTED)
+    if first["type"] == "string_pattern_mismatch" and "[key]" in first["loc"]:
+        return f'[projects.{first["loc"][1]}]: a project is named as "owner/name", in quotes'
+    return f"{_place(place)}{what}"
+
+
+def _place(place: Sequence[str | int]) -> str:
+    """`[projects."a/b"] ranges, entry 1, since: ` of ("projects", "a/b", "ranges", 0, "since")."""
+    parts = [f"entry {part + 1}" if isinstance(part, int) else part for part in place]
+    table = ""
+    if len(parts) > 1 and parts[0] == "projects":
+        table, parts = f'[projects."{parts[1]}"]', parts[2:]
+    elif len(parts) > 1:
+        table, parts = f"[{parts[0]}]", parts[1:]
+    words = " ".join(filter(None, (table, ", ".join(parts))))
+    return f"{words}: " if words else ""
+
+
+def _known(table: Sequence[str | int]) -> list[str]:
+    """The fields of a table."""
+    if not table:
+        return list(_File.model_fields)
+    if table[0] == "default":
+        return list(_Fields.model_fields)
+    return list((_Range if "ranges" in table[2:] else _Project).model_fields)
 
 
 def _applies(span: _Range, version: str, holds: Callable[[str], bool] | None) -> bool:

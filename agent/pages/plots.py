@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from agent.pages.statistics import Histogram, Sample, histogram, round_step
 
-WIDTH, HEIGHT = 380.0, 268.0
+WIDTH, HEIGHT = 410.0, 268.0  # right of RIGHT: half of the last label
 LEFT, RIGHT = 44.0, 370.0
 BARS_TOP, BARS_BOTTOM = 10.0, 118.0
 CURVE_TOP, CURVE_BOTTOM = 142.0, 226.0

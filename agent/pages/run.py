@@ -143,10 +143,11 @@ class _RunReader:
         made_with = record_of(MadeWithRecord, self._tree.document(MADE_WITH))
         folders = self._tree.folders(INSTANCES)
         entries = self._journal()
-        if made_with == "" and not entries and not folders:
+        if made_with == "" and not entries:
             raise ConfigurationError(
                 f"{self._path}: not the folder of a run (no {MADE_WITH}, no {JOURNAL}); give the "
-                "folder that `agent batch` has made, preds.run beside preds.json"
+                "folder that `agent batch` has made, preds.run beside preds.json (what `agent eval "
+                "patches` has written goes with --evaluation)"
             )
         if isinstance(made_with, str):
             self._notes.append(f"{MADE_WITH}: {made_with or 'not there'}: settings are not known")

@@ -104,7 +104,7 @@ def _scored(
     key = _key(order, means, environment, image)
     kept = keeper.read(key)
     if kept is not None:
-        return kept, False
+        return kept.model_copy(update={"kept": True}), False
     snapshot = _snapshot(order, commit)
     trees, notes = _without_startup_files(trees, snapshot)
     log = keeper.open_log()

@@ -14,8 +14,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agent.environments.mistakes import mistake_in
 from agent.errors import ConfigurationError
 from agent.scoring.problems import Problem, place_of
+
+_EXPECTED = {
+    "instance_id": "a text",
+    "model_name_or_path": "a text",
+    "model_patch": "a diff as a text, or null,",
+}
 
 _MARK = "\ufeff".encode()
 
@@ -75,9 +82,10 @@ def _prediction(place: str, key: str | None, value: Any) -> Prediction | Problem
     try:
         return Prediction.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "entry"
-        return Problem("bad-prediction", place, f"{where}: {first['msg']}", key or "")
+        if not isinstance(value, dict):
+            return Problem("bad-prediction", place, "not a JSON object", key or "")
+        where, what = mistake_in(error, _EXPECTED, value)
+        return Problem("bad-prediction", place, f"{'.'.join(map(str, where))}: {what}", key or "")
 
 
 def _entries(path: Path) -> Iterator[tuple[str, str | None, Any]]:

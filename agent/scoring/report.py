@@ -75,7 +75,8 @@ class Scored(_Value):
 
     `error` says what kind of thing went wrong where `outcome` is "error": nothing is then known of
     the patch. `absent` are given ids that the run did not know. `suspicion`: why the run cannot be
-    believed; such an instance is not resolved. `key` names what the result depends on.
+    believed; such an instance is not resolved. `key` names what the result depends on. `kept`: an
+    earlier run has found it; that is written nowhere.
     """
 
     instance_id: str
@@ -93,6 +94,7 @@ class Scored(_Value):
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     key: str = ""
+    kept: bool = Field(default=False, exclude=True)
 
 
 class OwnVerdict(_Value):

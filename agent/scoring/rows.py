@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agent.batch.dataset import Selection
+from agent.environments.mistakes import mistake_in
 from agent.errors import ConfigurationError
 from agent.scoring.problems import Problem, place_of
 
@@ -31,6 +32,18 @@ def _listed(value: object) -> object:
     except ValueError:
         return value
 
+
+_ID_LIST = 'a list of test ids such as ["tests/test_a.py::test_b"], or a text that holds one,'
+_EXPECTED = {
+    "instance_id": "a text",
+    "repo": 'a text such as "owner/name"',
+    "base_commit": "a commit as 7 to 40 hex digits in lower case",
+    "test_patch": "a diff as a text",
+    "patch": "a diff as a text, or null,",
+    "version": "a text",
+    "FAIL_TO_PASS": _ID_LIST,
+    "PASS_TO_PASS": _ID_LIST,
+}
 
 _Ids = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
@@ -126,9 +139,8 @@ def _case(value: Any, place: str, name: str) -> Case | Problem:
     try:
         case = Case.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "row"
-        return Problem("bad-row", place, f"{where}: {first['msg']}", name)
+        where, what = mistake_in(error, _EXPECTED, value if isinstance(value, dict) else ())
+        return Problem("bad-row", place, f"{'.'.join(map(str, where)) or 'row'}: {what}", name)
     if not (case.fail_to_pass or case.pass_to_pass):
         return Problem("bad-row", place, "FAIL_TO_PASS, PASS_TO_PASS: no test decides", name)
     return case

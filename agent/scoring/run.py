@@ -37,6 +37,7 @@ GOLD = "gold"
 """In place of a file of predictions: the rows' own patches, as the harness has it."""
 
 _POLL_SECONDS = 0.2
+_SHOWN_IDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,12 @@ def evaluate(
     if not plan.output.absolute().parent.is_dir():
         raise ConfigurationError(f"--output {plan.output}: there is no such folder; make it")
     try:
-        plan.folder.mkdir(parents=True, exist_ok=True)
-        with locked(plan.folder / "lock"), _signals(reporter) as interrupts:
+        with _signals(reporter) as interrupts:
             means = make_means(lambda text: reporter(Notice(text)), interrupts.stop)
-            return _Run(plan, means, reporter, interrupts).evaluated()
+            run = _Run(plan, means, reporter, interrupts)
+            plan.folder.mkdir(parents=True, exist_ok=True)
+            with locked(plan.folder / "lock"):
+                return run.evaluated()
     except OSError as error:
         raise SandboxUnavailable(
             f"{error.filename or plan.folder}: {error.strerror or error}: see to it and run the "
@@ -99,34 +102,44 @@ def evaluate(
 
 
 class _Run:
+    """One evaluation. What is refused as a whole is refused before anything is written."""
+
     def __init__(
         self, plan: Plan, means: Means, reporter: Reporter, interrupts: Interrupts
     ) -> None:
+        """Reads the inputs. Raises ConfigurationError."""
+        self._started = time.monotonic()
         self._plan = plan
         self._means = means
         self._reporter = reporter
         self._interrupts = interrupts
         self._problems: list[Problem] = []
         self._scored: list[Scored] = []
-
-    def evaluated(self) -> Evaluation:
-        started = time.monotonic()
         predictions = self._predictions()
         wanted = None if predictions is None else predictions.keys()
-        rows = Rows(self._plan.dataset, self._plan.selection, wanted)
-        self._problems.extend(rows.problems)
-        if not rows.ids:
-            raise ConfigurationError(f"--dataset {self._plan.dataset}: no row is selected")
-        if predictions is None:
-            predictions = dict.fromkeys(rows.ids)
+        self._rows = Rows(plan.dataset, plan.selection, wanted)
+        self._problems.extend(self._rows.problems)
+        _check_ids(plan, self._rows.ids)
+        self._given = dict.fromkeys(self._rows.ids) if predictions is None else predictions
+
+    def evaluated(self) -> Evaluation:
+        """Judge what is selected, and write the report."""
+        predictions, rows = self._given, self._rows
         names = self._known(predictions, rows)
         self._reporter(StageStarted(STAGE, f"{len(names):,} predictions"))
         self._judge_all(names, predictions, rows)
-        report = self._report(rows.ids, names, predictions, time.monotonic() - started)
+        report = self._report(rows.ids, names, predictions, time.monotonic() - self._started)
         replace_file(self._plan.output, [_json(report)])
-        words = f"{report.resolved_instances:,} of {len(names):,} resolved"
+        words = self._in_words(len(names))
         self._reporter(StageFinished(STAGE, report.seconds, words, not report.pending_ids))
         return Evaluation(report, self._interrupts.drain.is_set() and bool(report.pending_ids))
+
+    def _in_words(self, total: int) -> str:
+        """Where the counter stands at the end, and what came of it."""
+        earlier = sum(one.kept for one in self._scored)
+        resolved = sum(one.outcome == "resolved" for one in self._scored)
+        taken = f" ({earlier:,} by an earlier run)" if earlier else ""
+        return f"{len(self._scored):,} of {total:,} judged{taken}, {resolved:,} resolved"
 
     def _predictions(self) -> dict[str, Prediction | None] | None:
         """By id; None for those that the rows themselves bring."""
@@ -196,6 +209,7 @@ class _Run:
         self._scored.append(scored)
         level = "warning" if scored.outcome == "error" else "info"
         text = f"{scored.instance_id}: {scored.outcome} ({scored.reason})"
+        text += ", by an earlier run" if scored.kept else ""
         self._reporter(Notice(text, level))
         self._reporter(StageProgress(STAGE, len(self._scored), total))
 
@@ -223,6 +237,19 @@ class _Run:
             if own is not None:
                 found[name] = own
         return found
+
+
+def _check_ids(plan: Plan, found: Sequence[str]) -> None:
+    """Every id that was named is there, and some row is. Raises ConfigurationError."""
+    missing = sorted(plan.selection.ids.difference(found))
+    if missing:
+        names = " --id ".join(missing[:_SHOWN_IDS])
+        more = f" and {len(missing) - _SHOWN_IDS} more" if len(missing) > _SHOWN_IDS else ""
+        raise ConfigurationError(f"--id {names}{more}: no such instance in {plan.dataset}; see it")
+    if not found:
+        raise ConfigurationError(
+            f"--dataset {plan.dataset}: no row is selected; see --slice, --match and the file"
+        )
 
 
 def _gold(case: Case) -> Prediction:

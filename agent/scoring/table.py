@@ -20,12 +20,14 @@ def _lines(report: RunReport) -> Iterator[str]:
     yield (
         f"{report.submitted_instances} predictions for {report.total_instances} instances: "
         f"{report.resolved_instances} resolved, {report.unresolved_instances} unresolved, "
-        f"{len(report.not_applied_ids)} did not apply, {report.empty_patch_instances} empty, "
+        f"{len(report.not_applied_ids)} did not apply, "
+        f"{report.empty_patch_instances} without a patch, "
         f"{report.error_instances - len(report.not_applied_ids)} could not be evaluated"
         + (f", {len(report.pending_ids)} still to be done" if report.pending_ids else "")
     )
     if report.resolved_share.total:
         yield f"resolved: {in_words(report.resolved_share)} of all that could be evaluated"
+    yield from _checked(report)
     yield ""
     yield from _instances(report)
     if report.confusion is not None:
@@ -36,6 +38,15 @@ def _lines(report: RunReport) -> Iterator[str]:
         yield f"entries that do not count ({len(report.problems)}):"
         yield from (f"  {p.place}: {p.reason}" for p in report.problems[:_MOST_LINES])
         yield from _more(len(report.problems))
+
+
+def _checked(report: RunReport) -> Iterator[str]:
+    """What `--check-dataset` found; nothing where it was not asked for."""
+    checked = sum(entry.check is not None for entry in report.instances.values())
+    if checked:
+        bad = len(report.invalid_ids)
+        found = f"{bad} do not hold what they say" if bad else "all hold what they say"
+        yield f"rows checked with --check-dataset: {checked}, {found}"
 
 
 def _instances(report: RunReport) -> Iterator[str]:

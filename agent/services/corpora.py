@@ -5,6 +5,7 @@ Nothing of `solve` imports this module unless a setting asks for it: it is no pa
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from agent.corpora.passages import Label
-from agent.errors import ConfigurationError
+from agent.errors import ConfigurationError, StoreUnreachable
 from agent.protocols import Reporter, Snapshot
 from agent.services.context import make_counter
 from agent.services.embedding import make_embedder
@@ -33,6 +34,18 @@ if TYPE_CHECKING:
     from agent.retrieval.options import RetrievalOptions
     from agent.stores.base import VectorStore
     from agent.types import Prompt
+
+
+class StoreUse(enum.Enum):
+    """What a store is opened for, which says what may stand in for one that cannot be had.
+
+    SEARCH: the embedded one, then one in memory. FILL: the embedded one, which must be kept.
+    MANAGE: none; what is listed, dropped or removed is meant of the store that was named.
+    """
+
+    SEARCH = enum.auto()
+    FILL = enum.auto()
+    MANAGE = enum.auto()
 
 
 def read_labels(names: Iterable[str]) -> tuple[Label, ...]:
@@ -56,15 +69,21 @@ def places_of(settings: Settings) -> Places:
     return Places(settings.cache_dir, settings.data_dir)
 
 
-def open_vector_store(settings: Settings, reporter: Reporter) -> VectorStore:
+def open_vector_store(
+    settings: Settings, reporter: Reporter, use: StoreUse = StoreUse.FILL
+) -> VectorStore:
     """The store of the settings, or the embedded one. Raises StoreError, ConfigurationError."""
-    from agent.stores.opening import open_store
+    from agent.stores.opening import open_store, open_temporary
 
     own = places_of(settings).store
-    if settings.store is None:
-        return open_store(f"sqlite://{quote(str(own.absolute()))}", reporter)
-    fallback = own if settings.store_fallback == "embedded" else None
-    return open_store(settings.store, reporter, fallback)
+    falls_back = use is not StoreUse.MANAGE and settings.store_fallback == "embedded"
+    url = settings.store or f"sqlite://{quote(str(own.absolute()))}"
+    try:
+        return open_store(url, reporter, own if falls_back and settings.store else None)
+    except StoreUnreachable as error:
+        if use is not StoreUse.SEARCH or not falls_back:
+            raise
+        return open_temporary(error, reporter)
 
 
 def evidence_sources(
@@ -102,6 +121,7 @@ async def open_pool(
     labels: Sequence[Label],
     *,
     keywords: bool = False,
+    use: StoreUse = StoreUse.SEARCH,
 ) -> AsyncIterator[Pool]:
     """A pool of the settings. `keywords`: a model may be asked for some.
 
@@ -115,7 +135,7 @@ async def open_pool(
         embedder = await make_embedder(
             stack, settings, client, reporter, lambda: math.inf, Tapes(stack)
         )
-        store = stack.enter_context(open_vector_store(settings, reporter))
+        store = stack.enter_context(open_vector_store(settings, reporter, use))
         code = Label.CODE in labels
         yield make_pool(
             snapshot,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,9 @@ from urllib.parse import unquote, urlsplit
 from agent.errors import ConfigurationError, StoreError, StoreUnreachable
 from agent.events import Notice
 from agent.stores.border import without_password
+
+IN_MEMORY = ":memory:"
+"""SQLite's own name for a database that lies in no file."""
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter
@@ -45,6 +49,18 @@ def open_store(
             raise
         reporter(Notice(f"{error}; going on with the embedded store in {fallback}", "warning"))
         return _embedded(fallback, reporter)
+
+
+def open_temporary(why: StoreUnreachable, reporter: Reporter) -> VectorStore:
+    """A store in memory that ends with the process, for a search whose own cannot be used.
+
+    The Notice says why. Raises StoreUnreachable where SQLite cannot even do that.
+    """
+    reporter(Notice(f"{why}; going on in memory, nothing is kept", "warning"))
+    from agent.stores.large import Scale
+    from agent.stores.sqlite import SqliteStore
+
+    return SqliteStore(Path(IN_MEMORY), reporter, scale=Scale(limit=sys.maxsize))  # no index: files
 
 
 def open_records(url: str, reporter: Reporter) -> PostgresRecords | None:

@@ -295,7 +295,9 @@ def test_an_accepted_patch_is_remembered_where_asked(user: User, repository: Pat
     found = user.search(repository, "pelicans cost", "memory")
     assert [hit["title"] for hit in found["results"]] == ["Pelicans cost too much"]
     assert "+        return 0" in found["results"][0]["text"]
-    assert "forgot 1 patches" in user.run("index", "--repo", str(repository), "--forget").stdout
+    assert (
+        "forgot 1 patch of this" in user.run("index", "--repo", str(repository), "--forget").stdout
+    )
     again = user.search(repository, "pelicans cost", "memory")
     assert again["results"] == []
 
@@ -309,13 +311,19 @@ def test_a_full_disk_is_one_line(user: User, make_repository: MakeRepository) ->
     def small() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 
-    done = subprocess.run(
-        [sys.executable, "-m", "agent", "index", "--repo", str(root), "--corpus", "docs", "-q",
-         "--store", user.store],
-        cwd=user.home, capture_output=True, text=True, timeout=110, preexec_fn=small,
-        env={"PATH": os.environ["PATH"], "HOME": str(user.home), "PYTHONPATH": str(ROOT),
-             "PATCHSHOT_CACHE_DIR": str(user.home / "cache")},
-    )  # fmt: skip
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "agent", *arguments, "--repo", str(root), "--corpus", "docs",
+             "-q", "--store", user.store],
+            cwd=user.home, capture_output=True, text=True, timeout=110, preexec_fn=small,
+            env={"PATH": os.environ["PATH"], "HOME": str(user.home), "PYTHONPATH": str(ROOT),
+                 "PATCHSHOT_CACHE_DIR": str(user.home / "cache")},
+        )  # fmt: skip
+
+    searched = call("search", "handles a case of the table")
+    assert searched.returncode == 0, searched.stderr
+    assert "[docs]" in searched.stdout
+    done = call("index")
     assert done.returncode == 2, done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("agent: ")

@@ -186,6 +186,7 @@ def test_the_rows_own_patches(place: Place) -> None:
     assert place.found()["resolved_ids"] == ["good"]
     assert place.found()["instances"]["good"]["check"]["gold"] is True
     assert "1 of 1 (100.0%" in said
+    assert "rows checked with --check-dataset: 1, all hold what they say" in said
 
 
 def test_a_killed_run_goes_on(place: Place) -> None:
@@ -198,9 +199,11 @@ def test_a_killed_run_goes_on(place: Place) -> None:
     process.communicate(timeout=30)
     assert not place.report.exists()
 
-    place.run()
+    said = place.run()
 
     assert place.found()["resolved_ids"] == ["first", "second"]
+    assert "2 of 2 judged (1 by an earlier run), 2 resolved" in said
+    assert "first: resolved (1 of 1 FAIL_TO_PASS pass; 3 of 3 PASS_TO_PASS pass), by an" in said
     assert log.stat().st_mtime_ns == before
 
 
@@ -287,10 +290,23 @@ def test_each_instance_in_an_image_of_its_own(place: Place, container: str) -> N
         (("--environments", "none.toml"), "--environments none.toml: No such file"),
         (("--image-template", "x:{instance}"), "no field {instance}"),
         (("--run", "none.run"), "--run none.run: no folder of a run"),
-        (("--id", "none"), "no row is selected"),
+        (("--id", "none"), "--id none: no such instance in set.jsonl"),
+        (("--id", "good", "--id", "none"), "--id none: no such instance in set.jsonl"),
+        (("--match", "none"), "no row is selected"),
+        (("--output", "set.jsonl"), "--output is the --dataset (set.jsonl)"),
+        (("--output", "./preds.json"), "--output is the --predictions (preds.json)"),
+        (("--output", "x.eval"), "--output x.eval: that is the name of the folder"),
+        (
+            ("--environments", "spec.toml", "--output", "spec.toml"),
+            "--output is the --environments (spec.toml)",
+        ),
     ],
 )
 def test_wrong_arguments(place: Place, options: tuple[str, ...], words: str) -> None:
     place.write({"good": shop.GOLD})
+    (place.root / "spec.toml").write_text("")
+    before = {path: path.read_bytes() for path in place.root.iterdir() if path.is_file()}
 
     assert words in place.run(*options, code=2, python=False)
+    assert {path: path.read_bytes() for path in place.root.iterdir() if path.is_file()} == before
+    assert not list(place.root.glob("*.eval"))

@@ -119,9 +119,11 @@ def test_one_solve_is_reported_too(batch: Path, tmp_path: Path) -> None:
 
 def test_what_is_no_run_is_said_in_one_line(batch: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "report.eval/instances/owner__shop-1").mkdir(parents=True)
     (tmp_path / "list.json").write_text("[]")
     for name, words in (
         ("empty", "not the folder of a run"),
+        ("report.eval", "what `agent eval patches` has written goes with --evaluation"),
         ("gone", "No such file"),
         ("list.json", "not the result of a solve"),
         (str(batch / "preds.json"), "not the result of a solve (status: Field required)"),
@@ -151,6 +153,21 @@ def test_a_file_that_is_no_report_is_not_replaced_unasked(batch: Path, tmp_path:
     assert _run(tmp_path, "report", run).returncode == 0  # one of ours is
     assert _run(tmp_path, "report", run, "-o", "no/such/folder.html").returncode == 2
     assert not list(tmp_path.glob(".report*"))
+
+
+@pytest.mark.parametrize("name", ["swe.jsonl", "result.json", "page.html"])
+def test_what_is_read_and_what_is_no_page_is_never_replaced(
+    batch: Path, tmp_path: Path, name: str
+) -> None:
+    run, evaluation = str(batch / "preds.run"), {"resolved_ids": ["owner__shop-1"]}
+    (tmp_path / name).write_text(json.dumps(evaluation))
+    options = ["--evaluation", name] if name == "page.html" else []
+
+    done = _run(tmp_path, "report", run, "-o", name, *options)
+
+    assert done.returncode == 2
+    assert name in done.stderr
+    assert json.loads((tmp_path / name).read_text()) == evaluation
 
 
 def test_a_run_that_goes_on_says_so(tmp_path: Path) -> None:

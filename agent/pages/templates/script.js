@@ -76,8 +76,8 @@
     const count = (n) => n.toLocaleString("en");
     status.textContent =
       found.length === all.length
-        ? `${count(all.length)} instances`
-        : `${count(found.length)} of ${count(all.length)} instances`;
+        ? `${count(all.length)} ${all.length === 1 ? "instance" : "instances"}`
+        : `${count(found.length)} of ${count(all.length)} ${all.length === 1 ? "instance" : "instances"}`;
     headers.forEach((cell) => {
       const own = cell.dataset.column === state.sort;
       cell.setAttribute("aria-sort", own ? (state.down ? "descending" : "ascending") : "none");

@@ -34,6 +34,7 @@ class Bench:
 
     folder: Path
     rows: list[Task | BadRow]
+    order: tuple[str, ...] = ()  # of the whole data set
 
     def __post_init__(self) -> None:
         for name in ("repos/owner__shop", "repos/owner__other", "run/instances"):
@@ -53,7 +54,8 @@ class Bench:
             Spool(run / "tasks.jsonl", self.rows) as spool,
             closing(Journal(run / "journal.jsonl")) as journal,
         ):
-            predictions = Predictions(self.folder / "preds.json", "dict", "m", spool.ids)
+            order = self.order or spool.ids
+            predictions = Predictions(self.folder / "preds.json", "dict", "m", order)
             driver = Driver(orders, spool, journal, predictions, QuietProgress(), engine)
             before(driver)
             asyncio.run(driver.run())
@@ -131,6 +133,30 @@ def test_a_second_run_goes_on_and_a_third_has_nothing_to_do(bench: Bench) -> Non
     assert idle.submitted == []
 
 
+def test_a_selection_takes_no_prediction_away(bench: Bench) -> None:
+    everything = bench.rows
+    bench.run(ScriptedEngine([ended(), ended(), CRASH, ended(), CRASH]))
+    before = bench.predictions
+    assert list(before) == names(1, 2, 3, 4)
+    for order, expected in ((tuple(names(1, 2, 3, 4)), (1, 2, 3, 4)), ((), (2, 1, 3, 4))):
+        bench.rows, bench.order = everything[1:2], order
+        summary = bench.run(ScriptedEngine([]))
+        assert (summary.instances, summary.finished, summary.kept) == (1, 1, 3)
+        assert list(bench.predictions) == names(*expected)
+        assert bench.predictions == before
+    bench.rows = everything
+    assert bench.run(ScriptedEngine([])).kept == 0
+
+
+def test_what_a_selection_leaves_out_and_has_no_result_is_not_in_it(bench: Bench) -> None:
+    everything = bench.rows
+    bench.rows = everything[:1]
+    bench.run(ScriptedEngine([GONE, GONE]))
+    bench.rows = everything[1:2]
+    assert bench.run(ScriptedEngine(lambda _: ended())).kept == 0
+    assert list(bench.predictions) == names(2)
+
+
 def test_an_instance_whose_folder_was_taken_away_is_solved_again(bench: Bench) -> None:
     bench.run(ScriptedEngine(lambda _: ended()))
     (bench.folder / "run/instances/owner__shop-2/result.json").unlink()
@@ -199,7 +225,7 @@ def test_a_total_that_is_spent_ends_the_run_and_raising_it_goes_on(bench: Bench)
 
 def test_what_cannot_be_used_is_told_and_the_others_go_on(bench: Bench) -> None:
     bench.rows.insert(0, make_task(9, repo="owner/gone"))
-    missing = ended("row", Status.USAGE, "no commit aaaa")
+    missing = ended("row", Status.USAGE, "owner__shop-1: no commit aaaa")
     engine = ScriptedEngine([missing, ended(), ended(), ended()])
     summary = bench.run(engine)
     assert engine.submitted == names(1, 2, 3, 4)
@@ -207,6 +233,7 @@ def test_what_cannot_be_used_is_told_and_the_others_go_on(bench: Bench) -> None:
         ("owner__shop-9", "row"),
         ("owner__shop-1", "row"),
     ]
+    assert unsolved(summary)[1][2] == "no commit aaaa"  # the id is said once
     assert (summary.exit_code, summary.finished) == (2, 3)
     assert bench.run(ScriptedEngine([ended()])).finished == 4  # the commit has been fetched
 
@@ -222,6 +249,7 @@ def test_interrupted_once_what_runs_is_finished(two_projects: Bench) -> None:
     summary = two_projects.run(engine, workers=2, before=drivers.append)
     assert engine.submitted == names(1, 2)
     assert (summary.finished, summary.pending, summary.exit_code) == (2, 2, 130)
+    assert summary.message == "interrupted: the same command goes on from here"
     assert not engine.cancelled
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.batch import folder as files
-from agent.batch.fingerprint import Fingerprint, check, fingerprint
+from agent.batch.fingerprint import Fingerprint, check, fingerprint, keep
 from agent.batch.predictions import Form, Predictions, form_of
 from agent.errors import ConfigurationError, Status
 from agent.llm.exchange import exchange_of
@@ -36,9 +36,9 @@ def test_each_form_in_the_order_of_the_data_set(tmp_path: Path, form: Form) -> N
     path = tmp_path / "p"
     predictions = Predictions(path, form, "m", IDS)
     predictions.write()
-    assert read(path, form) == ({} if form == "dict" else [])
+    assert path.read_text() == {"dict": "{}\n", "list": "[]\n", "jsonl": ""}[form]
     for position in (2, 0, 1):
-        predictions.put(position, f"diff\n\u2028{position}")
+        predictions.put(IDS[position], f"diff\n\u2028{position}")
     predictions.write(now=True)
     entries = [entry(name, f"diff\n\u2028{n}") for n, name in enumerate(IDS)]
     found = read(path, form)
@@ -62,9 +62,9 @@ def test_the_form_is_chosen_or_told_by_the_name(name: str, chosen: Form | None, 
 def test_a_full_disk_leaves_the_old_file_and_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "p"
     predictions = Predictions(path, "jsonl", "m", IDS)
-    predictions.put(0, "first")
+    predictions.put("b", "first")
     predictions.write()
-    predictions.put(1, "x" * 1000)
+    predictions.put("a", "x" * 1000)
     with full_at(200):
         predictions.write(now=True)
     assert predictions.failure is not None
@@ -88,6 +88,7 @@ def make(dataset: str = "d", model: str = "m", **flags: Any) -> Fingerprint:
 def test_the_same_goes_on_and_anything_else_is_named(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     assert check(path, make(), force=False) == ()
+    keep(path, make())
     assert check(path, make(), force=False) == ()
     other = make("d2", "m2", context_tokens=3000)
     with pytest.raises(ConfigurationError) as raised:
@@ -96,6 +97,7 @@ def test_the_same_goes_on_and_anything_else_is_named(tmp_path: Path) -> None:
         assert told in str(raised.value)
     assert check(path, make(), force=False) == ()
     assert len(check(path, other, force=True)) == 3
+    keep(path, other)
     assert check(path, other, force=False) == ()
 
 
@@ -103,7 +105,7 @@ def test_keys_places_and_logs_are_no_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run.json"
-    check(path, make(), force=False)
+    keep(path, make())
     monkeypatch.setenv("PATCHSHOT_API_KEY", "sk-secret")
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", "/elsewhere")
     assert check(path, make(log_file="x"), force=True) == ()

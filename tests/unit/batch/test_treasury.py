@@ -111,7 +111,7 @@ def test_without_a_total_everything_goes_and_is_counted(tmp_path: Path) -> None:
         await bench.treasury.hear(make_job(), paid(None))
 
     bench.run(go())
-    assert bench.treasury.spent_in_words() == "$0.0000 + 1 replies without a price"
+    assert bench.treasury.spent_in_words() == "$0.0000 + 1 reply without a price"
 
 
 def test_a_reply_kept_by_a_worker_that_could_not_tell_is_settled_at_its_cost(

@@ -105,11 +105,29 @@ def test_an_empty_corpus_is_never_called_complete(tmp_path: Path) -> None:
 def test_an_exact_name_is_answered_without_embedding(tmp_path: Path) -> None:
     embedder = WordEmbedder()
     with pool_at(tmp_path, retriever=retriever(), embedder=embedder) as pool:
-        found = run(pool.search("CookieJar.expire"))
+        found = run(pool.search("CookieJar.expire", top_k=1))
     assert [hit.passage.place for hit in found.hits] == ["shop/cookies.py:7-12 CookieJar.expire"]
-    assert found.hits[0].score == found.hits[0].similarity == 1.0
+    assert (found.hits[0].score, found.hits[0].similarity) == (1.0, 0.0)  # nothing was compared
     assert found.hits[0].reasons[0].feature == "exact"
     assert embedder.calls == []
+
+
+def test_the_other_results_of_all_corpora_follow_an_exact_name(tmp_path: Path) -> None:
+    with pool_at(tmp_path, (Label.CODE, Label.DOCS, Label.INTENT), retriever=retriever()) as pool:
+        found = run(pool.search("expire", top_k=6))
+    assert found.hits[0].passage.place == "shop/cookies.py:7-12 CookieJar.expire"
+    assert len(found.hits) == 6
+    assert set(labels(found)) == {Label.CODE, Label.DOCS, Label.INTENT}
+    assert set(found.searched) == {Label.CODE, Label.DOCS, Label.INTENT}
+    assert len({(hit.passage.corpus, hit.passage.place) for hit in found.hits}) == 6
+    scores = [hit.score for hit in found.hits]
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.parametrize("query", ["?!", "...", "--- !!"])
+def test_a_query_without_a_word_finds_nothing(tmp_path: Path, query: str) -> None:
+    with pool_at(tmp_path, (Label.CODE, Label.DOCS, Label.INTENT), retriever=retriever()) as pool:
+        assert run(pool.search(query)).hits == ()
 
 
 def test_several_queries_are_one_call(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ esac
 case "$*" in
   *unreachable) echo "WARNING: Retrying"; echo "x: Failed to establish a new connection: y" ;;
   *sourced) echo "ERROR: No matching distribution found for sourced" ;;
+  *chatty) echo "ERROR: Cannot install: $(printf %999d 0)"; echo "[notice] x"
+    echo "ERROR: ResolutionImpossible: for help visit y"; echo "Traceback" ;;
   *endless) exec sleep 60 ;;
   *shown) env; exit ;;
   *) exit 0 ;;

@@ -98,6 +98,21 @@ def test_what_cannot_be_installed_is_told(
     assert ("run their code on this machine" in notes[-1]) == sdist
 
 
+def test_of_what_pip_said_the_reason_is_told_and_the_rest_is_in_the_log(
+    scripted: Recipe, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="failed") as caught:
+        build(replace(scripted, packages=("chatty",)), tmp_path)
+
+    why = str(caught.value).partition("failed (1): ")[2].partition(";")[0]
+    assert why.startswith("Cannot install: ")
+    assert len(why) == 300
+    assert (
+        "ResolutionImpossible"
+        in (tmp_path / f"{replace(scripted, packages=('chatty',)).key}.log").read_text()
+    )
+
+
 def test_whoever_comes_at_the_same_time_waits(scripted: Recipe, tmp_path: Path) -> None:
     notes: list[str] = []
 

@@ -51,6 +51,23 @@ def test_a_spec_becomes_an_interpreter_and_surroundings(
     assert around.files["shop/_version.py"] == b"v = '1.4'\n"
 
 
+def test_folders_of_the_path_that_are_not_there_are_told_once(
+    make_repository: Make, tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    paths = ["lib", "made", "gone", "."]
+    table = {"paths": paths, "files": {"made/a.py": ""}}
+    environments = Environments(
+        EnvironmentSpec({"default": table}, tmp_path), tmp_path, note=notes.append
+    )
+    snapshot = take_snapshot(make_repository({"lib/a.py": ""}))
+
+    for _ in range(2):
+        environments.surroundings(environments.environment("o/shop"), snapshot)
+
+    assert notes == ["environment: paths has 'gone', which is no folder of the project"]
+
+
 def test_what_failed_is_not_tried_again(
     scripted: Recipe, make_repository: Make, tmp_path: Path
 ) -> None:

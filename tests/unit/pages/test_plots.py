@@ -10,6 +10,7 @@ from agent.pages.plots import (
     CURVE_TOP,
     LEFT,
     RIGHT,
+    WIDTH,
     distribution,
     waterfall,
 )
@@ -32,6 +33,9 @@ def test_everything_lies_within_the_frame(values: list[float]) -> None:
     assert points[-1] == (RIGHT, CURVE_TOP)
     assert points == sorted(points, key=lambda point: (point[0], -point[1]))
     assert len(plot.x_ticks) <= 6
+    for tick in plot.x_ticks:  # 11 px: no digit is wider than 7
+        assert tick.at - 3.5 * len(tick.label) >= 0
+        assert tick.at + 3.5 * len(tick.label) <= WIDTH
     assert LEFT - 0.01 <= plot.median <= RIGHT + 0.01
 
 

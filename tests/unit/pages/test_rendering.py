@@ -88,6 +88,25 @@ def test_tags_are_balanced(page: str) -> None:
     assert parser.open == []
 
 
+def test_cells_of_an_instances_tables_say_what_they_are_without_their_head(page: str) -> None:
+    """On a phone the tables are stacked, and their heads are hidden."""
+    tables = re.findall(r'<table class="plain stacked">.*?</table>', page, re.DOTALL)
+    cells = [cell for table in tables for cell in re.findall(r"<td[^>]*>", table)]
+    assert cells
+    assert all("data-label=" in cell or 'class="why"' in cell for cell in cells)
+
+
+def test_a_status_is_written_as_its_group_is(page: str) -> None:
+    assert ">not applied</span>" in page
+    assert ">not-applied<" not in page
+    assert '<option value="not-applied">not applied</option>' in page
+
+
+def test_a_count_of_one_has_no_plural(tmp_path: Path) -> None:
+    make_run(tmp_path / "r", 1)
+    assert '<p id="/count" class="hint" role="status">1 instance</p>' in page_of(tmp_path / "r")
+
+
 def test_hostile_texts_are_escaped_and_nothing_outside_is_read(tmp_path: Path) -> None:
     make_hostile_run(tmp_path / "r", tmp_path / "e.json")
     text = page_of(tmp_path / "r")

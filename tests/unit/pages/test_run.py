@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.batch.journal import Failed, RunEnded, RunStarted, Settled, StageFinished, Started
+from agent.commands.report import in_words
 from agent.errors import ConfigurationError, Status
 from agent.pages.evaluations import Evaluated
 from agent.pages.rows import Row, Run, Stage
@@ -40,6 +41,17 @@ def test_every_end_is_told_in_the_order_of_the_data_set(folder: Path) -> None:
     assert not run.live
     assert run.notes == ()
     assert run.begun[0].time == "2026-01-02T03:04:05+00:00"
+
+
+def test_a_folder_of_instances_alone_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "report.eval" / "instances" / "owner__shop-1").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="goes with --evaluation"):
+        read(tmp_path / "report.eval")
+
+
+def test_the_figures_in_words_have_no_plural_of_one(folder: Path) -> None:
+    words = in_words(summarise(read(folder)))
+    assert ", tests red 1, " in words
 
 
 def test_a_row_says_what_was_paid_and_why_it_ended(folder: Path) -> None:

@@ -210,10 +210,12 @@ def test_an_environment_without_what_tests_need_is_to_blame(judge: Judge) -> Non
 
 def test_a_result_is_kept_and_taken_again(judge: Judge, tmp_path: Path) -> None:
     first = judge(shop.GOLD)
+    assert not first.kept
     log = tmp_path / "instances" / "owner__shop-1" / "test_output.txt"
     log.write_text("untouched")
 
-    assert judge(shop.GOLD) == first
+    assert judge(shop.GOLD) == first.model_copy(update={"kept": True})
+    assert "kept" not in (log.parent / "result.json").read_text()
     assert log.read_text() == "untouched"
     assert judge(shop.HALF).outcome == "unresolved"
     assert log.read_text() != "untouched"

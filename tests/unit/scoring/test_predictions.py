@@ -79,8 +79,9 @@ def test_what_cannot_be_used_is_told_with_its_place(tmp_path: Path) -> None:
         ("duplicate-prediction", ":7", "o__a-1"),
     ]
     reasons = [problem.reason for problem in found.problems]
-    assert reasons[0].startswith("model_patch: ")
-    assert reasons[1].startswith("model_patch: ")
+    assert reasons[0].startswith("model_patch: is missing (a diff as a text, or null")
+    assert reasons[1] == "model_patch: a diff as a text, or null, is needed"
+    assert reasons[3] == "not a JSON object"
     assert "not valid JSON" in reasons[2]
     assert reasons[4] == f"o__a-1: the same again, first at {path}:1; the first counts"
     assert "another patch" in reasons[5]

@@ -89,9 +89,20 @@ def test_what_cannot_be_used_is_told_with_line_and_field(tmp_path: Path) -> None
     found = {name: rows.read(name) for name in rows.ids}
     assert all(isinstance(problem, Problem) for problem in found.values())
     texts = {name: str(getattr(problem, "reason", "")) for name, problem in found.items()}
-    assert texts["o__a-1"].startswith("base_commit: ")
+    assert texts["o__a-1"] == "base_commit: a commit as 7 to 40 hex digits in lower case is needed"
     assert texts["o__a-4"] == "FAIL_TO_PASS, PASS_TO_PASS: no test decides"
-    assert texts["o__a-6"].startswith("PASS_TO_PASS: ")
+    assert texts["o__a-6"].startswith("PASS_TO_PASS: a list of test ids such as")
+
+
+def test_a_field_that_is_mistyped_is_guessed(tmp_path: Path) -> None:
+    other = {name: value for name, value in row(1).items() if name != "base_commit"}
+
+    found = Rows(written(tmp_path, {**other, "base_comit": "0" * 40}), Selection(), None)
+
+    problem = found.read("o__a-1")
+    assert isinstance(problem, Problem)
+    assert problem.reason.startswith("base_commit: is missing (a commit as")
+    assert problem.reason.endswith("did you mean 'base_comit'?")
 
 
 def test_only_selected_rows_count(tmp_path: Path) -> None:

@@ -1,0 +1,185 @@
+"""`agent batch` says what cannot work before anything is done, and leaves no trace of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.batch import cluster
+from agent.batch.cluster import join
+from agent.batch.journal import Finished, Granted, Started, read_entries
+from agent.commands.batch import BatchRequest, run
+from agent.commands.common import refuse_overwriting
+from agent.errors import ConfigurationError, Status
+from tests.support.batch import leave_result
+
+ROW = {"repo": "o/n", "base_commit": "aaaaaaa", "problem_statement": "x"}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data set of three instances whose repository is not there: nothing is ever paid."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATCHSHOT_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("PATCHSHOT_MODEL", "scripted")
+    (tmp_path / "repos").mkdir()
+    rows = ({"instance_id": name, **ROW} for name in "abc")
+    (tmp_path / "d.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return tmp_path
+
+
+def batch(flags: dict[str, Any] | None = None, **other: Any) -> int:
+    given = {"dataset": Path("d.jsonl"), "repos": Path("repos"), "output": Path("p.json")}
+    return run(BatchRequest(**{**given, **other}), flags or {})
+
+
+def files(place: Path) -> list[str]:
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
+
+
+def make_link(place: Path, name: str) -> None:
+    (place / name).symlink_to(place / "d.jsonl")
+
+
+def make_empty_set(place: Path, name: str) -> None:
+    (place / name).touch()
+
+
+def make_file(place: Path, name: str) -> None:
+    (place / name).write_text("x")
+
+
+def make_other(place: Path, name: str) -> None:
+    (place / name).mkdir()
+    (place / name / "mine").touch()
+
+
+@pytest.mark.parametrize(
+    ("other", "flags", "made", "said"),
+    [
+        ({"output": Path("d.jsonl")}, {}, None, "--output is the --dataset"),
+        ({"output": Path("repos/../d.jsonl")}, {}, None, "--output is the --dataset"),
+        ({"output": Path("l")}, {}, make_link, "--output is the --dataset"),
+        ({"output": Path("e")}, {"environments": "e"}, make_file, "--output is the --environments"),
+        ({"output": Path("p.run")}, {}, None, "--output p.run"),
+        ({"output": Path("gone/p.json")}, {}, None, "there is no folder gone"),
+        ({"output": Path("/proc/p.json"), "run": Path("r")}, {}, None, "nothing can be written"),
+        ({"dataset": Path("e")}, {}, make_empty_set, "no usable row"),
+        ({"ids": ("z",)}, {}, None, "--id z"),
+        ({"max_total_cost": 1.0}, {}, None, "PATCHSHOT_PRICE_INPUT"),
+        ({"address": "auto"}, {}, None, "--engine ray"),
+        ({"address": "head:1"}, {}, None, "--engine ray"),
+        ({"engine": "ray", "address": "127.0.0.1:1"}, {}, None, "no Ray cluster there"),
+        ({"run": Path("f")}, {}, make_file, "--run f"),
+        ({"run": Path("o")}, {}, make_other, "--run o"),
+    ],
+)
+def test_one_line_exit_2_and_no_trace(
+    place: Path,
+    capfd: pytest.CaptureFixture[str],
+    other: dict[str, Any],
+    flags: dict[str, Any],
+    made: Any,
+    said: str,
+) -> None:
+    if made is not None:
+        names = [
+            str(v) for v in (*other.values(), *flags.values()) if str(v) in ["l", "e", "f", "o"]
+        ]
+        made(place, names[0])
+    before = files(place)
+    rows = (place / "d.jsonl").read_text()
+    assert batch(flags, **other) == 2
+    out, err = capfd.readouterr()
+    assert said in err
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert files(place) == before
+    assert (place / "d.jsonl").read_text() == rows
+
+
+def test_an_output_that_is_no_input(tmp_path: Path) -> None:
+    inputs = {"--dataset": tmp_path / "d.jsonl", "--environments": None, "--x": tmp_path / "gone"}
+    refuse_overwriting(tmp_path / "p.json", inputs)
+    for name in ("gone", "repos/../d.jsonl"):
+        with pytest.raises(ConfigurationError, match="--output is the --"):
+            refuse_overwriting(tmp_path / name, inputs)
+
+
+def journal(place: Path) -> list[str]:
+    return [entry.event for entry in read_entries(place / "p.run/journal.jsonl")]
+
+
+def test_a_run_in_which_nothing_was_paid_is_not_bound(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert batch() == 2  # no repository: rows that cannot be used
+    assert journal(place) == ["run", "ended"]
+    assert batch({"context_tokens": 3000}, quiet=True) == 2
+    assert "was begun with something else" not in capfd.readouterr().err
+    assert journal(place).count("run") == 2
+    bound = json.loads((place / "p.run/run.json").read_text())
+    assert bound["settings"]["context_tokens"] == 3000
+
+
+def add(place: Path, *entries: Granted | Started | Finished) -> None:
+    with (place / "p.run/journal.jsonl").open("a") as file:
+        file.writelines(f"{entry.model_dump_json()}\n" for entry in entries)
+
+
+def finish(place: Path, name: str) -> None:
+    leave_result(place / "p.run/instances" / name, name)
+    done = Finished(id=name, attempt=1, status=Status.ACCEPTED, verdict=None, seconds=1.0)
+    add(place, Started(id=name, attempt=1), done)
+
+
+@pytest.mark.parametrize("how", ["granted", "finished"])
+def test_a_run_with_something_in_it_is_bound(
+    place: Path, capfd: pytest.CaptureFixture[str], how: str
+) -> None:
+    batch()
+    if how == "granted":
+        add(place, Granted(id="a", sha256="s", worst_usd=None))
+    else:
+        finish(place, "a")
+    before = files(place)
+    assert batch({"context_tokens": 3000}) == 2
+    assert "context_tokens 6000, now 3000" in capfd.readouterr().err
+    assert files(place) == before
+    assert journal(place).count("run") == 1
+
+
+def test_a_selection_keeps_the_other_predictions_in_the_order_of_the_file(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    batch()
+    for name in "cb":
+        finish(place, name)
+    capfd.readouterr()
+    batch(ids=("b",))
+    assert list(json.loads((place / "p.json").read_text())) == ["b", "c"]
+    assert "(1 kept of instances that are not selected)" in capfd.readouterr().out
+
+
+def test_a_known_price_lets_a_total_hold(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    monkeypatch.setenv("PATCHSHOT_PRICE_INPUT", "1")
+    monkeypatch.setenv("PATCHSHOT_PRICE_OUTPUT", "1")
+    batch(max_total_cost=1.0)
+    assert journal(place) == ["run", "ended"]
+
+
+def test_no_cluster_on_this_machine_is_said_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    class Ray:
+        def init(self, **_: Any) -> None:
+            raise ConnectionError("Could not find any running Ray instance. Please specify ...")
+
+    monkeypatch.setattr(cluster, "_ray", Ray)
+    with pytest.raises(ConfigurationError) as raised:
+        asyncio.run(join("auto"))
+    assert "no Ray cluster was found" in str(raised.value)
+    assert "ray start --head" in str(raised.value)
+    assert "RAY_AUTH" not in str(raised.value)
