@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent.batch.durable import replace_file
+from agent.durable import replace_file
 from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agent.batch.durable import replace_file
+from agent.durable import replace_file
 from agent.llm.exchange import ChatExchange
 from agent.result import SolveResult
 

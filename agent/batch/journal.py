@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from agent.batch.durable import AppendFile
 from agent.batch.messages import Blame
+from agent.durable import AppendFile
 from agent.errors import ConfigurationError, Status
 
 

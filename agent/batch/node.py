@@ -25,11 +25,11 @@ from pydantic import BaseModel, ConfigDict
 from agent.batch import folder as files
 from agent.batch.child import Spawner
 from agent.batch.dataset import Task
-from agent.batch.durable import AppendFile, locked, replace_file
 from agent.batch.local import LocalEngine
 from agent.batch.messages import REPORTS, Answer, Ask, Ended, Job, Pace, Paid, Report, line_of
 from agent.batch.shipping import Pack, commits_of, has_commit, unpack
 from agent.batch.version import here
+from agent.durable import AppendFile, locked, replace_file
 from agent.errors import ConfigurationError, RepositoryError
 
 PLACES = ("PATCHSHOT_CACHE_DIR", "PATCHSHOT_LOG_FILE", "PATCHSHOT_PYTHON")

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.batch.durable import locked
+from agent.durable import locked
 from agent.errors import ConfigurationError
 
 RUN, JOURNAL, TASKS, INSTANCES = "run.json", "journal.jsonl", "tasks.jsonl", "instances"

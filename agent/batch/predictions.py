@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from agent.batch.durable import replace_file
+from agent.durable import replace_file
 from agent.errors import ConfigurationError
 
 Form = Literal["dict", "list", "jsonl"]

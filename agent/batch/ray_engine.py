@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from agent.batch import folder as files
 from agent.batch.cluster import Cluster, ClusterNode, NodeLost, Other, join
-from agent.batch.durable import AppendFile, replace_file
 from agent.batch.engine import Broker
 from agent.batch.local import STOP_SECONDS
 from agent.batch.messages import Answer, Ask, Ended, Job, Pace, Paid, Report
 from agent.batch.node import Parcel, Setup, add_replies, parse
 from agent.batch.shipping import Pack, full_name, make_pack
+from agent.durable import AppendFile, replace_file
 from agent.errors import ConfigurationError, RepositoryError, Status
 
 if TYPE_CHECKING:

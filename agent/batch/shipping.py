@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.batch.durable import locked
+from agent.durable import locked
 from agent.errors import RepositoryError
 from agent.repository.git import open_repository
 from sandbox import hardened_git

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.batch.durable import AppendFile
+from agent.durable import AppendFile
 from agent.errors import ConfigurationError
 from agent.llm.exchange import (
     ChatExchange,

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from pydantic import BaseModel
 
 from agent.batch import folder as files
-from agent.batch.durable import locked
 from agent.batch.guard import Guard
 from agent.batch.messages import (
     Answer,
@@ -40,6 +39,7 @@ from agent.batch.messages import (
     line_of,
 )
 from agent.batch.tape import Tape
+from agent.durable import locked
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
 from agent.events import Event, StageFinished
 from agent.llm.exchange import ChatExchange, format_exchange

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.durable import replace_file
 from agent.errors import ConfigurationError, RepositoryError
 
 if TYPE_CHECKING:
@@ -45,19 +44,7 @@ class PatchFile:
         if path.exists() and not path.is_file():
             path.write_bytes(data)  # a pipe or /dev/stderr cannot be replaced
             return
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(name, 0o666 & ~umask)  # noqa: PTH101
-            os.replace(name, path)  # noqa: PTH105
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_file(path, (data,))
 
 
 def write_into_work_tree(patch: AppliedPatch, snapshot: Snapshot) -> None:

@@ -100,7 +100,7 @@ def _is_report(path: Path) -> bool:
 
 def _write(output: Path, parts: Iterator[bytes]) -> int:
     """Write the page as a whole, or not at all; its size in bytes."""
-    from agent.batch.durable import replace_file
+    from agent.durable import replace_file
 
     size = 0
 

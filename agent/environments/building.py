@@ -11,7 +11,6 @@ Wheels only, unless the spec says `sdist = true`: then nothing of a package is r
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -22,11 +21,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
+from agent.durable import locked, replace_file
 from agent.environments.pythons import HostPython
 from agent.environments.spec import NO_INDEX
 from agent.errors import ConfigurationError
@@ -109,7 +109,7 @@ def build(
     known = _read(folder, recipe.key)
     if known is not None:
         return known
-    with _alone(folder / f"{recipe.key}.lock"):
+    with locked(folder / f"{recipe.key}.lock", wait=True):
         return _read(folder, recipe.key) or _make(recipe, folder, note, cancel)
 
 
@@ -274,17 +274,4 @@ def _environment() -> dict[str, str]:
 
 def _keep(path: Path, value: Mapping[str, object]) -> None:
     """Whole or not there."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    beside.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", "utf-8")
-    beside.replace(path)
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock file; the kernel lets go of it when the process ends."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    replace_file(path, [f"{json.dumps(value, indent=2, sort_keys=True)}\n".encode()])

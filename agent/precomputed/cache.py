@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from agent.durable import replace_file
 from agent.precomputed.files import Invalid, Listed
 from agent.precomputed.index import SkippedVector
 from agent.precomputed.parsing import Meta, parse_meta, thawed
-from agent.precomputed.writing import replace_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from agent.durable import replace_file
 from agent.errors import SemanticIndexError
 from agent.precomputed.files import MAX_BYTES, META, VECTOR, Invalid, why_no_id
 from agent.precomputed.parsing import parse_meta, parse_vector
@@ -93,20 +92,3 @@ def _about(
 def _invalid(data: bytes) -> Invalid | None:
     found = parse_meta(data)
     return found if isinstance(found, Invalid) else None
-
-
-def replace_file(path: Path, parts: Iterable[bytes]) -> None:
-    """Write a file as a whole: after a crash it is the old one or the new one. Raises OSError."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(parts)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.batch.dataset import Task
-from agent.batch.durable import replace_file
+from agent.durable import replace_file
 from agent.scoring.report import InstanceReport, Scored
 
 RESULT, REPORT, PATCH, LOG = "result.json", "report.json", "patch.diff", "test_output.txt"

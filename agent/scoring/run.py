@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from agent.batch.dataset import Selection
-from agent.batch.durable import locked, replace_file
+from agent.durable import locked, replace_file
 from agent.errors import ConfigurationError, SandboxUnavailable
 from agent.evaluation.repositories import check_folder, find_repository
 from agent.events import Notice, StageFinished, StageProgress, StageStarted

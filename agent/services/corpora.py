@@ -18,7 +18,7 @@ from agent.protocols import Reporter, Snapshot
 from agent.services.context import make_counter
 from agent.services.embedding import make_embedder
 from agent.services.model import Client, Tapes, make_chat_model, make_clock, within_budget
-from agent.services.retrieval import make_retriever, retrieval_options
+from agent.services.retrieval import make_index, make_retriever, retrieval_options
 from agent.settings import Settings
 
 if TYPE_CHECKING:
@@ -97,12 +97,10 @@ def evidence_sources(
     from agent.corpora.intents import IntentSource
     from agent.corpora.shelf import Shelves
     from agent.retrieval.evidence import mention_evidence
-    from agent.retrieval.index import Index
-    from agent.retrieval.shipped import load_shipped
 
     labels = read_labels(settings.corpora)
     places = places_of(settings)
-    index = Index(reporter, places.index, encoder=load_shipped(options).encoder)
+    index = make_index(settings, reporter)
     shelves = Shelves(places.cache / "shelves.sqlite", reporter)
     found: list[EvidenceSource] = [mention_evidence]
     for source in (DocumentSource(index), IntentSource(index)):

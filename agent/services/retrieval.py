@@ -15,7 +15,7 @@ from agent.services.model import Client, Tapes
 from agent.settings import Settings
 
 if TYPE_CHECKING:
-    from agent.retrieval.index import IndexSummary
+    from agent.retrieval.index import Index, IndexSummary
     from agent.retrieval.options import RetrievalOptions
     from agent.retrieval.store import Records
 
@@ -104,18 +104,21 @@ def fill_index(
 
     `workers` as for `open_retriever`.
     """
+    return make_index(settings, reporter, workers).refresh(snapshot)
+
+
+def make_index(settings: Settings, reporter: Reporter, workers: int | None = None) -> Index:
+    """The code index of the settings, as the retriever reads it."""
     from agent.retrieval.index import Index
     from agent.retrieval.shipped import load_shipped
 
-    encoder = load_shipped(retrieval_options(settings)).encoder
-    index = Index(
+    return Index(
         reporter,
         index_path(settings),
         workers,
-        encoder=encoder,
+        encoder=load_shipped(retrieval_options(settings)).encoder,
         shared=shared_records(settings, reporter),
     )
-    return index.refresh(snapshot)
 
 
 def missing_models(settings: Settings) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.errors import ConfigurationError
 from agent.protocols import ChatModel, Reporter, Widener
 from agent.services.context import make_counter
-from agent.services.retrieval import index_path, retrieval_options
+from agent.services.retrieval import make_index, retrieval_options
 from agent.settings import Settings
 
 
@@ -17,11 +17,7 @@ def make_widener(settings: Settings, chat: ChatModel, reporter: Reporter) -> Wid
         from agent.planning.planner import Planner, PlanOptions, PlanWidener
     except ModuleNotFoundError:  # the bundle of a miner leaves it out
         raise ConfigurationError("plan search is not in this bundle; widening: plain") from None
-    from agent.retrieval.index import Index
-    from agent.retrieval.shipped import load_shipped
-
-    options = retrieval_options(settings)
-    index = Index(reporter, index_path(settings), encoder=load_shipped(options).encoder)
     planned = PlanOptions(calls=settings.plan_calls, tokens=settings.wider_tokens)
+    index, options = make_index(settings, reporter), retrieval_options(settings)
     planner = Planner(index, options, make_counter(chat.model), planned)
     return PlanWidener(planner, chat, reporter)

@@ -14,10 +14,10 @@ import pytest
 from agent.batch import folder as files
 from agent.batch import worker
 from agent.batch.child import Child
-from agent.batch.durable import locked
 from agent.batch.hatchery import Hatchery
 from agent.batch.local import LocalEngine
 from agent.batch.messages import Ended, Job, line_of
+from agent.durable import locked
 from tests.support.batch import make_job
 from tests.unit.batch.test_local import Listener
 

@@ -12,10 +12,10 @@ import pytest
 
 from agent.batch import folder as files
 from agent.batch.child import CommandSpawner
-from agent.batch.durable import locked
 from agent.batch.messages import Answer, Ask, Ended, Paid, StageDone
 from agent.batch.node import Node, Parcel, Setup, add_replies, parse
 from agent.batch.version import here
+from agent.durable import locked
 from agent.errors import Status
 from tests.support.batch import make_job
 from tests.unit.batch.test_local import BEGIN

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.durable import locked
 from agent.batch.place import claimed
+from agent.durable import locked
 from agent.errors import ConfigurationError
 
 

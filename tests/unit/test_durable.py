@@ -1,4 +1,4 @@
-"""`agent.batch.durable`: whole lines, whole files, one owner."""
+"""`agent.durable`: whole lines, whole files, one owner."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.durable import AppendFile, locked, replace_file
+from agent.durable import AppendFile, locked, replace_file
 from agent.errors import ConfigurationError
 from tests.support.full_disk import full_at
 
