@@ -26,6 +26,11 @@ class Location:
     bare: bool
     inside: str = ""
 
+    @property
+    def is_surely_whole(self) -> bool:
+        """Whether it is plainly no shallow clone. A linked work tree has to be asked (by git)."""
+        return self.git_dir.is_dir() and not (self.git_dir / "shallow").exists()
+
 
 def locate(path: Path) -> Location:
     """The repository that `path` is in: itself, or the nearest parent that holds `.git`.

@@ -65,7 +65,7 @@ class CommitHistory:
             return build_table(())
         with RecordStore(self.path, reporter=self.reporter, limit=_CACHE_BYTES) as store:
             loading = _Loading(self, snapshot.commit, store)
-            known = loading.known_table() if _is_surely_whole(location) else None
+            known = loading.known_table() if location.is_surely_whole else None
             try:
                 return known or loading.read(location)
             except RepositoryError as error:
@@ -83,11 +83,6 @@ def _location(snapshot: Snapshot) -> Location | None:
         return locate(snapshot.root)
     except RepositoryError:
         return None  # a snapshot in memory
-
-
-def _is_surely_whole(location: Location) -> bool:
-    """Whether the repository is plainly no shallow clone. A linked work tree has to be asked."""
-    return location.git_dir.is_dir() and not (location.git_dir / "shallow").exists()
 
 
 @dataclass(frozen=True, slots=True)

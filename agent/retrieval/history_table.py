@@ -67,6 +67,22 @@ def build_table(facts: Sequence[CommitFacts]) -> HistoryTable:
 
 
 @dataclass(slots=True)
+class Renames:
+    """What became of older paths. Commits are taken from the newest on, each after its changes."""
+
+    later: dict[str, str] = field(default_factory=dict)
+
+    def today(self, path: str) -> str:
+        """The name that a path of the commit at hand has in the newest one."""
+        return self.later.get(path, path)
+
+    def go_back(self, renames: Sequence[tuple[str, str]]) -> None:
+        """Take the (before, after) of a commit, to look behind it."""
+        # All at once: two files may have swapped their names.
+        self.later.update([(old, self.later.get(new, new)) for old, new in renames])
+
+
+@dataclass(slots=True)
 class _Builder:
     """Numbers paths, names and words as they come."""
 
@@ -74,7 +90,7 @@ class _Builder:
     vocabulary: dict[int, int] = field(default_factory=dict)
     paths: dict[str, int] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
-    later: dict[str, str] = field(default_factory=dict)  # what became of an older path
+    renames: Renames = field(default_factory=Renames)
     lengths: list[int] = field(default_factory=list)
     words: list[tuple[int, int, int]] = field(default_factory=list)
     touches: list[tuple[int, int]] = field(default_factory=list)
@@ -84,12 +100,11 @@ class _Builder:
         """Take the next older commit."""
         self._add_message(number, fact)
         for touch in fact.touches:
-            path = _number(self.paths, self.later.get(touch.path, touch.path))
+            path = _number(self.paths, self.renames.today(touch.path))
             self.touches.append((number, path))
             for name in touch.functions:
                 self.functions.append((number, path, _number(self.names, name)))
-        # All at once: two files may have swapped their names.
-        self.later.update([(old, self.later.get(new, new)) for old, new in fact.renames])
+        self.renames.go_back(fact.renames)
 
     def _add_message(self, number: int, fact: CommitFacts) -> None:
         counts = self.terms.count_hashes(f"{fact.subject}\n" * SUBJECT_WEIGHT + fact.body)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.corpora.history.store import HunkHistory, NoHistory
-from agent.corpora.history.table import CountedHunks, Renames, hunk_text
+from agent.corpora.history.table import CountedHunks, hunk_text
 from agent.corpora.passages import CorpusUnavailable, Label, Passage
 from agent.errors import RepositoryError
 from agent.repository.languages import language_of
-from agent.retrieval.history_table import printable
+from agent.retrieval.history_table import Renames, printable
 
 if TYPE_CHECKING:
     from agent.protocols import Snapshot

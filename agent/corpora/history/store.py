@@ -116,11 +116,6 @@ def _location(root: Path) -> Location:
         raise NoHistory("the files are in no git repository") from None
 
 
-def _is_surely_whole(location: Location) -> bool:
-    """Whether the repository is plainly no shallow clone. A linked work tree has to be asked."""
-    return location.git_dir.is_dir() and not (location.git_dir / "shallow").exists()
-
-
 @dataclass(frozen=True, slots=True)
 class _Loading:
     history: HunkHistory
@@ -129,7 +124,7 @@ class _Loading:
 
     def table(self, root: Path) -> HunkTable:
         location = _location(root)
-        known = self._known_table() if _is_surely_whole(location) else None
+        known = self._known_table() if location.is_surely_whole else None
         if known is not None:
             return known
         with open_repository(location.root, seconds=_GIT_SECONDS) as git:

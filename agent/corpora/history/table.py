@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from agent.retrieval.history_table import Renames
 from agent.retrieval.identifiers import Terms
 from agent.secrets.masking import mask_secrets
 
@@ -119,22 +120,6 @@ def build_table(commits: Sequence[CountedHunks]) -> HunkTable:
     for number, counted in enumerate(commits):
         builder.add(number, counted)
     return builder.finish(commits)
-
-
-@dataclass(slots=True)
-class Renames:
-    """What became of older paths. Commits are taken from the newest on, each after its hunks."""
-
-    later: dict[str, str] = field(default_factory=dict)
-
-    def today(self, path: str) -> str:
-        """The name that a path of the commit at hand has in the newest one."""
-        return self.later.get(path, path)
-
-    def go_back(self, renames: Sequence[tuple[str, str]]) -> None:
-        """Take the (before, after) of a commit, to look behind it."""
-        # All at once: two files may have swapped their names.
-        self.later.update([(old, self.later.get(new, new)) for old, new in renames])
 
 
 @dataclass(slots=True)
