@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import os
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -202,7 +203,8 @@ def _die_first() -> None:
 
 
 def get_ready() -> None:
-    """What every job needs and takes time to load: modules, models, the ranks of the tokenizer."""
+    """What every job needs and takes time to load: modules, models, tokens' ranks, certificates."""
+    from agent.llm.http import usual_trust
     from agent.retrieval.options import RetrievalOptions
     from agent.retrieval.shipped import load_shipped
     from agent.secrets.masking import mask_secrets
@@ -215,6 +217,8 @@ def get_ready() -> None:
     make_counter(environment((_MODEL_VARIABLE,)).get(_MODEL_VARIABLE)).count("ready")
     load_shipped(RetrievalOptions())
     mask_secrets("ready")
+    with contextlib.suppress(OSError, ssl.SSLError):  # each job says it in its own words
+        usual_trust()
 
 
 def _log_to(folder: Path) -> None:

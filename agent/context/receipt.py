@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agent.types import ContextBundle, ContextPiece, DroppedChunk, Ranking, Reason
+from agent.types import Chunk, ContextBundle, ContextPiece, DroppedChunk, Ranking, Reason
 
 _REASONS_SHOWN = 4  # of one piece, in the table; --json has all
 _DROPPED_SHOWN = 15  # rows of the table; --json has all
@@ -68,13 +68,14 @@ def make_receipt(ranking: Ranking, bundle: ContextBundle) -> Receipt:
     forms = Counter[str]()
     for piece in bundle.pieces:
         forms[piece.form] += piece.tokens
+    ranks = _Ranks(ranking)
     return Receipt(
         tokens=bundle.tokens,
         budget=bundle.budget,
         tokens_by_form=tuple(sorted(forms.items())),
         total_chunks=ranking.total_chunks,
         ranked_chunks=len(ranking.chunks),
-        pieces=tuple(_piece(piece, _rank(ranking, piece)) for piece in bundle.pieces),
+        pieces=tuple(_piece(piece, ranks.of(piece)) for piece in bundle.pieces),
         dropped=tuple(
             ReceiptDropped(
                 d.path,
@@ -82,7 +83,7 @@ def make_receipt(ranking: Ranking, bundle: ContextBundle) -> Receipt:
                 d.end,
                 d.symbol,
                 d.tokens,
-                _rank(ranking, d),
+                ranks.of(d),
                 d.score,
                 d.cut_by,
             )
@@ -112,17 +113,21 @@ def render_receipt(receipt: Receipt) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _rank(ranking: Ranking, piece: ContextPiece | DroppedChunk) -> int | None:
-    """The rank of the chunk that a piece shows or a cut left out: same name, around its lines."""
-    for rank, scored in enumerate(ranking.chunks, start=1):
-        chunk = scored.chunk
-        if (
-            (chunk.path, chunk.symbol, scored.score) == (piece.path, piece.symbol, piece.score)
-            and chunk.start <= piece.start
-            and piece.end <= chunk.end
-        ):
-            return rank
-    return None
+class _Ranks:
+    """Finds the chunk that a piece shows or a cut left out: same name, around its lines."""
+
+    def __init__(self, ranking: Ranking) -> None:
+        self._ranked = defaultdict[tuple[str, str, float], list[tuple[int, Chunk]]](list)
+        for rank, scored in enumerate(ranking.chunks, start=1):
+            chunk = scored.chunk
+            self._ranked[chunk.path, chunk.symbol, scored.score].append((rank, chunk))
+
+    def of(self, piece: ContextPiece | DroppedChunk) -> int | None:
+        """Its rank, from 1."""
+        for rank, chunk in self._ranked.get((piece.path, piece.symbol, piece.score), ()):
+            if chunk.start <= piece.start and piece.end <= chunk.end:
+                return rank
+        return None
 
 
 def _piece(piece: ContextPiece, rank: int | None) -> ReceiptPiece:

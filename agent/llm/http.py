@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
 import json
 import os
@@ -32,6 +33,7 @@ CONNECT_SECONDS = 10.0  # a server that does not take a connection by then will 
 _MAX_BODY = 64 * 1024 * 1024  # bytes; a batch of 4096-d vectors as JSON stays well below
 _MAX_CONNECTIONS = 64
 _KEEP_ALIVE_SECONDS = 30.0  # shorter than the idle limit of common gateways (60 s)
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ def create_client(
         return httpx.AsyncClient(
             transport=transport,
             trust_env=trust_env,
-            verify=True if ca_bundle is None else _trusting(ca_bundle),
+            verify=usual_trust(trust_env=trust_env) if ca_bundle is None else _trusting(ca_bundle),
             # A dependency, but a miner's container may have httpx alone.
             http2=importlib.util.find_spec("h2") is not None,
             follow_redirects=False,
@@ -107,12 +109,25 @@ def _place(proxy: str) -> str:
 
 
 def _certificates_set(ca_bundle: str | None) -> str:
-    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-    named = [f"{name} ({os.environ[name]})" for name in names if os.environ.get(name)]
+    named = [f"{name} ({os.environ[name]})" for name in _CERTIFICATES if os.environ.get(name)]
     return ", ".join(named + ([f"REQUESTS_CA_BUNDLE ({ca_bundle})"] if ca_bundle else []))
 
 
+def usual_trust(*, trust_env: bool = True) -> ssl.SSLContext:
+    """What is trusted where nothing else is said, read once a process.
+
+    It takes 20 ms: who forks workers calls this before. Raises OSError and ssl.SSLError for files
+    that cannot be read.
+    """
+    named = (os.environ.get(name, "") for name in _CERTIFICATES if trust_env)
+    return _trusting(next(filter(None, named), ""))
+
+
+@functools.lru_cache(maxsize=4)
 def _trusting(certificates: str) -> ssl.SSLContext:
+    """A file or a folder of certificates; those that httpx brings for ""."""
+    if not certificates:
+        return httpx.create_ssl_context(trust_env=False)
     is_folder = Path(certificates).is_dir()
     return ssl.create_default_context(
         cafile=None if is_folder else certificates, capath=certificates if is_folder else None

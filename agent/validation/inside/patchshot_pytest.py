@@ -15,6 +15,8 @@ pytest runs that tests start write nothing. The reader is agent.validation.repor
 
 This makes tampering evident, not impossible: code under test shares this process, and code that
 was written against this very file can find the key and write what it likes.
+
+PYTEST_DONT_REWRITE: nothing here is an assertion of a test, and rewriting takes time.
 """
 
 # ruff: noqa: D102  (hooks are documented by pytest)

@@ -31,6 +31,8 @@ from agent.validation.frameworks.registry import detect, fitting, framework_of
 from agent.validation.reports import seal
 from agent.validation.reports.report import counts
 from agent.validation.running import run_cache
+from agent.validation.running.kept_files import KeptFiles
+from agent.validation.running.probe_cache import ProbeCache
 from agent.validation.running.products import build_products
 from agent.validation.running.run_cache import RunCache
 from agent.validation.running.surroundings import Surroundings
@@ -124,8 +126,9 @@ class Bench:
         self._remembered: dict[str, TestRun] = {}
         self._refused: dict[str, Suite] = {}
         wishes = Wishes(options.python, options.virtual_env, options.search_path)
-        self._toolbox = Toolbox(snapshot, sandbox, wishes)
-        self._cache = RunCache(options.cache) if options.cache and self._keeps_runs() else None
+        kept = KeptFiles(options.cache) if options.cache and self._keeps_runs() else None
+        self._toolbox = Toolbox(snapshot, sandbox, wishes, ProbeCache(kept) if kept else None)
+        self._cache = RunCache(kept) if kept else None
 
     def close(self) -> None:
         """Remove the private copies. Safe to call twice."""

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,7 @@ from agent.protocols import Snapshot
 from agent.validation.frameworks import runners, toolchain
 from agent.validation.frameworks.base import PYTHON
 from agent.validation.frameworks.interpreter import Interpreter, Tools, candidates
+from agent.validation.running.probe_cache import ProbeCache, probe_key
 from sandbox.container_image import TESTBED, candidate_interpreters
 from sandbox.interpreter import find_interpreter
 from sandbox.landlock import why_shut_out
@@ -47,12 +49,19 @@ class Wishes:
 
 
 class Toolbox:
-    """Remembers what it found. One thread at a time."""
+    """Remembers what it found, in `probes` beyond its own life. One thread at a time."""
 
-    def __init__(self, snapshot: Snapshot, sandbox: Sandbox, wishes: Wishes) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        sandbox: Sandbox,
+        wishes: Wishes,
+        probes: ProbeCache | None = None,
+    ) -> None:
         self._snapshot = snapshot
         self._sandbox = sandbox
         self._wishes = wishes
+        self._probes = probes
         self._python: Tools | None = None
 
     def tools(self, programs: tuple[str, ...], cancel: threading.Event) -> Tools:
@@ -119,10 +128,7 @@ class Toolbox:
             except SandboxError as error:
                 return Tools(None, problem=str(error))
             interpreter = dataclasses.replace(candidate, path=real.executable, read_only=real.paths)
-        command = runners.probe_command(interpreter, limits_of(PROBE_SECONDS))
-        with closing(empty(mount=mount_of(self._snapshot, self._sandbox))) as tree:
-            result = self._sandbox.run(command, tree, cancel=cancel)
-        answer = last_json(result, _PROBED)
+        answer = self._asked(interpreter, cancel)
         if answer is None:
             why = why_shut_out(self._sandbox, (interpreter.path, *interpreter.read_only))
             problem = f"{interpreter.path} does not start inside the sandbox"
@@ -131,6 +137,22 @@ class Toolbox:
         if _numbers(version) < _OLDEST_PYTHON:
             return Tools(None, problem=f"{interpreter.path} is Python {version}; 3.7 is needed")
         return Tools(dataclasses.replace(interpreter, version=version), pytest)
+
+    def _asked(
+        self, interpreter: Interpreter, cancel: threading.Event
+    ) -> tuple[str, str | None] | None:
+        """Versions of an interpreter and its pytest; None where it does not start."""
+        command = runners.probe_command(interpreter, limits_of(PROBE_SECONDS))
+        key = probe_key(interpreter.path, command.argv, interpreter.read_only, self._sandbox.name)
+        known = self._probes.get(key, time.time()) if self._probes else None
+        if known is not None:
+            return known
+        with closing(empty(mount=mount_of(self._snapshot, self._sandbox))) as tree:
+            result = self._sandbox.run(command, tree, cancel=cancel)
+        answer = last_json(result, _PROBED)
+        if answer is not None and self._probes and not cancel.is_set():
+            self._probes.put(key, *answer)
+        return answer
 
 
 def mount_of(snapshot: Snapshot, sandbox: Sandbox) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.types import Channels, Outcome
-from agent.validation.running import run_cache
+from agent.validation.running.kept_files import KeptFiles
 from agent.validation.running.run_cache import RunCache, digest_of, installed, key_of
 from tests.support.validation import run_of
 
@@ -24,7 +24,7 @@ NOW = 1_800_000_000.0
 
 @pytest.fixture
 def cache(tmp_path: Path) -> RunCache:
-    return RunCache(tmp_path / "runs")
+    return RunCache(KeptFiles(tmp_path / "runs"))
 
 
 def stored(tmp_path: Path, *, at: float = NOW) -> Path:
@@ -61,12 +61,6 @@ def test_only_whole_runs_that_can_be_believed_are_kept(cache: RunCache, run: obj
 def test_text_that_is_no_unicode_is_no_harm(cache: RunCache) -> None:
     cache.put(KEY, RUN)
     cache.get(KEY, NOW)
-
-
-def test_old_runs_are_asked_again(cache: RunCache, tmp_path: Path) -> None:
-    cache.put(KEY, run_of({"t": "passed"}))
-    stored(tmp_path, at=NOW - 31 * 24 * 3600)
-    assert cache.get(KEY, NOW) is None
 
 
 def changed(**fields: object) -> bytes:
@@ -113,35 +107,6 @@ def test_what_we_did_not_write_is_as_good_as_absent(
     assert cache.get(KEY, NOW) is None
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_only_regular_files_are_read(cache: RunCache, tmp_path: Path, kind: str) -> None:
-    place = tmp_path / "runs" / f"{KEY}.json"
-    place.parent.mkdir()
-    if kind == "link":
-        (tmp_path / "other").write_bytes(changed())
-        place.symlink_to(tmp_path / "other")
-    elif kind == "pipe":
-        os.mkfifo(place)
-    else:
-        place.mkdir()
-    assert cache.get(KEY, NOW) is None
-
-
-def test_a_folder_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("a file")
-    RunCache(tmp_path / "runs").put(KEY, run_of({"t": "passed"}))
-
-
-def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_cache, "_MOST_FILES", 3)
-    cache, keys = RunCache(tmp_path), [key_of({"number": n}) for n in range(5)]
-    for number, key in enumerate(keys):
-        cache.put(key, run_of({"t": "passed"}))
-        os.utime(tmp_path / f"{key}.json", (number, number))  # older than what is written now
-    left = {path.stem for path in tmp_path.iterdir()}
-    assert left == set(keys[-3:])
-
-
 def test_keys_tell_apart_what_differs_and_nothing_else(tmp_path: Path) -> None:
     assert key_of({"a": (1, 2), "b": {}}) == key_of({"b": {}, "a": [1, 2]})
     assert key_of({"a": 1}) != key_of({"a": 2})
@@ -152,4 +117,17 @@ def test_keys_tell_apart_what_differs_and_nothing_else(tmp_path: Path) -> None:
     packages.mkdir(parents=True)
     before = installed(python)
     (packages / "new-1.0.dist-info").mkdir()
+    assert installed(python) != before
+
+
+def test_what_a_virtual_environment_sees_of_its_installation_counts(tmp_path: Path) -> None:
+    packages = tmp_path / "home" / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    (tmp_path / "home" / "bin").mkdir()
+    (tmp_path / "home" / "bin" / "python").touch()
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(tmp_path / "home" / "bin" / "python")
+    before = installed(python)
+    (packages / "pytest-9.0.dist-info").mkdir()
     assert installed(python) != before
