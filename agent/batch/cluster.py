@@ -168,7 +168,8 @@ class Cluster:
             raise Other(
                 f"node {address} has {there}, here is {here()}: install the same on all nodes"
             )
-        await _ended(actor.begin.remote(setup.model_dump_json()))
+        told = setup.model_copy(update={"cores": max(1, round(cores))})
+        await _ended(actor.begin.remote(told.model_dump_json()))
         return ClusterNode(identity, address, cores, actor)
 
     async def leave(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import signal
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -14,7 +16,21 @@ from agent.batch import folder as files
 from agent.batch.child import Child, Spawner
 from agent.batch.engine import Broker
 from agent.batch.hatchery import Hatchery
-from agent.batch.messages import REPORTS, Answer, Ask, Ended, Job, Pace, Report, StageDone, line_of
+from agent.batch.messages import (
+    REPORTS,
+    Answer,
+    Ask,
+    Ended,
+    Job,
+    Pace,
+    Report,
+    StageDone,
+    Turn,
+    TurnOver,
+    YourTurn,
+    line_of,
+)
+from agent.batch.turns import Turns
 from agent.errors import Status
 
 STOP_SECONDS = 15.0
@@ -25,8 +41,9 @@ _GOODBYE_SECONDS = 10.0  # between a worker's last word and its end
 
 @dataclass(slots=True)
 class _Running:
-    """A job under way. `stopping`: it was asked to stop."""
+    """A job under way, by its number. `stopping`: it was asked to stop."""
 
+    number: int
     child: Child | None = None
     stopping: bool = False
 
@@ -37,7 +54,8 @@ _Task = asyncio.Task[tuple[Job, Ended]]
 class LocalEngine:
     """An `agent.batch.engine.Engine`. `job_seconds`: what takes longer hangs and is ended.
 
-    `stop_seconds` is what a worker that is asked to stop may take.
+    `stop_seconds` is what a worker that is asked to stop may take. Tests of all jobs together run
+    on so many `cores` (None: those of this machine).
     """
 
     def __init__(
@@ -47,6 +65,7 @@ class LocalEngine:
         spawner: Spawner | None = None,
         *,
         stop_seconds: float = STOP_SECONDS,
+        cores: int | None = None,
     ) -> None:
         self._broker = broker
         self._seconds = job_seconds
@@ -55,20 +74,17 @@ class LocalEngine:
         self._running: dict[_Task, _Running] = {}
         self._ended: asyncio.Queue[_Task] = asyncio.Queue()
         self._leaving: set[asyncio.Task[int | None]] = set()
+        self._turns = Turns(cores or len(os.sched_getaffinity(0)))
+        self._numbers = itertools.count()
         self._tried = False  # the sandbox, by a worker, and none has died since
 
     def submit(self, job: Job) -> None:
         """Start a worker for the job."""
-        running = _Running()
-        task = asyncio.create_task(self._run(job, running))
-        self._running[task] = running
-        task.add_done_callback(self._ended.put_nowait)
+        self._begin(job).add_done_callback(self._ended.put_nowait)
 
     async def attempt(self, job: Job) -> Ended:
         """Run one job to its end, beside those that were submitted; it is in no `as_completed`."""
-        running = _Running()
-        task = asyncio.create_task(self._run(job, running))
-        self._running[task] = running
+        task = self._begin(job)
         try:
             return (await asyncio.shield(task))[1]
         finally:
@@ -111,6 +127,12 @@ class LocalEngine:
         await asyncio.gather(*self._leaving)
         await self._spawner.close()
 
+    def _begin(self, job: Job) -> _Task:
+        running = _Running(next(self._numbers))
+        task = asyncio.create_task(self._run(job, running))
+        self._running[task] = running
+        return task
+
     async def _run(self, job: Job, running: _Running) -> tuple[Job, Ended]:
         folder = Path(job.folder)
         child = running.child = await self._spawner.start(folder)
@@ -120,7 +142,7 @@ class LocalEngine:
         ended: Ended | None = None
         try:
             async with asyncio.timeout(self._seconds):
-                ended = await self._talk(child, job)
+                ended = await self._talk(child, job, running.number)
         except TimeoutError:
             late = True
         finally:
@@ -129,21 +151,25 @@ class LocalEngine:
             leaving.add_done_callback(self._leaving.discard)
             if ended is None:  # else nobody has to wait for a process to end
                 code = await leaving
+            self._turns.gone(running.number)
             await self._broker.gone(job)
         if ended is None:
             self._tried = False  # the next one removes what this one has left behind
             ended = self._died(folder, code, running, late=late)
         return job, ended
 
-    async def _talk(self, child: Child, job: Job) -> Ended | None:
+    async def _talk(self, child: Child, job: Job, number: int) -> Ended | None:
         """Hand over the job, answer until the last word; None where there was none."""
         child.send(line_of(job.model_copy(update={"sandbox_tried": self._tried})))
         while line := await child.read():
             report = _parse(line)
             if report is None or isinstance(report, Ended):
                 return report
-            answer = await self._answer(child, job, report)
-            if answer is not None:
+            if isinstance(report, Turn):
+                self._turns.want(number, lambda: child.send(line_of(YourTurn())))
+            elif isinstance(report, TurnOver):
+                self._turns.over(number)
+            elif answer := await self._answer(child, job, report):
                 child.send(line_of(answer))
             if isinstance(report, StageDone):  # whatever comes first: it has made its parts
                 self._tried = True

@@ -1,6 +1,7 @@
 """What passes between the driver and a worker: JSON lines, one message each.
 
-The driver sends a `Job`, then an `Answer` to each `Ask` and `Pace`. Closing the worker's input asks
+The driver sends a `Job`, then an `Answer` to each `Ask` and `Pace`, and a `YourTurn` to each
+`Turn`. Closing the worker's input asks
 it to end. A worker reports what it does and ends with `Ended`; a worker that is gone without one
 has crashed.
 """
@@ -41,6 +42,24 @@ class Answer(_Message):
 
     granted: bool
     reason: str = ""
+
+
+class YourTurn(_Message):
+    """One more run of tests may start."""
+
+    kind: Literal["your-turn"] = "your-turn"
+
+
+class Turn(_Message):
+    """May one more run of tests start? `YourTurn` comes when it may, other answers meanwhile."""
+
+    kind: Literal["turn"] = "turn"
+
+
+class TurnOver(_Message):
+    """A run that might start has ended."""
+
+    kind: Literal["turn-over"] = "turn-over"
 
 
 class Pace(_Message):
@@ -117,9 +136,11 @@ class Ended(_Message):
     seconds: float = 0.0
 
 
-Report = Pace | Ask | Paid | Dropped | OnTape | StageDone | Ended
+Report = Pace | Ask | Paid | Dropped | OnTape | StageDone | Turn | TurnOver | Ended
 
 REPORTS: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminator="kind")])
+
+ANSWERS: TypeAdapter[Answer | YourTurn] = TypeAdapter(Answer | YourTurn)
 
 
 def line_of(message: BaseModel) -> bytes:

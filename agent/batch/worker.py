@@ -27,6 +27,7 @@ from pydantic import BaseModel
 from agent.batch import folder as files
 from agent.batch.guard import Guard
 from agent.batch.messages import (
+    ANSWERS,
     Answer,
     Ask,
     Blame,
@@ -37,9 +38,12 @@ from agent.batch.messages import (
     Pace,
     Paid,
     StageDone,
+    Turn,
+    TurnOver,
     line_of,
 )
 from agent.batch.tape import Tape
+from agent.batch.turn_taking import TurnTakingSandbox
 from agent.durable import locked
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
 from agent.events import Event, StageFinished
@@ -110,12 +114,17 @@ class PipeDesk:
         self._lock = threading.Lock()
         self._turn = asyncio.Lock()  # one question at a time
         self._answers: asyncio.Queue[Answer] = asyncio.Queue()
+        self._turns: asyncio.Queue[None] = asyncio.Queue()
 
     async def listen(self, source: asyncio.StreamReader) -> None:
         """Take answers until the driver has closed its end, or is gone."""
         try:
             while line := await source.readline():
-                self._answers.put_nowait(Answer.model_validate_json(line))
+                answer = ANSWERS.validate_json(line)
+                if isinstance(answer, Answer):
+                    self._answers.put_nowait(answer)
+                else:
+                    self._turns.put_nowait(None)
         finally:
             self._alone.set()
 
@@ -127,6 +136,15 @@ class PipeDesk:
     async def pace(self) -> None:
         """Waits until one more request may be sent."""
         await self._question(Pace())
+
+    async def turn(self) -> None:
+        """Waits until one more run of tests may start."""
+        self.send(Turn())
+        await self._turns.get()
+
+    def turn_over(self) -> None:
+        """A run that might start has ended."""
+        self.send(TurnOver())
 
     async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
         """A reply is on the disk; where that is another machine's, it goes to the driver's too.
@@ -272,7 +290,7 @@ async def _solve(job: Job, folder: Path, guard: Guard, desk: PipeDesk) -> Ended:
         snapshot = take_snapshot(Path(job.repository), commit=job.task.base_commit)
         ledger.spend("snapshot", time.monotonic() - before)
         async with _watched(guard, desk):
-            result = await _run(problem, snapshot, settings, reporter, ledger, guard, job)
+            result = await _run(problem, snapshot, settings, reporter, ledger, guard, desk, job)
     result = _accepted(result, settings)
     best = ledger.best.patch if ledger.best else None
     files.write_result(folder, result, _diff(best), guard.tape.exchanges)
@@ -292,12 +310,14 @@ async def _run(
     reporter: Reporter,
     ledger: Ledger,
     guard: Guard,
+    desk: PipeDesk,
     job: Job,
 ) -> SolveResult:
     """The pipeline. Cancelled before it has begun, it ends like one that was interrupted."""
     from agent.pipeline import solve
     from agent.services import open_services, solve_options
 
+    loop = asyncio.get_running_loop()
     try:
         async with open_services(
             settings,
@@ -307,6 +327,7 @@ async def _run(
             ledger,
             gate=guard,
             sandbox_tried=job.sandbox_tried,
+            around=lambda inner: TurnTakingSandbox(inner, desk, loop),
         ) as services:
             return await solve(problem, snapshot, services, solve_options(settings), ledger)
     except asyncio.CancelledError:

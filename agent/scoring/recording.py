@@ -6,37 +6,24 @@ import shlex
 import threading
 from pathlib import Path
 
-from sandbox.types import Command, Probe, RunResult, Sandbox
+from sandbox.types import Command, RunResult, Sandbox
 from sandbox.workspace import Workspace
+from sandbox.wrapping import WrappedSandbox
 
 
-class RecordingSandbox:
+class RecordingSandbox(WrappedSandbox):
     """Runs in `inner`; appends command lines and outputs of runs with a report to `log`."""
 
     def __init__(self, inner: Sandbox, log: Path) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._log = log
         self._lock = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        """The inner one's."""
-        return self._inner.name
-
-    @property
-    def foreign_root(self) -> bool:
-        """The inner one's."""
-        return self._inner.foreign_root
-
-    def probe(self) -> Probe:
-        """The inner one's."""
-        return self._inner.probe()
 
     def run(
         self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
     ) -> RunResult:
         """Run, then write. Raises SandboxError as the inner one, and OSError for a full disk."""
-        result = self._inner.run(command, workspace, cancel=cancel)
+        result = self.inner.run(command, workspace, cancel=cancel)
         if command.report:
             self._write(command, result)
         return result

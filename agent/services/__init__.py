@@ -6,7 +6,7 @@ command pays only for what it uses.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agent.pipeline import SolveOptions
     from agent.result import Ledger
     from agent.types import Problem
+    from sandbox.types import Sandbox
 
 
 @asynccontextmanager
@@ -38,11 +39,13 @@ async def open_services(
     replay: Path | None = None,
     gate: Gate | None = None,
     sandbox_tried: bool = False,
+    around: Callable[[Sandbox], Sandbox] | None = None,
 ) -> AsyncIterator[Services]:
     """All parts of one `solve`. Closes connections, files and private copies at the end.
 
     `gate`: what each model call has to pass, where several runs share what they may spend.
     `sandbox_tried`: a run of the same settings has just made sure of the sandbox on this machine.
+    `around`: what is put around the sandbox, where runs of several programs share the machine.
     Raises ConfigurationError or SandboxUnavailable before anything is paid for.
     """
     from agent.llm.call_log import LoggedChatModel
@@ -50,7 +53,13 @@ async def open_services(
 
     async with AsyncExitStack() as stack:
         validator = await open_validator(
-            stack, settings, problem, snapshot, reporter, sandbox_tried=sandbox_tried
+            stack,
+            settings,
+            problem,
+            snapshot,
+            reporter,
+            sandbox_tried=sandbox_tried,
+            around=around,
         )
         time_left = make_clock(settings.timeout)
         tapes = Tapes(stack, record, replay, reporter)

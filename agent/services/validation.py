@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,10 +27,12 @@ async def open_validator(
     reporter: Reporter,
     *,
     sandbox_tried: bool = False,
+    around: Callable[[Sandbox], Sandbox] | None = None,
 ) -> Validator:
     """A validator in the sandbox of the settings, closed with `stack`; without tests, syntax only.
 
-    `sandbox_tried`: somebody has just made sure of it on this machine.
+    `sandbox_tried`: somebody has just made sure of it on this machine. `around`: what is put around
+    the sandbox.
 
     Raises SandboxUnavailable.
     """
@@ -59,6 +62,8 @@ async def open_validator(
         cache=settings.cache_dir / "runs" if settings.run_cache else None,
         surroundings=surroundings,
     )
+    if around is not None:
+        sandbox = around(sandbox)
     validator = SandboxValidator(snapshot, problem, sandbox, options, reporter)
     return await stack.enter_async_context(validator)
 

@@ -49,7 +49,11 @@ class Listener:
 
 
 def run(
-    folder: Path, *scripts: str, seconds: float = 20.0, listener: Listener | None = None
+    folder: Path,
+    *scripts: str,
+    seconds: float = 20.0,
+    listener: Listener | None = None,
+    cores: int | None = None,
 ) -> list[Ended]:
     """How a job for each script ends, all at once, in the order of the scripts."""
 
@@ -57,7 +61,7 @@ def run(
         script = f"{BEGIN}\nexec({list(scripts)!r}[job['attempt'] - 1])"
         command = (sys.executable, "-c", script)
         engine = LocalEngine(
-            listener or Listener(), seconds, CommandSpawner(command), stop_seconds=5.0
+            listener or Listener(), seconds, CommandSpawner(command), stop_seconds=5.0, cores=cores
         )
         for number in range(1, len(scripts) + 1):
             job = make_job(number, folder / str(number))
@@ -127,6 +131,32 @@ def test_a_question_is_answered(tmp_path: Path) -> None:
     (ended,) = run(tmp_path, script, listener=listener)
     assert ended.message == "nothing is left"
     assert listener.heard == [Ask(sha256="a", worst_usd=0.5)]
+
+
+def test_tests_of_all_workers_share_the_cores(tmp_path: Path) -> None:
+    """The second worker's turn comes when the first gives its back, the third's when it dies."""
+    script = f"""
+def note(what):
+    with open({str(tmp_path / "notes")!r}, "a") as notes:
+        notes.write(f"{{what}} {{job['attempt']}}\\n")
+time.sleep(0.5 * job["attempt"])
+say(kind="turn")
+assert json.loads(sys.stdin.readline())["kind"] == "your-turn"
+note("begin")
+say(kind="ask", sha256="a", worst_usd=None)
+assert json.loads(sys.stdin.readline())["granted"]
+time.sleep(1.5)
+note("end")
+if job["attempt"] == 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+say(kind="turn-over")
+time.sleep(0.5)
+end()
+"""
+    done = run(tmp_path, script, script, script, cores=1)
+    assert [ended.blame for ended in done] == ["none", "crash", "none"]
+    noted = (tmp_path / "notes").read_text().split("\n")
+    assert noted[:-1] == [f"{what} {number}" for number in (1, 2, 3) for what in ("begin", "end")]
 
 
 def test_nobody_waits_on_behalf_of_a_worker_that_is_gone(tmp_path: Path) -> None:

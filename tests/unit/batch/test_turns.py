@@ -1,0 +1,164 @@
+"""Turns of test runs: how many at once, whose is next, and what becomes of those that end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.batch.turn_taking import TurnTakingSandbox
+from agent.batch.turns import Turns
+from sandbox.types import Command
+from sandbox.workspace import Workspace, empty
+from tests.support.scripted_sandbox import ScriptedSandbox
+
+
+class Machine:
+    """Turns, and which runs have begun."""
+
+    def __init__(self, cores: int) -> None:
+        self.turns = Turns(cores)
+        self.begun: list[str] = []
+
+    def want(self, job: int, name: str) -> None:
+        self.turns.want(job, lambda: self.begun.append(name))
+
+
+def test_as_many_runs_as_cores_begin_at_once() -> None:
+    machine = Machine(2)
+    for name in ("1a", "1b", "1c"):
+        machine.want(1, name)
+    assert machine.begun == ["1a", "1b"]
+    machine.turns.over(1)
+    assert machine.begun == ["1a", "1b", "1c"]
+
+
+def test_the_elder_job_is_next_then_the_run_that_came_first() -> None:
+    machine = Machine(1)
+    for job, name in ((5, "5a"), (7, "7a"), (6, "6a"), (5, "5b"), (6, "6b")):
+        machine.want(job, name)
+    for job in (5, 5, 6, 6):
+        machine.turns.over(job)
+    assert machine.begun == ["5a", "5b", "6a", "6b", "7a"]
+
+
+def test_a_job_that_is_gone_holds_nothing_and_wants_nothing() -> None:
+    machine = Machine(1)
+    for job, name in ((1, "1a"), (1, "1b"), (2, "2a")):
+        machine.want(job, name)
+    machine.turns.gone(1)
+    assert machine.begun == ["1a", "2a"]
+    machine.turns.gone(1)  # twice is once
+    machine.want(3, "3a")
+    assert machine.begun == ["1a", "2a"]
+
+
+def test_who_gives_back_what_it_has_not_changes_nothing() -> None:
+    machine = Machine(1)
+    machine.turns.over(1)
+    for name in ("1a", "1b"):
+        machine.want(1, name)
+    assert machine.begun == ["1a"]
+
+
+@given(
+    st.integers(1, 4),
+    st.lists(st.tuples(st.sampled_from(["want", "over", "gone"]), st.integers(0, 5)), max_size=60),
+)
+def test_never_more_than_cores_and_never_idle_while_somebody_waits(
+    cores: int, steps: list[tuple[str, int]]
+) -> None:
+    turns, running, waiting = Turns(cores), list[int](), list[int]()
+
+    def begin(job: int) -> None:
+        waiting.remove(job)
+        running.append(job)
+
+    for step, job in steps:
+        if step == "want":
+            waiting.append(job)
+            turns.want(job, lambda job=job: begin(job))  # type: ignore[misc]
+        elif step == "over":
+            if job in running:
+                running.remove(job)
+            turns.over(job)
+        else:
+            running[:] = [one for one in running if one != job]
+            waiting[:] = [one for one in waiting if one != job]
+            turns.gone(job)
+        assert len(running) <= cores
+        assert len(running) == cores or not waiting
+
+
+# ------------------------------------------------------------------------------ the worker's side
+
+
+class Desk:
+    """Gives a turn when `open` is set."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.asked = threading.Event()
+        self.over = 0
+
+    async def turn(self) -> None:
+        self.asked.set()
+        await self.open.wait()
+
+    def turn_over(self) -> None:
+        self.over += 1
+
+
+@contextmanager
+def loop_of(desk: Desk) -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop in a thread of its own, as a worker's is to its validation."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(desk.open.set)
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.05), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = empty(mount=tmp_path)
+    yield workspace
+    workspace.close()
+
+
+def test_a_run_waits_for_its_turn_and_gives_it_back(tree: Workspace) -> None:
+    desk, inner = Desk(), ScriptedSandbox()
+    with loop_of(desk) as loop:
+        sandbox = TurnTakingSandbox(inner, desk, loop)
+        thread = threading.Thread(target=lambda: sandbox.run(Command(("test",)), tree))
+        thread.start()
+        assert desk.asked.wait(10)
+        assert (len(inner.runs), desk.over) == (0, 0)
+        loop.call_soon_threadsafe(desk.open.set)
+        thread.join(10)
+        assert (len(inner.runs), desk.over) == (1, 1)
+        assert sandbox.name == "scripted"
+
+
+def test_what_is_cancelled_waits_no_longer_and_gives_back_what_comes_too_late(
+    tree: Workspace,
+) -> None:
+    desk, inner, cancel = Desk(), ScriptedSandbox(), threading.Event()
+    with loop_of(desk) as loop:
+        sandbox = TurnTakingSandbox(inner, desk, loop)
+        cancel.set()
+        sandbox.run(Command(("test",)), tree, cancel=cancel)
+        assert (len(inner.runs), desk.over) == (1, 0)  # the inner one knows what cancelled means
+    assert desk.over == 1
