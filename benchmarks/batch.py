@@ -8,7 +8,8 @@ width begins with an empty run folder; caches are empty too, or (`--warm`) fille
 Ratios compare runs of one invocation; seconds are for this machine only. `others' cores` is what
 other programs took of the machine meanwhile.
 
-`--engine ray` starts two nodes on the loopback interface and takes them down again.
+`--engine ray` starts two nodes on the loopback interface, which share the cores of this machine,
+and takes them down again. Starting the run is part of its time: with few instances it weighs.
 """
 
 from __future__ import annotations
@@ -238,15 +239,19 @@ def figures(widths: Sequence[Width], instances: int, *, nodes: bool) -> dict[str
 
 
 @contextmanager
-def _engine(name: str) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
-    """Options and environment that choose the engine, for the time of the block."""
+def _engine(name: str, python: Path) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+    """Options and environment that choose the engine, for the time of the block.
+
+    Nodes have an interpreter for tests of their own: `python`.
+    """
     environment = {"PATH": os.environ["PATH"]}
     if name == "local":
         yield (), environment
         return
     from tests.support.ray_cluster import RayCluster
 
-    with RayCluster() as cluster:
+    cores = max(1, len(os.sched_getaffinity(0)) // 2)
+    with RayCluster(cores=cores, settings={"PATCHSHOT_PYTHON": str(python)}) as cluster:
         yield ("--engine", "ray", "--address", cluster.address), environment | cluster.environment
 
 
@@ -254,7 +259,7 @@ def main() -> None:
     """Measure, print a table, keep the result."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
-    options.add_argument("--instances", type=int, default=24)
+    options.add_argument("--instances", type=int, default=96)
     options.add_argument("--projects", type=int, default=4)
     options.add_argument("--engine", choices=["local", "ray"], default="local")
     options.add_argument("--warm", action="store_true", help="fill the caches by a run before")
@@ -264,7 +269,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory(prefix="ps-") as folder,
         ScriptedProvider([Late()]) as provider,
-        _engine(chosen.engine) as (arguments, environment),
+        _engine(chosen.engine, Path(folder) / "venv/bin/python") as (arguments, environment),
     ):
         root = Path(folder)
         make_set(root, chosen.instances, chosen.projects)

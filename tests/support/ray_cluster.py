@@ -25,18 +25,22 @@ _MARK = "CLUSTER_MARK"  # in the environment of everything that a node has start
 class RayNode:
     """The processes of one node: what has its mark in its environment."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], cores: int) -> None:
         self.folder = folder
         self.mark = secrets.token_hex(8)
         self._environment = {**environment, _MARK: self.mark}
+        self._cores = cores
 
     def start(self, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
         """Start it, and wait until it is part of the cluster."""
         self.folder.mkdir()
         ray = Path(sys.executable).with_name("ray")
-        common = ("--disable-usage-stats", "--object-store-memory=100000000", "--num-cpus=2")
+        common = ("--disable-usage-stats", "--object-store-memory=100000000")
         done = subprocess.run(
-            [*prefix, str(ray), "start", *arguments, *common, f"--temp-dir={self.folder}"],
+            [
+                *(*prefix, str(ray), "start", *arguments, *common),
+                *(f"--num-cpus={self._cores}", f"--temp-dir={self.folder}"),
+            ],
             env=self._environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -93,10 +97,13 @@ class RayCluster:
     """A head node and another one, as a context manager; token authentication.
 
     `environment` is what a driver needs to join `address`. `mounts`: arguments of bubblewrap that
-    make the second node see another file system, as on another machine.
+    make the second node see another file system, as on another machine. `cores`: what each node
+    says that it has. `settings`: variables that both nodes have of their own.
     """
 
-    def __init__(self, *mounts: str) -> None:
+    def __init__(
+        self, *mounts: str, cores: int = 2, settings: Mapping[str, str] | None = None
+    ) -> None:
         # A socket's path has at most 107 bytes, and Ray appends some 70.
         self._folder = Path(tempfile.mkdtemp(prefix="r"))
         self._prefix = ("bwrap", "--dev-bind", "/", "/", *mounts) if mounts else ()
@@ -106,10 +113,12 @@ class RayCluster:
             "RAY_worker_niceness": "0",  # else what runs beside the tests would starve them
         }
         base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **self.environment}
+        base |= settings or {}
         self.head, self.second = (
             RayNode(
                 self._folder / name,
                 {**base, "HOME": str(self._folder / name), "TMPDIR": str(self._folder)},
+                cores,
             )
             for name in "ab"
         )
