@@ -22,12 +22,14 @@ from agent.arguments import (
     Backend,
     BaseUrlOption,
     CheckDatasetOption,
+    CollectionOption,
     CommitOption,
     ContextTokensOption,
     CorpusOption,
     DatasetOption,
     Dirty,
     DirtyOption,
+    DryRunOption,
     Embed,
     EmbedOption,
     EngineName,
@@ -42,6 +44,7 @@ from agent.arguments import (
     IdsOption,
     ImageOption,
     ImageTemplateOption,
+    ImportOption,
     IncludeTestOption,
     Intents,
     IntentsOption,
@@ -50,6 +53,7 @@ from agent.arguments import (
     JudgeTimeoutOption,
     LogBodiesOption,
     LogFileOption,
+    MadeByOption,
     MatchOption,
     MaxCallsOption,
     MaxChunksOption,
@@ -67,6 +71,7 @@ from agent.arguments import (
     OutputOption,
     OwnRunOption,
     PassToPassOption,
+    PrecomputedOption,
     PredictedOption,
     PredictionsOption,
     PresetOption,
@@ -90,6 +95,7 @@ from agent.arguments import (
     Split,
     StoreFallbackOption,
     StoreOption,
+    TagOption,
     TemperatureOption,
     TestCmdOption,
     TestsFromOption,
@@ -97,6 +103,7 @@ from agent.arguments import (
     TestTimeoutOption,
     TimeoutOption,
     UnsafeNoSandboxOption,
+    VectorOption,
     VerboseOption,
     WithoutOption,
     WithTestOption,
@@ -234,7 +241,8 @@ def solve(
 @app.command(
     epilog='Example: `agent search "where are cookies parsed" --repo ./target --explain`  ·  '
     "What a part is worth: `agent search --problem issue.md --without history --without ranker`  "
-    '·  All corpora: `agent search "expired cookies" --corpus code,docs,intent,history`'
+    '·  All corpora: `agent search "expired cookies" --corpus code,docs,intent,history`  ·  '
+    "Vectors of another program: `agent search --precomputed ./vectors --vector query.json`"
 )
 def search(
     query: Annotated[str | None, typer.Argument(help="Words, identifiers, a traceback.")] = None,
@@ -255,11 +263,19 @@ def search(
     expand: ExpandOption = Expand.OFF,
     intents: IntentsOption = Intents.TEMPLATES,
     max_cost: MaxCostOption = None,
+    precomputed: PrecomputedOption = None,
+    vector: VectorOption = None,
+    tag: TagOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
     explain: ExplainOption = False,
 ) -> None:
     """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
+    if precomputed is not None or vector is not None or tag:
+        given = dict(locals())
+        from agent.commands import precomputed as vectors
+
+        _leave(vectors.search_by_options(given))
     from agent.commands import inspect
 
     request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, explain)
@@ -331,7 +347,8 @@ def apply(
 
 @app.command(
     epilog="Example: `agent index --repo ./target`  ·  Other corpora too, in a store that a team "
-    "shares: `agent index --corpus code,docs,intent,history --store postgresql://HOST/DATABASE`"
+    "shares: `agent index --corpus code,docs,intent,history --store postgresql://HOST/DATABASE`  "
+    "·  Vectors of another program: `agent index --precomputed ./vectors --made-by MODEL`"
 )
 def index(
     repo: RepoOption = Path(),
@@ -374,10 +391,19 @@ def index(
             rich_help_panel=CORPORA,
         ),
     ] = None,
+    precomputed: ImportOption = None,
+    collection: CollectionOption = None,
+    made_by: MadeByOption = None,
+    dry_run: DryRunOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Build or refresh the cache of chunks and commits, and the vectors of other corpora."""
+    if precomputed is not None or collection is not None or made_by is not None or dry_run:
+        given = dict(locals())
+        from agent.commands import precomputed as vectors
+
+        _leave(vectors.import_by_options(given))
     from agent.commands import inspect
 
     request = inspect.InspectRequest(None, repo, commit, dirty.value, json, quiet)

@@ -39,6 +39,8 @@ _DOING = {
     "score": "judging predictions",
     "test": "running",
     "iterate": "working step by step",
+    "vectors": "reading vectors",
+    "import": "writing vectors",
 }
 
 

@@ -46,7 +46,7 @@ def render(hits: Sequence[ScoredChunk], *, explain: bool, width: int | None) -> 
         lines.append(f"{position:3}  {hit.score:7.3f}  {place}  {chunk.symbol or chunk.kind.value}")
         if explain:
             lines.extend(_explanation(hit))
-    return _shown(lines, width)
+    return shown(lines, width)
 
 
 def finding_as_json(finding: Finding) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def render_findings(hits: Sequence[Finding], *, explain: bool, width: int | None
             lines.append(f"{_INDENT}{_standing(hit)}")
             lines.extend(_contribution(reason) for reason in hit.reasons)
             lines.extend(f"{_INDENT}also     [{p.corpus.value}] {p.place}" for p in hit.same)
-    return _shown(lines, width)
+    return shown(lines, width)
 
 
 def _standing(hit: Finding) -> str:
@@ -131,7 +131,7 @@ def _contribution(reason: Reason) -> str:
     return f"{_INDENT}{reason.value:+7.3f}  {reason.feature:<11}{note}".rstrip()
 
 
-def _shown(lines: Sequence[str], width: int | None) -> str:
+def shown(lines: Sequence[str], width: int | None) -> str:
     """Lines for a terminal: titles and notes are a repository's words, which may hold secrets."""
     masked = mask_secrets("\n".join(map(_printable, lines))).text
     return "".join(f"{_cut(line, width)}\n" for line in masked.split("\n")) if lines else ""

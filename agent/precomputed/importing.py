@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agent.errors import SemanticIndexError
-from agent.events import Notice
+from agent.events import Notice, StageProgress
 from agent.precomputed.index import LazyText, lengths_of
 from agent.precomputed.parsing import NO_META, Frozen, Meta, thawed
 from agent.stores.base import Entry, Fields
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 MAX_PAYLOAD = 64 * 1024
 """Bytes that a store takes with an entry. A longer text is cut, and says so."""
 
+STAGE = "import"
+BATCH = 1_000
+"""Entries that are written at a time: what a killed import loses at most."""
+
 _CUT = "... [cut]"
 
 
@@ -35,13 +40,24 @@ def import_vectors(
     corpus: str,
     reporter: Reporter,
 ) -> int:
-    """Add or replace all vectors of an index; how many were new or had changed.
+    """Add or replace all vectors of an index, BATCH at a time; how many were new or had changed.
 
     Entries have the id `corpus/id`, normalised vectors, and what their metadata says: `tags`,
     `path` and `language` where these are strings; a JSON object of id, text and metadata is the
     payload. Raises what `VectorCollection.upsert` does.
     """
-    return collection.upsert(entries_of(index, project, corpus, reporter))
+    done = written = 0
+    for some in _batches(entries_of(index, project, corpus, reporter)):
+        written += collection.upsert(some)
+        done += len(some)
+        reporter(StageProgress(STAGE, done, len(index)))
+    return written
+
+
+def _batches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    waiting = iter(entries)
+    while some := list(islice(waiting, BATCH)):
+        yield some
 
 
 def entries_of(

@@ -99,7 +99,7 @@ def _lancedb(url: str, reporter: Reporter, _: str | None) -> VectorStore:
 
 def _qdrant(url: str, reporter: Reporter, api_key: str | None) -> VectorStore:
     _require("qdrant_client", "qdrant")
-    from agent.stores.qdrant import open_qdrant
+    from agent.stores.qdrant_opening import open_qdrant
 
     return open_qdrant(url, reporter, api_key)
 

@@ -7,21 +7,15 @@ folders of your own only.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import warnings
 from collections.abc import Collection as Set
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from qdrant_client import QdrantClient, models
+from qdrant_client import models
 
-from agent.errors import ConfigurationError, StoreError, StoreUnreachable
-from agent.events import Notice
-from agent.settings import environment
+from agent.errors import StoreError
 from agent.stores.base import (
     EVERYTHING,
     SCHEMA_VERSION,
@@ -38,24 +32,24 @@ from agent.stores.border import (
     restored,
     rows_of,
     unit_queries,
-    without_password,
 )
 from agent.stores.exact import cosines, is_clear, ordered
 from agent.stores.meta import KEY, Meta, is_ours, read_meta
-from agent.stores.qdrant_points import FIELDS, fields_in, filter_of, number_of, point_of
+from agent.stores.qdrant_points import (
+    AT_ONCE,
+    INDEXES,
+    by_size,
+    fields_in,
+    filter_of,
+    number_of,
+    parts,
+    point_of,
+)
 from agent.stores.qdrant_requests import Client
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
-
-T = TypeVar("T")
-
-_PORT = 6333
-_KEY_NAME = "QDRANT_API_KEY"  # what other tools for Qdrant read
-_SECONDS = 30  # for one request
-_AT_ONCE = 500  # points a request: 1 MB of 384 numbers
 _MORE = 16  # beside the top k, so that equal scores at the cut are seen
 _NARROW = 10_000  # selected entries up to which the server is asked to compare them all
 _EF = 200  # candidates that a search of the server's graph keeps
@@ -79,6 +73,7 @@ class QdrantStore:
             self._make(name, model, dimension)
         meta = read_meta(self._mark(name), f"collection {name} in {self.url}")
         refuse_other(meta.info(name, 0), model, dimension)
+        self._complete(name)
         if meta.version < SCHEMA_VERSION:
             _migrate(self._client, name, meta)
         return QdrantCollection(self._client, name, model, dimension)
@@ -92,9 +87,22 @@ class QdrantStore:
             # Another was quicker: what it made is looked at next.
             if not self._client.call("collection_exists", name):
                 raise
-        if not self._client.local:
-            for field in (*FIELDS, "tags", "folders"):
-                self._client.call("create_payload_index", name, field, "keyword")
+            return
+        if self._mark(name) is None:
+            self._client.call("delete_collection", name)
+            raise StoreError(
+                f"vector store {self.url} keeps no metadata of collections; use a Qdrant of 1.16"
+                " or newer"
+            )
+
+    def _complete(self, name: str) -> None:
+        """Make the indexes that are not there: who made the collection may have been killed."""
+        if self._client.local:
+            return
+        there = self._client.call("get_collection", name).payload_schema
+        for field, kind in INDEXES.items():
+            if field not in there:
+                self._client.call("create_payload_index", name, field, kind, wait=True)
 
     def _mark(self, name: str) -> str | None:
         found = self._client.call("get_collection", name)
@@ -106,10 +114,16 @@ class QdrantStore:
         found = self._client.call("get_collections").collections
         ours = []
         for name in sorted(one.name for one in found):
-            mark = self._mark(name)
+            try:
+                mark = self._mark(name)
+                entries = _count(self._client, name, EVERYTHING) if is_ours(mark) else 0
+            except StoreError:
+                # Another has dropped it in the meantime.
+                if self._client.call("collection_exists", name):
+                    raise
+                continue
             if is_ours(mark):
-                meta = read_meta(mark, name)
-                ours.append(meta.info(name, _count(self._client, name, EVERYTHING)))
+                ours.append(read_meta(mark, name).info(name, entries))
         return tuple(ours)
 
     def drop(self, name: str) -> None:
@@ -148,12 +162,12 @@ class QdrantCollection:
         """Add or replace by id; how many were new or had changed. Whole points, not whole calls."""
         rows = list(rows_of(entries, self._dimension).values())
         changed = 0
-        for some in _parts(rows):
+        for some in parts(rows):
             points = [point_of(row) for row in some]
             known = self._payloads([point.id for point in points])
             fresh = [point for point in points if known.get(point.id) != point.payload]
-            if fresh:
-                self._client.call("upsert", self._name, fresh, wait=True)
+            for together in by_size(fresh):
+                self._client.call("upsert", self._name, together, wait=True)
             changed += len(fresh)
         return changed
 
@@ -177,7 +191,7 @@ class QdrantCollection:
 
     def _points(self, ids: Set[str], *, vectors: bool) -> Iterator[Any]:
         names = sorted(number_of(escaped(name)) for name in ids)
-        for some in _parts(names):
+        for some in parts(names):
             yield from self._client.call("retrieve", self._name, some, with_vectors=vectors)
 
     def search(
@@ -244,7 +258,7 @@ class QdrantCollection:
         names, offset = list[tuple[str, str]](), None
         while True:
             points, offset = self._client.call(
-                "scroll", self._name, chosen, limit=_AT_ONCE, offset=offset, with_payload=["id"]
+                "scroll", self._name, chosen, limit=AT_ONCE, offset=offset, with_payload=["id"]
             )
             names += [(restored(point.payload["id"]), point.id) for point in points]
             if offset is None:
@@ -273,77 +287,6 @@ def _parameters(*, exact: bool) -> Any:
 def _count(client: Client, name: str, selection: Selection) -> int:
     chosen = filter_of(selection)
     return int(client.call("count", name, chosen, exact=True).count)
-
-
-def _parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), _AT_ONCE):
-        yield items[start : start + _AT_ONCE]
-
-
-def open_qdrant(url: str, reporter: Reporter, api_key: str | None = None) -> QdrantStore:
-    """The store at a URL (see `opening`).
-
-    The key of a server is the URL's password, `api_key`, or QDRANT_API_KEY, in this order.
-
-    Raises StoreUnreachable, and ConfigurationError for a URL without a place.
-    """
-    parts = urlsplit(url)
-    if parts.netloc == ":memory:":
-        return QdrantStore(Client(QdrantClient(":memory:"), "qdrant://:memory:", local=True))
-    if parts.scheme == "qdrant" and not parts.netloc:
-        return _open_folder(Path(unquote(parts.path)))
-    given = environment((_KEY_NAME,))
-    key = unquote(parts.password or "") or api_key or given.get(_KEY_NAME)
-    secure = parts.scheme.endswith("https")
-    if not parts.hostname:
-        raise ConfigurationError(f"store {without_password(url)}: name a host, qdrant://HOST:6333")
-    if key and not secure:
-        reporter(
-            Notice("the key of the vector store goes unencrypted; use qdrant+https://", "warning")
-        )
-    address = f"{'https' if secure else 'http'}://{_host(parts.hostname)}:{parts.port or _PORT}"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # said above
-        client = QdrantClient(
-            url=address + parts.path.rstrip("/"),
-            api_key=key,
-            timeout=_SECONDS,
-            check_compatibility=False,
-        )
-    return QdrantStore(Client(client, without_password(url), local=False))
-
-
-def _host(name: str) -> str:
-    return f"[{name}]" if ":" in name else name
-
-
-def _open_folder(folder: Path) -> QdrantStore:
-    if folder == Path():
-        raise ConfigurationError("store qdrant://: name a folder, qdrant:///DIR, or a host")
-    url = f"qdrant://{folder}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _refuse_taken(folder)
-        client = QdrantClient(path=str(folder), force_disable_check_same_thread=True)
-    except RuntimeError as error:
-        raise StoreUnreachable(
-            f"vector store {url} is in use by another process ({error}); end that, or"
-            " share a server"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise StoreUnreachable(
-            f"vector store {url} cannot be used ({error}); check the folder"
-        ) from None
-    return QdrantStore(Client(client, url, local=True))
-
-
-def _refuse_taken(folder: Path) -> None:
-    """Raise RuntimeError, as the library does: but that leaves the file open when it does."""
-    try:
-        with (folder / ".lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RuntimeError("its lock is held") from None
 
 
 def _migrate(client: Client, name: str, meta: Meta) -> None:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 from qdrant_client import models
 
 from agent.stores.base import Fields, Selection
 from agent.stores.border import Row, escaped, fields_of, joined, restored, split
 
+T = TypeVar("T")
+
 FIELDS = ("project", "corpus", "path", "language")
+
+INDEXES: Mapping[str, str] = {
+    **dict.fromkeys((*FIELDS, "tags", "folders"), "keyword"),
+    "zero": "bool",
+}
+"""All that filters ask for: a server in strict mode refuses what it has no index of."""
+
+AT_ONCE = 500
+"""Points a request: 1 MB of 384 numbers."""
+
+MAX_REQUEST = 16 * 1024 * 1024
+"""Bytes of points a request: servers take 32 MiB by default."""
+
+_NUMBER = 25  # characters of a float32 in JSON, with its comma, at most
 
 
 def number_of(name: str) -> str:
@@ -35,6 +52,25 @@ def point_of(row: Row) -> Any:
         "zero": not row.vector.any(),
     }
     return models.PointStruct(id=number_of(row.id), vector=row.vector.tolist(), payload=payload)
+
+
+def parts(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """At most AT_ONCE at a time."""
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]
+
+
+def by_size(points: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The points in runs of at most MAX_REQUEST bytes of JSON; one that is larger alone."""
+    start = size = 0
+    for number, point in enumerate(points):
+        own = _NUMBER * len(point.vector) + len(json.dumps(point.payload))  # ASCII: not less
+        if size + own > MAX_REQUEST and number > start:
+            yield points[start:number]
+            start, size = number, 0
+        size += own
+    if start < len(points):
+        yield points[start:]
 
 
 def _folders(path: str) -> list[str]:

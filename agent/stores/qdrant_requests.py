@@ -1,22 +1,29 @@
-"""Requests to Qdrant: tried again while a server is gone, errors translated."""
+"""Requests to Qdrant: tried again while a server is gone or busy, errors translated."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
-from agent.errors import StoreError, StoreUnreachable
+from agent.errors import StoreError, StoreMismatch, StoreUnreachable
 
 T = TypeVar("T")
 
 _PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0)  # a server that was killed is back within seconds
 _PAUSES_AT_FIRST = (0.2,)
-_TRANSIENT = frozenset({429, 502, 503, 504})
+_PATIENCE = 10.0
+"""Seconds after which nothing is tried again: all the pauses, but not six time-outs in a row."""
+
+_TRANSIENT = frozenset({408, 429, 502, 503, 504})
+_ELSEWHERE = frozenset({301, 302, 307, 308, 404, 405})  # what other servers answer to our paths
 
 
 class Client:
@@ -36,31 +43,45 @@ class Client:
     def call(self, method: str, *values: Any, **options: Any) -> Any:
         """What a method of the library's client gives.
 
-        Raises StoreUnreachable, and StoreError where the server refuses.
+        Raises StoreUnreachable, StoreMismatch where something else than Qdrant answers, and
+        StoreError where the server refuses.
         """
         return self._run(lambda client: getattr(client, method)(*values, **options), _PAUSES)
 
     def _run(self, request: Callable[[Any], T], pauses: Sequence[float]) -> T:
+        if self.local:
+            return self._in_process(request)
+        started = time.monotonic()
         for pause in (*pauses, None):
             try:
-                return self._attempt(request)
-            except ResponseHandlingException as error:
+                return request(self._client)
+            except (ResponseHandlingException, UnexpectedResponse, QdrantException) as error:
+                wait = self._wait(error, pause)
                 told: Exception = error
-            except UnexpectedResponse as error:
-                if error.status_code not in _TRANSIENT:
-                    raise self._refused(error) from None
-                told = error
-            if pause is None:
+            except ValueError:  # no JSON: the library lets that through
+                raise self._no_qdrant("its answers are no JSON") from None
+            if wait is None or time.monotonic() - started + wait > _PATIENCE:
                 break
-            time.sleep(pause)
-        raise StoreUnreachable(
-            f"vector store {self.url} cannot be reached ({_line(told)}); start it, or check the"
-            " address"
-        )
+            time.sleep(wait)
+        if isinstance(told, ResponseHandlingException):
+            state, advice = "cannot be reached", "start it, or check the address"
+        else:
+            state, advice = "is too busy", "try again later, or look at its log"
+        raise StoreUnreachable(f"vector store {self.url} {state} ({_line(told)}); {advice}")
 
-    def _attempt(self, request: Callable[[Any], T]) -> T:
-        if not self.local:
-            return request(self._client)
+    def _wait(self, error: Exception, pause: float | None) -> float | None:
+        """Seconds before the next try, None for none. Raises what no other try would change."""
+        if isinstance(error, ResponseHandlingException) and isinstance(
+            error.source, ValidationError
+        ):
+            raise self._no_qdrant("its answers have another form") from None
+        if isinstance(error, UnexpectedResponse) and error.status_code not in _TRANSIENT:
+            raise self._refused(error) from None
+        if pause is not None and isinstance(error, ResourceExhaustedResponse):
+            return max(pause, float(error.retry_after_s))
+        return pause
+
+    def _in_process(self, request: Callable[[Any], T]) -> T:
         with self._lock:  # in this process it is plain Python, and not made for threads
             try:
                 return request(self._client)
@@ -75,11 +96,26 @@ class Client:
             return StoreUnreachable(
                 f"vector store {self.url} refused the key; check the password in its URL"
             )
+        if error.status_code in _ELSEWHERE and not _is_json(error.content):
+            return self._no_qdrant(f"status {error.status_code} without Qdrant's JSON")
         return StoreError(f"vector store {self.url} refused ({_line(error)}); check its log")
+
+    def _no_qdrant(self, why: str) -> StoreMismatch:
+        return StoreMismatch(
+            f"what answers at {self.url} is no Qdrant ({why}); check host, port and path"
+        )
 
     def close(self) -> None:
         """Let go of the server, or of the folder."""
         self._client.close()
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _line(error: Exception) -> str:

@@ -46,7 +46,7 @@ class Engine:
     @property
     def shared(self) -> bool:
         """Whether several processes may have it open."""
-        return not self.name.startswith("qdrant-")
+        return self.name not in ("qdrant-memory", "qdrant-folder")
 
     @property
     def notices(self) -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.events import Event, Notice
+from agent.events import Event, Notice, StageProgress
+from agent.precomputed import importing
 from agent.precomputed.importing import MAX_PAYLOAD, entries_of, import_vectors
 from agent.precomputed.loading import load_vectors
 from agent.precomputed.writing import write_vector
@@ -82,3 +83,20 @@ def test_a_text_that_is_gone_is_said_and_left_out(tmp_path: Path) -> None:
     (notice,) = events
     assert isinstance(notice, Notice)
     assert "gone.txt" in notice.message
+
+
+def test_many_are_written_in_parts_that_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "BATCH", 4)
+    for number in range(10):
+        write_vector(tmp_path / "v", f"{number}", [1.0, number])
+    index = load_vectors(tmp_path / "v", ignore)
+    said: list[Event] = []
+    with SqliteStore(tmp_path / "store.db", ignore) as store:
+        collection = store.collection("c", "m", 2)
+        assert (
+            import_vectors(index, collection, project="p", corpus="c", reporter=said.append) == 10
+        )
+        assert collection.count() == 10
+    assert said == [StageProgress(importing.STAGE, done, 10) for done in (4, 8, 10)]

@@ -1,0 +1,188 @@
+"""`agent search --precomputed`: vectors of other programs, in their folder or in a store."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.commands.common import guarded, print_value, say, write_stdout
+from agent.commands.hits import shown, terminal_width
+from agent.commands.precomputed_labels import LABEL, UNKNOWN_MODEL, refuse_together
+from agent.commands.warning import warning
+from agent.errors import ConfigurationError
+from agent.events import Notice
+from agent.secrets.masking import mask_secrets
+
+if TYPE_CHECKING:
+    from agent.precomputed.found import Found
+    from agent.protocols import Reporter
+    from agent.services.precomputed import EmbeddedQuery
+    from agent.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """What is asked of `agent search --precomputed`: `place` is a folder, or else a collection."""
+
+    place: str
+    repo: Path
+    query: str | None
+    vector: str | None
+    tags: tuple[str, ...]
+    limit: int
+    at_least: float
+    json: bool
+    quiet: bool
+    others: tuple[str, ...] = ()
+
+
+def search(request: SearchRequest, flags: Mapping[str, Any]) -> int:
+    """Print the best vectors of a folder or a collection as a labelled table or JSON."""
+    return guarded(lambda: _search(request, flags))
+
+
+def _search(request: SearchRequest, flags: Mapping[str, Any]) -> int:
+    from agent.settings import load
+
+    refuse_together(request.others)
+    if (request.query is None) == (request.vector is None):
+        raise ConfigurationError("give either a query in words or its vector by --vector FILE")
+    settings = load(flags, repository=request.repo)
+    with warning(quiet=request.quiet) as reporter:
+        given = _read_vector(request.vector) if request.vector is not None else None
+        folder = Path(request.place).expanduser()
+        if folder.is_dir():
+            found, query, searched = _in_folder(request, folder, given, settings, reporter)
+        else:
+            found, query, searched = _in_store(request, given, settings, reporter)
+    if request.json:
+        print_value(
+            {
+                "place": request.place,
+                "searched": searched,
+                "query_by": query.made_by,
+                "results": [_as_json(one) for one in found],
+            }
+        )
+    else:
+        write_stdout(_table(found).encode("utf-8", "replace"))
+    if not found:
+        say("agent: nothing matches; try another query, fewer --tag, or a lower --at-least")
+    return 0
+
+
+def _in_folder(
+    request: SearchRequest,
+    folder: Path,
+    given: EmbeddedQuery | None,
+    settings: Settings,
+    reporter: Reporter,
+) -> tuple[Sequence[Found], EmbeddedQuery, int]:
+    from agent.precomputed.found import found_in_folder
+    from agent.precomputed.loading import load_vectors
+
+    mark = sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    packed = settings.cache_dir / "precomputed" / f"{mark}.packed"
+    index = load_vectors(folder, reporter, cache=packed)
+    query = given or _embedded(request, settings, reporter)
+    _check(query, index.dimension, str(folder), None)
+    if given is None:
+        reporter(
+            Notice(f"the query was embedded by {query.made_by}: the folder does not say by what")
+        )
+    found = found_in_folder(index, query.vector, request.limit, request.tags, request.at_least)
+    return found, query, len(index)
+
+
+def _in_store(
+    request: SearchRequest,
+    given: EmbeddedQuery | None,
+    settings: Settings,
+    reporter: Reporter,
+) -> tuple[Sequence[Found], EmbeddedQuery, int]:
+    from agent.precomputed.found import found_in_store
+    from agent.services.corpora import StoreUse, open_vector_store
+    from agent.stores.base import Selection
+
+    with open_vector_store(settings, reporter, StoreUse.MANAGE) as store:
+        info = {info.name: info for info in store.collections()}.get(request.place)
+        if info is None:
+            raise ConfigurationError(
+                f"--precomputed {request.place}: neither a folder nor a collection of {store.url}"
+                " (see agent index --list)"
+            )
+        query = given or _embedded(request, settings, reporter)
+        model = None if given is not None or info.model == UNKNOWN_MODEL else info.model
+        _check(query, info.dimension, f"{info.name} in {store.url}", model)
+        collection = store.collection(info.name, info.model, info.dimension)
+        every = Selection(project=LABEL, corpora=frozenset({LABEL}))
+        chosen = replace(every, tags=frozenset(request.tags))
+        found = found_in_store(collection, query.vector, request.limit, chosen, request.at_least)
+        return found, query, collection.count(every)
+
+
+def _embedded(request: SearchRequest, settings: Settings, reporter: Reporter) -> EmbeddedQuery:
+    from agent.services.precomputed import embed_query
+
+    assert request.query is not None
+    return asyncio.run(embed_query(settings, request.query, reporter))
+
+
+def _check(query: EmbeddedQuery, dimension: int, place: str, model: str | None) -> None:
+    """Raise ConfigurationError for a query that was not made by what made the vectors."""
+    if query.vector.size != dimension:
+        raise ConfigurationError(
+            f"the query has {query.vector.size} dimensions (by {query.made_by}), the vectors of"
+            f" {place} have {dimension}; embed it with the model that made them"
+        )
+    if model is not None and model not in query.made_by:
+        raise ConfigurationError(
+            f"the vectors of {place} were made by {model}, the query by {query.made_by}; set"
+            " PATCHSHOT_EMBED_MODEL to that model, or give --vector FILE"
+        )
+
+
+def _read_vector(source: str) -> EmbeddedQuery:
+    from agent.precomputed.files import MAX_BYTES, Invalid
+    from agent.precomputed.parsing import parse_vector
+    from agent.services.precomputed import EmbeddedQuery
+
+    if source == "-":
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    else:
+        try:
+            with Path(source).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ConfigurationError(
+                f"--vector {source}: cannot be read ({error.strerror}); give a JSON file, or -"
+            ) from None
+    vector = parse_vector(data)
+    if isinstance(vector, Invalid):
+        raise ConfigurationError(f"--vector {source}: {vector.reason}; give a JSON array")
+    return EmbeddedQuery(vector, f"--vector {source}")
+
+
+def _as_json(found: Found) -> dict[str, Any]:
+    return {
+        "corpus": LABEL,
+        "id": found.id,
+        "similarity": round(found.similarity, 6),
+        "tags": list(found.tags),
+        "text": mask_secrets(found.text).text,
+        "metadata": found.metadata,
+    }
+
+
+def _table(found: Sequence[Found]) -> str:
+    lines = []
+    for position, one in enumerate(found, start=1):
+        title = " ".join(one.text[:200].split())
+        line = f"{position:3}  {one.similarity:.3f}  [{LABEL}]  {one.id}  {title}"
+        lines.append(line.rstrip())
+    return shown(lines, terminal_width())

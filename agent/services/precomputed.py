@@ -1,0 +1,51 @@
+"""What searching precomputed vectors needs of the settings: the query by their embedder."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.errors import ConfigurationError
+from agent.services.embedding import make_embedder
+from agent.services.model import Client, Tapes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from agent.protocols import Reporter
+    from agent.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbeddedQuery:
+    """A query's vector (d,) float32, and what made it: an `Embedder.name`, or a file."""
+
+    vector: NDArray[np.float32]
+    made_by: str
+
+
+async def embed_query(settings: Settings, text: str, reporter: Reporter) -> EmbeddedQuery:
+    """The query by the embedder of the settings.
+
+    Raises ConfigurationError where there is none: the vectors that ship with the package are never
+    those of another program. Raises ProviderError where it cannot embed.
+    """
+    async with AsyncExitStack() as stack:
+        embedder = await make_embedder(
+            stack, settings, Client(stack), reporter, lambda: math.inf, Tapes(stack)
+        )
+        if embedder is None:
+            raise ConfigurationError(
+                "a query in words needs the embedder that made the vectors: set"
+                " PATCHSHOT_EMBED_MODEL (and PATCHSHOT_EMBED_BASE_URL) or --embed local; or give"
+                " the query's own vector by --vector FILE"
+            )
+        rows = await embedder.embed([text], kind="query")
+        if not rows[0].any():
+            raise ConfigurationError(
+                f"{embedder.name} could not embed the query; try again, or give --vector FILE"
+            )
+        return EmbeddedQuery(rows[0], embedder.name)

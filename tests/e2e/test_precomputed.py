@@ -1,0 +1,86 @@
+"""Vectors of another program as a user meets them: imported, listed, searched, dropped."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.precomputed.writing import write_vector
+from tests.conftest import ROOT
+from tests.support.behaviours import Good
+from tests.support.scripted_provider import ScriptedProvider, embed_text
+
+pytestmark = pytest.mark.e2e
+
+TEXTS = {
+    "cookies": "expired cookies are dropped from the jar",
+    "prices": "the total of a cart is the sum of its prices",
+    "colours": "paint a wall in another colour",
+}
+
+
+def test_another_programs_vectors_by_command(tmp_path: Path) -> None:
+    def agent(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "PYTHONPATH": str(ROOT),
+            "PATCHSHOT_CACHE_DIR": str(tmp_path / "cache"),
+            "PATCHSHOT_DATA_DIR": str(tmp_path / "data"),
+            **variables,
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "agent", *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    def ok(*arguments: str, **variables: str) -> Any:
+        done = agent(*arguments, "--json", **variables)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    for name, text in TEXTS.items():
+        write_vector(tmp_path / "v", name, embed_text(text), tags=[name[0]], text=text)
+    dry = agent("index", "--precomputed", "v", "--dry-run")
+    assert dry.stdout.startswith("would put 3 vectors of 64 dimensions into v of ")
+    assert ok("index", "--precomputed", "v", "--made-by", "scripted")["written"] == 3
+    assert ok("index", "--precomputed", "v")["known"] == 3
+    (listed,) = ok("index", "--list")["collections"]
+    assert (listed["name"], listed["model"], listed["entries"]) == ("v", "scripted", 3)
+    with ScriptedProvider([Good("")]) as provider:
+        theirs = {
+            "PATCHSHOT_EMBED_BASE_URL": provider.base_url,
+            "PATCHSHOT_EMBED_API_KEY": "k",
+            "PATCHSHOT_EMBED_MODEL": "scripted",
+        }
+        for place in ("v", "./v"):
+            found = ok("search", "which cookies are expired", "--precomputed", place, **theirs)
+            assert found["results"][0]["id"] == "cookies"
+            assert found["results"][0]["text"] == TEXTS["cookies"]
+            assert "scripted" in found["query_by"]
+        (tmp_path / "v").rename(tmp_path / "moved")
+        tagged = agent(
+            "search", "which cookies are expired", "--precomputed", "v", "--tag", "p", **theirs
+        )
+        assert tagged.stdout.split()[2:4] == ["[precomputed]", "prices"]
+        other = agent(
+            "search", "x", "--precomputed", "v", **theirs | {"PATCHSHOT_EMBED_MODEL": "another"}
+        )
+    assert other.returncode == 2
+    assert "made by scripted, the query by openai:another" in other.stderr
+    assert ok("search", "--precomputed", "moved", "--vector", "moved/prices.json")["results"]
+    assert agent("index", "--drop", "v").returncode == 0
+    gone = agent("search", "--precomputed", "v", "--vector", "moved/prices.json")
+    assert gone.returncode == 2
+    assert "neither a folder nor a collection" in gone.stderr
