@@ -1,0 +1,1 @@
+"""Options with their help, by what they are about; commands share them."""
