@@ -6,6 +6,7 @@ how long it took. The data are made: centres drawn at random (one for 100 vector
 them, whose noise is as long as the centre (cosine of two vectors of one cluster: 0.5 on average),
 and queries near some of the vectors. Directions drawn evenly have no neighbours to find: real
 embeddings are not like that; one size is measured with them too, so that it is seen what it costs.
+`--repos` measures the code of projects that are at hand as well (see `benchmarks.code_vectors`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ import numpy as np
 from agent.stores.base import EVERYTHING, Entry, Fields, Selection
 from agent.stores.large import Scale
 from agent.stores.sqlite import SqliteStore
+from benchmarks.code_vectors import code_vectors
 from benchmarks.keeping import keep, machine
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ class Figures:
     """
 
     size: int
+    dimension: int
     data: str
     way: str
     filled_s: float
@@ -70,6 +74,7 @@ class Figures:
     memory_share: float
     file_mb: float
     peak_mb: float
+    load: float  # of the machine, when it was searched
 
 
 def units(rows: Vectors) -> Vectors:
@@ -150,16 +155,16 @@ def timed(action: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def measure(folder: Path, size: int, *, even: bool = False) -> Figures:
-    """Fill a store of one size, build its index, and compare."""
-    vectors, queries = make(size, even=even)
+def measure(folder: Path, data: str, vectors: Vectors, queries: Vectors) -> Figures:
+    """Fill a store, build its index, and compare."""
+    size, dimension = vectors.shape
     path = folder / "vectors.db"
     with SqliteStore(path, lambda _: None, scale=Scale(limit=10**9)) as store:
-        collection = store.collection("bench", "none", DIMENSION)
+        collection = store.collection("bench", "none", dimension)
         filled = timed(lambda: [collection.upsert(batch) for batch in entries(vectors)])
     print(f"  {size:,} filled in {filled:.0f} s", flush=True)
     with SqliteStore(path, lambda _: None) as store:
-        collection = store.collection("bench", "none", DIMENSION)
+        collection = store.collection("bench", "none", dimension)
         built = timed(lambda: collection.search(queries[:1], TOP_K))
         print(f"  ready to search in {built:.0f} s", flush=True)
         best, plain = exactly(vectors, queries, 1)
@@ -169,11 +174,12 @@ def measure(folder: Path, size: int, *, even: bool = False) -> Figures:
         quarter, _ = exactly(vectors, queries, 4)
         go = Selection(languages=frozenset({"go"}))
         quarter_recall, quarter_times = ask(collection, queries, quarter, go)
-    index = sum(file.stat().st_size for file in folder.rglob("shard-*"))
+    index = sum(file.stat().st_size for file in folder.rglob("*.faiss"))
     return Figures(
         size,
-        "even" if even else "clustered",
-        "int8 index" if index else "exact",
+        dimension,
+        data,
+        "int8 lists" if index else "exact",
         filled,
         built,
         recall,
@@ -187,6 +193,7 @@ def measure(folder: Path, size: int, *, even: bool = False) -> Figures:
         (index or vectors.nbytes) / vectors.nbytes,
         path.stat().st_size / 1e6,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        os.getloadavg()[0],
     )
 
 
@@ -200,7 +207,8 @@ HEAD = (
 def line(one: Figures) -> str:
     """A line of the table of growth."""
     return (
-        f"| {one.size:,} | {one.data} | {one.way} | {one.filled_s:.0f} | {one.built_s:.1f}"
+        f"| {one.size:,} x {one.dimension} | {one.data} | {one.way} | {one.filled_s:.0f}"
+        f" | {one.built_s:.1f}"
         f" | {one.recall:.3f} | {one.query_ms:.1f} ({one.slowest_ms:.1f}; {one.cpu_ms:.1f})"
         f" | {one.numpy_ms:.1f}"
         f" | {one.quarter_recall:.3f}, {one.quarter_ms:.1f}"
@@ -214,7 +222,11 @@ def missed(found: Sequence[Figures]) -> list[str]:
     for one in found:
         if one.data == "clustered" and one.recall < LIMITS["recall"]:
             told.append(f"{one.size:,}: recall {one.recall:.3f}")
-    last = max((one for one in found if one.data == "clustered"), key=lambda one: one.size)
+    last = max(
+        (one for one in found if one.data == "clustered"), key=lambda one: one.size, default=None
+    )
+    if last is None:
+        return told
     if last.query_ms > LIMITS["query, ms"]:
         told.append(f"{last.size:,}: {last.query_ms:.1f} ms a query")
     if last.index_mb and last.memory_share > LIMITS["memory share"]:
@@ -222,26 +234,36 @@ def missed(found: Sequence[Figures]) -> list[str]:
     return told
 
 
+def jobs(
+    sizes: Sequence[int], repos: Sequence[Path], *, even: bool
+) -> Iterator[tuple[str, Callable[[], tuple[Vectors, Vectors]]]]:
+    """Names of data, and what makes them when their turn comes."""
+    for size in sizes:
+        yield "clustered", partial(make, size, even=False)
+    if even:
+        yield "even", partial(make, EVEN_SIZE, even=True)
+    if repos:
+        yield "code", partial(code_vectors, repos, QUERIES)
+
+
 def main() -> None:
     """Measure all sizes, print the table, keep it."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     options.add_argument("--no-even", action="store_true", help="leave out the evenly drawn data")
+    options.add_argument("--repos", type=Path, nargs="+", default=[], help="projects with code")
     options.add_argument("--no-save", action="store_true")
     chosen = options.parse_args()
     print(f"{machine()}; load average {os.getloadavg()[0]:.1f}", flush=True)
-    jobs = [(size, False) for size in chosen.sizes]
-    if not chosen.no_even:
-        jobs.append((EVEN_SIZE, True))
     found = []
-    for size, even in jobs:
+    for data, given in jobs(chosen.sizes, chosen.repos, even=not chosen.no_even):
         with tempfile.TemporaryDirectory(prefix="patchshot-vectors-") as folder:
-            found.append(measure(Path(folder), size, even=even))
+            found.append(measure(Path(folder), data, *given()))
         print(line(found[-1]), flush=True)
     print("\n" + "\n".join([HEAD, *map(line, found)]))
     print(f"\nlimits missed: {'; '.join(missed(found)) or 'none'}")
     if not chosen.no_save:
-        keep("vectors", {"dimension": DIMENSION, "sizes": [asdict(one) for one in found]})
+        keep("vectors", {"sizes": [asdict(one) for one in found]})
 
 
 if __name__ == "__main__":

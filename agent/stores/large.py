@@ -19,14 +19,18 @@ import numpy as np
 from agent.stores import sqlite_rows as sql
 from agent.stores.ann import SHARD, AnnIndex
 from agent.stores.base import Selection
-from agent.stores.exact import Candidates, cosines, nearest
-from agent.stores.resident import joined_vectors, read_vectors, widened
+from agent.stores.exact import NEAR, Candidates, cosines, nearest
+from agent.stores.inverted import LEAST
+from agent.stores.resident import BOTH, joined_vectors, read_vectors, widened
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OVER = 4  # candidates for each result: int8 swaps neighbours that lie close together
-_LEAST, _MOST = 64, 4_096  # candidates of a shard
+# What is worse by this much is not looked up, which costs a page that may not be in memory: twice
+# the standard deviation of what int8 errs by in the difference of two cosines.
+_MARGIN = 0.009
+_MOST = 4_096  # candidates that are looked up for a query: 30 ms
 _KNOWN = 64  # selections of which it is remembered whether they are narrow
 
 
@@ -36,14 +40,16 @@ class Scale:
 
     `limit`: vectors up to which the exact search of all is quick (10 ms at 384 numbers). `tail`:
     new ones from which a writer takes them into the index; until then they are searched exactly
-    (2 ms). `narrow`: selected entries up to which all of them are compared. `dead`: the share of an
-    index that may be gone before it is made anew.
+    (1 ms). `narrow`: selected entries up to which all of them are compared. An index is made anew
+    when the share `dead` of it is gone, or when there are `growth` times as many vectors as its
+    lists were made for.
     """
 
     limit: int = 100_000
-    tail: int = 20_000
+    tail: int = 10_000
     narrow: int = 10_000
     dead: float = 0.25
+    growth: float = 3.0
     shard: int = SHARD
 
 
@@ -68,7 +74,8 @@ class Large:
         where, values = sql.condition(state.key, selection)
         if self._is_narrow(connection, state, selection):
             return self._compared(connection, queries, top_k, where, values)
-        found = [self._approximate(connection, q, top_k, where, values) for q in queries]
+        chosen = None if selection == Selection() else (where, values)
+        found = [self._approximate(connection, query, top_k, chosen) for query in queries]
         poor = [number for number, one in enumerate(found) if one is None]
         if poor:
             rest = self._compared(connection, queries[poor], top_k, where, values)
@@ -98,18 +105,22 @@ class Large:
         connection: sqlite3.Connection,
         query: NDArray[np.float32],
         top_k: int,
-        where: str,
-        values: Sequence[object],
+        chosen: tuple[str, Sequence[object]] | None,
     ) -> list[Candidates] | None:
         """Near rows with their exact cosines; None where too few of those found are selected."""
-        count = max(_LEAST, _OVER * top_k)
+        count = max(LEAST, _OVER * top_k)
+        promising = chosen is None
         while True:
-            near = self.index.search(query, count)
-            found = self._looked_up(connection, near, query, where, values)
+            near, coarse = self.index.search(query, count)
+            rows = near[: _promising(coarse, top_k)] if promising else near
+            found = self._looked_up(connection, rows, query, chosen)
             if len(found.rows) >= top_k:
-                return [found]
+                clear = len(rows) < len(near) or not _may_tie(found, top_k)
+                if clear or count >= _MOST:
+                    return [found]
             if count >= _MOST:
                 return None
+            promising = False  # some are gone
             count *= 4
 
     def _looked_up(
@@ -117,14 +128,17 @@ class Large:
         connection: sqlite3.Connection,
         rows: NDArray[np.int64],
         query: NDArray[np.float32],
-        where: str,
-        values: Sequence[object],
+        chosen: tuple[str, Sequence[object]] | None,
     ) -> Candidates:
-        # The plus keeps SQLite from walking through an index of the whole collection.
-        other = where.replace("entry.", "+entry.")
-        chosen = f"row IN (SELECT value FROM json_each(?)) AND {other}"  # noqa: S608 - marks only
-        listed = [json.dumps(rows.tolist()), *values]
-        present, vectors = joined_vectors(connection, chosen, listed, self.dimension)
+        where = "row IN (SELECT value FROM json_each(?))"
+        values: list[object] = [json.dumps(rows.tolist())]
+        table = "body"  # what is gone is not there either
+        if chosen is not None:
+            # The plus keeps SQLite from walking through an index of the whole collection.
+            other = chosen[0].replace("entry.", "+entry.")
+            where, values = f"{where} AND {other}", [*values, *chosen[1]]
+            table = BOTH
+        present, vectors = joined_vectors(connection, where, values, self.dimension, table)
         return Candidates(present, cosines(vectors, query))
 
     def _compared(
@@ -142,3 +156,16 @@ class Large:
             for known, one in zip(found, more, strict=True):
                 known.append(one)
         return found
+
+
+def _promising(coarse: NDArray[np.float32], top_k: int) -> int:
+    """How many candidates, best first, may be among the best `top_k` for all that int8 tells."""
+    if len(coarse) <= top_k:
+        return len(coarse)
+    return int(np.count_nonzero(coarse >= coarse[top_k - 1] - _MARGIN))
+
+
+def _may_tie(found: Candidates, top_k: int) -> bool:
+    """Whether more that are as near as number `top_k` may be left: equal vectors tie by id."""
+    falling = -np.sort(-found.cosines)
+    return bool(falling[top_k - 1] - falling[-1] <= NEAR)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 from agent.errors import StoreUnreachable
 from agent.events import Notice
 from agent.stores import sqlite_rows as sql
-from agent.stores.ann import AnnIndex, is_installed
+from agent.stores.ann import AnnIndex
 from agent.stores.base import Selection
+from agent.stores.inverted import is_installed
 from agent.stores.large import Large, Scale
 from agent.stores.resident import BUDGET, Part, Resident, empty, load
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter
-    from agent.stores.ann import Reading
+    from agent.stores.ann_reading import Reading
 
 
 class Stale(Exception):
@@ -46,6 +47,7 @@ class Memory:
         self._residents: OrderedDict[tuple[str, Part], Resident] = OrderedDict()
         self._sizes: dict[str, tuple[sql.State, Mapping[str, int]]] = {}
         self._large: dict[str, Large] = {}
+        self._fit: dict[str, tuple[sql.State, int, int]] = {}  # what an index was found to be up to
         self._given_up: dict[str, int] = {}  # the last row there was when a build was not possible
         self._said = False
 
@@ -54,15 +56,22 @@ class Memory:
         self._residents.clear()
         self._sizes.clear()
         self._large.clear()
+        self._fit.clear()
 
     # ------------------------------------------------------------------------------ exact search
 
     def sizes(self, connection: sqlite3.Connection, state: sql.State) -> Mapping[str, int]:
         """Entries of each project of a collection, counted when something has changed."""
         known = self._sizes.get(state.token)
-        if known is None or known[0] != state:
-            known = self._sizes[state.token] = (state, sql.sizes(connection, state.key))
-        return known[1]
+        if known is not None and known[0] == state:
+            return known[1]
+        if known is None or known[0].epoch != state.epoch:
+            sizes = sql.sizes(connection, state.key)
+        else:  # nothing has gone since: a million need not be counted again for one that came
+            more = sql.sizes_after(connection, state.key, known[0].last)
+            sizes = dict(Counter(known[1]) + Counter(more))
+        self._sizes[state.token] = (state, sizes)
+        return sizes
 
     def parts(
         self,
@@ -146,23 +155,30 @@ class Memory:
     ) -> None:
         if state.last < self._given_up.get(state.token, -self._scale.tail) + self._scale.tail:
             return  # it would fail again, or another process is still at it
+        now = (state, large.index.last, tail)
+        if self._fit.get(state.token) == now:
+            return
         total = sum(self.sizes(connection, state).values())
-        later = sql.count_after(connection, state.key, large.index.last)
-        anew = total - later < (1 - self._scale.dead) * large.index.count
+        later = sum(sql.sizes_after(connection, state.key, large.index.last).values())
+        few_left = total - later < (1 - self._scale.dead) * large.index.count
+        anew = few_left or total > self._scale.growth * large.index.trained
         if later > tail or anew:
             raise Stale(state, large.dimension, total, anew=anew)
+        self._fit[state.token] = now
 
     def build(self, name: str, stale: Stale, reading: Reading) -> None:
         """Build what is stale, and say so; where that cannot be, go on without and say that."""
-        index = self._large[stale.state.token].index.twin()
+        large = self._large[stale.state.token]
+        index = large.index.twin()
         try:
-            if not index.build(reading, stale.total, anew=stale.anew):
+            if not index.build(reading, anew=stale.anew):
                 self._given_up[stale.state.token] = stale.state.last  # another process is at it
                 return
         except StoreUnreachable as error:
             self._given_up[stale.state.token] = stale.state.last
             self._report(Notice(f"{error}; going on with exact search", "warning"))
             return
+        large.index = index
         self._report(
             Notice(f"collection {name}: {stale.total:,} vectors are searched by an index (int8)")
         )

@@ -1,6 +1,6 @@
 """Records of the code index that nodes share, in PostgreSQL: `Records` of `agent.retrieval.store`.
 
-A record is named by its content and by what made it (`agent.retrieval.index.record_keys`): whoever
+A record is named by its content and by what made it (`agent.retrieval.groups`): whoever
 cuts a file first cuts it for all. What comes from a shared store is as untrusted as a cache file:
 who reads it decodes it with checks, and makes it again where that fails.
 """

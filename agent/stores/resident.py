@@ -22,6 +22,9 @@ BUDGET = 512 * 1024 * 1024
 """Bytes of matrices a collection keeps: 350,000 vectors of 384 float32. A project that is larger is
 kept in half precision; what was used longest ago goes first."""
 
+BOTH = "entry JOIN body USING (row)"
+"""Entries by what they are selected by, with their vectors."""
+
 _READ_AT_ONCE = 4_096  # rows: 3 MB of 384 float16
 _GROWTH = 1.5  # room for what is added later; pages that were never written take no memory
 _SELECTIONS = 32  # selections whose rows are remembered
@@ -114,10 +117,14 @@ def load(
 
 
 def read_vectors(
-    connection: sqlite3.Connection, where: str, values: Sequence[object], dimension: int
+    connection: sqlite3.Connection,
+    where: str,
+    values: Sequence[object],
+    dimension: int,
+    table: str = BOTH,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float16]]]:
-    """Rows (n,) and vectors (n, d) of a condition on `entry`, some thousand at a time."""
-    query = f"SELECT row, vector FROM entry JOIN body USING (row) WHERE {where}"  # noqa: S608
+    """Rows (n,) and vectors (n, d) of a condition on `table`, some thousand at a time."""
+    query = f"SELECT row, vector FROM {table} WHERE {where}"  # noqa: S608 - marks only
     cursor = connection.execute(query, values)
     while some := cursor.fetchmany(_READ_AT_ONCE):
         rows = np.array([row for row, _ in some], dtype=np.int64)
@@ -125,10 +132,14 @@ def read_vectors(
 
 
 def joined_vectors(
-    connection: sqlite3.Connection, where: str, values: Sequence[object], dimension: int
+    connection: sqlite3.Connection,
+    where: str,
+    values: Sequence[object],
+    dimension: int,
+    table: str = BOTH,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """All of `read_vectors` at once, brought back to length 1."""
-    parts = list(read_vectors(connection, where, values, dimension))
+    parts = list(read_vectors(connection, where, values, dimension, table))
     if not parts:
         return np.empty(0, np.int64), np.empty((0, dimension), np.float32)
     rows = np.concatenate([rows for rows, _ in parts])

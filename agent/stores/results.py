@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agent.stores import sqlite_rows as sql
-from agent.stores.base import Fields, Match, Selection
+from agent.stores.base import Fields, Match, Selection, score_of
 from agent.stores.border import fields_of, restored
 from agent.stores.exact import Candidates, ordered
 from agent.stores.resident import Part, Resident, row_numbers
@@ -52,14 +54,18 @@ def matches(
     at_least: float,
 ) -> list[tuple[Match, ...]]:
     """The best of the candidates of each query, in order, with what belongs to them."""
-    cosines = [_by_row(some) for some in found]
-    names = _ids(connection, set().union(*cosines))
+    leading = [_leading(_by_row(some), top_k) for some in found]
+    bodies = _bodies(connection, set().union(*leading))
     best = [
-        ordered(((value, names[row], row) for row, value in some.items()), top_k, at_least)
-        for some in cosines
+        ordered(((value, bodies[row].id, row) for row, value in some.items()), top_k, at_least)
+        for some in leading
     ]
-    bodies = _bodies(connection, {row for some in best for _, _, row in some})
-    return [tuple(Match(name, score, *bodies[row]) for score, name, row in some) for some in best]
+    return [
+        tuple(
+            Match(name, score, bodies[row].fields, bodies[row].payload) for score, name, row in one
+        )
+        for one in best
+    ]
 
 
 def _by_row(found: Sequence[Candidates]) -> dict[int, float]:
@@ -71,16 +77,30 @@ def _by_row(found: Sequence[Candidates]) -> dict[int, float]:
     }
 
 
-def _ids(connection: sqlite3.Connection, rows: set[int]) -> dict[int, str]:
-    query = "SELECT row, id FROM entry WHERE row IN (SELECT value FROM json_each(?))"
-    found = connection.execute(query, (json.dumps(sorted(rows)),))
-    return {row: restored(name) for row, name in found}
+def _leading(cosines: Mapping[int, float], top_k: int) -> Mapping[int, float]:
+    """What is among the best `top_k` by score, and all that ties with the last of them."""
+    if len(cosines) <= top_k:
+        return cosines
+    least = heapq.nlargest(top_k, map(score_of, cosines.values()))[-1]
+    return {row: value for row, value in cosines.items() if score_of(value) >= least}
 
 
-def _bodies(connection: sqlite3.Connection, rows: set[int]) -> dict[int, tuple[Fields, str]]:
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """What is shown of an entry."""
+
+    id: str
+    fields: Fields
+    payload: str
+
+
+def _bodies(connection: sqlite3.Connection, rows: set[int]) -> dict[int, _Body]:
     query = (
-        "SELECT row, project, corpus, path, language, tags, payload"
+        "SELECT row, id, project, corpus, path, language, tags, payload"
         " FROM entry JOIN body USING (row) WHERE row IN (SELECT value FROM json_each(?))"
     )
     found = connection.execute(query, (json.dumps(sorted(rows)),))
-    return {row: (fields_of(*fields), restored(payload)) for row, *fields, payload in found}
+    return {
+        row: _Body(restored(name), fields_of(*fields), restored(payload))
+        for row, name, *fields, payload in found
+    }

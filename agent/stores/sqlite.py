@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.stores import sqlite_rows as sql
+from agent.stores.ann_reading import Reading
 from agent.stores.base import EVERYTHING, CollectionInfo, Entry, Match, Selection
 from agent.stores.border import (
     checked_name,
@@ -28,7 +29,7 @@ from agent.stores.border import (
 from agent.stores.exact import Candidates, nearest
 from agent.stores.large import Scale
 from agent.stores.memory import Memory, Stale
-from agent.stores.resident import Part, joined_vectors, units_of
+from agent.stores.resident import units_of
 from agent.stores.results import first_by_id, matches, positions
 from agent.stores.sqlite_file import StoreFile
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.protocols import Reporter
-
-_BUILD_AT_ONCE = 16_384  # vectors that are read for an index at a time: 25 MB of 384 numbers
 
 
 class SqliteStore:
@@ -156,16 +155,9 @@ class SqliteCollection:
             self._build(stale)
 
     def _build(self, stale: Stale) -> None:
-        """Bring the index up to date, reading a part at a time: others may write meanwhile."""
-
-        def part(after: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-            where, values = Part(stale.state.key, None).where(after)
-            limited, bounds = f"{where} LIMIT ?", [*values, _BUILD_AT_ONCE]
-            return self._file.run(
-                lambda connection: joined_vectors(connection, limited, bounds, self._dimension)
-            )
-
-        self._memory.build(self._name, stale, part)
+        """Bring the index up to date."""
+        reading = Reading(self._file, stale.state.key, self._dimension)
+        self._memory.build(self._name, stale, reading)
         self._memory.sweep(lambda: self._file.run(sql.tokens))
 
     def contents(self, ids: Set[str]) -> Mapping[str, str]:

@@ -186,10 +186,12 @@ def sizes(connection: sqlite3.Connection, key: int) -> dict[str, int]:
     return dict(connection.execute(query, (key,)))
 
 
-def count_after(connection: sqlite3.Connection, key: int, row: int) -> int:
-    """Entries after a row."""
-    query = "SELECT COUNT(*) FROM entry WHERE +collection = ? AND row > ?"
-    return int(connection.execute(query, (key, row)).fetchone()[0])
+def sizes_after(connection: sqlite3.Connection, key: int, row: int) -> dict[str, int]:
+    """Entries of each project after a row."""
+    query = (  # the plus keeps SQLite from walking through the whole collection
+        "SELECT project, COUNT(*) FROM entry WHERE +collection = ? AND row > ? GROUP BY +project"
+    )
+    return dict(connection.execute(query, (key, row)))
 
 
 def condition(key: int, selection: Selection) -> tuple[str, list[object]]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import numpy as np
 import pytest
 
 from agent.events import Event, Notice, StageProgress
-from agent.stores import ann
+from agent.stores import inverted
 from agent.stores.base import EVERYTHING, Entry, Selection, VectorCollection
 from agent.stores.large import Scale
 from agent.stores.sqlite import SqliteStore
@@ -18,7 +22,9 @@ from tests.support.full_disk import full_at
 from tests.support.stores import entry, ids_of, plainly, random_units, require
 
 DIMENSION = 16
-SMALL = Scale(limit=500, tail=100, narrow=50, shard=400)
+SMALL = Scale(limit=500, tail=100, narrow=50, shard=400 * DIMENSION)
+SMALL_SHARDS = Scale(limit=500, tail=100, narrow=50)
+ROOT = Path(__file__).parents[3]
 OPENED = Callable[..., VectorCollection]
 
 
@@ -35,7 +41,7 @@ def opened(tmp_path: Path, said: list[Event]) -> Iterator[OPENED]:
         stores.append(SqliteStore(tmp_path / "vectors.db", said.append, scale=scale))
         return stores[-1].collection("things", "model", DIMENSION)
 
-    require("usearch")
+    require("faiss")
     yield open_one
     for store in stores:
         store.close()
@@ -84,7 +90,7 @@ def test_the_switch_is_automatic_and_said(
     collection.upsert(some(700, first=500))
     assert notices(said) == ["collection things: 1,200 vectors are searched by an index (int8)"]
     assert any(isinstance(event, StageProgress) for event in said)
-    assert len([name for name in index_files(tmp_path) if name.startswith("shard-")]) >= 3
+    assert len(shards(tmp_path)) >= 3
     assert recall(collection, some(500) + some(700, first=500), EVERYTHING) >= 0.95
 
 
@@ -216,6 +222,142 @@ def test_a_build_that_is_killed_leaves_the_index_as_it_was(opened: OPENED, tmp_p
     assert recall(collection, entries + more, EVERYTHING) >= 0.95
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from agent.events import StageProgress
+from agent.stores.large import Scale
+from agent.stores.sqlite import SqliteStore
+from tests.unit.stores.test_large import DIMENSION, SMALL, some
+
+def killed(event):
+    if isinstance(event, StageProgress) and event.done == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with SqliteStore(Path(sys.argv[1]), killed, scale=SMALL) as store:
+    store.collection("things", "model", DIMENSION).upsert(some(600, first=600))
+"""
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run it in the project's folder; its own limit is what a hanging fork runs into."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False
+    )
+
+
+@pytest.mark.parametrize("done", ["0", "600"])
+def test_kill_9_in_a_build_leaves_the_index_as_it_was(
+    opened: OPENED, tmp_path: Path, done: str
+) -> None:
+    entries = some(600)
+    opened().upsert(entries)
+    before = index_files(tmp_path)
+    assert run(KILLED, str(tmp_path / "vectors.db"), done).returncode == -signal.SIGKILL
+    assert before <= index_files(tmp_path)
+    collection = opened()
+    every = entries + some(600, first=600)
+    assert recall(collection, every, EVERYTHING) >= 0.95
+    assert not {name for name in index_files(tmp_path) if name.endswith(".tmp")}
+
+
+FORKED = """
+import os, signal, sys
+from pathlib import Path
+from agent.stores.sqlite import SqliteStore
+from tests.unit.stores.test_large import DIMENSION, SMALL, some
+
+def work(count):
+    entries = some(count, first=count)
+    with SqliteStore(Path(sys.argv[1]), lambda _: None, scale=SMALL) as store:
+        collection = store.collection("things", "model", DIMENSION)
+        collection.upsert(entries)
+        return collection.search(entries[7].vector[None], 1)[0][0].id == entries[7].id
+
+assert work(600)
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    os._exit(0 if work(2_000) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_searches_and_builds(opened: OPENED, tmp_path: Path) -> None:
+    done = run(FORKED, str(tmp_path / "vectors.db"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def shards(tmp_path: Path) -> set[str]:
+    return {name for name in index_files(tmp_path) if name.startswith("shard-")}
+
+
+def lists(tmp_path: Path) -> set[str]:
+    return {name for name in index_files(tmp_path) if name.startswith("lists-")}
+
+
+def test_many_small_additions_make_few_shards(opened: OPENED, tmp_path: Path) -> None:
+    collection = opened(SMALL_SHARDS)
+    entries = some(600)
+    collection.upsert(entries)
+    made = lists(tmp_path)
+    for first in range(600, 1_700, 100):
+        more = some(100, first=first)
+        collection.upsert(more)
+        entries += more
+        assert len(shards(tmp_path)) <= 3
+    assert lists(tmp_path) == made
+    assert recall(collection, entries, EVERYTHING) >= 0.95
+
+
+def test_lists_are_made_anew_when_a_collection_has_grown(opened: OPENED, tmp_path: Path) -> None:
+    collection = opened(SMALL_SHARDS)
+    entries = some(600)
+    collection.upsert(entries)
+    made = lists(tmp_path)
+    collection.upsert(some(1_200, first=600))
+    assert lists(tmp_path) == made
+    collection.upsert(some(100, first=1_800))
+    assert len(lists(tmp_path)) == 1
+    assert lists(tmp_path) != made
+    assert recall(collection, some(600) + some(1_200, 600) + some(100, 1_800), EVERYTHING) >= 0.95
+
+
+def test_an_index_of_the_older_format_is_replaced(opened: OPENED, tmp_path: Path) -> None:
+    entries = some(700)
+    collection = opened()
+    collection.upsert(entries)
+    (folder,) = (tmp_path / "vectors.db.ann").iterdir()
+    for file in folder.iterdir():
+        file.unlink()
+    shard = "shard-" + "0" * 32 + ".usearch"
+    (folder / shard).write_bytes(b"usearch")
+    old = {"file": shard, "last": 700, "count": 700, "size": 7, "digest": "0" * 32}
+    manifest = {"version": 1, "dimension": DIMENSION, "shards": [old]}
+    (folder / "index.json").write_text(json.dumps(manifest))
+    assert recall(opened(), entries, EVERYTHING) >= 0.95
+    assert shard not in index_files(tmp_path)
+    assert shards(tmp_path)
+
+
+def test_equal_vectors_come_in_order_of_ids(opened: OPENED) -> None:
+    collection = opened()
+    vector = random_units(1, 5, DIMENSION)[0]
+    collection.upsert([*some(600), *(entry(f"same{n:04}", vector) for n in range(900, 500, -1))])
+    found = collection.search(vector[None], 10)[0]
+    assert ids_of(found) == [f"same{n:04}" for n in range(501, 511)]
+
+
+def test_zero_vectors_alone_are_no_reason_to_build_again(opened: OPENED, said: list[Event]) -> None:
+    collection = opened()
+    zero = np.zeros(DIMENSION, np.float32)
+    collection.upsert([entry(f"e{n:04}", zero) for n in range(700)])
+    said.clear()
+    assert ids_of(collection.search(zero[None] + 1, 3)[0]) == ["e0000", "e0001", "e0002"]
+    assert said == []
+
+
 def test_while_another_process_builds_search_is_exact(
     opened: OPENED, said: list[Event], tmp_path: Path
 ) -> None:
@@ -256,7 +398,7 @@ def test_with_a_full_disk_search_goes_on_exactly(
 def test_without_the_package_search_goes_on_exactly(
     opened: OPENED, said: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ann, "find_spec", lambda _: None)
+    monkeypatch.setattr(inverted, "find_spec", lambda _: None)
     entries = some(700)
     collection = opened()
     collection.upsert(entries)

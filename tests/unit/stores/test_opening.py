@@ -95,7 +95,7 @@ def test_nothing_heavy_is_imported_for_the_embedded_store(tmp_path: Path) -> Non
     program = (
         "import sys; from agent.stores.opening import open_store\n"
         f"open_store('sqlite://{tmp_path}/v.db', print).close()\n"
-        "heavy = {'usearch', 'lancedb', 'pyarrow', 'qdrant_client', 'psycopg'}\n"
+        "heavy = {'faiss', 'lancedb', 'pyarrow', 'qdrant_client', 'psycopg'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
