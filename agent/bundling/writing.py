@@ -38,6 +38,7 @@ LEFT_OUT = (
     "agent.retrieval.local_embedder",  # --embed local: likewise
     "agent.retrieval.several",
     "agent.services.corpora",
+    "agent.services.evidence",
     "agent.stores",
     "agent.training",
 )

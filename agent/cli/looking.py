@@ -87,14 +87,15 @@ def search(
 
         leave(vectors.search_by_options(given))
     from agent.commands import inspect
+    from agent.commands.requests import InspectRequest, PoolRequest
 
-    request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet, explain)
+    request = InspectRequest(problem, repo, commit, dirty.value, json, quiet, explain)
     flags = retrieval_flags(preset, without, embed) | {
         "store": store,
         "store_fallback": store_fallback and store_fallback.value,
         "max_cost": max_cost,
     }
-    asked = inspect.PoolRequest(
+    asked = PoolRequest(
         corpora=tuple(corpus or ()),
         at_least=at_least,
         expand=expand.value,
@@ -122,8 +123,9 @@ def context(
 ) -> None:
     """Show the packed context and its receipt, as the model would be shown it; no model call."""
     from agent.commands import inspect
+    from agent.commands.requests import InspectRequest
 
-    request = inspect.InspectRequest(problem, repo, commit, dirty.value, json, quiet)
+    request = InspectRequest(problem, repo, commit, dirty.value, json, quiet)
     flags = retrieval_flags(preset, without, embed, context_tokens, max_chunks)
     leave(inspect.context(request, flags, prompt=prompt))
 
@@ -188,14 +190,15 @@ def index(
 
         leave(vectors.import_by_options(given))
     from agent.commands import inspect
+    from agent.commands.requests import InspectRequest, PoolRequest
 
-    request = inspect.InspectRequest(None, repo, commit, dirty.value, json, quiet)
+    request = InspectRequest(None, repo, commit, dirty.value, json, quiet)
     flags = retrieval_flags(None, without, embed) | {
         "store": store,
         "store_fallback": store_fallback and store_fallback.value,
         "max_cost": max_cost,
     }
-    asked = inspect.PoolRequest(
+    asked = PoolRequest(
         corpora=tuple(corpus or ()),
         by_model=intents is Intents.LLM,
         fresh=fresh,

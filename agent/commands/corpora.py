@@ -17,7 +17,7 @@ from agent.errors import ConfigurationError, RepositoryError
 from agent.events import Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
-    from agent.commands.inspect import InspectRequest, PoolRequest
+    from agent.commands.requests import InspectRequest, PoolRequest
     from agent.corpora.filling import CorpusReport
     from agent.corpora.intent_writing import Written
     from agent.corpora.pool import Pool
@@ -198,7 +198,7 @@ def _settings(
     request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
 ) -> tuple[Settings, tuple[Label, ...]]:
     """The settings, and the corpora that are meant. Raises ConfigurationError."""
-    from agent.services.corpora import read_labels
+    from agent.services.evidence import read_labels
     from agent.services.retrieval import retrieval_options
     from agent.settings import load
 

@@ -6,8 +6,7 @@ import asyncio
 import io
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from agent.commands.common import (
@@ -20,6 +19,7 @@ from agent.commands.common import (
     write_stdout,
 )
 from agent.commands.hits import as_json, render, terminal_width
+from agent.commands.requests import CODE_ALONE, InspectRequest, PoolRequest
 from agent.commands.warning import warning
 from agent.errors import ConfigurationError
 from agent.events import Notice, StageFinished, StageStarted
@@ -28,37 +28,6 @@ from agent.types import ContextBundle, Problem, Ranking
 if TYPE_CHECKING:
     from agent.protocols import Reporter, Snapshot
     from agent.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class InspectRequest:
-    """What is asked of one invocation, beside the settings."""
-
-    problem: str | None
-    repo: Path
-    commit: str | None
-    dirty: str
-    json: bool
-    quiet: bool
-    explain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PoolRequest:
-    """What is asked of corpora beside the code. `by_model`: intents by the configured model."""
-
-    corpora: tuple[str, ...] = ()
-    at_least: float | None = None
-    expand: str = "off"
-    by_model: bool = False
-    fresh: bool = False
-    forget: bool = False
-    show: bool = False
-    drop: str | None = None
-
-
-CODE_ALONE = PoolRequest()
-"""Nothing beside the code."""
 
 
 def search(

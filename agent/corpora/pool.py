@@ -124,7 +124,8 @@ class Pool:
         reports = []
         for label in self._labels(corpora):
             if label is not Label.CODE:
-                reports.append(await fill_corpus(self, label))
+                report = await fill_corpus(label, self._shelf, self.parts.vectors, self._progress)
+                reports.append(report)
         return tuple(reports)
 
     # -------------------------------------------------------------------------------- one query
@@ -210,7 +211,7 @@ class Pool:
         if label in self._whole:
             return
         if isinstance(store.embedder, StaticEmbedder):
-            await store.fill(label, shelf.passages, self.progress)
+            await store.fill(label, shelf.passages, self._progress)
             self._whole.add(label)
             return
         best = {n: None for own in words for n in own.best(shelf, PREFILTER)}
@@ -288,12 +289,12 @@ class Pool:
             if label is Label.CODE:
                 continue
             try:
-                shelves[label] = await self.shelf(label)
+                shelves[label] = await self._shelf(label)
             except CorpusUnavailable as error:
                 _note_all(asked, f"[{label.value}] left out: {error}")
         return shelves
 
-    async def shelf(self, label: Label) -> Shelf:
+    async def _shelf(self, label: Label) -> Shelf:
         """The passages of a corpus and their words, read once. Raises CorpusUnavailable."""
         if label not in self._shelves:
             source = next(s for s in self.parts.sources if s.label is label)
@@ -304,7 +305,7 @@ class Pool:
             self._shelves[label] = await in_thread(make)
         return self._shelves[label]
 
-    def progress(self, done: int, total: int) -> None:
+    def _progress(self, done: int, total: int) -> None:
         """Say how far the vectors of a corpus are."""
         self.parts.reporter(StageProgress(STAGE, done, total))
 

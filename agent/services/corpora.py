@@ -7,31 +7,29 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from agent.corpora.passages import Label
-from agent.errors import ConfigurationError, StoreUnreachable
+from agent.errors import StoreUnreachable
 from agent.protocols import Reporter, Snapshot
 from agent.services.context import make_counter
 from agent.services.embedding import make_embedder
+from agent.services.evidence import places_of
 from agent.services.model import Client, Tapes, make_chat_model, make_clock, within_budget
-from agent.services.retrieval import make_index, make_retriever, retrieval_options
+from agent.services.retrieval import make_retriever, retrieval_options
 from agent.settings import Settings
 
 if TYPE_CHECKING:
     from agent.corpora.intent_writing import IntentWriter
     from agent.corpora.keywords import KeywordWriter
     from agent.corpora.memory import Memory
-    from agent.corpora.opening import Places
     from agent.corpora.pool import Pool
     from agent.corpora.symbols import Symbol
     from agent.llm.budget import BudgetedChatModel
     from agent.protocols import TokenCounter
-    from agent.retrieval.evidence import EvidenceSource
-    from agent.retrieval.options import RetrievalOptions
     from agent.stores.base import VectorStore
     from agent.types import Prompt
 
@@ -46,27 +44,6 @@ class StoreUse(enum.Enum):
     SEARCH = enum.auto()
     FILL = enum.auto()
     MANAGE = enum.auto()
-
-
-def read_labels(names: Iterable[str]) -> tuple[Label, ...]:
-    """Corpora by name, each once. Raises ConfigurationError for one that there is not."""
-    found: dict[Label, None] = {}
-    for name in names:
-        try:
-            found[Label(name)] = None
-        except ValueError:
-            known = ", ".join(label.value for label in Label)
-            raise ConfigurationError(
-                f"unknown corpus {name!r} (--corpus, PATCHSHOT_CORPORA); known: {known}"
-            ) from None
-    return tuple(found)
-
-
-def places_of(settings: Settings) -> Places:
-    """Where the settings keep things."""
-    from agent.corpora.opening import Places
-
-    return Places(settings.cache_dir, settings.data_dir)
 
 
 def open_vector_store(
@@ -84,31 +61,6 @@ def open_vector_store(
         if use is not StoreUse.SEARCH or not falls_back:
             raise
         return open_temporary(error, reporter)
-
-
-def evidence_sources(
-    settings: Settings, options: RetrievalOptions, reporter: Reporter
-) -> tuple[EvidenceSource, ...]:
-    """What the problem mentions, and the corpora of the settings. Raises ConfigurationError."""
-    from agent.corpora.documents import DocumentSource
-    from agent.corpora.evidence import FEATURES, PassageEvidence
-    from agent.corpora.history.evidence import FEATURE, HunkEvidence
-    from agent.corpora.history.store import HunkHistory, hunks_path
-    from agent.corpora.intents import IntentSource
-    from agent.corpora.shelf import Shelves
-    from agent.retrieval.evidence import mention_evidence
-
-    labels = read_labels(settings.corpora)
-    places = places_of(settings)
-    index = make_index(settings, reporter)
-    shelves = Shelves(places.cache / "shelves.sqlite", reporter)
-    found: list[EvidenceSource] = [mention_evidence]
-    for source in (DocumentSource(index), IntentSource(index)):
-        if source.label in labels and FEATURES[source.label] not in options.without:
-            found.append(PassageEvidence(source, shelves))
-    if Label.HISTORY in labels and FEATURE not in options.without:
-        found.append(HunkEvidence(HunkHistory(hunks_path(places.index), reporter)))
-    return tuple(found)
 
 
 @asynccontextmanager

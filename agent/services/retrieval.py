@@ -44,9 +44,10 @@ def make_retriever(
     options = retrieval_options(settings)
     sources = None
     if settings.corpora:
-        from agent.services.corpora import evidence_sources
+        from agent.services.evidence import evidence_sources
 
-        sources = evidence_sources(settings, options, reporter)
+        index = make_index(settings, reporter)
+        sources = evidence_sources(settings, options, index, reporter)
     return HybridRetriever(
         options,
         embedder=embedder,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agent.commands.hits import as_json, render
-from agent.commands.inspect import InspectRequest, index, search
+from agent.commands.inspect import index, search
+from agent.commands.requests import InspectRequest
 from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]

@@ -11,7 +11,8 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from agent.commands.inspect import InspectRequest, PoolRequest, index, search
+from agent.commands.inspect import index, search
+from agent.commands.requests import InspectRequest, PoolRequest
 from agent.stores.base import Entry, Fields
 from agent.stores.opening import open_store
 from tests.support.corpora import FILES, quiet

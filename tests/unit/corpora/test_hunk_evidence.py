@@ -27,8 +27,8 @@ from agent.retrieval.identifiers import Terms
 from agent.retrieval.index import Index
 from agent.retrieval.lexical import K1, B, LexicalQuery, make_query
 from agent.retrieval.mentions import read_mentions
-from agent.services.corpora import evidence_sources
-from agent.services.retrieval import retrieval_options
+from agent.services.evidence import evidence_sources
+from agent.services.retrieval import make_index, retrieval_options
 from agent.settings import Settings
 from agent.types import Problem, Reason
 from tests.conftest import run_git
@@ -194,7 +194,8 @@ def test_it_is_on_where_the_settings_ask_for_the_history(
 ) -> None:
     given: dict[str, Any] = {"corpora": corpora, "without": without, "cache_dir": tmp_path}
     settings = Settings(**given)
-    sources = evidence_sources(settings, retrieval_options(settings), ignore)
+    index = make_index(settings, ignore)
+    sources = evidence_sources(settings, retrieval_options(settings), index, ignore)
     assert any(isinstance(source, HunkEvidence) for source in sources) is on
 
 
