@@ -1,26 +1,23 @@
-"""Columns of pieces: what the index keeps of one file, or of a run of files in path order.
+"""Columns of pieces: what the index keeps of a run of files in path order.
 
-A `Block` of one file is a record: it depends on the file's content and language only. Records merge
-to the block of a group of files, which is what a warm query reads. Bytes of either may come from a
-damaged or foreign cache: `decode` returns None for anything that is not exactly a block.
+What a `Block` says of a file depends on the file's content and language only: however files came
+together in it, cut at once or by `joining`, it is the same to the byte. Bytes may
+come from a damaged or foreign cache: `decode` gives None for anything that is not exactly a block.
 
-Layout (little-endian): magic, CRC-32 of all that follows, flags, vector dimension, for each column
-its number of elements and their width, then the columns. Integers are as narrow as their largest
-value allows. The 64-bit hashes come first; what follows them may be deflated.
+Layout (little-endian): magic, CRC-32 of all that follows, vector dimension, for each column its
+number of elements and their width, then the columns. Integers are as narrow as their largest value
+allows.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.retrieval.compression import compress, expand
 from agent.types import ChunkKind
 
 if TYPE_CHECKING:
@@ -29,11 +26,10 @@ if TYPE_CHECKING:
 KINDS = tuple(ChunkKind)
 """Kinds by the numbers that `Block.kinds` holds."""
 
-_MAGIC = b"psb2"
-_HEADER = struct.Struct("<4sIBH")  # magic, checksum, whether deflated, dimension
+_MAGIC = b"psb3"
+_HEADER = struct.Struct("<4sIH")  # magic, checksum, dimension
 _ENTRY = struct.Struct("<IB")  # elements, bytes of each
 _WIDTHS = (1, 2, 4)
-_MAX_INFLATED = 256 * 1024 * 1024  # bytes: many times what the largest file can need
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,7 @@ _HASHES = 2  # the first columns
 HEAD_BYTES = _HEADER.size + len(_COLUMNS) * _ENTRY.size
 """What stands before the columns."""
 
-_RUNS = (
+RUNS = (
     ("postings", ("posting_pieces", "counts", "name_counts")),
     ("symbol_sizes", ("symbols",)),
     ("signature_sizes", ("signatures",)),
@@ -93,10 +89,14 @@ _RUNS = (
     ("base_sizes", ("bases",)),
     ("import_sizes", ("imports",)),
 )
+NAMES = ("leaves", "uses", "bases")
 _OF_PIECES = [
     "starts", "ends", "kinds", "text_lengths", "name_lengths", "symbol_sizes",
     "signature_sizes", "hole_sizes", "leaves", "use_sizes", "base_sizes",
 ]  # fmt: skip
+
+KEPT = [n for n in _COLUMNS[_COLUMNS.index("file_sizes") :] if n not in NAMES]
+"""Columns that describe files and pieces without pointing at terms or names."""
 
 
 def spread(first: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -111,16 +111,12 @@ def total(column: NDArray[np.unsignedinteger]) -> int:
     return int(column.sum(dtype=np.int64))
 
 
-def encode(block: Block, *, deflate: bool) -> bytes:
-    """The block as bytes. Deflated ones take half the space and five times as long to read."""
+def encode(block: Block) -> bytes:
+    """The block as bytes."""
     columns = [_narrow(getattr(block, name)) for name in _COLUMNS]
     table = b"".join(_ENTRY.pack(column.size, column.itemsize) for column in columns)
-    hashes = b"".join(column.tobytes() for column in columns[:_HASHES])
-    rest = b"".join(column.tobytes() for column in columns[_HASHES:])
-    if deflate:
-        rest = compress(rest)
-    body = table + hashes + rest
-    return _HEADER.pack(_MAGIC, zlib.crc32(body), deflate, block.dimension) + body
+    body = table + b"".join(column.tobytes() for column in columns)
+    return _HEADER.pack(_MAGIC, zlib.crc32(body), block.dimension) + body
 
 
 def _narrow(column: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
@@ -146,10 +142,10 @@ def sizes_in(head: bytes, length: int) -> Sizes | None:
     """
     if len(head) < HEAD_BYTES:
         return None
-    magic, _, deflated, _ = _HEADER.unpack_from(head)
+    magic, _, _ = _HEADER.unpack_from(head)
     table = dict(zip(_COLUMNS, _ENTRY.iter_unpack(head[_HEADER.size :]), strict=True))
     whole = HEAD_BYTES + sum(count * width for count, width in table.values())
-    if magic != _MAGIC or (not deflated and length != whole):
+    if magic != _MAGIC or length != whole:
         return None
     return Sizes(table["file_sizes"][0], table["starts"][0])
 
@@ -157,10 +153,10 @@ def sizes_in(head: bytes, length: int) -> Sizes | None:
 def decode(data: bytes, *, trusted: bool = False) -> Block | None:
     """The block, or None when `data` is not one. `trusted`: made by this program just now."""
     try:
-        magic, checksum, deflated, dimension = _HEADER.unpack_from(data)
+        magic, checksum, dimension = _HEADER.unpack_from(data)
         if magic != _MAGIC or zlib.crc32(memoryview(data)[_HEADER.size :]) != checksum:
             return None
-        columns = _columns(data, bool(deflated))
+        columns = _columns(data)
     except (struct.error, ValueError):
         return None
     named: dict[str, Any] = dict(zip(_COLUMNS, columns, strict=True))
@@ -168,23 +164,16 @@ def decode(data: bytes, *, trusted: bool = False) -> Block | None:
     return block if trusted or _is_sound(block) else None
 
 
-def _columns(data: bytes, deflated: bool) -> list[NDArray[np.unsignedinteger]]:
+def _columns(data: bytes) -> list[NDArray[np.unsignedinteger]]:
     """Raises ValueError or struct.error where the bytes are no columns."""
-    at = _HEADER.size
-    table = [_ENTRY.unpack_from(data, at + i * _ENTRY.size) for i in range(len(_COLUMNS))]
-    at += len(_COLUMNS) * _ENTRY.size
-    split = at + sum(count * width for count, width in table[:_HASHES])
-    rest = expand(data[split:], _MAX_INFLATED) if deflated else data
+    at = HEAD_BYTES
     columns: list[NDArray[np.unsignedinteger]] = []
-    for number, (count, width) in enumerate(table):
-        if number == _HASHES and deflated:
-            at = 0
+    for number, (count, width) in enumerate(_ENTRY.iter_unpack(data[_HEADER.size : at])):
         if (width == 8) != (number < _HASHES) or width not in {*_WIDTHS, 8}:
             raise ValueError("width")
-        source = data if number < _HASHES else rest
-        columns.append(np.frombuffer(source, f"<u{width}", count, at))
+        columns.append(np.frombuffer(data, f"<u{width}", count, at))
         at += count * width
-    if at != len(rest):
+    if at != len(data) or len(columns) != len(_COLUMNS):
         raise ValueError("length")
     return columns
 
@@ -197,7 +186,7 @@ def _is_sound(block: Block) -> bool:
     pieces = block.starts.size
     if any(getattr(block, name).size != pieces for name in _OF_PIECES):
         return False
-    for sizes, runs in _RUNS:
+    for sizes, runs in RUNS:
         count = total(getattr(block, sizes))
         if any(getattr(block, run).size != count for run in runs):
             return False
@@ -226,66 +215,3 @@ def _points_inside(block: Block) -> bool:
 
 def _is_readable(block: Block) -> bool:
     return not (bool((block.hole_sizes % 2).any()))
-
-
-def merge(blocks: Sequence[Block]) -> Block:
-    """One block of all files, in the order given. All have the same dimension."""
-    columns = {
-        name: np.concatenate([getattr(block, name) for block in blocks])
-        for name in _COLUMNS
-        if name not in _REMADE
-    }
-    names, remade = _merged_names(blocks)
-    return Block(
-        **columns, **_merged_postings(blocks), names=names, **remade, dimension=blocks[0].dimension
-    )
-
-
-_REMADE = frozenset(
-    "vocabulary postings posting_pieces counts name_counts names leaves uses bases".split()  # noqa: SIM905
-)
-
-
-def _merged_names(
-    blocks: Sequence[Block],
-) -> tuple[NDArray[np.uint64], dict[str, NDArray[np.unsignedinteger]]]:
-    names, places = np.unique(
-        np.concatenate([block.names for block in blocks]), return_inverse=True
-    )
-    first = _firsts([block.names.size for block in blocks])
-    remade: dict[str, NDArray[np.unsignedinteger]] = {}
-    for column in ("leaves", "uses", "bases"):
-        parts = [
-            places[_shifted(getattr(b, column), at)] for b, at in zip(blocks, first, strict=True)
-        ]
-        remade[column] = np.concatenate(parts).astype(np.uint32)
-    return names, remade
-
-
-def _merged_postings(blocks: Sequence[Block]) -> dict[str, NDArray[np.unsignedinteger]]:
-    """Postings by term, then by piece: a stable sort, since blocks come in order of pieces."""
-    vocabulary, places = np.unique(
-        np.concatenate([block.vocabulary for block in blocks]), return_inverse=True
-    )
-    sizes = np.concatenate([block.postings for block in blocks])
-    width = np.uint16 if vocabulary.size <= 1 << 16 else np.uint32  # uint16 sorts by radix
-    terms = np.repeat(places.astype(width), sizes)
-    order = np.argsort(terms, kind="stable")
-    first = _firsts([block.starts.size for block in blocks])
-    pieces = [_shifted(b.posting_pieces, at) for b, at in zip(blocks, first, strict=True)]
-    return {
-        "vocabulary": vocabulary,
-        "postings": np.bincount(terms, minlength=vocabulary.size).astype(np.uint32),
-        "posting_pieces": np.concatenate(pieces)[order],
-        "counts": np.concatenate([block.counts for block in blocks])[order],
-        "name_counts": np.concatenate([block.name_counts for block in blocks])[order],
-    }
-
-
-def _firsts(sizes: Sequence[int]) -> list[int]:
-    """Where each part of a concatenation begins."""
-    return [0, *accumulate(sizes[:-1])]
-
-
-def _shifted(column: NDArray[np.unsignedinteger], by: int) -> NDArray[np.uint32]:
-    return column.astype(np.uint32) + np.uint32(by)

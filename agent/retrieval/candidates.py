@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from agent.repository.languages import is_generated_path, is_test_path, is_vendored_path
@@ -21,6 +22,7 @@ PROSE_AND_DATA = frozenset(
 )  # fmt: skip
 """Languages that are searched with less weight."""
 
+_PATHS_KNOWN = 1 << 16  # remembered: every query of a process asks for all files of a repository
 _ABOUT_TESTS = frozenset({"test", "tests", "testsuite", "flaky", "pytest", "unittest", "fixture"})
 
 
@@ -49,6 +51,7 @@ def all_files(snapshot: Snapshot) -> tuple[SourceFile, ...]:
     return tuple(snapshot.files[path] for path in sorted(snapshot.files))
 
 
+@lru_cache(maxsize=_PATHS_KNOWN)
 def _is_aside(path: str) -> bool:
     return is_test_path(path) or is_vendored_path(path) or is_generated_path(path)
 

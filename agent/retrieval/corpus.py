@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar, overload
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from agent.types import SourceFile
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Identifiers by `words.WordScanner.hash_of`: the last part of each piece's symbol (uint64
+    """Identifiers by their hashes in `words.Words`: the last part of each piece's symbol (uint64
     (n,), 0 for none), what each piece uses, and the bases of each class.
     """
 
@@ -50,8 +52,8 @@ class Corpus:
     Arrays: `piece_file` int64 (n,), `text_lengths` and `name_lengths` float64 (n,) in terms;
     `piece`, `term` int64 (m,) index into the pieces and into the sorted query terms;
     `counts`, `name_counts` float64 (m,) occurrences in text and symbol; `vectors` int8
-    (n, dimension), the dimension 0 without an encoder. `symbols` are those of `pieces`, which are
-    made when they are asked for: looking through all symbols is a hundred times cheaper.
+    (n, dimension), the dimension 0 without an encoder. `pieces`, their `symbols` and `imports` are
+    made when they are asked for: a query looks at a few hundred of a hundred thousand.
     """
 
     files: tuple[SourceFile, ...]
@@ -79,62 +81,95 @@ class Corpus:
         return self.files[int(self.piece_file[piece])].path
 
 
-class PieceTable(Sequence[Piece]):
-    """Pieces made when they are asked for, from the columns of blocks."""
+class _Made(Sequence[_T]):
+    """A sequence whose items are made when they are asked for; compared by content, as a list."""
 
-    def __init__(self, parts: Sequence[_Part], symbols: Sequence[str]) -> None:
+    @overload
+    def __getitem__(self, index: int) -> _T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[_T, ...]: ...
+    def __getitem__(self, index: int | slice) -> _T | tuple[_T, ...]:
+        if isinstance(index, slice):
+            return tuple([self._make(number) for number in range(*index.indices(len(self)))])
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(index)
+        return self._make(number)
+
+    @abstractmethod
+    def _make(self, number: int) -> _T:
+        """Item `number`, which there is."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Texts(_Made[str]):
+    """Texts that lie one after another in UTF-8, each of the given size in bytes."""
+
+    def __init__(self, data: bytes, sizes: NDArray[np.int64]) -> None:
+        self._data = data
+        self._ends = np.cumsum(sizes)
+        self._starts = self._ends - sizes
+
+    def __len__(self) -> int:
+        return self._ends.size
+
+    def _make(self, number: int) -> str:
+        return self._data[self._starts[number] : self._ends[number]].decode("utf-8", "replace")
+
+    def __iter__(self) -> Iterator[str]:
+        """All in order, several times faster than one by one."""
+        spans = zip(self._starts.tolist(), self._ends.tolist(), strict=True)
+        if self._data.isascii():
+            text = self._data.decode("ascii")
+            return iter([text[start:end] for start, end in spans])
+        return (self._data[start:end].decode("utf-8", "replace") for start, end in spans)
+
+
+class PieceTable(_Made[Piece]):
+    """Pieces from the columns of blocks. Those that were asked for by number are remembered."""
+
+    def __init__(self, parts: Sequence[_Part], symbols: Texts) -> None:
         self._symbols = symbols
         self._starts, self._ends, self._kinds = (
             _joined([getattr(part, name) for part in parts], np.int64)
             for name in ("starts", "ends", "kinds")
         )
         self._holes = _runs([part.hole_sizes for part in parts], [part.holes for part in parts])
-        self._signatures = b"".join(part.signatures for part in parts)
-        sizes = _joined([part.signature_sizes for part in parts], np.int64)
-        self._signature_ends = np.cumsum(sizes)
-        self._signature_sizes = sizes
+        self._signatures = _texts(parts, "signatures", "signature_sizes")
+        self._known: dict[int, Piece] = {}
 
     def __len__(self) -> int:
         return len(self._symbols)
 
-    @overload
-    def __getitem__(self, index: int) -> Piece: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Piece, ...]: ...
-    def __getitem__(self, index: int | slice) -> Piece | tuple[Piece, ...]:
-        if isinstance(index, slice):
-            return tuple(self[number] for number in range(*index.indices(len(self))))
-        number = index + len(self) if index < 0 else index
-        if not 0 <= number < len(self):
-            raise IndexError(index)
-        end = int(self._signature_ends[number])
-        signature = self._signatures[end - int(self._signature_sizes[number]) : end]
-        lines = self._holes.of(number).tolist()
-        return Piece(
-            int(self._starts[number]),
-            int(self._ends[number]),
-            self._symbols[number],
-            KINDS[int(self._kinds[number])],
-            signature.decode("utf-8", "replace"),
-            tuple(zip(lines[::2], lines[1::2], strict=True)),
-        )
+    def _make(self, number: int) -> Piece:
+        known = self._known.get(number)
+        if known is None:
+            lines = self._holes.of(number).tolist()
+            known = self._known[number] = Piece(
+                int(self._starts[number]),
+                int(self._ends[number]),
+                self._symbols[number],
+                KINDS[int(self._kinds[number])],
+                self._signatures[number],
+                tuple(zip(lines[::2], lines[1::2], strict=True)),
+            )
+        return known
 
     def __iter__(self) -> Iterator[Piece]:
         """All in order, several times faster than one by one."""
-        ends = self._signature_ends
         holes = self._holes.offsets
-        columns = (self._starts, self._ends, self._kinds, ends - self._signature_sizes, ends)
-        rows = zip(*(column.tolist() for column in (*columns, holes[:-1], holes[1:])), strict=True)
+        columns = (self._starts, self._ends, self._kinds, holes[:-1], holes[1:])
+        rows = zip(*(column.tolist() for column in columns), strict=True)
         lines = self._holes.values.tolist()
-        for symbol, (start, end, kind, a, b, i, j) in zip(self._symbols, rows, strict=True):
-            signature = self._signatures[a:b].decode("utf-8", "replace")
+        for symbol, signature, (start, end, kind, i, j) in zip(
+            self._symbols, self._signatures, rows, strict=True
+        ):
             inner = tuple(zip(lines[i:j:2], lines[i + 1 : j : 2], strict=True)) if i < j else ()
             yield Piece(start, end, symbol, KINDS[kind], signature, inner)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    __hash__ = None  # type: ignore[assignment]  # as a list: compared by content
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +182,10 @@ class _Part:
     kinds: NDArray[np.unsignedinteger]
     text_lengths: NDArray[np.unsignedinteger]
     name_lengths: NDArray[np.unsignedinteger]
-    symbols: tuple[str, ...]
+    symbol_sizes: NDArray[np.unsignedinteger]
+    symbols: NDArray[np.uint8]
     signature_sizes: NDArray[np.unsignedinteger]
-    signatures: bytes
+    signatures: NDArray[np.uint8]
     hole_sizes: NDArray[np.unsignedinteger]
     holes: NDArray[np.unsignedinteger]
     names: NDArray[np.uint64]
@@ -158,7 +194,8 @@ class _Part:
     uses: NDArray[np.unsignedinteger]
     base_sizes: NDArray[np.unsignedinteger]
     bases: NDArray[np.unsignedinteger]
-    imports: tuple[str, ...]
+    import_sizes: NDArray[np.unsignedinteger]
+    imports: NDArray[np.uint8]
     vectors: NDArray[np.uint8]
     dimension: int
     piece: NDArray[np.int64]
@@ -168,9 +205,9 @@ class _Part:
 
 
 _COPIED = [
-    "file_sizes", "starts", "ends", "kinds", "text_lengths", "name_lengths", "signature_sizes",
-    "hole_sizes", "holes", "names", "leaves", "use_sizes", "uses", "base_sizes", "bases",
-    "vectors",
+    "file_sizes", "starts", "ends", "kinds", "text_lengths", "name_lengths", "symbol_sizes",
+    "symbols", "signature_sizes", "signatures", "hole_sizes", "holes", "names", "leaves",
+    "use_sizes", "uses", "base_sizes", "bases", "import_sizes", "imports", "vectors",
 ]  # fmt: skip
 
 
@@ -194,7 +231,7 @@ class CorpusBuilder:
         parts = [self._parts[first] for first in sorted(self._parts)]
         sizes = _joined([part.file_sizes for part in parts], np.int64)
         part_sizes = [part.starts.size for part in parts]
-        symbols = tuple(chain.from_iterable(part.symbols for part in parts))
+        symbols = _texts(parts, "symbols", "symbol_sizes")
         dimension = parts[0].dimension if parts else 0
         vectors = _joined([part.vectors for part in parts], np.uint8)
         firsts = list(accumulate(part_sizes, initial=0))
@@ -211,7 +248,7 @@ class CorpusBuilder:
             name_counts=_joined([part.name_counts for part in parts], np.float64),
             symbols=symbols,
             names=_names(parts),
-            imports=tuple(chain.from_iterable(part.imports for part in parts)),
+            imports=_texts(parts, "imports", "import_sizes"),
             vectors=vectors.view(np.int8).reshape(len(symbols), dimension),
         )
 
@@ -220,9 +257,6 @@ def _part(block: Block, query: NDArray[np.uint64]) -> _Part:
     chosen, terms = _chosen(block, query)
     return _Part(
         **{name: getattr(block, name).copy() for name in _COPIED},
-        symbols=_texts(block.symbols, block.symbol_sizes),
-        signatures=block.signatures.tobytes(),
-        imports=_texts(block.imports, block.import_sizes),
         dimension=block.dimension,
         piece=block.posting_pieces[chosen].astype(np.int64),
         term=terms,
@@ -243,14 +277,9 @@ def _chosen(block: Block, query: NDArray[np.uint64]) -> tuple[NDArray[np.int64],
     return spread(firsts[at], sizes[at]), np.repeat(hits, sizes[at])
 
 
-def _texts(data: NDArray[np.uint8], sizes: NDArray[np.unsignedinteger]) -> tuple[str, ...]:
-    ends = np.cumsum(sizes, dtype=np.int64)
-    spans = zip((ends - sizes).tolist(), ends.tolist(), strict=True)
-    raw = data.tobytes()
-    if raw.isascii():
-        text = raw.decode("ascii")
-        return tuple([text[start:end] for start, end in spans])
-    return tuple([raw[start:end].decode("utf-8", "replace") for start, end in spans])
+def _texts(parts: Sequence[_Part], data: str, sizes: str) -> Texts:
+    columns = [getattr(part, data).tobytes() for part in parts]
+    return Texts(b"".join(columns), _joined([getattr(part, sizes) for part in parts], np.int64))
 
 
 def _names(parts: Sequence[_Part]) -> Names:

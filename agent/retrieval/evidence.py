@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from agent.retrieval.features import group_of
 from agent.retrieval.identifiers import without_suffix
 from agent.retrieval.mentions import Frame, Mentions, NameMention, Place
+from agent.retrieval.words import WordScanner
 from agent.types import Reason
 
 if TYPE_CHECKING:
@@ -311,8 +314,10 @@ class _SymbolTable:
         self._symbols = corpus.symbols
         self._by_leaf: defaultdict[str, list[int]] = defaultdict(list)
         wanted = frozenset(map(_leaf, names)) - {""}
-        for number, symbol in enumerate(corpus.symbols) if wanted else ():
-            leaf = symbol.rpartition(".")[2]  # `_leaf`, without a call for each of all pieces
+        # The last word of a symbol that ends in such a name is that name: see `Names.leaves`.
+        words = WordScanner().scan("\n".join(sorted(wanted)).encode("utf-8", "replace"))
+        for number in np.flatnonzero(np.isin(corpus.names.leaves, words.hashes)).tolist():
+            leaf = _leaf(self._symbols[number])
             if leaf in wanted:
                 self._by_leaf[leaf].append(number)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.retrieval.chunking import split_lines
 from agent.retrieval.features import BASE, FILE_NAMES, GROUP_OF, PIECE_NAMES, group_of
 from agent.retrieval.signals import (
     EVIDENCE_WEIGHTS,
@@ -64,7 +63,8 @@ class Writer:
         self._signals = signals
         self._corpus = signals.corpus
         self._options = options
-        self._lines = _Lines(snapshot)
+        self._snapshot = snapshot
+        self._lines: dict[str, list[str]] = {}
         self._pieces = _Places({**signals.piece_columns, BASE: signals.pieces})
         self._files = _Places({BASE: signals.files})
         self._file_shares = normalised(signals.files) * options.file_weight
@@ -75,6 +75,7 @@ class Writer:
     def summed(self, candidates: Candidates) -> tuple[list[ScoredChunk], list[ScoredFile]]:
         """By the plain sum."""
         pieces, files = candidates.pieces.tolist(), candidates.files.tolist()
+        self._read(pieces)
         chunks = [self._chunk(n, _strongest_first(self._piece_sum(n))) for n in pieces]
         return chunks, [self._file(n, _strongest_first(self._file_sum(n))) for n in files]
 
@@ -134,6 +135,7 @@ class Writer:
             _best_rows(piece_parts, EXPLAINED),
             _best_rows(file_parts, EXPLAINED_FILES),
         )
+        self._read(candidates.pieces.tolist())
         chunks = [
             self._chunk(
                 number,
@@ -198,9 +200,18 @@ class Writer:
 
     # ------------------------------------------------------------------------------------- writing
 
+    def _read(self, pieces: Iterable[int]) -> None:
+        """The lines of the pieces' files, split as far as a piece reaches."""
+        ends: dict[str, int] = {}
+        for number in pieces:
+            path = self._corpus.path_of(number)
+            ends[path] = max(ends.get(path, 0), self._corpus.pieces[number].end)
+        texts = {path: self._snapshot.text(path) for path in ends}
+        self._lines |= {path: texts[path].split("\n", end) for path, end in ends.items()}
+
     def _chunk(self, number: int, reasons: Sequence[Reason]) -> ScoredChunk:
         source = self._corpus.files[int(self._corpus.piece_file[number])]
-        chunk = self._corpus.pieces[number].chunk(source, self._lines.of(source.path))
+        chunk = self._corpus.pieces[number].chunk(source, self._lines[source.path])
         return scored_chunk(ScoredChunk(chunk, 0.0), reasons)
 
     def _file(self, number: int, reasons: Sequence[Reason]) -> ScoredFile:
@@ -319,16 +330,3 @@ class _Places:
         values, own = self._sorted[column], self._columns[column][number]
         above = values.size - int(np.searchsorted(values, own, side="right"))
         return f"{above + 1:,} of {values.size:,}"
-
-
-class _Lines:
-    """Lines of files, each file read and split once."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._known: dict[str, list[str]] = {}
-
-    def of(self, path: str) -> list[str]:
-        if path not in self._known:
-            self._known[path] = split_lines(self._snapshot.text(path))
-        return self._known[path]

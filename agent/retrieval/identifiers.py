@@ -34,6 +34,8 @@ STOP_WORDS = frozenset(
 
 
 class _Stemmer(Protocol):
+    maxCacheSize: int
+
     def stemWord(self, word: str) -> str: ...
 
 
@@ -50,12 +52,8 @@ class Terms:
         """The distinct terms of one word, the whole word's first; () for stop words."""
         known = self._terms.get(word)
         if known is None:
-            known = self._terms[word] = self._split(word)
+            known = self._terms[word] = self.split(word)
         return known
-
-    def split(self, word: str) -> tuple[str, ...]:
-        """`of_word` for callers that remember what they have asked."""
-        return self._split(word)
 
     def hashes_of_word(self, word: str) -> tuple[int, ...]:
         """`of_word` as 64-bit hashes (see `term_hash`)."""
@@ -81,13 +79,13 @@ class Terms:
                 counts[term] = counts.get(term, 0) + number
         return counts
 
-    def _split(self, word: str) -> tuple[str, ...]:
-        """The distinct terms of a word. Runs once for every distinct word of a repository."""
+    def split(self, word: str) -> tuple[str, ...]:
+        """`of_word` for callers that remember what they have asked."""
         if len(word) > MAX_WORD:
             return ()
         parts = _PART.findall(word)
         if len(parts) == 1 and len(parts[0]) == len(word):
-            term = self._part(word.lower())
+            term = self._part(word)
             return (term,) if term else ()
         found: dict[str, None] = {}
         whole = word.lower().strip("_")
@@ -95,7 +93,7 @@ class Terms:
             # `_parse` and `__init__` are one name and decoration: no second term for the whole.
             found[self._stem(whole) if len(parts) == 1 else whole] = None
         for part in parts:
-            term = self._part(part.lower())
+            term = self._part(part)
             if term:
                 found[term] = None
         return tuple(found)
@@ -104,18 +102,24 @@ class Terms:
         """The term of one part, "" for none."""
         known = self._parts.get(part)
         if known is None:
-            known = self._parts[part] = self._stem(part) if _is_term(part) else ""
+            lowered = part.lower()
+            known = self._parts[part] = self._stem(lowered) if _is_term(lowered) else ""
         return known
 
     def _stem(self, word: str) -> str:
         if not word.isalpha():
             return word
         if self._stemmer is None:
-            import snowballstemmer
-
-            self._stemmer = snowballstemmer.stemmer("english")
-        assert self._stemmer is not None
+            self._stemmer = _stemmer()
         return self._stemmer.stemWord(word)
+
+
+def _stemmer() -> _Stemmer:
+    import snowballstemmer
+
+    stemmer: _Stemmer = snowballstemmer.stemmer("english")
+    stemmer.maxCacheSize = 0  # of PyStemmer: its memory takes longer than stemming
+    return stemmer
 
 
 def without_suffix(path: str) -> str:

@@ -227,9 +227,10 @@ def _last_of_header(owner: Node, body: Node | None) -> Node | None:
     """The last child before the body that is no comment, `end` or `;`."""
     last: Node | None = None
     for child in owner.children:
-        if child == body or child.type in {"end", ";"}:
+        kind = child.type  # made anew each time it is asked for
+        if kind in {"end", ";"} or child == body:
             break
-        if not child.type.endswith("comment"):
+        if not kind.endswith("comment"):
             last = child
     return last
 
@@ -263,7 +264,10 @@ def _function_name(node: Node, name: Node | None) -> str:
 
 def _bound_name(name: Node) -> str:
     """The name a function is bound to; of `exports.a` and `A.prototype.b` what is called."""
-    text = _plain(_text(name))
+    text = _text(name)
+    if text.isidentifier():  # nearly all
+        return text
+    text = _plain(text)
     for noise in ("module.exports.", "exports.", "this.", "self."):
         text = text.removeprefix(noise)
     return text.replace(".prototype.", ".")

@@ -22,27 +22,25 @@ from agent.retrieval.blocks import encode
 from agent.retrieval.records import PieceEncoder, RecordBuilder
 from agent.retrieval.worker import read_frame, write_request
 
-_BATCH_CHARS = 400_000  # of a request: about 0.1 s of work
-_BATCH_SECONDS = 120.0  # a batch that takes a thousand times longer hangs
+_JOB_SECONDS = 120.0  # one that takes several hundred times longer than the usual hangs
 _POLL_SECONDS = 0.01  # how soon a wish to stop is noticed
-_AHEAD = 3  # batches a worker that may wait: bounds memory, keeps workers busy
+_AHEAD = 3  # jobs a worker that may wait: bounds memory, keeps workers busy
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One file to build a record of. `number` is the caller's."""
+    """Files to build a block of, each a language and a text. `number` is the caller's."""
 
     number: int
-    language: str
-    text: str
+    files: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The encoded record of job `number`."""
+    """The encoded block of job `number`."""
 
     number: int
-    record: bytes
+    block: bytes
 
 
 class Cancelled(Exception):
@@ -57,7 +55,7 @@ def build_here(
     for job in jobs:
         if cancel.is_set():
             raise Cancelled
-        yield Built(job.number, encode(builder.build(job.text, job.language), deflate=True))
+        yield Built(job.number, encode(builder.build(job.files)))
 
 
 def build_in_workers(
@@ -81,7 +79,7 @@ def build_in_workers(
     executor = ThreadPoolExecutor(len(workers), thread_name_prefix="index")
     try:
         waiting = _Waiting(executor, idle, cancel, encoder)
-        yield from waiting.in_order(_batches(jobs), len(workers) * _AHEAD)
+        yield from waiting.in_order(jobs, len(workers) * _AHEAD)
     finally:
         for worker in workers:
             worker.stop()  # first: it ends the reads that the executor's threads wait in
@@ -90,54 +88,41 @@ def build_in_workers(
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Batches on their way, answered in the order in which they were sent."""
+    """Jobs on their way, answered in the order in which they were sent."""
 
     executor: ThreadPoolExecutor
     idle: queue.SimpleQueue[_Worker]
     cancel: threading.Event
     encoder: PieceEncoder | None
 
-    def in_order(self, batches: Iterator[list[Job]], ahead: int) -> Iterator[Built]:
-        waiting: deque[tuple[list[Job], Future[list[bytes] | None]]] = deque()
-        for batch in batches:
-            waiting.append((batch, self.executor.submit(self._ask, batch)))
+    def in_order(self, jobs: Iterable[Job], ahead: int) -> Iterator[Built]:
+        waiting: deque[tuple[Job, Future[bytes | None]]] = deque()
+        for job in jobs:
+            waiting.append((job, self.executor.submit(self._ask, job)))
             if len(waiting) >= ahead:
                 yield from self._result(*waiting.popleft())
         while waiting:
             yield from self._result(*waiting.popleft())
 
-    def _result(self, batch: list[Job], future: Future[list[bytes] | None]) -> Iterator[Built]:
+    def _result(self, job: Job, future: Future[bytes | None]) -> Iterator[Built]:
         while not future.done():
             if self.cancel.wait(_POLL_SECONDS):
                 raise Cancelled
         if self.cancel.is_set():
             raise Cancelled
-        records = future.result()
-        if records is None:
-            yield from build_here(batch, self.cancel, self.encoder)
-            return
-        yield from (Built(job.number, record) for job, record in zip(batch, records, strict=True))
+        block = future.result()
+        if block is None:
+            yield from build_here([job], self.cancel, self.encoder)
+        else:
+            yield Built(job.number, block)
 
-    def _ask(self, batch: Sequence[Job]) -> list[bytes] | None:
-        """The batch's records from a free worker; None when that worker failed."""
+    def _ask(self, job: Job) -> bytes | None:
+        """The job's block from a free worker; None when that worker failed."""
         worker = self.idle.get()
         try:
-            return worker.build(batch)
+            return worker.build(job)
         finally:
             self.idle.put(worker)
-
-
-def _batches(jobs: Iterable[Job]) -> Iterator[list[Job]]:
-    batch: list[Job] = []
-    size = 0
-    for job in jobs:
-        batch.append(job)
-        size += len(job.text)
-        if size >= _BATCH_CHARS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _start(count: int, encoder: PieceEncoder | None) -> list[_Worker]:
@@ -178,19 +163,19 @@ class _Worker:
     process: subprocess.Popen[bytes]
     broken: bool = field(default=False)
 
-    def build(self, batch: Sequence[Job]) -> list[bytes] | None:
-        """The records of a batch, or None from the first failure on."""
+    def build(self, job: Job) -> bytes | None:
+        """The block of a job, or None from the first failure on."""
         if self.broken:
             return None
         source, sink = self.process.stdout, self.process.stdin
         assert source is not None
         assert sink is not None
-        timer = threading.Timer(_BATCH_SECONDS, self.process.kill)
+        timer = threading.Timer(_JOB_SECONDS, self.process.kill)
         timer.daemon = True
         timer.start()
         try:
-            write_request(sink, [(job.language, job.text) for job in batch])  # type: ignore[arg-type]
-            return [read_frame(source) for _ in batch]  # type: ignore[arg-type]
+            write_request(sink, job.files)  # type: ignore[arg-type]
+            return read_frame(source)  # type: ignore[arg-type]
         except (OSError, EOFError, ValueError):
             self.broken = True
             return None

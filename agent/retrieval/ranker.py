@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MODEL = "ranker.npz"
+_ROWS_AT_ONCE = 64  # what walks down then stays in the processor's cache
 FORMAT = 1
 
 _ARRAYS = ("roots", "feature", "threshold", "left", "right", "value", "slope")
@@ -55,21 +56,33 @@ class Ensemble:
 
         A row's prediction is the sum of its parts.
         """
+        # Numbers of the machine's own width: others are converted at every look-up.
+        feature = self.feature.astype(np.intp)
+        children = np.stack([self.right, self.left], axis=1).astype(np.intp).ravel()
+        parts = [
+            self._walked(rows[first : first + _ROWS_AT_ONCE], feature, children)
+            for first in range(0, len(rows), _ROWS_AT_ONCE)
+        ]
+        return np.concatenate([np.zeros((0, rows.shape[1] + 1)), *parts])
+
+    def _walked(
+        self, rows: NDArray[np.float32], feature: NDArray[np.intp], children: NDArray[np.intp]
+    ) -> NDArray[np.float64]:
+        """`children` (2 m,): where a value above a node's threshold goes, and where any other."""
         count, width = rows.shape
-        parts = np.zeros(count * (width + 1))
-        numbers = np.arange(count)
-        node = np.broadcast_to(self.roots, (count, self.roots.size)).ravel().copy()
-        row = np.repeat(numbers, self.roots.size)
-        parts[numbers * (width + 1)] = self.starts(rows)
-        parts[numbers * (width + 1) + width] = float(self.value[self.roots].sum())
+        values = np.hstack([rows, np.zeros((count, 1), dtype=rows.dtype)]).ravel()
+        parts = np.zeros((count, width + 1))
+        parts[:, 0] = self.starts(rows)
+        parts[:, width] = float(self.value[self.roots].sum())
+        parts = parts.ravel()
+        node = np.tile(self.roots, count).astype(np.intp)
+        first = np.repeat(np.arange(count) * (width + 1), self.roots.size)
         while node.size:
-            inner = self.feature[node] >= 0
-            node, row = node[inner], row[inner]
-            split = self.feature[node]
-            low = rows[row, split] <= self.threshold[node]
-            below = np.where(low, self.left[node], self.right[node])
-            change = self.value[below] - self.value[node]
-            parts += np.bincount(row * (width + 1) + split, change, parts.size)
+            inner = feature[node] >= 0
+            node, first = node[inner], first[inner]
+            place = first + feature[node]
+            below = children[2 * node + (values[place] <= self.threshold[node])]
+            parts += np.bincount(place, self.value[below] - self.value[node], parts.size)
             node = below
         return parts.reshape(count, width + 1)
 

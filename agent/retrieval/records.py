@@ -1,33 +1,33 @@
-"""Building the record of one file: a `Block` of its pieces, their terms and their references.
+"""Cutting and counting files: a `Block` of their pieces, the terms and the references of these.
 
-A record depends on the file's content and language only, never on its path, so that a renamed file
-costs nothing.
+A file's part of it depends on the file's content and language only, never on its path or on the
+other files, so that a renamed file costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from agent.retrieval.blocks import KINDS, Block
-from agent.retrieval.chunking import Piece, TreeSitterChunker
-from agent.retrieval.contents import Contents, Names, Runs, Source, no_names
+from agent.retrieval.chunking import TreeSitterChunker
+from agent.retrieval.contents import Contents
 from agent.retrieval.contents import PieceTerms as PieceTerms  # part of this module's interface
-from agent.retrieval.grammars import GRAMMARS
-from agent.retrieval.references import bases
+from agent.retrieval.joining import Postings, by_name, by_term, merge
+from agent.retrieval.sources import CutFile, Source
 from agent.retrieval.vocabulary import Vocabulary
 from agent.retrieval.words import WordScanner
-from agent.types import ChunkKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT = 2
-"""Raise when chunking, terms or the layout change: older records are then simply not found."""
+FORMAT = 3
+"""Raise when chunking, terms or the layout change: what is older is then simply not found."""
 
+_AT_ONCE = 400_000  # characters: the arrays of so many stay in the processor's cache
 _KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
@@ -58,7 +58,7 @@ class PieceEncoder(Protocol):
 
 
 class RecordBuilder:
-    """Chunks and counts one file. Holds parsers and the memory of split words; one a thread."""
+    """Chunks and counts files. Holds parsers and the memory of split words; one a thread."""
 
     def __init__(self, encoder: PieceEncoder | None = None) -> None:
         self._chunker = TreeSitterChunker()
@@ -66,57 +66,47 @@ class RecordBuilder:
         self._vocabulary = Vocabulary()
         self._encoder = encoder
 
-    def build(self, text: str, language: str) -> Block:
-        """The record of a file's decoded text."""
-        pieces = self._chunker.pieces(text, language)
-        source = Source(text, pieces)
-        words = self._scanner.scan(source.data)
-        seen = Contents(source, words, self._vocabulary)
-        code = language in GRAMMARS
-        terms = seen.terms()
-        names = seen.names(code, self._bases(pieces) if code else no_names(len(pieces)))
-        return _block(pieces, terms, names, seen.imports(language), self._encoder)
+    def build(self, files: Sequence[tuple[str, str]]) -> Block:
+        """The block of files, each a language and a decoded text."""
+        blocks = [self._build(some) for some in batches(files, _AT_ONCE)]
+        return blocks[0] if len(blocks) == 1 else merge(blocks)
 
-    def _bases(self, pieces: Sequence[Piece]) -> Runs:
-        """Hashes of the names of each class's bases."""
-        found = [
-            bases(piece.signature, piece.symbol.rpartition(".")[2])
-            if piece.kind is ChunkKind.CLASS
-            else ()
-            for piece in pieces
-        ]
-        text = "\n".join(name for names in found for name in names)
-        hashes = self._scanner.scan(text.encode("utf-8", "replace")).hashes
-        return Runs(np.array([len(names) for names in found], dtype=np.int64), hashes)
+    def _build(self, files: Sequence[tuple[str, str]]) -> Block:
+        cut = [CutFile(lang, text, self._chunker.pieces(text, lang)) for lang, text in files]
+        source = Source(cut)
+        contents = Contents(source, self._scanner, self._vocabulary)
+        return _block(source, contents, self._encoder)
 
 
-def _block(
-    pieces: Sequence[Piece],
-    terms: PieceTerms,
-    names: Names,
-    imported: Sequence[str],
-    encoder: PieceEncoder | None,
-) -> Block:
-    table, places = np.unique(
-        np.concatenate([names.leaves, names.uses.values, names.bases.values]), return_inverse=True
-    )
-    cuts = np.cumsum([names.leaves.size, names.uses.values.size])
-    leaves, uses, base_names = np.split(places.astype(np.uint32), cuts)
-    size = len(pieces)
+def batches(files: Iterable[tuple[str, str]], limit: int) -> Iterator[list[tuple[str, str]]]:
+    """Runs of files with about `limit` characters of text each."""
+    batch: list[tuple[str, str]] = []
+    size = 0
+    for file in files:
+        batch.append(file)
+        size += len(file[1])
+        if size >= limit:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _block(source: Source, contents: Contents, encoder: PieceEncoder | None) -> Block:
+    terms, names = contents.terms(), contents.names()
+    postings = Postings(terms.terms, terms.pieces, terms.counts, terms.name_counts)
+    pieces = source.pieces
+    size = source.size
     text_lengths = np.bincount(terms.pieces, terms.counts, size)
     name_lengths = np.bincount(terms.pieces, terms.name_counts, size)
     symbols = [piece.symbol.encode("utf-8", "replace") for piece in pieces]
     signatures = [piece.signature.encode("utf-8", "replace") for piece in pieces]
     holes = [[line for hole in piece.holes for line in hole] for piece in pieces]
-    import_bytes = "\n".join(imported).encode("utf-8", "replace")
+    imported = [text.encode("utf-8", "replace") for text in contents.imports()]
     return Block(
-        vocabulary=terms.vocabulary,
-        names=table,
-        postings=_unsigned(np.bincount(terms.terms, minlength=terms.vocabulary.size)),
-        posting_pieces=_unsigned(terms.pieces),
-        counts=_unsigned(terms.counts),
-        name_counts=_unsigned(terms.name_counts),
-        file_sizes=_unsigned([size]),
+        **by_term(terms.vocabulary, postings),
+        **by_name(names.leaves, names.uses.values, names.bases.values),
+        file_sizes=_unsigned(source.sizes),
         starts=_unsigned([piece.start for piece in pieces]),
         ends=_unsigned([piece.end for piece in pieces]),
         kinds=_unsigned([_KIND_NUMBERS[piece.kind] for piece in pieces]),
@@ -128,13 +118,10 @@ def _block(
         signatures=np.frombuffer(b"".join(signatures), np.uint8),
         hole_sizes=_unsigned([len(lines) for lines in holes]),
         holes=_unsigned([line for lines in holes for line in lines]),
-        leaves=leaves,
         use_sizes=_unsigned(names.uses.sizes),
-        uses=uses,
         base_sizes=_unsigned(names.bases.sizes),
-        bases=base_names,
-        import_sizes=_unsigned([len(import_bytes)]),
-        imports=np.frombuffer(import_bytes, np.uint8),
+        import_sizes=_unsigned([len(text) for text in imported]),
+        imports=np.frombuffer(b"".join(imported), np.uint8),
         vectors=np.frombuffer(encoder.encode(terms) if encoder else b"", np.uint8),
         dimension=encoder.dimension if encoder else 0,
     )

@@ -210,9 +210,8 @@ class Candidates:
     files: NDArray[np.int64]
 
 
-def choose_candidates(signals: Signals, limit: int, per_file: int = 0) -> Candidates:
+def choose_candidates(signals: Signals, limit: int) -> Candidates:
     """The `limit` best of each; where nothing scores above 0, any (better than none)."""
-    del per_file
     return Candidates(_best(signals.pieces, limit), _best(signals.files, limit))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
@@ -64,28 +63,29 @@ class Vocabulary:
         self._flat = _Column(np.int64)  # numbers of terms
         self._hashes = _Column(np.uint64)  # of terms
 
-    def numbers(
-        self, data: bytes, words: Words, first: NDArray[np.int64], hashes: NDArray[np.uint64]
-    ) -> NDArray[np.int64]:
-        """Numbers of distinct words, new ones learnt. `first`: where in `words` each occurs.
-
-        Numbers hold until the next call.
-        """
+    def numbers(self, data: bytes, words: Words) -> NDArray[np.int64]:
+        """The number of each of the words, which hold until the next call. New ones are learnt."""
         if self._words.size > _MAX_WORDS:
             self._forget()
-        found = self._find(hashes)
+        found = self._find(words.hashes)
         new = np.flatnonzero(found < 0)
         if new.size:
-            known = self._words.size
-            at = first[new]
+            hashes, first, places = np.unique(
+                words.hashes[new], return_index=True, return_inverse=True
+            )
+            known, at = self._words.size, new[first]
             spans = zip(words.starts[at].tolist(), words.ends[at].tolist(), strict=True)
-            self._learn([data[a:b] for a, b in spans], hashes[new])
-            found[new] = np.arange(known, known + new.size)
+            self._learn([data[a:b] for a, b in spans], hashes)
+            found[new] = known + places
         return found
 
     def flags(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Flags of words."""
         return self._flags[numbers]
+
+    def hashes(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Hashes of words, as `words.WordScanner` has them."""
+        return self._words[numbers]
 
     def term_counts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many terms each word has."""
@@ -121,14 +121,18 @@ class Vocabulary:
         flags: list[int] = []
         sizes: list[int] = []
         flat: list[int] = []
+        fresh: list[int] = []
         known = self._term_ids
-        before = len(known)
         for text in texts:
             word, terms = self._read(text)
             flags.append(_flags(word))
             sizes.append(len(terms))
-            flat += [known.setdefault(term, len(known)) for term in terms]
-        fresh = [term_hash(term) for term in islice(known, before, None)]
+            for term in terms:
+                number = known.get(term)
+                if number is None:
+                    number = known[term] = len(known)
+                    fresh.append(term_hash(term))
+                flat.append(number)
         widths = np.array(sizes, dtype=np.int64)
         self._first.extend(self._flat.size + np.cumsum(widths) - widths)
         self._sizes.extend(widths)
@@ -150,13 +154,13 @@ class Vocabulary:
         if self._words.size * 2 > self._slots.size:
             self._slots = np.full(self._slots.size * 4, -1, dtype=np.int32)
             hashes = self._words.values
-        number = self._words.size - hashes.size
-        mask, slots = self._slots.size - 1, self._slots
-        for slot in self._slot_of(hashes).tolist():
-            while slots[slot] >= 0:
-                slot = (slot + 1) & mask
-            slots[slot] = number
-            number += 1
+        numbers = np.arange(self._words.size - hashes.size, self._words.size, dtype=np.int32)
+        slots = self._slot_of(hashes)
+        while numbers.size:
+            free = self._slots[slots] < 0
+            self._slots[slots[free]] = numbers[free]  # of several for one slot the last has it
+            left = self._slots[slots] != numbers
+            numbers, slots = numbers[left], (slots[left] + 1) & (self._slots.size - 1)
 
 
 def _flags(word: str) -> int:

@@ -62,12 +62,6 @@ class WordScanner:
             np.concatenate([np.empty(0, np.uint64), *(part.hashes for part in parts)]),
         )
 
-    def hash_of(self, name: str) -> int:
-        """The hash of one word."""
-        data = name.encode("utf-8", "replace")
-        total = sum(int(self._values[b]) * pow(_BASE, i, 1 << 64) for i, b in enumerate(data))
-        return total % (1 << 64)
-
     def _chunks(self, data: bytes) -> Iterator[tuple[int, int]]:
         """Cut between words, inside of one only where it is longer than any that counts."""
         start = 0

@@ -1,8 +1,8 @@
-"""A worker process of `agent.retrieval.pool`: reads texts, writes records, ends with its input.
+"""A worker process of `agent.retrieval.pool`: reads texts, writes blocks, ends with its input.
 
 Frames on both streams are a little-endian uint32 length and that many bytes. A request is a JSON
 array of `[language, bytes of the text]` and a frame of the texts (UTF-8, lone surrogates passed);
-its answer is one frame for each, in order. `--static PATH` names the encoder of the pieces.
+its answer is one frame, the block of these files. `--static PATH` names the encoder of the pieces.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_frame(stream: BinaryIO, data: bytes) -> None:
 
 
 def write_request(stream: BinaryIO, files: Sequence[tuple[str, str]]) -> None:
-    """One request for records of (language, text), flushed."""
+    """One request for the block of (language, text), flushed."""
     texts = [text.encode("utf-8", "surrogatepass") for _, text in files]
     sizes = [(language, len(text)) for (language, _), text in zip(files, texts, strict=True)]
     write_frame(stream, json.dumps(sizes).encode())
@@ -68,8 +68,7 @@ def serve(source: BinaryIO, sink: BinaryIO, encoder: PieceEncoder | None = None)
             request = list(read_request(source))
         except EOFError:
             return
-        for language, text in request:
-            write_frame(sink, encode(builder.build(text, language), deflate=True))
+        write_frame(sink, encode(builder.build(request)))
         sink.flush()
 
 

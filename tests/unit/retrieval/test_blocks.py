@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import struct
-import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.retrieval.blocks import Block, decode, encode, merge
+from agent.retrieval.blocks import Block, decode, encode
 from agent.retrieval.records import RecordBuilder
 
 FIRST = "import os\n\nclass Parser(Base):\n    def parse_url(self, url):\n        return url\n"
@@ -17,7 +15,7 @@ SECOND = "from .a import b\n\ndef main():\n    return parse_url()\n"
 
 
 def build(text: str = FIRST) -> Block:
-    return RecordBuilder().build(text, "python")
+    return RecordBuilder().build([("python", text)])
 
 
 def assert_same(left: Block | None, right: Block) -> None:
@@ -27,12 +25,11 @@ def assert_same(left: Block | None, right: Block) -> None:
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
 
 
-@pytest.mark.parametrize("deflate", [True, False])
 @pytest.mark.parametrize("text", [FIRST, SECOND, "", "é = '日本'\n"])
-def test_encoding_is_lossless_and_stable(text: str, deflate: bool) -> None:
-    data = encode(build(text), deflate=deflate)
+def test_encoding_is_lossless_and_stable(text: str) -> None:
+    data = encode(build(text))
     assert_same(decode(data), build(text))
-    assert encode(build(text), deflate=deflate) == data
+    assert encode(build(text)) == data
 
 
 @settings(max_examples=200)
@@ -42,23 +39,22 @@ def test_foreign_bytes_are_no_block(data: bytes) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 100_000), st.integers(1, 255), st.booleans())
-def test_damaged_bytes_are_no_block(at: int, flip: int, deflate: bool) -> None:
-    data = bytearray(encode(build(), deflate=deflate))
+@given(st.integers(0, 100_000), st.integers(1, 255))
+def test_damaged_bytes_are_no_block(at: int, flip: int) -> None:
+    data = bytearray(encode(build()))
     data[at % len(data)] ^= flip
     found = decode(bytes(data))
-    assert found is None or at % len(data) in range(8, 11)  # flag and dimension are not summed
+    assert found is None or at % len(data) in range(8, 10)  # the dimension is not summed
 
 
-@pytest.mark.parametrize("deflate", [True, False])
-def test_cut_off_bytes_are_no_block(deflate: bool) -> None:
-    data = encode(build(), deflate=deflate)
+def test_cut_off_bytes_are_no_block() -> None:
+    data = encode(build())
     assert all(decode(data[:size]) is None for size in range(0, len(data), 7))
 
 
 def forged(block: Block) -> bytes:
     """Bytes with a right checksum, whatever the columns hold."""
-    return encode(block, deflate=False)
+    return encode(block)
 
 
 def u32(*values: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
@@ -85,48 +81,3 @@ def test_a_forged_block_that_points_outside_is_refused() -> None:
         {"dimension": 3},
     ):
         assert decode(forged(replace(block, **change))) is None, change
-
-
-def test_an_endless_block_is_refused() -> None:
-    body = b"\0" * 26 * 5 + zlib.compress(b"\0" * 300_000_000, level=1)
-    header = struct.pack("<4sIBH", b"psb2", zlib.crc32(body), 1, 0)
-    assert decode(header + body) is None
-
-
-def postings(block: Block) -> set[tuple[int, int, int, int]]:
-    terms = np.repeat(block.vocabulary, block.postings).tolist()
-    rows = (block.posting_pieces, block.counts, block.name_counts)
-    return set(zip(terms, *(row.tolist() for row in rows), strict=True))
-
-
-def test_merging_keeps_every_piece_and_posting() -> None:
-    first, second = build(FIRST), build(SECOND)
-    merged = merge([first, second])
-    count = first.starts.size
-    shifted = {(term, piece + count, a, b) for term, piece, a, b in postings(second)}
-    assert postings(merged) == postings(first) | shifted
-    assert merged.file_sizes.tolist() == [count, second.starts.size]
-    assert merged.names[merged.leaves].tolist() == [
-        *first.names[first.leaves].tolist(),
-        *second.names[second.leaves].tolist(),
-    ]
-    assert merged.names[merged.uses].tolist() == [
-        *first.names[first.uses].tolist(),
-        *second.names[second.uses].tolist(),
-    ]
-    assert_same(decode(encode(merged, deflate=False)), merged)
-
-
-def test_merging_in_steps_gives_the_same() -> None:
-    blocks = [build(text) for text in (FIRST, SECOND, "", "x = parse_url(1)\n")]
-    assert_same(merge([merge(blocks[:2]), merge(blocks[2:])]), merge(blocks))
-
-
-def test_many_small_columns_do_not_overflow_when_merged() -> None:
-    """Piece numbers of single files fit in a byte, those of their block do not."""
-    data = encode(build("def f():\n    pass\n\ndef g():\n    pass\n"), deflate=False)
-    narrow = decode(data)
-    assert narrow is not None
-    assert narrow.posting_pieces.dtype == np.uint8
-    merged = merge([narrow] * 300)
-    assert int(merged.posting_pieces.max()) == 599

@@ -13,10 +13,9 @@ from agent.events import Event, StageProgress
 from agent.retrieval.candidates import all_files
 from agent.retrieval.corpus import Corpus
 from agent.retrieval.identifiers import term_hash
-from agent.retrieval.index import Index, IndexSummary, groups_of, record_keys
+from agent.retrieval.index import Index, IndexSummary
 from agent.retrieval.pool import Cancelled
 from agent.retrieval.records import PieceTerms
-from agent.types import SourceFile
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
 
@@ -100,29 +99,27 @@ def damage(path: Path) -> None:
     connection.close()
 
 
-def test_damaged_blocks_are_merged_anew(tmp_path: Path) -> None:
-    path = tmp_path / "index.db"
-    cold = load(Index(ignore, path), MemorySnapshot(FILES), "beta")
-    damage(tmp_path / "index-blocks.db")
-    snapshot = CountingSnapshot(FILES)
-    again = load(Index(ignore, path), snapshot, "beta")
-    assert (again.pieces, snapshot.reads) == (cold.pieces, [])
-
-
-def test_damaged_records_are_made_anew(tmp_path: Path) -> None:
+def test_damaged_blocks_are_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "index.db"
     cold = load(Index(ignore, path), MemorySnapshot(FILES), "beta")
     damage(path)
-    damage(tmp_path / "index-blocks.db")
     snapshot = CountingSnapshot(FILES)
     assert load(Index(ignore, path), snapshot, "beta").pieces == cold.pieces
-    assert snapshot.reads == sorted(FILES)
+    assert sorted(snapshot.reads) == sorted(FILES)
+    again = CountingSnapshot(FILES)
+    load(Index(ignore, path), again, "beta")
+    assert again.reads == []
 
 
-def test_files_of_one_content_are_cut_once(tmp_path: Path) -> None:
-    snapshot = CountingSnapshot({"a.py": "x = 1\n", "b.py": "x = 1\n"})
-    corpus = load(Index(ignore), snapshot, "x")
-    assert (len(corpus.pieces), snapshot.reads) == (2, ["a.py"])
+def test_a_file_whose_block_is_gone_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    load(Index(ignore, path), MemorySnapshot(FILES), "beta")
+    with closing(sqlite3.connect(path)) as store:
+        store.execute("DELETE FROM record WHERE length(data) > 18")
+        store.commit()
+    changed = CountingSnapshot({**FILES, "pkg/c.py": "x = 1\n"})
+    assert len(load(Index(ignore, path), changed, "beta").pieces) == 4
+    assert sorted(changed.reads) == sorted(changed.files)
 
 
 def test_cold_and_warm_corpora_are_the_same_to_the_last_posting(tmp_path: Path) -> None:
@@ -138,15 +135,6 @@ def test_cold_and_warm_corpora_are_the_same_to_the_last_posting(tmp_path: Path) 
         np.testing.assert_array_equal(getattr(warm, name), getattr(cold, name))
     np.testing.assert_array_equal(warm.names.uses.values, cold.names.uses.values)
     assert (warm.pieces, warm.symbols, warm.imports) == (cold.pieces, cold.symbols, cold.imports)
-
-
-def test_a_new_file_changes_few_groups() -> None:
-    files = [SourceFile(f"pkg/m{n:04}.py", str(n), 1, "python") for n in range(2_000)]
-    more = sorted([*files, SourceFile("pkg/m0777x.py", "x", 1, "python")], key=lambda f: f.path)
-    before = {group.key for group in groups_of(files, record_keys(files))}
-    after = {group.key for group in groups_of(more, record_keys(more))}
-    assert len(after) > 15
-    assert len(after - before) <= 2
 
 
 class Lengths:
@@ -172,19 +160,14 @@ def test_vectors_of_an_encoder_reach_the_corpus_and_models_never_mix(tmp_path: P
     assert other.reads == sorted(FILES)
 
 
-def test_keys_depend_on_content_and_language_not_on_the_path() -> None:
-    def key(path: str, blob: str, language: str) -> bytes:
-        return record_keys([SourceFile(path, blob, 1, language)])[0]
-
-    assert key("a.py", "1", "python") == key("b.py", "1", "python")
-    assert key("a.py", "1", "python") != key("a.py", "2", "python")
-    assert key("a.ts", "1", "typescript") != key("a.ts", "1", "tsx")
-
-
 def test_progress_counts_the_files_that_are_cut() -> None:
     events: list[Event] = []
-    load(Index(events.append), MemorySnapshot({f"m{n}.py": f"x = {n}\n" for n in range(60)}))
-    assert events == [StageProgress("index", n, 60) for n in (25, 50, 60)]
+    files = {f"m{n}.py": f"x = {n}\n" for n in range(300)}
+    load(Index(events.append), MemorySnapshot(files))
+    done = [event.done for event in events if isinstance(event, StageProgress)]
+    assert len(done) > 1
+    assert done == sorted(set(done))
+    assert events[-1] == StageProgress("index", 300, 300)
 
 
 def test_large_trees_are_cut_in_worker_processes_alike() -> None:
@@ -215,10 +198,10 @@ def test_a_refresh_makes_blocks_anew_whose_heads_are_damaged(tmp_path: Path) -> 
     snapshot = MemorySnapshot(FILES)
     index = Index(ignore, tmp_path / "index.db")
     index.refresh(snapshot)
-    with closing(sqlite3.connect(tmp_path / "index-blocks.db")) as blocks:
+    with closing(sqlite3.connect(tmp_path / "index.db")) as blocks:
         blocks.execute("UPDATE record SET data = zeroblob(length(data))")
         blocks.commit()
-    assert index.refresh(snapshot) == IndexSummary(files=3, built=0, chunks=3)
-    with closing(sqlite3.connect(tmp_path / "index-blocks.db")) as blocks:
-        (head,) = blocks.execute("SELECT substr(data, 1, 4) FROM record").fetchone()
-    assert head == b"psb2"
+    assert index.refresh(snapshot) == IndexSummary(files=3, built=3, chunks=3)
+    with closing(sqlite3.connect(tmp_path / "index.db")) as blocks:
+        heads = blocks.execute("SELECT substr(data, 1, 4) FROM record").fetchall()
+    assert (b"psb3",) in heads

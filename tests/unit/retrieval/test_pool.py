@@ -11,11 +11,11 @@ import pytest
 from agent.retrieval.pool import Cancelled, Job, build_here, build_in_workers
 
 
-def jobs(count: int = 120) -> Iterator[Job]:
-    """More text than fits in a batch, so that both workers get some."""
+def jobs(count: int = 12) -> Iterator[Job]:
+    """Enough for both workers, with some to wait."""
     for number in range(count):
         body = "".join(f"    value_{number}_{line} = {line}\n" for line in range(300))
-        yield Job(number, "python", f"def function_{number}():\n{body}")
+        yield Job(number, [("python", f"def function_{number}():\n{body}")] * 3)
 
 
 def children() -> list[int]:
@@ -31,7 +31,7 @@ def test_workers_build_what_this_process_would() -> None:
 
 def test_text_of_any_kind_reaches_a_worker() -> None:
     texts = ["", "\x00", "x = '\udc80'", "# \u2028 é 😀\n", "a\r\nb"]
-    odd = [Job(n, "python", text) for n, text in enumerate(texts)]
+    odd = [Job(n, [("python", text)]) for n, text in enumerate(texts)]
     here = list(build_here(odd, threading.Event()))
     assert list(build_in_workers(odd, threading.Event(), 2)) == here
 

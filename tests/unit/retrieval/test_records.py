@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.retrieval.blocks import Block
+from agent.retrieval.blocks import Block, encode
 from agent.retrieval.chunking import TreeSitterChunker, split_lines
 from agent.retrieval.contents import MAX_USES
 from agent.retrieval.identifiers import WORD, Terms, term_hash
-from agent.retrieval.records import PieceTerms, RecordBuilder
+from agent.retrieval.joining import merge
+from agent.retrieval.records import RecordBuilder
 from agent.retrieval.words import WordScanner
+from tests.support.models import LengthEncoder
 
 SOURCE = """\
 import os
@@ -44,18 +45,22 @@ def symbols(record: Block) -> list[str]:
     ]
 
 
+def hash_of(name: str) -> int:
+    return int(WordScanner().scan(name.encode()).hashes[0])
+
+
 def uses(source: str, symbol: str, candidates: str, language: str = "python") -> set[str]:
     """Which of the candidate names the piece of that symbol uses."""
-    record = RecordBuilder().build(source, language)
+    record = RecordBuilder().build([(language, source)])
     number = symbols(record).index(symbol)
     ends = np.cumsum(record.use_sizes)
     own = record.uses[int(ends[number]) - int(record.use_sizes[number]) : int(ends[number])]
     hashes = {int(value) for value in record.names[own]}
-    return {name for name in candidates.split() if WordScanner().hash_of(name) in hashes}
+    return {name for name in candidates.split() if hash_of(name) in hashes}
 
 
 def test_a_piece_counts_its_text_and_its_name() -> None:
-    record = RecordBuilder().build(SOURCE, "python")
+    record = RecordBuilder().build([("python", SOURCE)])
     counted = postings(record, symbols(record).index("Parser.parse_url"))
     assert counted[term_hash("url")] == (4, 1)  # parse_url, url, url, url
     assert counted[term_hash("parser")] == (0, 1)  # in the name only
@@ -63,7 +68,7 @@ def test_a_piece_counts_its_text_and_its_name() -> None:
 
 
 def test_records_of_files_without_lines() -> None:
-    record = RecordBuilder().build("", "python")
+    record = RecordBuilder().build([("python", "")])
     assert (record.file_sizes.tolist(), record.starts.size) == ([0], 0)
 
 
@@ -81,7 +86,7 @@ TEXTS = st.lists(
 def test_counts_are_those_of_the_reference_tokenizer(parts: list[str]) -> None:
     """The vectorised counting agrees with `identifiers.Terms`, the query's side, on any text."""
     text = "\n".join(parts)
-    record = RecordBuilder().build(text, "python")
+    record = RecordBuilder().build([("python", text)])
     terms, lines = Terms(), split_lines(text)
     for number, piece in enumerate(TreeSitterChunker().pieces(text, "python")):
         expected = Counter(terms.count_hashes(piece.text(lines)))
@@ -97,19 +102,26 @@ def test_counts_are_those_of_the_reference_tokenizer(parts: list[str]) -> None:
 def test_one_builder_gives_what_a_fresh_one_gives() -> None:
     """What a builder remembers of other files does not show."""
     worn = RecordBuilder()
-    worn.build("def other_thing():\n    return parse_url\n", "python")
+    worn.build([("python", "def other_thing():\n    return parse_url\n")])
     for column in Block.__slots__[:-1]:
-        fresh = getattr(RecordBuilder().build(SOURCE, "python"), column)
-        np.testing.assert_array_equal(getattr(worn.build(SOURCE, "python"), column), fresh)
+        fresh = getattr(RecordBuilder().build([("python", SOURCE)]), column)
+        np.testing.assert_array_equal(getattr(worn.build([("python", SOURCE)]), column), fresh)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["python", "javascript", "text"]), TEXTS), min_size=1))
+def test_files_cut_together_are_what_each_is_alone(files: list[tuple[str, list[str]]]) -> None:
+    texts = [(language, "\n".join(parts)) for language, parts in files]
+    alone = [RecordBuilder(LengthEncoder()).build([text]) for text in texts]
+    assert encode(RecordBuilder(LengthEncoder()).build(texts)) == encode(merge(alone))
 
 
 def test_of_a_huge_piece_the_beginning_counts() -> None:
-    record = RecordBuilder().build("first\n" + "filler " * 40_000 + "\nlast\n", "text")
+    record = RecordBuilder().build([("text", "first\n" + "filler " * 40_000 + "\nlast\n")])
     merged = {key for piece in range(record.starts.size) for key in postings(record, piece)}
     assert term_hash("first") in merged
-    one_line = RecordBuilder().build(
-        "x = 1\n" * 10 + "first " + "filler " * 40_000 + " last", "text"
-    )
+    text = "x = 1\n" * 10 + "first " + "filler " * 40_000 + " last"
+    one_line = RecordBuilder().build([("text", text)])
     merged = {key for piece in range(one_line.starts.size) for key in postings(one_line, piece)}
     assert term_hash("first") in merged
     assert term_hash("last") not in merged
@@ -151,40 +163,26 @@ def test_names_used_in_other_languages(language: str, source: str, symbol: str) 
 
 
 def test_prose_uses_no_names() -> None:
-    assert RecordBuilder().build("Call `main()` of HTTPServer.\n", "markdown").uses.size == 0
+    assert RecordBuilder().build([("markdown", "Call `main()` of HTTPServer.\n")]).uses.size == 0
 
 
 def test_uses_are_capped() -> None:
     calls = "".join(f"    name_{n}()\n" for n in range(MAX_USES + 50))
-    record = RecordBuilder().build(f"def f():\n{calls}", "python")
+    record = RecordBuilder().build([("python", f"def f():\n{calls}")])
     assert record.use_sizes.tolist() == [MAX_USES]
 
 
 def test_bases_and_imports_are_kept() -> None:
     source = "from .core import a\nimport x.y\n\nclass A(mod.Base, metaclass=M):\n    pass\n"
-    record = RecordBuilder().build(source, "python")
+    record = RecordBuilder().build([("python", source)])
     number = symbols(record).index("A")
     assert record.base_sizes.tolist()[number] == 1
-    assert record.names[record.bases].tolist() == [WordScanner().hash_of("Base")]
+    assert record.names[record.bases].tolist() == [hash_of("Base")]
     assert record.imports.tobytes().decode() == "./core/a\nx/y"
 
 
-class LengthEncoder:
-    """Two numbers a piece: how many terms its text and its name have."""
-
-    dimension = 2
-    fingerprint = "length"
-    path = Path("unused")
-
-    def encode(self, terms: PieceTerms, /) -> bytes:
-        rows = zip(terms.texts(), terms.names(), strict=True)
-        return np.array(
-            [[sum(text.values()), sum(name.values())] for text, name in rows], dtype=np.int8
-        ).tobytes()
-
-
 def test_an_encoder_makes_a_vector_of_each_piece() -> None:
-    record = RecordBuilder(LengthEncoder()).build(SOURCE, "python")
+    record = RecordBuilder(LengthEncoder()).build([("python", SOURCE)])
     vectors = record.vectors.view(np.int8).reshape(-1, record.dimension)
     lengths = np.stack([record.text_lengths, record.name_lengths], axis=1)
     np.testing.assert_array_equal(vectors, lengths)
