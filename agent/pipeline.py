@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from agent import iterative
 from agent.context.missing import missing_context
@@ -78,7 +79,8 @@ async def solve(
     """Run the whole path. Never raises for what `agent.errors` names: the status says it."""
     run = _Run(problem, snapshot, services, options, ledger, options.max_output_tokens)
     try:
-        async with asyncio.timeout(options.timeout):
+        async with asyncio.timeout(options.timeout) as limit:
+            ledger.on_wait = partial(_prolong, limit)
             await run.attempt_all()
         best = furthest(ledger.attempts)
         assert best is not None
@@ -92,8 +94,15 @@ async def solve(
     except PatchshotError as error:
         return run.result(error.status, str(error))
     finally:
+        ledger.on_wait = None
         if run.preparing is not None:
             run.preparing.cancel()
+
+
+def _prolong(limit: asyncio.Timeout, seconds: float) -> None:
+    end = limit.when()
+    if end is not None and not limit.expired():
+        limit.reschedule(end + seconds)
 
 
 @dataclass(slots=True)

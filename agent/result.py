@@ -102,7 +102,11 @@ def furthest(attempts: Sequence[Attempt]) -> Attempt | None:
 
 @dataclass(slots=True)
 class Ledger:
-    """Collects what a run makes. `on_better` is called whenever the best patch changes."""
+    """Collects what a run makes. `on_better` is called whenever the best patch changes.
+
+    `waited`: seconds in which the run stood still because others had the machine. They do not count
+    for its time limit, which `on_wait` moves.
+    """
 
     on_better: Callable[[AppliedPatch], None] | None = None
     attempts: list[Attempt] = field(default_factory=list)
@@ -110,6 +114,8 @@ class Ledger:
     ranking: Ranking | None = None
     bundle: ContextBundle | None = None
     usage: Callable[[], Usage] = Usage
+    waited: float = 0.0
+    on_wait: Callable[[float], None] | None = None
 
     def record(self, attempt: Attempt, *, replacing_last: bool = False) -> None:
         """Keep an attempt. `replacing_last`: the same attempt, further on (validated now)."""
@@ -126,6 +132,12 @@ class Ledger:
     def spend(self, stage: str, seconds: float) -> None:
         """Add to a stage's time."""
         self.timings[stage] = self.timings.get(stage, 0.0) + seconds
+
+    def wait(self, seconds: float) -> None:
+        """Add to what does not count. Called in the thread of the run's loop."""
+        self.waited += seconds
+        if self.on_wait is not None:
+            self.on_wait(seconds)
 
     @property
     def best(self) -> Attempt | None:

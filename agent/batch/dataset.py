@@ -17,7 +17,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agent.environments.mistakes import mistake_in
 from agent.errors import ConfigurationError
+
+_EXPECTED = {
+    "instance_id": "a text",
+    "repo": 'a text such as "owner/name"',
+    "base_commit": "a commit as 7 to 40 hex digits in lower case",
+    "problem_statement": "the issue as a text",
+}
 
 _ARRAY = b"["
 _MARK = "\ufeff".encode()
@@ -127,9 +135,10 @@ def _task(value: Any, place: str) -> Task | BadRow:
     try:
         return Task.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "row"
-        return BadRow(place, f"{field}: {first['msg']}")
+        if not isinstance(value, dict):
+            return BadRow(place, "not a JSON object")
+        where, what = mistake_in(error, _EXPECTED, value)
+        return BadRow(place, f"{'.'.join(map(str, where))}: {what}")
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -36,14 +37,23 @@ from agent.errors import Status
 STOP_SECONDS = 15.0
 """A worker that is asked to stop removes its private copies and writes its result."""
 
+TURN_SECONDS = 900.0
+"""Where no limit of test runs is known."""
+
 _GOODBYE_SECONDS = 10.0  # between a worker's last word and its end
 
 
 @dataclass(slots=True)
 class _Running:
-    """A job under way, by its number. `stopping`: it was asked to stop."""
+    """A job under way, by its number. `stopping`: it was asked to stop.
+
+    `limit` ends it. Time in which it waits for its turn does not count: `left` is then what remains
+    of the limit, in seconds.
+    """
 
     number: int
+    limit: asyncio.Timeout
+    left: float | None = None
     child: Child | None = None
     stopping: bool = False
 
@@ -55,7 +65,8 @@ class LocalEngine:
     """An `agent.batch.engine.Engine`. `job_seconds`: what takes longer hangs and is ended.
 
     `stop_seconds` is what a worker that is asked to stop may take. Tests of all jobs together run
-    on so many `cores` (None: those of this machine).
+    on so many `cores` (None: those of this machine). A turn that is held for more than
+    `turn_seconds` is another's: who holds it hangs.
     """
 
     def __init__(
@@ -66,6 +77,7 @@ class LocalEngine:
         *,
         stop_seconds: float = STOP_SECONDS,
         cores: int | None = None,
+        turn_seconds: float = TURN_SECONDS,
     ) -> None:
         self._broker = broker
         self._seconds = job_seconds
@@ -74,6 +86,7 @@ class LocalEngine:
         self._running: dict[_Task, _Running] = {}
         self._ended: asyncio.Queue[_Task] = asyncio.Queue()
         self._leaving: set[asyncio.Task[int | None]] = set()
+        self._turn_seconds = turn_seconds
         self._turns = Turns(cores or len(os.sched_getaffinity(0)))
         self._numbers = itertools.count()
         self._tried = False  # the sandbox, by a worker, and none has died since
@@ -128,7 +141,7 @@ class LocalEngine:
         await self._spawner.close()
 
     def _begin(self, job: Job) -> _Task:
-        running = _Running(next(self._numbers))
+        running = _Running(next(self._numbers), asyncio.timeout(None))
         task = asyncio.create_task(self._run(job, running))
         self._running[task] = running
         return task
@@ -141,8 +154,9 @@ class LocalEngine:
         late, code = False, None
         ended: Ended | None = None
         try:
-            async with asyncio.timeout(self._seconds):
-                ended = await self._talk(child, job, running.number)
+            async with running.limit:
+                running.limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
+                ended = await self._talk(child, job, running)
         except TimeoutError:
             late = True
         finally:
@@ -158,7 +172,7 @@ class LocalEngine:
             ended = self._died(folder, code, running, late=late)
         return job, ended
 
-    async def _talk(self, child: Child, job: Job, number: int) -> Ended | None:
+    async def _talk(self, child: Child, job: Job, running: _Running) -> Ended | None:
         """Hand over the job, answer until the last word; None where there was none."""
         child.send(line_of(job.model_copy(update={"sandbox_tried": self._tried})))
         while line := await child.read():
@@ -166,14 +180,34 @@ class LocalEngine:
             if report is None or isinstance(report, Ended):
                 return report
             if isinstance(report, Turn):
-                self._turns.want(number, lambda: child.send(line_of(YourTurn())))
+                self._turns.want(running.number, partial(self._give_turn, running))
+                self._count(running)
             elif isinstance(report, TurnOver):
-                self._turns.over(number)
+                self._turns.over(running.number)
+                self._count(running)
             elif answer := await self._answer(child, job, report):
                 child.send(line_of(answer))
             if isinstance(report, StageDone):  # whatever comes first: it has made its parts
                 self._tried = True
         return None
+
+    def _give_turn(self, running: _Running, turn: int) -> None:
+        assert running.child is not None
+        running.child.send(line_of(YourTurn()))
+        self._count(running)
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._turn_seconds, self._turns.expire, running.number, turn)
+
+    def _count(self, running: _Running) -> None:
+        """Let the time of a job go on, or stand still while it waits for its turn."""
+        now, end = asyncio.get_running_loop().time(), running.limit.when()
+        if self._turns.stalled(running.number):
+            if end is not None and not running.limit.expired():
+                running.left = end - now
+                running.limit.reschedule(None)
+        elif running.left is not None:
+            running.limit.reschedule(now + running.left)
+            running.left = None
 
     async def _answer(self, child: Child, job: Job, report: Report) -> Answer | None:
         """The broker's answer; none is waited for on behalf of a worker that has gone."""

@@ -54,6 +54,7 @@ class Setup(_Message):
     unset: tuple[str, ...]
     job_seconds: float
     call_seconds: float
+    turn_seconds: float
     cores: int | None = None  # that tests may use; None: those of the machine
 
 
@@ -103,7 +104,13 @@ class Node:
         os.environ.update(setup.environment)
         self._cache = _cache_folder()
         self._root = self._cache / "nodes" / setup.key
-        self._engine = LocalEngine(self, setup.job_seconds, self._spawner, cores=setup.cores)
+        self._engine = LocalEngine(
+            self,
+            setup.job_seconds,
+            self._spawner,
+            cores=setup.cores,
+            turn_seconds=setup.turn_seconds,
+        )
 
     async def stay(self) -> None:
         """Does not return: who waits for it learns of the node's end."""

@@ -46,7 +46,7 @@ _HERE_ONLY = frozenset({"api_key", "embed_api_key", "cache_dir", "log_file", "py
 _Task = asyncio.Task[tuple[Job, Ended]]
 
 
-def make_setup(run: Path, settings: Settings, job_seconds: float) -> Setup:
+def make_setup(run: Path, settings: Settings, job_seconds: float, turn_seconds: float) -> Setup:
     """What nodes are told of the run in a folder: its name, keys, and limits.
 
     Raises OSError where the folder cannot be written.
@@ -67,6 +67,7 @@ def make_setup(run: Path, settings: Settings, job_seconds: float) -> Setup:
         environment=given,
         unset=tuple(name for name in names if name not in given),
         job_seconds=job_seconds,
+        turn_seconds=turn_seconds,
         call_seconds=settings.request_timeout,
     )
 

@@ -35,6 +35,7 @@ from agent.settings import Settings
 
 # Beside the run's own limit: starting, reading the repository, removing private copies.
 _MARGIN_SECONDS = 180.0
+_TURN_SECONDS = 60.0  # for what is around a run of tests
 
 EngineName = Literal["local", "ray"]
 
@@ -145,8 +146,9 @@ async def _engine(
 ) -> AsyncIterator[Engine]:
     """What runs the jobs. Raises ConfigurationError where there is no such cluster."""
     seconds = settings.timeout + _MARGIN_SECONDS
+    turn_seconds = settings.test_timeout + _TURN_SECONDS
     if plan.engine == "local":
-        yield LocalEngine(treasury, seconds)
+        yield LocalEngine(treasury, seconds, turn_seconds=turn_seconds)
         return
     from agent.batch.ray_engine import make_setup, open_engine, shipped_flags
 
@@ -154,7 +156,7 @@ async def _engine(
         treasury,
         plan.address,
         plan.folder,
-        make_setup(plan.folder, settings, seconds),
+        make_setup(plan.folder, settings, seconds, turn_seconds),
         shipped_flags(settings, plan.flags),
         note=driver.progress.note,
         verbose=plan.verbose,

@@ -46,7 +46,7 @@ from agent.batch.tape import Tape
 from agent.batch.turn_taking import TurnTakingSandbox
 from agent.durable import locked
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
-from agent.events import Event, StageFinished
+from agent.events import Event, Notice, StageFinished
 from agent.llm.exchange import ChatExchange, format_exchange
 from agent.result import Ledger, SolveResult, summarise
 from agent.types import Usage
@@ -327,7 +327,9 @@ async def _run(
             ledger,
             gate=guard,
             sandbox_tried=job.sandbox_tried,
-            around=lambda inner: TurnTakingSandbox(inner, desk, loop),
+            around=lambda inner: TurnTakingSandbox(
+                inner, desk, loop, waited=ledger.wait, note=lambda text: reporter(Notice(text))
+            ),
         ) as services:
             return await solve(problem, snapshot, services, solve_options(settings), ledger)
     except asyncio.CancelledError:

@@ -61,7 +61,7 @@ async def open_services(
             sandbox_tried=sandbox_tried,
             around=around,
         )
-        time_left = make_clock(settings.timeout)
+        time_left = make_clock(settings.timeout, lambda: ledger.waited)
         tapes = Tapes(stack, record, replay, reporter)
         client = Client(stack)
         chosen = await make_chat_model(stack, settings, client, reporter, time_left, tapes, gate)

@@ -255,10 +255,13 @@ def _ca_bundle() -> str | None:
     return given.get("REQUESTS_CA_BUNDLE") if len(given) == 1 else None
 
 
-def make_clock(seconds: float) -> Callable[[], float]:
-    """What is left of a run that takes at most `seconds` from now, with a moment of grace."""
+def make_clock(seconds: float, waited: Callable[[], float] = lambda: 0.0) -> Callable[[], float]:
+    """What is left of a run that takes at most `seconds` from now, with a moment of grace.
+
+    What it has `waited` for others in between does not count.
+    """
     deadline = time.monotonic() + seconds + _GRACE_SECONDS
-    return lambda: deadline - time.monotonic()
+    return lambda: deadline + waited() - time.monotonic()
 
 
 async def live_call(settings: Settings) -> str:

@@ -177,6 +177,24 @@ def test_the_time_limit_keeps_the_patch():
     assert bench.patches == [result.diff.encode()]
 
 
+def test_what_was_waited_for_others_does_not_count_for_the_time_limit():
+    bench = Bench(GOOD, hang=True, timeout=0.2)
+
+    async def run():
+        solving = asyncio.ensure_future(bench.run())
+        started = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.1)
+        bench.ledger.wait(0.5)
+        result = await solving
+        bench.ledger.wait(0.5)  # too late to matter
+        return result, asyncio.get_running_loop().time() - started
+
+    result, seconds = asyncio.run(run())
+    assert result.status is Status.TIME_LIMIT
+    assert seconds > 0.65
+    assert bench.ledger.waited == 1.0
+
+
 def test_what_the_iterative_mode_has_edited_survives_a_later_failure():
     action = json.loads(GOOD) | {"action": "edit"}
     bench = Bench("no", "no", json.dumps(action), ProviderUnreachable("down"))

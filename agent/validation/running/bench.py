@@ -204,14 +204,12 @@ class Bench:
         known = None if task.again or not key else self._known(key)
         if known is not None:
             return known
-        started = time.perf_counter()
         what = f"{task.job.label} on {task.where}"
         self._reporter(StageStarted("test", what))
         run = self._run_either_way(task.job, task.changes, cancel)
         summary = counts(run) if run.ended == Ended.EXITED else f"{run.ended}: {counts(run)}"
-        # Named again: runs that happen at once end in any order.
-        seconds = time.perf_counter() - started
-        self._reporter(StageFinished("test", seconds, f"{what}: {summary}"))
+        # Named again: runs that happen at once end in any order. Its own time: it may have waited.
+        self._reporter(StageFinished("test", run.seconds, f"{what}: {summary}"))
         if key and not cancel.is_set() and not task.again:
             self._remembered[key] = run
             if self._cache is not None:

@@ -54,6 +54,7 @@ def run(
     seconds: float = 20.0,
     listener: Listener | None = None,
     cores: int | None = None,
+    turn_seconds: float = 60.0,
 ) -> list[Ended]:
     """How a job for each script ends, all at once, in the order of the scripts."""
 
@@ -61,7 +62,12 @@ def run(
         script = f"{BEGIN}\nexec({list(scripts)!r}[job['attempt'] - 1])"
         command = (sys.executable, "-c", script)
         engine = LocalEngine(
-            listener or Listener(), seconds, CommandSpawner(command), stop_seconds=5.0, cores=cores
+            listener or Listener(),
+            seconds,
+            CommandSpawner(command),
+            stop_seconds=5.0,
+            cores=cores,
+            turn_seconds=turn_seconds,
         )
         for number in range(1, len(scripts) + 1):
             job = make_job(number, folder / str(number))
@@ -157,6 +163,30 @@ end()
     assert [ended.blame for ended in done] == ["none", "crash", "none"]
     noted = (tmp_path / "notes").read_text().split("\n")
     assert noted[:-1] == [f"{what} {number}" for number in (1, 2, 3) for what in ("begin", "end")]
+
+
+WAITS = """
+say(kind="turn")
+assert json.loads(sys.stdin.readline())["kind"] == "your-turn"
+"""
+
+
+def test_waiting_for_a_turn_does_not_count(tmp_path: Path) -> None:
+    first = f"{WAITS}\ntime.sleep(2.0); say(kind='turn-over'); end()"
+    second = f"time.sleep(0.5)\n{WAITS}\ntime.sleep(0.5); say(kind='turn-over'); end()"
+    begin = time.monotonic()
+    done = run(tmp_path, first, second, cores=1, seconds=2.4)
+    assert [ended.blame for ended in done] == ["none", "none"]
+    assert time.monotonic() - begin > 2.4, "the second has taken longer than its limit"
+    (ended,) = run(tmp_path / "late", f"{WAITS}\ntime.sleep(60)", cores=1, seconds=1.0)
+    assert ended.message == "took longer than 1 s and was ended"
+
+
+def test_a_worker_that_hangs_in_its_turn_does_not_keep_it(tmp_path: Path) -> None:
+    hangs = f"{WAITS}\ntime.sleep(60)"
+    waits = f"time.sleep(0.3)\n{WAITS}\nsay(kind='turn-over'); end()"
+    done = run(tmp_path, hangs, waits, cores=1, seconds=4.0, turn_seconds=1.0)
+    assert [ended.blame for ended in done] == ["crash", "none"]
 
 
 def test_nobody_waits_on_behalf_of_a_worker_that_is_gone(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ A, B = b'{"a":1}\n', b'{"b":2}\n'
 def setup(**other: object) -> Setup:
     values = {
         "key": "k1", "environment": {}, "unset": (), "job_seconds": 20.0, "call_seconds": 5.0,
+        "turn_seconds": 9.0,
     }  # fmt: skip
     return Setup.model_validate({**values, **other})
 

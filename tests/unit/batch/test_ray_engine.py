@@ -23,7 +23,9 @@ from tests.support.evaluation import bare_repository
 LINE = '{"a":1}\n'
 PAID = Paid(sha256="a", cost_usd=0.5, input_tokens=1, output_tokens=1, exchange=LINE)
 ENDED = Ended(status=Status.ACCEPTED, blame="none", message="")
-SETUP = Setup(key="k", environment={}, unset=(), job_seconds=10.0, call_seconds=1.0)
+SETUP = Setup(
+    key="k", environment={}, unset=(), job_seconds=10.0, call_seconds=1.0, turn_seconds=9.0
+)
 
 
 class FakeNode:
@@ -173,12 +175,12 @@ def test_nodes_get_the_same_settings_and_keys_go_another_way(
     monkeypatch.setenv("OPENAI_API_KEY", "0ther")
     given = {"without": ["history"], "embed": "off", "python": "/usr/bin/python3"}
     settings = load(given)
-    flags, setup = shipped_flags(settings, given), make_setup(tmp_path, settings, 9.0)
+    flags, setup = shipped_flags(settings, given), make_setup(tmp_path, settings, 9.0, 9.0)
     assert "s3cret" not in str(flags)
     keys = ("PATCHSHOT_API_KEY", "OPENAI_API_KEY")
     assert [setup.environment[name] for name in keys] == ["s3cret", "0ther"]
     assert "ANTHROPIC_API_KEY" in setup.unset
-    assert make_setup(tmp_path, settings, 9.0).key == setup.key
+    assert make_setup(tmp_path, settings, 9.0, 9.0).key == setup.key
     monkeypatch.delenv("PATCHSHOT_MAX_CALLS")
     monkeypatch.setenv("PATCHSHOT_CONTEXT_TOKENS", "999")
     assert load(flags) == settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ class Machine:
         self.begun: list[str] = []
 
     def want(self, job: int, name: str) -> None:
-        self.turns.want(job, lambda: self.begun.append(name))
+        self.turns.want(job, lambda _: self.begun.append(name))
 
 
 def test_as_many_runs_as_cores_begin_at_once() -> None:
@@ -67,6 +68,29 @@ def test_who_gives_back_what_it_has_not_changes_nothing() -> None:
     assert machine.begun == ["1a"]
 
 
+def test_a_turn_that_is_held_for_too_long_is_anothers() -> None:
+    turns, given = Turns(2), list[int]()
+    for job in (1, 1, 2, 3):
+        turns.want(job, given.append)
+    assert len(given) == 2
+    turns.over(1)  # one of the two; which, nobody says
+    assert len(given) == 3
+    turns.expire(1, given[1])
+    assert len(given) == 4
+    turns.expire(1, given[0])
+    turns.over(1)
+    turns.want(4, given.append)
+    assert len(given) == 4, "what was taken back is not given back again"
+
+
+def test_who_waits_and_holds_nothing_stands_still() -> None:
+    turns = Turns(1)
+    turns.want(1, lambda _: None)
+    turns.want(1, lambda _: None)
+    turns.want(2, lambda _: None)
+    assert (turns.stalled(1), turns.stalled(2), turns.stalled(3)) == (False, True, False)
+
+
 @given(
     st.integers(1, 4),
     st.lists(st.tuples(st.sampled_from(["want", "over", "gone"]), st.integers(0, 5)), max_size=60),
@@ -83,7 +107,7 @@ def test_never_more_than_cores_and_never_idle_while_somebody_waits(
     for step, job in steps:
         if step == "want":
             waiting.append(job)
-            turns.want(job, lambda job=job: begin(job))  # type: ignore[misc]
+            turns.want(job, lambda _, job=job: begin(job))  # type: ignore[misc]
         elif step == "over":
             if job in running:
                 running.remove(job)
@@ -150,6 +174,25 @@ def test_a_run_waits_for_its_turn_and_gives_it_back(tree: Workspace) -> None:
         thread.join(10)
         assert (len(inner.runs), desk.over) == (1, 1)
         assert sandbox.name == "scripted"
+
+
+def test_what_is_waited_is_told_once_for_all_runs_of_a_job(tree: Workspace) -> None:
+    desk, told, notes = Desk(), list[float](), list[str]()
+    with loop_of(desk) as loop:
+        sandbox = TurnTakingSandbox(
+            ScriptedSandbox(), desk, loop, waited=told.append, note=notes.append
+        )
+        threads = [
+            threading.Thread(target=lambda: sandbox.run(Command(("test",)), tree)) for _ in "ab"
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(1.5)
+        loop.call_soon_threadsafe(desk.open.set)
+        for thread in threads:
+            thread.join(10)
+    assert 1.0 < sum(told) < 2.5
+    assert [note.partition("waited")[0] for note in notes] == ["a run of tests "] * 2
 
 
 def test_what_is_cancelled_waits_no_longer_and_gives_back_what_comes_too_late(
