@@ -113,6 +113,7 @@ class Driver:
 
     def _stop(self, status: Status, reason: str) -> None:
         """Begin nothing any more."""
+        self.tally.draining = True
         if self.stop_status is None or status is Status.INTERRUPTED:
             self.stop_status, self.stop_reason = status, reason
 

@@ -100,10 +100,10 @@ class Dropped(_Message):
 
 
 class OnTape(_Message):
-    """The replies that earlier attempts have left, in order: hash of the prompt and cost."""
+    """Replies that earlier attempts have left, in order: hash of the prompt, cost, tokens both ways."""
 
     kind: Literal["on-tape"] = "on-tape"
-    replies: tuple[tuple[str, float | None], ...]
+    replies: tuple[tuple[str, float | None, int, int], ...]
 
 
 class StageDone(_Message):

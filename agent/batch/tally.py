@@ -62,11 +62,23 @@ def replies_in_words(number: int) -> str:
     return f"{number} {'reply' if number == 1 else 'replies'}"
 
 
+def cost_in_words(dollars: float, unpriced: int) -> str:
+    """What was paid, as far as it is known."""
+    without = f"{replies_in_words(unpriced)} without a price"
+    if not unpriced:
+        return f"${dollars:.4f}"
+    return f"${dollars:.4f} + {without}" if dollars else f"cost unknown ({without})"
+
+
 @dataclass(slots=True)
 class Tally:
-    """Counts of a run, `total` instances of which are selected."""
+    """Counts of a run, `total` instances of which are selected.
+
+    `draining`: no instance begins any more.
+    """
 
     total: int
+    draining: bool = False
     finished: int = 0
     fresh: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
@@ -107,4 +119,4 @@ class Tally:
         """Seconds that the rest will take at this rate; None where that cannot be told."""
         rate = self.rate(seconds)
         left = self.total - self.finished - len(self.unsolved)
-        return None if rate is None else max(0, left) * 3600 / rate
+        return None if rate is None or self.draining else max(0, left) * 3600 / rate

@@ -60,9 +60,10 @@ class Tape:
         self._file.append(format_exchange(exchange))
         self.exchanges.append(exchange)
 
-    def costs(self) -> Sequence[tuple[str, float | None]]:
-        """All replies in order: hash of the prompt and cost."""
-        return [(e.sha256, e.reply.usage.cost_usd) for e in self.exchanges]
+    def costs(self) -> Sequence[tuple[str, float | None, int, int]]:
+        """All replies in order: hash of the prompt, cost, tokens in, tokens out."""
+        used = ((e.sha256, e.reply.usage) for e in self.exchanges)
+        return [(name, u.cost_usd, u.input_tokens, u.output_tokens) for name, u in used]
 
     def close(self) -> None:
         """Close the file."""

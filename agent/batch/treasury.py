@@ -20,7 +20,7 @@ from agent.batch.messages import (
     Report,
     StageDone,
 )
-from agent.batch.tally import replies_in_words
+from agent.batch.tally import cost_in_words
 
 NO_PRICE = (
     "--max-total-cost is set, but the model's price is not known: set PATCHSHOT_PRICE_INPUT and "
@@ -85,10 +85,8 @@ class Treasury:
 
     def spent_in_words(self) -> str:
         """Dollars, calls under way not counted, and how many replies have no price."""
-        unpriced = self._journal.state.unpriced
         settled = max(0.0, self.spent_usd - self._under_way())
-        unknown = f" + {replies_in_words(unpriced)} without a price" * bool(unpriced)
-        return f"${settled:.4f}{unknown}"
+        return cost_in_words(settled, self._journal.state.unpriced)
 
     async def hear(self, job: Job, report: Report) -> Answer | None:
         """Journal the report and answer it."""
@@ -193,12 +191,19 @@ class Treasury:
         """Settle calls whose reply was kept by a worker that could not tell any more."""
         name, state = job.task.instance_id, self._journal.state
         seen: Counter[str] = Counter()
-        for sha256, cost in tape.replies:
+        for sha256, cost, input_tokens, output_tokens in tape.replies:
             seen[sha256] += 1
             waiting = any((g.id, g.sha256) == (name, sha256) for g in state.open)
             if seen[sha256] > state.settled[name, sha256] and waiting:
                 self._journal.append(
-                    Settled(id=name, sha256=sha256, how="recovered", cost_usd=cost)
+                    Settled(
+                        id=name,
+                        sha256=sha256,
+                        how="recovered",
+                        cost_usd=cost,
+                        input_tokens=input_tokens,
+                        output_tokens=output_tokens,
+                    )
                 )
 
     def _stage(self, job: Job, done: StageDone) -> None:

@@ -111,7 +111,7 @@ def _plain(value: Any) -> Any:
 def in_words(summary: Summary) -> str:
     """The summary as a few lines."""
     from agent.batch.progress import unsolved_in_words
-    from agent.batch.tally import replies_in_words
+    from agent.batch.tally import cost_in_words, replies_in_words
 
     kinds: Counter[str] = Counter(unsolved.kind for unsolved in summary.unsolved)
     rest = "".join(f", {part}" for part in unsolved_in_words(lambda kind: kinds[kind]))
@@ -122,7 +122,7 @@ def in_words(summary: Summary) -> str:
         + (f": {counts}" if counts else ""),
         f"{summary.verified} verified, {summary.pending} to be done{rest}",
         f"{replies_in_words(summary.replies)} paid in {summary.seconds:.1f} s, "
-        f"${summary.cost_usd:.4f} in all",
+        f"{cost_in_words(summary.cost_usd, summary.unpriced)} in all",
         f"predictions in {summary.predictions}{kept}, everything else in {summary.run}",
     ]
     return "\n".join(lines) + "\n"

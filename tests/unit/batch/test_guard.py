@@ -212,7 +212,7 @@ def test_a_tape_with_a_torn_end_and_one_that_is_none(tmp_path: Path) -> None:
     ask(path, model, Desk())
     path.write_bytes(path.read_bytes() * 2 + b'{"format":1,"ki')
     with closing(Tape(path)) as tape:
-        assert [sha for sha, _ in tape.costs()] == [PROMPT.sha256] * 2
+        assert [sha for sha, *_ in tape.costs()] == [PROMPT.sha256] * 2
     path.write_bytes(b"nonsense\n")
     with pytest.raises(ConfigurationError, match="t:1: no recorded reply"):
         Tape(path)

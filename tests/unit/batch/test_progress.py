@@ -88,3 +88,12 @@ def test_on_a_terminal_failures_stand_below_the_line() -> None:
     assert "  y: broken [red] [2J" in text
     assert "✓ x: accepted [bold]" in text
     assert "\x1b[2J" not in text
+
+
+def test_a_run_that_drains_promises_nothing() -> None:
+    tally = Tally(total=10)
+    tally.finish(Status.ACCEPTED, "verified", fresh=True)
+    assert tally.eta(60.0) == pytest.approx(540.0)
+    tally.draining = True
+    assert tally.eta(60.0) is None
+    assert "ETA" not in standing(tally, "$0.1000", 60.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Coroutine
 from contextlib import closing
@@ -111,7 +112,7 @@ def test_without_a_total_everything_goes_and_is_counted(tmp_path: Path) -> None:
         await bench.treasury.hear(make_job(), paid(None))
 
     bench.run(go())
-    assert bench.treasury.spent_in_words() == "$0.0000 + 1 reply without a price"
+    assert bench.treasury.spent_in_words() == "cost unknown (1 reply without a price)"
 
 
 def test_a_reply_kept_by_a_worker_that_could_not_tell_is_settled_at_its_cost(
@@ -124,12 +125,18 @@ def test_a_reply_kept_by_a_worker_that_could_not_tell_is_settled_at_its_cost(
     assert again.treasury.spent_usd == pytest.approx(0.8)
 
     async def go() -> None:
-        tape = OnTape(replies=((SHA, 0.1),))
+        tape = OnTape(replies=((SHA, 0.1, 7, 3),))
         await again.treasury.hear(make_job(), tape)
         await again.treasury.hear(make_job(), tape)  # a third attempt finds nothing new
 
     again.run(go())
     assert again.treasury.spent_usd == pytest.approx(0.1)
+    (settled,) = [
+        entry
+        for line in (tmp_path / "journal.jsonl").read_text().splitlines()
+        if (entry := json.loads(line))["event"] == "settled"
+    ]
+    assert (settled["input_tokens"], settled["output_tokens"]) == (7, 3)
 
 
 def test_a_lost_call_stays_lost_when_the_same_question_is_paid_for(tmp_path: Path) -> None:
@@ -142,7 +149,7 @@ def test_a_lost_call_stays_lost_when_the_same_question_is_paid_for(tmp_path: Pat
         await hear(make_job(), OnTape(replies=()))
         await hear(make_job(), ask(0.8))
         await hear(make_job(), paid(0.1))
-        await hear(make_job(), OnTape(replies=((SHA, 0.1),)))
+        await hear(make_job(), OnTape(replies=((SHA, 0.1, 7, 3),)))
 
     bench.run(go())
     assert bench.treasury.spent_usd == pytest.approx(0.9)
