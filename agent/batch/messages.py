@@ -100,7 +100,7 @@ class Dropped(_Message):
 
 
 class OnTape(_Message):
-    """Replies that earlier attempts have left, in order: hash of the prompt, cost, tokens both ways."""
+    """The replies of earlier attempts in order: hash of the prompt, cost, tokens in and out."""
 
     kind: Literal["on-tape"] = "on-tape"
     replies: tuple[tuple[str, float | None, int, int], ...]
