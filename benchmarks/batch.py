@@ -6,9 +6,9 @@ that round wrongly, one instance a module. Their tests run in an environment tha
 nothing else, as a project's own does: plugins that are installed here would only cost time. Every
 width begins with an empty run folder; caches are empty too, or (`--warm`) filled by a run before.
 Ratios compare runs of one invocation; seconds are for this machine only. `others' cores` is what
-other programs took of the machine meanwhile. Where the tests of all workers need more processor time
-than its cores have, more workers do not help: `--no-tests` leaves
-them out, and shows what `agent batch` itself allows.
+other programs took of the machine meanwhile. Where the tests of all workers need more time than its
+cores have, more workers do not help: `--no-tests` leaves them out, and shows what `agent batch`
+itself allows.
 
 `--engine ray` starts two nodes on the loopback interface, which share the cores of this machine,
 and takes them down again. Starting the run is part of its time: with few instances it weighs.
@@ -295,7 +295,8 @@ def _report(chosen: argparse.Namespace, widths: Sequence[Width]) -> None:
     if not chosen.no_save:
         about: dict[str, Any] = {
             "instances": chosen.instances, "projects": chosen.projects, "engine": chosen.engine,
-            "latency s": LATENCY, "tests": not chosen.no_tests, "caches": "warm" if chosen.warm else "cold",
+            "latency s": LATENCY, "tests": not chosen.no_tests,
+            "caches": "warm" if chosen.warm else "cold",
         }  # fmt: skip
         name = "batch" + "-no-tests" * chosen.no_tests + "-ray" * (chosen.engine == "ray")
         keep(name, {**about, "figures": found, "runs": [asdict(width) for width in widths]})
