@@ -81,6 +81,8 @@ def read_problem(
 
     Raises ProblemError: missing, a directory, empty, binary, above 1 MB, unreadable, unreachable.
     """
+    if not source:
+        raise ProblemError("the problem has an empty name; give a file, an address, or - for stdin")
     if re.match(r"https?://", source, re.IGNORECASE):
         return _from_address(source, fetch or http_get, github_api, github_token)
     if source == "-":

@@ -108,6 +108,7 @@ class Settings(BaseSettings):
     # --- other corpora than code, and where vectors are kept
     store: str | None = Field(
         None,
+        min_length=1,
         description="URL of the vector store: sqlite:///F, lancedb:///DIR, qdrant://, postgresql://",
     )
     store_fallback: Literal["embedded", "stop"] = Field(

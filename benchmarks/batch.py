@@ -11,7 +11,8 @@ cores have, more workers do not help: `--no-tests` leaves them out, and shows wh
 itself allows.
 
 `--engine ray` starts two nodes on the loopback interface, which share the cores of this machine,
-and takes them down again. Starting the run is part of its time: with few instances it weighs.
+and takes them down again. Starting the run (joining a cluster takes seconds) is part of its time;
+`once begun` leaves it out.
 """
 
 from __future__ import annotations
@@ -48,10 +49,13 @@ _HELPERS = 24  # modules of a project that have nothing to do with the issues
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """One run. Seconds; `cpu` is of the run's processes, sandboxed ones included."""
+    """One run. Seconds: of the whole command, and of those `at_work`, from when it could give out
+    instances; `cpu` is of the run's processes, sandboxed ones included.
+    """
 
     workers: int
     seconds: float
+    at_work: float
     cpu: float
     others_cores: float
     verified: int
@@ -96,7 +100,8 @@ def measure(bench: Bench, workers: int, provider: ScriptedProvider, home: Path) 
         sys.exit(f"the run has failed: {done.stderr.decode()[-2000:]}")
     cpu = _children_cpu() - before
     others = max(0.0, _busy_cpu() - busy - cpu) / seconds
-    return Width(workers, seconds, cpu, others, json.loads(done.stdout)["verified"])
+    summary = json.loads(done.stdout)
+    return Width(workers, seconds, summary["seconds"], cpu, others, summary["verified"])
 
 
 def _children_cpu() -> float:
@@ -223,13 +228,14 @@ class Late:
 def figures(widths: Sequence[Width], instances: int, *, nodes: bool) -> dict[str, float]:
     """What is printed and kept. With `nodes` most of the work is no child of this process."""
     found: dict[str, float] = {}
-    one = widths[0].seconds * widths[0].workers
+    one, work = (w * widths[0].workers for w in (widths[0].seconds, widths[0].at_work))
     for width in widths:
         name = f"{width.workers} worker{'s' * (width.workers != 1)}"
         found |= {
             f"{name}, s": width.seconds,
             f"{name}, instances a minute": 60 * instances / width.seconds,
             f"{name}, of linear": one / width.workers / width.seconds,
+            f"{name}, of linear, once begun": work / width.workers / width.at_work,
             f"{name}, verified": width.verified,
         }
         if not nodes:
@@ -290,7 +296,7 @@ def main() -> None:
 
 def _report(chosen: argparse.Namespace, widths: Sequence[Width]) -> None:
     found = figures(widths, chosen.instances, nodes=chosen.engine == "ray")
-    least = {f"{widths[-1].workers} workers, of linear": LEAST_LINEAR}
+    least = {f"{widths[-1].workers} workers, of linear, once begun": LEAST_LINEAR}
     print_figures(found, {}, least)
     if not chosen.no_save:
         about: dict[str, Any] = {

@@ -121,7 +121,7 @@ def retrieval(
 @commands.command(
     epilog="Example: `agent eval patches --predictions preds.json --dataset swe.jsonl --repos "
     "./repositories --environments environments.toml --output evaluation.json --workers 4`; the "
-    "same command goes on where it was stopped  ·  Exit codes: 0 all evaluated, resolved or not, 1 "
+    "same command goes on where it was stopped\n\nExit codes: 0 all evaluated, resolved or not, 1 "
     "some could not be (environment), 2 usage, or entries that cannot be used, 10 sandbox or disk, "
     "130 interrupted."
 )

@@ -49,10 +49,10 @@ commands = typer.Typer()
 
 
 @commands.command(
-    epilog='Example: `agent search "where are cookies parsed" --repo ./target --explain`  ·  '
-    "What a part is worth: `agent search --problem issue.md --without history --without ranker`  "
-    '·  All corpora: `agent search "expired cookies" --corpus code,docs,intent,history`  ·  '
-    "Vectors of another program: `agent search --precomputed ./vectors --vector query.json`"
+    epilog='Example: `agent search "where are cookies parsed" --repo ./target --explain`\n\n'
+    "What a part is worth:\n\n`agent search --problem issue.md --without history --without ranker`"
+    '\n\nAll corpora:\n\n`agent search "expired cookies" --corpus code,docs,intent,history`\n\n'
+    "Vectors of another program:\n\n`agent search --precomputed ./vectors --vector query.json`"
 )
 def search(
     query: Annotated[str | None, typer.Argument(help="Words, identifiers, a traceback.")] = None,
@@ -62,7 +62,7 @@ def search(
     repo: RepoOption = Path(),
     commit: CommitOption = None,
     dirty: DirtyOption = Dirty.INCLUDE,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many chunks.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many results.")] = 20,
     preset: PresetOption = None,
     without: WithoutOption = None,
     embed: EmbedOption = None,
@@ -81,7 +81,7 @@ def search(
     explain: ExplainOption = False,
 ) -> None:
     """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
-    if precomputed is not None or vector is not None or tag:
+    if precomputed or vector is not None or tag:
         given = dict(locals())
         from agent.commands import precomputed as vectors
 
@@ -131,9 +131,9 @@ def context(
 
 
 @commands.command(
-    epilog="Example: `agent index --repo ./target`  ·  Other corpora too, in a store that a team "
-    "shares: `agent index --corpus code,docs,intent,history --store postgresql://HOST/DATABASE`  "
-    "·  Vectors of another program: `agent index --precomputed ./vectors --made-by MODEL`"
+    epilog="Example: `agent index --repo ./target`\n\nOther corpora too, in a store that a team "
+    "shares:\n\n`agent index --corpus code,docs,intent,history --store postgresql://HOST/DATABASE`"
+    "\n\nVectors of another program:\n\n`agent index --precomputed ./vectors --made-by MODEL`"
 )
 def index(
     repo: RepoOption = Path(),
@@ -184,7 +184,7 @@ def index(
     quiet: QuietOption = False,
 ) -> None:
     """Build or refresh the cache of chunks and commits, and the vectors of other corpora."""
-    if precomputed is not None or collection is not None or made_by is not None or dry_run:
+    if precomputed or collection is not None or made_by is not None or dry_run:
         given = dict(locals())
         from agent.commands import precomputed as vectors
 

@@ -68,7 +68,7 @@ commands = typer.Typer()
 
 @commands.command(
     epilog="Example: `agent batch --dataset swe.jsonl --repos ./repositories --output preds.json "
-    "--workers 4 --max-total-cost 20`; the same command goes on where it was stopped  ·  Exit "
+    "--workers 4 --max-total-cost 20`; the same command goes on where it was stopped\n\nExit "
     "codes: 0 all done, 1 some set aside, 2 usage or unusable rows, 8 budget, 9 provider, 10 "
     "sandbox or disk, 130 interrupted."
 )

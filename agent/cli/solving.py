@@ -72,7 +72,7 @@ commands = typer.Typer()
 
 
 @commands.command(
-    epilog="Example: `agent solve --problem issue.md --repo ./target > fix.diff`  ·  Exit codes: "
+    epilog="Example: `agent solve --problem issue.md --repo ./target > fix.diff`\n\nExit codes: "
     "0 accepted, 2 usage, 3 no edit, 4 unparseable, 5 does not apply, 6 breaks syntax or tests "
     "or is suspect, 7 time limit, 8 budget, 9 provider, 10 sandbox, 11 unverified (no test could "
     "be run), 130 interrupted."

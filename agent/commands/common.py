@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -32,6 +32,9 @@ DirtyMode = Literal["include", "ignore", "refuse"]
 # Set to show the traceback of an internal error.
 DEBUG_VARIABLE = "PATCHSHOT_DEBUG"
 
+PIPE_CLOSED = 141
+"""128 + SIGPIPE, as shells report it: whoever read stdout went away. Not 130, which is Ctrl-C's."""
+
 
 def guarded(command: Callable[[], int], *, json: bool = False) -> int:
     """Run a command; turn what ends it into one line on stderr and an exit code.
@@ -45,8 +48,8 @@ def guarded(command: Callable[[], int], *, json: bool = False) -> int:
     except KeyboardInterrupt:
         return fail(Status.INTERRUPTED, "interrupted", json=json)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no second error at exit
-        return Status.INTERRUPTED.exit_code
+        abandon_stdout()
+        return PIPE_CLOSED
     except OSError as error:
         translated = translate_os_error(error)
         return fail(translated.status, str(translated), json=json)
@@ -57,10 +60,18 @@ def guarded(command: Callable[[], int], *, json: bool = False) -> int:
 def fail(status: Status, message: str, *, json: bool) -> int:
     """Say why there is no result, and give the exit code."""
     message = make_redactor()(message)
-    say(f"agent: {message}")
+    with suppress(OSError):  # stderr may be what is closed
+        say(f"agent: {message}")
     if json:
-        print_json(summarise(Ledger(), status=status, message=message))
+        with suppress(OSError, UsageError):  # stdout may be what `message` is about
+            print_json(summarise(Ledger(), status=status, message=message))
     return status.exit_code
+
+
+def abandon_stdout() -> None:
+    """Send what stdout still holds to nowhere: no second error when the interpreter ends."""
+    with suppress(OSError, ValueError):  # stdout may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def say(text: str) -> None:
@@ -102,12 +113,15 @@ def print_value(value: Any) -> None:
 
 
 def write_stdout(data: bytes) -> None:
-    """Bytes to stdout, unchanged. Raises UsageError where it leads to a full disk."""
-    sys.stdout.flush()
+    """Bytes to stdout, unchanged. Raises UsageError where it is closed or leads to a full disk."""
     try:
+        sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except OSError as error:
+        if error.errno == errno.EBADF:
+            abandon_stdout()
+            raise UsageError("stdout is closed: send it somewhere, such as > /dev/null") from None
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise UsageError("the disk of what stdout leads to is full: send it elsewhere") from None

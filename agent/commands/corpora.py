@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from agent.commands.common import load_snapshot, own_file, print_value, say, write_stdout
 from agent.commands.hits import finding_as_json, render_findings, terminal_width
-from agent.commands.indexed import collections_in_words, counted, index_as_json, index_in_words
+from agent.commands.indexed import (
+    collections_in_words,
+    counted,
+    index_as_json,
+    index_in_words,
+    model_of,
+)
+from agent.commands.keeping import refuse_unkept
 from agent.commands.warning import warning
 from agent.corpora.passages import Findings, Label
 from agent.errors import ConfigurationError, RepositoryError
@@ -87,13 +94,15 @@ def search(
         table = render_findings(findings.hits, explain=request.explain, width=terminal_width())
         write_stdout(table.encode("utf-8", "replace"))
     if not findings.hits:
-        say("agent: nothing matches; try other words, another --corpus, or a lower --at-least")
+        lower = "" if asked.at_least is None else ", or a lower --at-least"
+        say(f"agent: nothing matches; try other words or another --corpus{lower}")
     return 0
 
 
 def index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
     """Fill the caches and the store; print what each corpus came to."""
     settings, labels = _settings(request, flags, asked)
+    refuse_unkept(settings)
     with warning(quiet=request.quiet) as reporter:
         snapshot = open_snapshot(request, reporter)
         _say_shallow(request, labels, reporter)
@@ -139,7 +148,12 @@ def manage(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
                 return 0
             url = store.url
     if request.json:
-        print_value({"store": url, "collections": [asdict(info) for info in known]})
+        print_value(
+            {
+                "store": url,
+                "collections": [asdict(info) | {"model": model_of(info)} for info in known],
+            }
+        )
     else:
         write_stdout(collections_in_words(url, known).encode())
     return 0

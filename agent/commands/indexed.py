@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from agent.commands.precomputed_labels import UNKNOWN_MODEL
+
 if TYPE_CHECKING:
     from agent.corpora.filling import CorpusReport
     from agent.corpora.intent_writing import Written
@@ -90,12 +92,17 @@ def collections_in_words(url: str, known: Sequence[CollectionInfo]) -> str:
     """The collections of a store, a line each."""
     lines = [
         f"{info.name:<48} {counted(info.entries, 'entry', 'entries'):>17}"
-        f" of {info.dimension} dimensions, {info.model}"
+        f" of {info.dimension} dimensions, {model_of(info) or 'model not said'}"
         for info in known
     ]
     return "".join(
         f"{line}\n" for line in (*lines, f"{counted(len(known), 'collection')} in {url}")
     )
+
+
+def model_of(info: CollectionInfo) -> str | None:
+    """The model of a collection; None where an import did not say it."""
+    return None if info.model == UNKNOWN_MODEL else info.model
 
 
 def counted(number: int, one: str, many: str = "") -> str:

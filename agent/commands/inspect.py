@@ -19,6 +19,7 @@ from agent.commands.common import (
     write_stdout,
 )
 from agent.commands.hits import as_json, render, terminal_width
+from agent.commands.keeping import refuse_unkept
 from agent.commands.requests import CODE_ALONE, InspectRequest, PoolRequest
 from agent.commands.warning import warning
 from agent.errors import ConfigurationError
@@ -151,6 +152,7 @@ def _index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
 
     with warning(quiet=request.quiet) as reporter:
         settings, snapshot = _open(request, flags, reporter)
+        refuse_unkept(settings)
         for note in missing_models(settings):
             reporter(Notice(note, "warning"))
         started = time.perf_counter()

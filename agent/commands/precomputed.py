@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from agent.commands.common import guarded
@@ -16,27 +17,29 @@ _WRITTEN = {"show": "list", "made_by": "made-by", "dry_run": "dry-run"}
 
 def import_by_options(given: Mapping[str, Any]) -> int:
     """Import as the options of `agent index` say, by their parameters' names; the exit code."""
-    if given["precomputed"] is None:
-        return guarded(lambda: _refuse_alone(given, ("collection", "made_by", "dry_run")))
+    alone = ("collection", "made_by", "dry_run")
+    if refused := guarded(lambda: _refuse(given, alone, ("collection", "made_by", "store"))):
+        return refused
     request = ImportRequest(
-        folder=given["precomputed"],
+        folder=Path(given["precomputed"][0]),
         **{name: given[name] for name in _SHARED},
         **{name: given[name] for name in ("collection", "made_by", "fresh", "dry_run")},
-        others=_others(given, ("corpus", "forget", "show", "drop", "commit")),
+        others=_others(given, ("corpus", "forget", "show", "drop", "commit", "without")),
     )
     return import_folder(request, _flags(given))
 
 
 def search_by_options(given: Mapping[str, Any]) -> int:
     """Search as the options of `agent search` say, by their parameters' names; the exit code."""
-    if given["precomputed"] is None:
-        return guarded(lambda: _refuse_alone(given, ("vector", "tag")))
+    if refused := guarded(lambda: _refuse(given, ("vector", "tag"), ("vector", "store", "query"))):
+        return refused
     request = SearchRequest(
-        place=given["precomputed"],
+        place=given["precomputed"][0],
+        in_store=given["store"] is not None,
         **{name: given[name] for name in (*_SHARED, "query", "vector", "limit")},
         tags=tuple(given["tag"] or ()),
         at_least=given["at_least"] or 0.0,
-        others=_others(given, ("corpus", "problem", "commit")),
+        others=_others(given, ("corpus", "problem", "commit", "preset", "without", "explain")),
     )
     return search(request, _flags(given))
 
@@ -54,10 +57,29 @@ def _others(given: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
     """Options that were given although they mean nothing here, as they are written."""
     model = ("--intents llm",) if given["intents"] == "llm" else ()
     expand = ("--expand",) if given.get("expand", "off") != "off" else ()
-    written = tuple(f"--{_WRITTEN.get(name, name)}" for name in names if given[name])
-    return (*written, *model, *expand)
+    dirty = ("--dirty",) if given["dirty"] != "include" else ()
+    repo = ("--repo",) if given["repo"] != Path() else ()
+    second = ("a second --precomputed",) if len(given["precomputed"]) > 1 else ()
+    written = tuple(_written(name) for name in names if given[name])
+    return (*written, *model, *expand, *dirty, *repo, *second)
 
 
-def _refuse_alone(given: Mapping[str, Any], names: Sequence[str]) -> int:
-    named = " and ".join(f"--{_WRITTEN.get(name, name)}" for name in names if given[name])
-    raise ConfigurationError(f"{named} means something beside --precomputed only; give that too")
+def _refuse(given: Mapping[str, Any], alone: Sequence[str], texts: Sequence[str]) -> int:
+    """0, or ConfigurationError: an empty text, or options that mean nothing by themselves."""
+    for name in texts:
+        if given[name] == "":
+            raise ConfigurationError(f"{_written(name)} is empty; give a value, or leave it out")
+    if "" in (given.get("tag") or ()):
+        raise ConfigurationError("--tag is empty; give a value, or leave it out")
+    if not given["precomputed"]:
+        named = " and ".join(_written(name) for name in alone if given[name])
+        raise ConfigurationError(
+            f"{named} means something beside --precomputed only; give that too"
+        )
+    if not given["precomputed"][0]:
+        raise ConfigurationError("--precomputed is empty; give the folder of vectors")
+    return 0
+
+
+def _written(name: str) -> str:
+    return "the query" if name == "query" else f"--{_WRITTEN.get(name, name)}"

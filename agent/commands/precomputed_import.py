@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.commands.common import guarded, print_value, write_stdout
 from agent.commands.indexed import counted
-from agent.commands.precomputed_labels import LABEL, UNKNOWN_MODEL, refuse_together
+from agent.commands.precomputed_filling import Filling, fill, refuse_own
+from agent.commands.precomputed_labels import checked_model, name_of, refuse_together
 from agent.commands.warning import warning
 from agent.events import StageFinished, StageStarted
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from agent.precomputed.index import VectorIndex
     from agent.protocols import Reporter
     from agent.settings import Settings
-
-_NAME_LENGTH = 48  # what all engines take
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,9 @@ def _import(request: ImportRequest, flags: Mapping[str, Any]) -> int:
 
     refuse_together(request.others)
     settings = load(flags, repository=request.repo)
-    name = request.collection or _name_of(request.folder)
+    name = request.collection or name_of(request.folder)
+    made_by = checked_model(request.made_by)
+    _refuse_early(name, made_by, settings)
     with warning(quiet=request.quiet) as reporter:
         started = time.perf_counter()
         reporter(StageStarted("vectors", str(request.folder)))
@@ -57,9 +57,10 @@ def _import(request: ImportRequest, flags: Mapping[str, Any]) -> int:
         seconds = time.perf_counter() - started
         reporter(StageFinished("vectors", seconds, f"{counted(len(index), 'vector')}"))
         if request.dry_run:
-            place, written = settings.store or "the store in the cache folder", None
+            place, written, removed = _dry(index, settings, reporter), None, 0
         else:
-            place, written = _store(request, name, index, settings, reporter)
+            done = fill(Filling(name, made_by, request.fresh, index), settings, reporter)
+            place, written, removed = done.place, done.written, done.removed
         seconds = time.perf_counter() - started
     if request.json:
         print_value(
@@ -69,6 +70,7 @@ def _import(request: ImportRequest, flags: Mapping[str, Any]) -> int:
                 "dimension": index.dimension,
                 "vectors": len(index),
                 "written": written,
+                "removed": removed,
                 "known": None if written is None else len(index) - written,
                 "skipped": [asdict(one) for one in index.skipped],
                 "dry_run": request.dry_run,
@@ -80,33 +82,24 @@ def _import(request: ImportRequest, flags: Mapping[str, Any]) -> int:
     return 0
 
 
-def _store(
-    request: ImportRequest, name: str, index: VectorIndex, settings: Settings, reporter: Reporter
-) -> tuple[str, int]:
-    """Where they went, and how many were written."""
-    from agent.precomputed.importing import import_vectors
-    from agent.services.corpora import StoreUse, open_vector_store
-    from agent.stores.base import Selection
+def _refuse_early(name: str, made_by: str | None, settings: Settings) -> None:
+    """Raise ConfigurationError or StoreError for what no store takes, before files are read."""
+    from agent.stores.border import checked_name
+    from agent.stores.opening import check_url
 
-    use = StoreUse.MANAGE if request.fresh else StoreUse.FILL
-    with open_vector_store(settings, reporter, use) as store:
-        known = {info.name: info.model for info in store.collections()}
-        model = request.made_by or known.get(name, UNKNOWN_MODEL)
-        collection = store.collection(name, model, index.dimension)
-        if request.fresh:
-            collection.delete(Selection(project=LABEL, corpora=frozenset({LABEL})))
-        started = time.perf_counter()
-        reporter(StageStarted("import", name))
-        written = import_vectors(index, collection, project=LABEL, corpus=LABEL, reporter=reporter)
-        seconds = time.perf_counter() - started
-        reporter(StageFinished("import", seconds, f"{written:,} written"))
-        return store.url, written
+    checked_name(name)
+    refuse_own(name, made_by)
+    if settings.store is not None:
+        check_url(settings.store)
 
 
-def _name_of(folder: Path) -> str:
-    """A collection's name from the folder's."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name)
-    return name.lstrip("-._")[:_NAME_LENGTH] or LABEL
+def _dry(index: VectorIndex, settings: Settings, reporter: Reporter) -> str:
+    """Where they would go; what an import would say is said."""
+    from agent.precomputed.importing import say_texts
+    from agent.stores.opening import shown_url
+
+    say_texts(index, reporter)
+    return shown_url(settings.store) if settings.store else "the store in the cache folder"
 
 
 def _in_words(

@@ -5,21 +5,30 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.commands.common import guarded, print_value, say, write_stdout
 from agent.commands.hits import shown, terminal_width
-from agent.commands.precomputed_labels import LABEL, UNKNOWN_MODEL, refuse_together
+from agent.commands.precomputed_labels import (
+    LABEL,
+    UNKNOWN_MODEL,
+    is_local,
+    is_model,
+    name_of,
+    refuse_together,
+)
 from agent.commands.warning import warning
 from agent.errors import ConfigurationError
 from agent.events import Notice
+from agent.precomputed.files import in_one_line
 from agent.secrets.masking import mask_secrets
 
 if TYPE_CHECKING:
     from agent.precomputed.found import Found
+    from agent.precomputed.index import SkippedVector, VectorIndex
     from agent.protocols import Reporter
     from agent.services.precomputed import EmbeddedQuery
     from agent.settings import Settings
@@ -27,7 +36,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """What is asked of `agent search --precomputed`: `place` is a folder, or else a collection."""
+    """What is asked of `agent search --precomputed`.
+
+    `place` is a folder, or else a collection; `in_store`: a collection even where a folder is.
+    """
 
     place: str
     repo: Path
@@ -38,6 +50,7 @@ class SearchRequest:
     at_least: float
     json: bool
     quiet: bool
+    in_store: bool = False
     others: tuple[str, ...] = ()
 
 
@@ -56,16 +69,19 @@ def _search(request: SearchRequest, flags: Mapping[str, Any]) -> int:
     with warning(quiet=request.quiet) as reporter:
         given = _read_vector(request.vector) if request.vector is not None else None
         folder = Path(request.place).expanduser()
-        if folder.is_dir():
-            found, query, searched = _in_folder(request, folder, given, settings, reporter)
+        skipped: Sequence[SkippedVector] = ()
+        if _is_folder(folder) and not request.in_store:
+            found, query, index = _in_folder(request, folder, given, settings, reporter)
+            searched, skipped = len(index), index.skipped
         else:
-            found, query, searched = _in_store(request, given, settings, reporter)
+            found, query, searched = _in_store(request, folder, given, settings, reporter)
     if request.json:
         print_value(
             {
                 "place": request.place,
                 "searched": searched,
                 "query_by": query.made_by,
+                "skipped": [asdict(one) for one in skipped],
                 "results": [_as_json(one) for one in found],
             }
         )
@@ -76,13 +92,26 @@ def _search(request: SearchRequest, flags: Mapping[str, Any]) -> int:
     return 0
 
 
+def _is_folder(path: Path) -> bool:
+    """Raises ConfigurationError where that may not be looked at."""
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise ConfigurationError(
+            f"--precomputed {in_one_line(str(path))}: cannot be read ({error.strerror}); let"
+            " yourself read and enter it: chmod u+rx"
+        ) from None
+    except ValueError:  # a NUL
+        return False
+
+
 def _in_folder(
     request: SearchRequest,
     folder: Path,
     given: EmbeddedQuery | None,
     settings: Settings,
     reporter: Reporter,
-) -> tuple[Sequence[Found], EmbeddedQuery, int]:
+) -> tuple[Sequence[Found], EmbeddedQuery, VectorIndex]:
     from agent.precomputed.found import found_in_folder
     from agent.precomputed.loading import load_vectors
 
@@ -90,17 +119,20 @@ def _in_folder(
     packed = settings.cache_dir / "precomputed" / f"{mark}.packed"
     index = load_vectors(folder, reporter, cache=packed)
     query = given or _embedded(request, settings, reporter)
-    _check(query, index.dimension, str(folder), None)
+    _check(query, index.dimension, in_one_line(str(folder)), None)
     if given is None:
         reporter(
             Notice(f"the query was embedded by {query.made_by}: the folder does not say by what")
         )
-    found = found_in_folder(index, query.vector, request.limit, request.tags, request.at_least)
-    return found, query, len(index)
+    found = found_in_folder(
+        index, query.vector, request.limit, request.tags, request.at_least, reporter
+    )
+    return found, query, index
 
 
 def _in_store(
     request: SearchRequest,
+    folder: Path,
     given: EmbeddedQuery | None,
     settings: Settings,
     reporter: Reporter,
@@ -109,11 +141,14 @@ def _in_store(
     from agent.services.corpora import StoreUse, open_vector_store
     from agent.stores.base import Selection
 
-    with open_vector_store(settings, reporter, StoreUse.MANAGE) as store:
-        info = {info.name: info for info in store.collections()}.get(request.place)
+    # As the import: where that went into the embedded store, this has to look there.
+    with open_vector_store(settings, reporter, StoreUse.FILL) as store:
+        known = {info.name: info for info in store.collections()}
+        info = known.get(request.place) or known.get(name_of(folder))
         if info is None:
+            what = "not" if request.in_store else "neither a folder nor"
             raise ConfigurationError(
-                f"--precomputed {request.place}: neither a folder nor a collection of {store.url}"
+                f"--precomputed {in_one_line(request.place)}: {what} a collection of {store.url}"
                 " (see agent index --list)"
             )
         query = given or _embedded(request, settings, reporter)
@@ -140,10 +175,13 @@ def _check(query: EmbeddedQuery, dimension: int, place: str, model: str | None) 
             f"the query has {query.vector.size} dimensions (by {query.made_by}), the vectors of"
             f" {place} have {dimension}; embed it with the model that made them"
         )
-    if model is not None and model not in query.made_by:
+    if model is not None and not is_model(model, query.made_by):
+        change = "set PATCHSHOT_EMBED_MODEL to that model"
+        if is_local(query.made_by):
+            change = f"leave out --embed local and {change}"
         raise ConfigurationError(
-            f"the vectors of {place} were made by {model}, the query by {query.made_by}; set"
-            " PATCHSHOT_EMBED_MODEL to that model, or give --vector FILE"
+            f"the vectors of {place} were made by {in_one_line(model)}, the query by"
+            f" {query.made_by}; {change}, or give --vector FILE"
         )
 
 
@@ -160,22 +198,27 @@ def _read_vector(source: str) -> EmbeddedQuery:
                 data = file.read(MAX_BYTES + 1)
         except OSError as error:
             raise ConfigurationError(
-                f"--vector {source}: cannot be read ({error.strerror}); give a JSON file, or -"
+                f"--vector {in_one_line(source)}: cannot be read ({error.strerror}); give a JSON"
+                " file, or -"
             ) from None
     vector = parse_vector(data)
     if isinstance(vector, Invalid):
-        raise ConfigurationError(f"--vector {source}: {vector.reason}; give a JSON array")
+        raise ConfigurationError(
+            f"--vector {in_one_line(source)}: {in_one_line(vector.reason)}; give a JSON array"
+        )
     return EmbeddedQuery(vector, f"--vector {source}")
 
 
 def _as_json(found: Found) -> dict[str, Any]:
+    from agent.precomputed.parsing import masked
+
     return {
         "corpus": LABEL,
         "id": found.id,
         "similarity": round(found.similarity, 6),
         "tags": list(found.tags),
         "text": mask_secrets(found.text).text,
-        "metadata": found.metadata,
+        "metadata": masked(dict(found.metadata)),
     }
 
 

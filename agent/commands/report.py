@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +101,6 @@ def _is_report(path: Path) -> bool:
 
 def _write(output: Path, parts: Iterator[bytes]) -> int:
     """Write the page as a whole, or not at all; its size in bytes."""
-    from agent.durable import replace_file
-
     size = 0
 
     def counted() -> Iterator[bytes]:
@@ -114,8 +113,22 @@ def _write(output: Path, parts: Iterator[bytes]) -> int:
         with output.open("wb") as file:
             file.writelines(counted())
     else:
-        replace_file(output, counted())
+        _replace(output, counted())
     return size
+
+
+def _replace(output: Path, parts: Iterator[bytes]) -> None:
+    """As `replace_file`; what is wrong is told of `output`, not of the file made beside it."""
+    from agent.durable import replace_file
+
+    try:
+        replace_file(output, parts)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise ConfigurationError(
+            f"--output {output}: cannot be written ({error.strerror or error}); give another place"
+        ) from None
 
 
 def in_words(summary: ReportSummary) -> str:

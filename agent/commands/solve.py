@@ -193,6 +193,8 @@ def in_words(result: SolveResult, *, has_patch: bool) -> str:
     cost = "" if spent.cost_usd is None else f", ${spent.cost_usd:.4f}"
     calls = f"{spent.calls} call{'s' * (spent.calls != 1)}"
     total = f" [{calls}, {spent.input_tokens + spent.output_tokens:,} tokens{cost}]"
+    if result.status is Status.USAGE and not spent.calls:
+        total = ""
     if result.status is Status.ACCEPTED:
         return f"{(result.verdict or 'accepted').upper()}: {result.message}{total}"
     rest = "; the diff is the best so far, not an accepted one" if has_patch else ""

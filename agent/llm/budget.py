@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from agent.errors import BudgetExceeded, ProviderError
+from agent.errors import BudgetExceeded, ProviderError, ReplayMismatch
 from agent.llm.prices import Price
 from agent.llm.protocols.base import Spent
 from agent.protocols import ChatModel
@@ -163,6 +163,9 @@ class BudgetedChatModel:
                 prompt, max_output_tokens=max_output_tokens, schema=schema
             )
             used = self._budget.priced(completion.usage)
+        except ReplayMismatch:
+            used = Usage()  # nothing was asked, and nobody
+            raise
         except ProviderError:
             await self._ask()  # what it cost is known to the host alone
             raise

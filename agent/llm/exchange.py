@@ -185,6 +185,15 @@ def format_exchange(exchange: Exchange) -> bytes:
     return text.encode("ascii") + b"\n"
 
 
+_NO_EXCHANGE = {
+    "union_tag_not_found": 'it has no "kind"',
+    "union_tag_invalid": 'its "kind" is neither "chat" nor "embed"',
+    "dict_type": "it is no JSON object",
+    "json_invalid": "it is no JSON",
+}
+"""What pydantic says of a line that is nothing of ours, in plain words."""
+
+
 def parse_exchange(line: bytes) -> Exchange | str:
     """The exchange of one line, or in words what is wrong with it."""
     adapter: TypeAdapter[Exchange] = TypeAdapter(Annotated[Exchange, Field(discriminator="kind")])
@@ -192,5 +201,7 @@ def parse_exchange(line: bytes) -> Exchange | str:
         return adapter.validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
+        if first["type"] in _NO_EXCHANGE:
+            return _NO_EXCHANGE[first["type"]]
         where = ".".join(str(part) for part in first["loc"])
         return one_line(f"{where}: {first['msg']}" if where else first["msg"], 160)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _EXCERPT = 80  # characters of a line that a mismatch shows
+_BEFORE = 30  # of these, what stands before the first difference
 
 
 class Recording:
@@ -181,10 +182,21 @@ def _differing_line(old: str, new: str) -> str:
     same = 0
     while same < min(len(olds), len(news)) and olds[same] == news[same]:
         same += 1
-    return f"line {same + 1}: {_shown('recorded', olds, same)}, {_shown('now', news, same)}"
+    start = 0
+    if same < min(len(olds), len(news)):
+        start = max(0, _in_common(olds[same], news[same]) - _BEFORE)
+    here = f"line {same + 1}" + (f" from character {start + 1}" if start else "")
+    return f"{here}: {_shown('recorded', olds, same, start)}, {_shown('now', news, same, start)}"
 
 
-def _shown(label: str, lines: list[str], index: int) -> str:
+def _in_common(one: str, other: str) -> int:
+    """How many characters they begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _shown(label: str, lines: list[str], index: int, start: int) -> str:
     if index >= len(lines):
         return f"{label} nothing more"
-    return f"{label} {one_line(lines[index], _EXCERPT)!r}"
+    before = "…" if start else ""
+    return f"{label} {before + one_line(lines[index][start:], _EXCERPT)!r}"

@@ -106,8 +106,8 @@ def load_evaluation(path: Path) -> Mapping[str, Evaluated]:
         ) from None
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(
-            f"--evaluation {path}: not valid JSON ({error}); give the report of "
-            "`agent eval patches`"
+            f"--evaluation {path}: not one JSON object ({error}); give the evaluation.json that "
+            "`agent eval patches --output` wrote"
         ) from None
     found = _by_id(value) | _from_lists(value)
     if not found:

@@ -9,6 +9,7 @@ Names that begin with a dot, and folders, are none of it.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -62,9 +63,22 @@ class Folder:
         if not file.linked:
             return _read(file.name, self.handle)
         target = _resolved(self.root / file.name)
-        if target is None or not target.is_relative_to(self.root):
+        if isinstance(target, Invalid):
+            return target
+        if not target.is_relative_to(self.root):
             return Invalid("a link out of the folder")
+        if not target.exists():
+            return Invalid("a link to nothing")
         return _read(str(target), None)
+
+
+def _unreadable(path: Path, error: OSError) -> SemanticIndexError:
+    advice = "give the folder of vectors"
+    if isinstance(error, PermissionError):
+        advice = "let yourself read and enter it: chmod u+rx"
+    return SemanticIndexError(
+        f"{in_one_line(str(path))}: cannot be read ({error.strerror}); {advice}"
+    )
 
 
 @contextmanager
@@ -73,17 +87,31 @@ def open_folder(path: Path) -> Iterator[Folder]:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise SemanticIndexError(
-            f"{path}: cannot be read ({error.strerror}); give the folder of vectors"
-        ) from None
+        raise _unreadable(path, error) from None
     try:
         yield Folder(path, path.resolve(), handle)
     finally:
         os.close(handle)
 
 
+def in_one_line(name: str, limit: int = 300) -> str:
+    """A name for people, whatever is in it: escapes for what cannot be printed, and an end."""
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+
+
 def listed(folder: Folder) -> list[Listed]:
-    """Its files by name; also links to what is not there, so that they are spoken of."""
+    """Its files by name; also links to what is not there, so that they are spoken of.
+
+    Raises SemanticIndexError where the files may be listed but not looked at.
+    """
+    try:
+        return _listed(folder)
+    except PermissionError as error:
+        raise _unreadable(folder.path, error) from None
+
+
+def _listed(folder: Folder) -> list[Listed]:
     found = []
     with os.scandir(folder.handle) as entries:
         for entry in entries:
@@ -104,17 +132,23 @@ def read_below(root: Path, relative: str) -> bytes | Invalid:
     if not relative or "\0" in relative or Path(relative).is_absolute():
         return Invalid("not a path below the folder")
     target = _resolved(root / relative)
-    if target is None or not target.is_relative_to(root.resolve()):
+    if isinstance(target, Invalid):
+        return target
+    if not target.is_relative_to(root.resolve()):
         return Invalid("a path out of the folder")
     return _read(str(target), None)
 
 
-def _resolved(path: Path) -> Path | None:
-    """Where a path really leads; None for links that lead to themselves."""
+def _resolved(path: Path) -> Path | Invalid:
+    """Where a path really leads, there or not; Invalid for links that lead to themselves."""
+    loop = Invalid("a link that leads to itself")
     try:
-        return path.resolve()
-    except (OSError, RuntimeError):
-        return None
+        found = path.resolve()
+    except RuntimeError:
+        return loop
+    except OSError as error:
+        return loop if error.errno == errno.ELOOP else Invalid(f"cannot be read ({error.strerror})")
+    return loop if found.is_symlink() else found  # as Python 3.13 leaves a loop
 
 
 def _read(name: str, folder: int | None) -> bytes | Invalid:

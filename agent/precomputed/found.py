@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.errors import SemanticIndexError
+from agent.precomputed.importing import without_text
 from agent.precomputed.parsing import thawed
 from agent.stores.base import score_of
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.precomputed.index import SemanticResult, VectorIndex
+    from agent.protocols import Reporter
     from agent.stores.base import Match, Selection, VectorCollection
 
 
@@ -47,10 +49,14 @@ def found_in_folder(
     top_k: int,
     tags: Iterable[str] = (),
     at_least: float = 0.0,
+    reporter: Reporter | None = None,
 ) -> tuple[Found, ...]:
-    """The best of a loaded folder for a query (d,). `at_least` is a similarity."""
+    """The best of a loaded folder for a query (d,). `at_least` is a similarity.
+
+    `reporter` hears of texts that cannot be read.
+    """
     (found,) = index.search(query[None, :], top_k, at_least=2.0 * at_least - 1.0, tags=tags)
-    return tuple(map(_of_result, found))
+    return tuple(_of_result(one, reporter) for one in found)
 
 
 def found_in_store(
@@ -65,11 +71,13 @@ def found_in_store(
     return tuple(map(_of_match, found))
 
 
-def _of_result(result: SemanticResult) -> Found:
+def _of_result(result: SemanticResult, reporter: Reporter | None) -> Found:
     try:
         text = result.text
-    except SemanticIndexError:
+    except SemanticIndexError as error:
         text = ""  # its file is gone; the vector is there
+        if reporter is not None:
+            reporter(without_text(result.id, error))
     return Found(result.id, score_of(result.score), result.tags, text, thawed(result.metadata))
 
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from agent.errors import SemanticIndexError
 from agent.events import Notice, StageProgress
+from agent.precomputed.files import in_one_line
 from agent.precomputed.index import LazyText, lengths_of
-from agent.precomputed.parsing import NO_META, Frozen, Meta, thawed
+from agent.precomputed.parsing import NO_META, Frozen, Meta, masked, thawed
+from agent.secrets.masking import mask_secrets
 from agent.stores.base import Entry, Fields
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def import_vectors(
 
     Entries have the id `corpus/id`, normalised vectors, and what their metadata says: `tags`,
     `path` and `language` where these are strings; a JSON object of id, text and metadata is the
-    payload. Raises what `VectorCollection.upsert` does.
+    payload, what looks like a secret masked. Raises what `VectorCollection.upsert` does.
     """
     done = written = 0
     for some in _batches(entries_of(index, project, corpus, reporter)):
@@ -70,7 +72,7 @@ def entries_of(
         length = float(lengths[row])
         vector = index.vectors[row].astype(np.float64) / (length or 1.0) * (length > 0.0)
         unit = vector.astype(np.float32)
-        payload = _payload(name, _text(index, meta, reporter), meta)
+        payload = _payload(name, _text(index, name, meta, reporter), meta)
         content = sha256(unit.tobytes() + payload.encode("utf-8", "surrogatepass")).hexdigest()
         fields = Fields(
             project,
@@ -82,12 +84,24 @@ def entries_of(
         yield Entry(f"{corpus}/{name}", content, unit, fields, payload)
 
 
-def _text(index: VectorIndex, meta: Meta, reporter: Reporter) -> str:
+def say_texts(index: VectorIndex, reporter: Reporter) -> None:
+    """Say which texts could not be read, as an import would."""
+    for row, meta in sorted(index.metas.items()):
+        if meta.text_file is not None:
+            _text(index, index.ids[row], meta, reporter)
+
+
+def _text(index: VectorIndex, name: str, meta: Meta, reporter: Reporter) -> str:
     try:
-        return LazyText(index.folder, meta).read()
+        return mask_secrets(LazyText(index.folder, meta).read()).text
     except SemanticIndexError as error:
-        reporter(Notice(f"without its text: {error}", "warning"))
+        reporter(without_text(name, error))
         return ""
+
+
+def without_text(name: str, error: SemanticIndexError) -> Notice:
+    """What is said of a vector whose text cannot be read."""
+    return Notice(f"{in_one_line(name)}: without its text: {in_one_line(str(error))}", "warning")
 
 
 def _payload(name: str, text: str, meta: Meta) -> str:
@@ -96,7 +110,7 @@ def _payload(name: str, text: str, meta: Meta) -> str:
     def _of(text: str) -> str:
         return _dumped({"id": name, "text": text, "metadata": metadata})
 
-    metadata = thawed(meta.metadata)
+    metadata = masked(thawed(meta.metadata))
     if len(_of(_CUT)) > MAX_PAYLOAD:
         metadata = {}
     whole = _of(text)

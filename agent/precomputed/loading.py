@@ -19,6 +19,7 @@ from agent.precomputed.files import (
     Folder,
     Invalid,
     Listed,
+    in_one_line,
     listed,
     open_folder,
     why_no_id,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 STAGE = "vectors"
 _PROGRESS_EVERY = 2_000  # files
 
-MAX_WARNINGS = 50
-"""Files that are named in a warning of their own; of the others the number is said."""
+MAX_NAMED = 3
+"""Files that the warning names; all are in `VectorIndex.skipped`."""
 
 
 def load_vectors(
@@ -62,7 +63,8 @@ def load_vectors(
     _warn(packed.skipped, folder, reporter)
     if not packed.ids:
         raise SemanticIndexError(
-            f"{folder}: no usable vector in {len(files):,} files; each is a JSON array of numbers"
+            f"{in_one_line(str(folder))}: no usable vector in {len(files):,}"
+            f" {'file' if len(files) == 1 else 'files'}; each is a JSON array of numbers"
         )
     metas = metas_by_row(packed.ids, packed.metas)
     return VectorIndex(root, packed.ids, packed.vectors, metas, packed.skipped)
@@ -81,11 +83,16 @@ def _keep(cache: Path, mark: str, packed: Packed, reporter: Reporter) -> None:
 
 
 def _warn(skipped: Sequence[SkippedVector], folder: Path, reporter: Reporter) -> None:
-    for one in skipped[:MAX_WARNINGS]:
-        reporter(Notice(f"{folder / one.name}: skipped: {one.reason}", "warning"))
-    more = len(skipped) - MAX_WARNINGS
-    if more > 0:
-        reporter(Notice(f"{folder}: {more:,} more files skipped", "warning"))
+    """One line, however many there are: a folder may be searched often."""
+    if not skipped:
+        return
+    named = [f"{in_one_line(one.name)}: {in_one_line(one.reason)}" for one in skipped[:MAX_NAMED]]
+    more = len(skipped) - len(named)
+    if more:
+        named.append(f"{more:,} more (--json has all)")
+    files = f"{len(skipped):,} {'file' if len(skipped) == 1 else 'files'}"
+    place = in_one_line(str(folder))
+    reporter(Notice(f"{place}: {files} skipped: {'; '.join(named)}", "warning"))
 
 
 @dataclass(slots=True)
@@ -152,9 +159,10 @@ class _Loading:
         wanted = self.dimension or most
         for vector in found.values():
             if vector.numbers.size != wanted:
-                whose = "declared" if self.dimension else "of most"
-                reason = f"{vector.numbers.size} dimensions, {wanted} are {whose}"
-                self.skipped[vector.file] = reason
+                ways = "are declared" if self.dimension else "are of most"
+                if not self.dimension and sizes[vector.numbers.size] == sizes[wanted]:
+                    ways = "are of as many files, and fewer"
+                self.skipped[vector.file] = f"{vector.numbers.size} dimensions, {wanted} {ways}"
         return {n: v.numbers for n, v in found.items() if v.numbers.size == wanted}
 
 
@@ -167,7 +175,7 @@ class _Vector:
 
 
 def _shown(name: str) -> str:
-    """A file's name for people, whatever bytes it is of."""
+    """A file's name as text, whatever bytes it is of."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from agent.precomputed.files import Invalid
+from agent.secrets.masking import mask_secrets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,6 +101,15 @@ def thawed(value: Frozen) -> Any:
     if isinstance(value, tuple):
         return [thawed(inner) for inner in value]
     return value
+
+
+def masked(value: Any) -> Any:
+    """A value of JSON without what looks like a secret in its texts."""
+    if isinstance(value, dict):
+        return {key: masked(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return list(map(masked, value))
+    return mask_secrets(value).text if isinstance(value, str) else value
 
 
 _KEYS = frozenset({"tags", "text", "text_file"})

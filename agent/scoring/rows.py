@@ -114,13 +114,22 @@ class Rows:
                 self.problems.append(Problem("duplicate-row", place, reason, name))
             else:
                 seen[name] = place
-                self.ids.append(name)
                 if wanted is not None and name not in wanted:
+                    self._count(value, place, name, selection)
                     continue
+                self.ids.append(name)
                 if length:
                     self._offsets[name] = (place, start, length)
                 else:
                     self._values[name] = (place, value)
+
+    def _count(self, value: Any, place: str, name: str, selection: Selection) -> None:
+        """Take in a row that no prediction is for; one that could not be judged is told."""
+        mistake = _parsed(value, place, name)
+        if isinstance(mistake, Problem):
+            self.problems.append(mistake)
+        if isinstance(mistake, Case) or name in selection.ids:
+            self.ids.append(name)
 
 
 def _id_of(value: Any) -> str | None:
@@ -135,13 +144,19 @@ def _no_id(value: Any, place: str) -> Problem:
     return Problem("bad-row", place, what)
 
 
-def _case(value: Any, place: str, name: str) -> Case | Problem:
+def _parsed(value: Any, place: str, name: str) -> Case | Problem:
     try:
-        case = Case.model_validate(value)
+        return Case.model_validate(value)
     except ValidationError as error:
         where, what = mistake_in(error, _EXPECTED, value if isinstance(value, dict) else ())
-        return Problem("bad-row", place, f"{'.'.join(map(str, where)) or 'row'}: {what}", name)
-    if not (case.fail_to_pass or case.pass_to_pass):
+        if not isinstance(value, dict):
+            return Problem("bad-row", place, "not a JSON object", name)
+        return Problem("bad-row", place, f"{'.'.join(map(str, where))}: {what}", name)
+
+
+def _case(value: Any, place: str, name: str) -> Case | Problem:
+    case = _parsed(value, place, name)
+    if isinstance(case, Case) and not (case.fail_to_pass or case.pass_to_pass):
         return Problem("bad-row", place, "FAIL_TO_PASS, PASS_TO_PASS: no test decides", name)
     return case
 

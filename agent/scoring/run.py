@@ -245,10 +245,13 @@ def _check_ids(plan: Plan, found: Sequence[str]) -> None:
     if missing:
         names = " --id ".join(missing[:_SHOWN_IDS])
         more = f" and {len(missing) - _SHOWN_IDS} more" if len(missing) > _SHOWN_IDS else ""
-        raise ConfigurationError(f"--id {names}{more}: no such instance in {plan.dataset}; see it")
+        raise ConfigurationError(
+            f"--id {names}{more}: no such instance in {plan.dataset}; correct the id or leave it "
+            "out"
+        )
     if not found:
         raise ConfigurationError(
-            f"--dataset {plan.dataset}: no row is selected; see --slice, --match and the file"
+            f"--dataset {plan.dataset}: no row is selected; give another --match or --slice"
         )
 
 

@@ -42,6 +42,7 @@ _TOKENS = re.compile(
     | AIza[0-9A-Za-z_-]{35}                           # Google
     | [sr]k_(?:live|test)_[0-9a-zA-Z]{20,255}         # Stripe
     | npm_[A-Za-z0-9]{36}
+    | sk-ant-[a-z]{2,12}\d\d-[A-Za-z0-9_-]{20,255}    # Anthropic
     | pypi-AgEIcHlwaS5vcmc[A-Za-z0-9_-]{50,255}
     | hf_[A-Za-z0-9]{34,40}                           # Hugging Face
     | SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}        # SendGrid

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
+from agent.events import Event, Notice
 from agent.services.embedding import make_embedder
 from agent.services.model import Client, Tapes
 
@@ -27,6 +28,17 @@ class EmbeddedQuery:
     made_by: str
 
 
+def _of_query(reporter: Reporter) -> Reporter:
+    """The same, where a query that could not be embedded ends the search."""
+
+    def report(event: Event) -> None:
+        if isinstance(event, Notice):
+            event = replace(event, message=event.message.removesuffix(": ranked without"))
+        reporter(event)
+
+    return report
+
+
 async def embed_query(settings: Settings, text: str, reporter: Reporter) -> EmbeddedQuery:
     """The query by the embedder of the settings.
 
@@ -35,7 +47,7 @@ async def embed_query(settings: Settings, text: str, reporter: Reporter) -> Embe
     """
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(
-            stack, settings, Client(stack), reporter, lambda: math.inf, Tapes(stack)
+            stack, settings, Client(stack), _of_query(reporter), lambda: math.inf, Tapes(stack)
         )
         if embedder is None:
             raise ConfigurationError(

@@ -7,9 +7,10 @@ escape, so that each of them comes back as it was. Vectors are checked and broug
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -29,7 +30,10 @@ _ESCAPE = "\x1a"  # SUBSTITUTE: what it was made for, and rare in texts
 _SEPARATOR = "\x1f"  # UNIT SEPARATOR, between tags
 _REPLACED = re.compile("[\x00\x1a\x1f\ud800-\udfff]")
 _PASSWORD = re.compile(r"(?<=//)([^/@:]*):.*@")  # a password may hold an @ that was not quoted
-_PARAMETER = re.compile(r"(?i)\b(password|api_key|apikey)=[^&\s]*")
+_BARE_PASSWORD = re.compile(r"^([^/@:]*):(?!//).*@")  # `user:SECRET@host`: the scheme was forgotten
+_PARAMETER = re.compile(r"(?i)\b((?:ssl)?password|api[_-]?key|token)=([^&\s]*)")
+_BETWEEN_PARTS = re.compile("[@/:?#&]")  # where a driver may cut a password that was not quoted
+_SHORTEST_PART = 3  # a shorter one is in many words
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
@@ -60,7 +64,26 @@ class Row:
 
 def without_password(url: str) -> str:
     """A URL as it may be shown."""
-    return _PARAMETER.sub(r"\1=...", _PASSWORD.sub(r"\1@", url))
+    return _PARAMETER.sub(r"\1=...", _BARE_PASSWORD.sub(r"\1@", _PASSWORD.sub(r"\1@", url)))
+
+
+def without_password_of(url: str, text: str) -> str:
+    """What a driver says of a store, without the URL's password or a part of it."""
+    found = {part for whole in _passwords(url) for part in (whole, *_BETWEEN_PARTS.split(whole))}
+    for part in sorted(found, key=lambda part: (-len(part), part)):
+        if len(part) >= _SHORTEST_PART:
+            text = text.replace(part, "...")
+    return text
+
+
+def _passwords(url: str) -> Iterator[str]:
+    """As they are written, and as they are meant."""
+    for pattern in (_PASSWORD, _BARE_PASSWORD):
+        if found := pattern.search(url):
+            written = found[0][len(found[1]) + 1 : -1]
+            yield from (written, unquote(written))
+    for parameter in _PARAMETER.finditer(url):
+        yield from (parameter[2], unquote(parameter[2]))
 
 
 def checked_name(name: str) -> str:

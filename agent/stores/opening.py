@@ -36,19 +36,47 @@ def open_store(
     something else is at the address, ConfigurationError for a URL that names no engine or one whose
     package is not installed.
     """
-    opener = _OPENERS.get(url.partition(":")[0].lower())
-    if opener is None:
-        raise ConfigurationError(
-            f"store {without_password(url)}: no engine of that name; use sqlite:///FILE,"
-            " lancedb:///DIR, qdrant://HOST:6333 or postgresql://HOST/DATABASE"
-        )
+    check_url(url)
     try:
-        return opener(url, reporter, api_key)
+        return _OPENERS[_scheme(url)](url, reporter, api_key)
     except StoreUnreachable as error:
         if fallback is None:
             raise
         reporter(Notice(f"{error}; going on with the embedded store in {fallback}", "warning"))
         return _embedded(fallback, reporter)
+
+
+def check_url(url: str) -> None:
+    """Raise ConfigurationError for a URL that no engine can be asked by. Opens nothing."""
+    scheme = _scheme(url)
+    if scheme not in _OPENERS:
+        raise ConfigurationError(
+            f"store {shown_url(url)}: no engine of that name; use sqlite:///FILE,"
+            " lancedb:///DIR, qdrant://HOST:6333 or postgresql://HOST/DATABASE"
+        )
+    if scheme in ("sqlite", "lancedb"):
+        _place(url)
+    if _OPENERS[scheme] is not _qdrant:  # a list of PostgreSQL's hosts is no host for `urlsplit`
+        return
+    if urlsplit(url).netloc == IN_MEMORY:
+        return
+    try:
+        _ = urlsplit(url).port
+    except ValueError:  # its words would quote the address
+        raise ConfigurationError(
+            f"store {shown_url(url)}: the host or the port is none; write a / @ : of the"
+            " password as %2F %40 %3A"
+        ) from None
+
+
+def shown_url(url: str) -> str:
+    """As people may see it: one line, without a password."""
+    shown = without_password(url)
+    return shown if shown.isprintable() else ascii(shown)[1:-1]
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0].lower()
 
 
 def open_temporary(why: StoreUnreachable, reporter: Reporter) -> VectorStore:
@@ -68,7 +96,7 @@ def open_records(url: str, reporter: Reporter) -> PostgresRecords | None:
 
     None for another engine, and, with a Notice, where it cannot be reached: an index needs none.
     """
-    if url.partition(":")[0].lower() not in ("postgresql", "postgres"):
+    if _scheme(url) not in ("postgresql", "postgres"):
         return None
     _require("psycopg", "pgvector")
     from agent.stores.records import PostgresRecords
@@ -129,7 +157,10 @@ def _place(url: str) -> Path:
     parts = urlsplit(url)
     path = re.sub("^//+", "/", unquote(parts.netloc + parts.path))
     if not path or parts.query or parts.fragment:
-        raise ConfigurationError(f"store {url}: name a path after the scheme, as sqlite:///FILE")
+        example = f"{_scheme(url)}:///{'FILE' if _scheme(url) == 'sqlite' else 'DIR'}"
+        raise ConfigurationError(
+            f"store {shown_url(url)}: name a path after the scheme, as {example}"
+        )
     return Path(path).expanduser()
 
 

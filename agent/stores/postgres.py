@@ -6,6 +6,7 @@ of which version. A schema of that name without it is somebody else's, and is le
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from psycopg import errors, sql
 
 from agent.errors import StoreError, StoreMismatch, StoreUnreachable
 from agent.stores.base import SCHEMA_VERSION
-from agent.stores.border import without_password
+from agent.stores.border import without_password, without_password_of
 
 if TYPE_CHECKING:
     from psycopg.rows import TupleRow
@@ -55,7 +56,8 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         self.url = without_password(url)
-        self._address = url
+        self._address = _quoted(url)
+        self._said = url
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         try:
@@ -86,8 +88,8 @@ class Postgres:
                     time.sleep(pause)
                 except psycopg.Error as error:
                     raise StoreError(
-                        f"vector store {self.url} refused ({_line(error)}); check the rights of its"
-                        " user, or name another database"
+                        f"vector store {self.url} refused ({self._line(error)}); check the rights"
+                        " of its user, or name another database"
                     ) from None
         raise AssertionError("the last try returns or raises")
 
@@ -112,8 +114,20 @@ class Postgres:
 
     def _unreachable(self, error: Exception, advice: str) -> StoreUnreachable:
         return StoreUnreachable(
-            f"vector store {self.url} cannot be used ({_line(error)}); {advice}"
+            f"vector store {self.url} cannot be used ({self._line(error)}); {advice}"
         )
+
+    def _line(self, error: Exception) -> str:
+        return without_password_of(self._said, _line(error))
+
+
+def _quoted(url: str) -> str:
+    """With each `@` of the user's part but the last quoted: the driver would look for a host."""
+    scheme, mark, rest = url.partition("//")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    user, at, host = authority.rpartition("@")
+    quoted = user.replace("@", "%40") + at + host
+    return scheme + mark + quoted + rest[len(authority) :]
 
 
 def _line(error: Exception) -> str:

@@ -15,7 +15,7 @@ from agent.events import Notice
 from agent.settings import environment
 from agent.stores.border import without_password
 from agent.stores.qdrant import QdrantStore
-from agent.stores.qdrant_requests import Client
+from agent.stores.qdrant_requests import Client, large_store_told
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter
@@ -34,9 +34,17 @@ def open_qdrant(url: str, reporter: Reporter, api_key: str | None = None) -> Qdr
     """
     parts = urlsplit(url)
     if parts.netloc == ":memory:":
-        return QdrantStore(Client(QdrantClient(":memory:"), "qdrant://:memory:", local=True))
+        reporter(
+            Notice(
+                "vector store qdrant://:memory: is in memory: nothing is kept when "
+                "the command ends",
+                "warning",
+            )
+        )
+        client = QdrantClient(":memory:")
+        return QdrantStore(Client(client, "qdrant://:memory:", local=True, reporter=reporter))
     if parts.scheme == "qdrant" and not parts.netloc:
-        return _open_folder(Path(unquote(parts.path)))
+        return _open_folder(Path(unquote(parts.path)), reporter)
     given = environment((_KEY_NAME,))
     key = unquote(parts.password or "") or api_key or given.get(_KEY_NAME)
     secure = parts.scheme.endswith("https")
@@ -74,14 +82,16 @@ def _host(name: str) -> str:
     return f"[{name}]" if ":" in name else name
 
 
-def _open_folder(folder: Path) -> QdrantStore:
+def _open_folder(folder: Path, reporter: Reporter) -> QdrantStore:
     if folder == Path():
         raise ConfigurationError("store qdrant://: name a folder, qdrant:///DIR, or a host")
     url = f"qdrant://{folder}"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _refuse_taken(folder)
-        client = QdrantClient(path=str(folder), force_disable_check_same_thread=True)
+        whom: list[Reporter] = [reporter]
+        with large_store_told(url, lambda: whom.pop() if whom else None):
+            client = QdrantClient(path=str(folder), force_disable_check_same_thread=True)
     except RuntimeError as error:
         raise StoreUnreachable(
             f"vector store {url} is in use by another process ({error}); end that, or"
@@ -91,7 +101,8 @@ def _open_folder(folder: Path) -> QdrantStore:
         raise StoreUnreachable(
             f"vector store {url} cannot be used ({error}); check the folder"
         ) from None
-    return QdrantStore(Client(client, url, local=True))
+    told = whom[0] if whom else None
+    return QdrantStore(Client(client, url, local=True, reporter=told))
 
 
 def _refuse_taken(folder: Path) -> None:

@@ -6,14 +6,20 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from agent.errors import StoreError, StoreMismatch, StoreUnreachable
+from agent.events import Notice
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter
 
 T = TypeVar("T")
 
@@ -26,10 +32,41 @@ _TRANSIENT = frozenset({408, 429, 502, 503, 504})
 _ELSEWHERE = frozenset({301, 302, 307, 308, 404, 405})  # what other servers answer to our paths
 
 
+_TOO_LARGE = "Local mode is not recommended"
+"""How the library's warning begins, from 20,000 points in a collection on."""
+
+
+@contextmanager
+def large_store_told(url: str, take_reporter: Callable[[], Reporter | None]) -> Iterator[None]:
+    """Say the library's warning of a large collection as a Notice; pass on all others.
+
+    `take_reporter` gives whom to tell, None once that is done. Not for two threads at a time.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", message=_TOO_LARGE)
+        yield
+    large = [one for one in caught if str(one.message).startswith(_TOO_LARGE)]
+    for one in caught:
+        if one not in large:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if large and (reporter := take_reporter()) is not None:
+        reporter(
+            Notice(
+                f"vector store {url} holds more than 20,000 vectors, for which Qdrant in the"
+                " process is slow: use sqlite:///FILE, or a Qdrant server",
+                "warning",
+            )
+        )
+
+
 class Client:
     """The library's client: requests tried again while a server is gone, errors translated."""
 
-    def __init__(self, client: Any, url: str, *, local: bool) -> None:
+    def __init__(
+        self, client: Any, url: str, *, local: bool, reporter: Reporter | None = None
+    ) -> None:
+        """`reporter` is told once of a store in this process that grows too large."""
+        self._report = reporter
         self.url = url
         self.local = local
         self._client = client
@@ -84,12 +121,18 @@ class Client:
     def _in_process(self, request: Callable[[Any], T]) -> T:
         with self._lock:  # in this process it is plain Python, and not made for threads
             try:
-                return request(self._client)
+                with large_store_told(self.url, self._take_reporter):
+                    return request(self._client)
             except (OSError, sqlite3.Error) as error:
                 raise StoreUnreachable(
                     f"vector store {self.url} cannot be used ({_line(error)}); check the folder and"
                     " the space on its disk"
                 ) from None
+
+    def _take_reporter(self) -> Reporter | None:
+        """Whom to tell, the first time only."""
+        reporter, self._report = self._report, None
+        return reporter
 
     def _refused(self, error: UnexpectedResponse) -> StoreError:
         if error.status_code in (401, 403):

@@ -6,12 +6,14 @@ and begun anew, which is said once: what it held can be made again from the repo
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
 from agent.errors import StoreMismatch, StoreUnreachable
 from agent.events import Notice
@@ -27,6 +29,7 @@ APPLICATION_ID = 0x50535653
 """PSVS in the file's header: tells our files from other programs', and damaged ones too."""
 
 _MAGIC = b"SQLite format 3\x00"
+_IN_MEMORY = ":memory:"  # SQLite's own name for a database in no file
 _BUSY_SECONDS = 30.0  # a batch of thousands of entries takes a second: longer means trouble
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
@@ -132,7 +135,11 @@ class StoreFile:
     def _connect(self) -> sqlite3.Connection:
         self._refuse_foreign()
         connection = sqlite3.connect(
-            self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            _address(self.path),
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
         )
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
@@ -228,6 +235,21 @@ class StoreFile:
             sqlite3.SQLITE_READONLY: "make it writable, or name another file",
         }.get(code, "check its folder and permissions, or name another file")
         return StoreUnreachable(f"vector store {self.path} cannot be used ({error}); {advice}")
+
+
+def _address(path: Path) -> str:
+    """The file as SQLite's URI: to write where that is allowed, else to read.
+
+    With a write-ahead log SQLite wants to make files beside even to read. Where it cannot, and
+    there is no log to be read, `immutable` does without (https://www.sqlite.org/wal.html#readonly).
+    """
+    if str(path) == _IN_MEMORY:
+        return _IN_MEMORY
+    uri = f"file:{quote(str(path.absolute()))}"
+    if not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+        return uri
+    log = path.with_name(f"{path.name}-wal")
+    return f"{uri}?mode=ro" if log.exists() else f"{uri}?mode=ro&immutable=1"
 
 
 def _means_damage(error: Exception) -> bool:

@@ -101,7 +101,7 @@ def repository(make_repository: MakeRepository) -> Path:
 def test_help_loads_nothing_heavy() -> None:
     """What makes `agent --help` instant; a clock in a test would only say how busy it is here."""
     code = (
-        "import sys\nfrom agent.cli import app\n"
+        "import sys\nfrom agent.cli.application import app\n"
         "try:\n    app(['solve', '--help'])\nexcept SystemExit:\n    pass\n"
         "heavy = {'numpy', 'httpx', 'git', 'tiktoken', 'tree_sitter', 'jinja2',\n"
         "         'asyncio', 'onnxruntime', 'sqlite3'}\n"

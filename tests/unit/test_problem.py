@@ -292,3 +292,8 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
         pytest.raises(ProblemError, match="cannot be fetched"),
     ):
         http_get(f"{server.url}/x", {}, 10)
+
+
+def test_an_empty_name_is_told_as_one() -> None:
+    with pytest.raises(ProblemError, match="empty name; give a file"):
+        read_problem("", stdin=NO_STDIN)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 PRECOMPUTED = "Precomputed vectors"
 ImportOption = Annotated[
-    Path | None,
+    list[str] | None,
     typer.Option(
         "--precomputed",
         metavar="FOLDER",
@@ -23,7 +22,8 @@ CollectionOption = Annotated[
     typer.Option(
         "--collection",
         metavar="NAME",
-        help="Where in the store they go (the folder's name).",
+        help="Where in the store they go (the folder's name; a digest is added where that cannot "
+        "be kept).",
         rich_help_panel=PRECOMPUTED,
     ),
 ]
@@ -45,7 +45,7 @@ DryRunOption = Annotated[
     ),
 ]
 PrecomputedOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--precomputed",
         metavar="FOLDER|NAME",

@@ -58,8 +58,17 @@ def test_what_cannot_be_used_is_told_with_its_line_and_the_others_go_on(tmp_path
     assert list(bad) == [f"{path}:{n}" for n in (2, 4, 5, 6)]
     assert bad[f"{path}:2"].startswith("not valid JSON")
     assert bad[f"{path}:4"].startswith("repo: ")
-    assert bad[f"{path}:5"].startswith("repo: Field required")
+    assert bad[f"{path}:5"].startswith('repo: is missing (a text such as "owner/name")')
     assert bad[f"{path}:6"] == f"owner__shop-1 again, first at {path}:1; the first counts"
+
+
+def test_mistakes_in_rows_are_told_in_plain_words(tmp_path: Path) -> None:
+    path = lines(tmp_path / "d.jsonl", "7", row(1, base_commit="main"))
+    told = [r.reason for r in read_tasks(path, Selection()) if isinstance(r, BadRow)]
+    assert told == [
+        "not a JSON object",
+        "base_commit: a commit as 7 to 40 hex digits in lower case is needed",
+    ]
 
 
 def test_an_array_and_a_byte_order_mark(tmp_path: Path) -> None:

@@ -12,8 +12,13 @@ import pytest
 
 from agent.commands.precomputed import import_by_options, search_by_options
 from agent.commands.precomputed_import import ImportRequest, import_folder
+from agent.commands.precomputed_labels import is_model, name_of
 from agent.commands.precomputed_search import SearchRequest, search
+from agent.corpora.vectors import collection_name
 from agent.precomputed.writing import write_vector
+
+NAME = name_of(Path("my vectors"))
+MINILM = "local/all-MiniLM-L6-v2-int8-0123456789ab@256"
 
 
 @pytest.fixture
@@ -58,23 +63,22 @@ def test_a_folder_is_put_into_the_store_once(
     first = json.loads(out)
     assert first.pop("seconds") >= 0
     assert first == {
-        "collection": "my-vectors",
+        "collection": NAME,
         "store": f"sqlite://{tmp_path}/cache/store.sqlite",
         "dimension": 2,
         "vectors": 3,
         "written": 3,
+        "removed": 0,
         "known": 0,
         "skipped": [{"name": "broken.json", "reason": first["skipped"][0]["reason"]}],
         "dry_run": False,
     }
     assert "not JSON" in first["skipped"][0]["reason"]
-    assert "broken.json: skipped" in err
+    assert "1 file skipped: broken.json: not JSON" in err
     write_vector(folder, "a", [2.0, 1.0])
     assert importing(folder, json=False) == 0
     words = capsys.readouterr().out
-    assert words.startswith(
-        "my-vectors: 3 vectors of 2 dimensions: 1 written, 2 were known; 1 file"
-    )
+    assert words.startswith(f"{NAME}: 3 vectors of 2 dimensions: 1 written, 2 were known; 1 file")
 
 
 def test_fresh_removes_what_the_folder_has_no_more(
@@ -84,7 +88,7 @@ def test_fresh_removes_what_the_folder_has_no_more(
     (folder / "a.json").unlink()
     importing(folder, fresh=True)
     capsys.readouterr()
-    searching("my-vectors", vector=vector_file(tmp_path, 1, 0))
+    searching(NAME, vector=vector_file(tmp_path, 1, 0))
     assert [one["id"] for one in json.loads(capsys.readouterr().out)["results"]] == ["b", "c"]
 
 
@@ -93,7 +97,7 @@ def test_a_dry_run_writes_nothing(
 ) -> None:
     assert importing(folder, dry_run=True, json=False) == 0
     said = capsys.readouterr().out
-    assert said.startswith("would put 3 vectors of 2 dimensions into my-vectors of ")
+    assert said.startswith(f"would put 3 vectors of 2 dimensions into {NAME} of ")
     assert said.endswith("1 file skipped; nothing was written\n")
     assert not (tmp_path / "cache").exists()
 
@@ -104,7 +108,7 @@ def test_both_places_find_the_same(
 ) -> None:
     importing(folder)
     capsys.readouterr()
-    where = folder if place == "folder" else "my-vectors"
+    where = folder if place == "folder" else NAME
     query = vector_file(tmp_path, 5, 0)
     assert searching(where, vector=query) == 0
     found = json.loads(capsys.readouterr().out)
@@ -174,7 +178,7 @@ def test_another_dimension_is_refused(
     place: str, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     importing(folder)
-    where = folder if place == "folder" else "my-vectors"
+    where = folder if place == "folder" else NAME
     assert searching(where, vector=vector_file(tmp_path, 1, 2, 3)) == 2
     err = capsys.readouterr().err
     assert "the query has 3 dimensions" in err
@@ -196,7 +200,9 @@ def test_a_collection_keeps_the_name_of_its_model(
     assert importing(folder, made_by="model-1") == 0
     assert importing(folder) == 0
     assert importing(folder, made_by="model-2") == 2
-    assert "holds vectors of model-1 (2 numbers each), not of model-2" in capsys.readouterr().err
+    assert (
+        "holds vectors of model-1 (2 numbers each), not of model-2 (2)" in capsys.readouterr().err
+    )
     assert importing(folder, made_by="model-2", collection="other") == 0
     assert json.loads(capsys.readouterr().out)["collection"] == "other"
 
@@ -229,11 +235,19 @@ INDEX: dict[str, Any] = dict.fromkeys(
     ("precomputed", "corpus", "drop", "commit", "store", "store_fallback", "embed", "collection")
 )
 INDEX |= {"made_by": None, "forget": False, "show": False, "intents": "templates", "fresh": False}
-INDEX |= {"dry_run": False, "repo": Path(), "json": True, "quiet": True}
+INDEX |= {
+    "without": None,
+    "dirty": "include",
+    "dry_run": False,
+    "repo": Path(),
+    "json": True,
+    "quiet": True,
+}
 SEARCH: dict[str, Any] = dict.fromkeys(
     ("precomputed", "corpus", "problem", "commit", "store", "store_fallback", "embed", "query")
 )
 SEARCH |= {"vector": None, "tag": None, "at_least": None, "limit": 5, "expand": "off"}
+SEARCH |= {"preset": None, "without": None, "explain": False, "dirty": "include"}
 SEARCH |= {"intents": "templates", "repo": Path(), "json": True, "quiet": True}
 
 
@@ -245,12 +259,12 @@ SEARCH |= {"intents": "templates", "repo": Path(), "json": True, "quiet": True}
         (search_by_options, SEARCH | {"tag": ["t"]}, "--tag means something beside"),
         (
             import_by_options,
-            INDEX | {"precomputed": Path("v"), "show": True, "corpus": ["docs"]},
+            INDEX | {"precomputed": ["v"], "show": True, "corpus": ["docs"]},
             "--precomputed and --corpus and --list do not go together",
         ),
         (
             search_by_options,
-            SEARCH | {"precomputed": "v", "intents": "llm", "expand": "llm", "problem": "i.md"},
+            SEARCH | {"precomputed": ["v"], "intents": "llm", "expand": "llm", "problem": "i.md"},
             "--precomputed and --problem and --intents llm and --expand do not go together",
         ),
     ],
@@ -262,12 +276,276 @@ def test_options_that_mean_nothing_here_are_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "changed", "said"),
+    [
+        (import_by_options, {"precomputed": [""]}, "--precomputed is empty"),
+        (import_by_options, {"collection": ""}, "--collection is empty"),
+        (import_by_options, {"made_by": ""}, "--made-by is empty"),
+        (import_by_options, {"store": ""}, "--store is empty"),
+        (search_by_options, {"precomputed": [""]}, "--precomputed is empty"),
+        (search_by_options, {"vector": ""}, "--vector is empty"),
+        (search_by_options, {"query": ""}, "the query is empty"),
+        (search_by_options, {"tag": [""]}, "--tag is empty"),
+        (import_by_options, {"precomputed": ["v", "w"]}, "and a second --precomputed do not"),
+        (import_by_options, {"dirty": "ignore", "repo": Path("r")}, "and --dirty and --repo do"),
+        (search_by_options, {"explain": True, "preset": "p"}, "and --preset and --explain do"),
+        (search_by_options, {"without": ["ranker"]}, "--precomputed and --without do not"),
+    ],
+)
+def test_empty_and_foreign_options_end_in_one_line(
+    command: Any, changed: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = INDEX if command is import_by_options else SEARCH
+    assert command(base | {"precomputed": ["v"]} | changed) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+
+
 def test_options_become_a_request(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = {"precomputed": folder, "store": f"sqlite://{folder}/../team.db", "collection": "c"}
+    given = {
+        "precomputed": [str(folder)],
+        "store": f"sqlite://{folder}/../team.db",
+        "collection": "c",
+    }
     assert import_by_options(INDEX | given) == 0
     assert json.loads(capsys.readouterr().out)["store"].endswith("team.db")
     query = folder.parent / "q.json"
     query.write_text("[0, 1]")
-    asked = {"precomputed": "c", "store": given["store"], "vector": str(query), "tag": ["x"]}
+    asked = {"precomputed": ["c"], "store": given["store"], "vector": str(query), "tag": ["x"]}
     assert search_by_options(SEARCH | asked) == 0
     assert [one["id"] for one in json.loads(capsys.readouterr().out)["results"]] == ["b", "a"]
+
+
+def url_flags(tmp_path: Path) -> dict[str, Any]:
+    return {"store": f"sqlite://{tmp_path}/team.db"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:SECRET@127.0.0.1:1/d",
+        "qdrant+https://:SECRET@127.0.0.1:1",
+        "postgresql://127.0.0.1:1/d?user=u&password=SECRET",
+        "u:SECRET@host",
+        "postgresql://u:SECRET@SECRET@127.0.0.1:1/d",
+        "postgresql://u:SECRET/SECRET@127.0.0.1:1/d",
+        "qdrant://:SECRET/SECRET@127.0.0.1:1",
+        "lancedb://u:SECRET@h?x=1",
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_passwords_of_stores_are_not_shown(
+    url: str, dry_run: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = ImportRequest(folder, folder, None, None, False, dry_run, False, True)
+    import_folder(request, {"store": url, "store_fallback": "stop"})
+    out, err = capsys.readouterr()
+    assert out + err
+    assert "SECRET" not in out + err
+
+
+def test_names_that_had_to_be_changed_stay_apart() -> None:
+    names = [
+        name_of(Path(name)) for name in ("漢字", "日本", "Ünï vec", "n-vec", ".v", "v", "x" * 60)
+    ]
+    assert len(set(names)) == len(names)
+    assert (names[3], names[5]) == ("n-vec", "v")
+    assert names[0].startswith("precomputed-")
+    assert names[2].startswith("n-vec-")
+    assert max(map(len, names)) == 48
+
+
+def test_a_folder_that_is_gone_is_found_in_the_store_by_its_name(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    importing(folder)
+    folder.rename(tmp_path / "moved")
+    capsys.readouterr()
+    assert searching("my vectors", vector=vector_file(tmp_path, 1, 0)) == 0
+    assert json.loads(capsys.readouterr().out)["searched"] == 3
+
+
+def test_vectors_of_another_folder_do_not_go_in_silence(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / "my vectors"
+    write_vector(other, "z", [1.0, 2.0])
+    importing(folder)
+    assert importing(other) == 0
+    assert "also holds 3 vectors that the folder does not have" in capsys.readouterr().err
+    assert importing(other, fresh=True) == 0
+    out, err = capsys.readouterr()
+    assert f"{NAME}: 4 vectors of before removed" in err
+    assert json.loads(out)["removed"] == 4
+
+
+def test_a_store_that_is_named_wins_over_a_folder(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = url_flags(tmp_path)
+    import_folder(ImportRequest(folder, Path(), None, None, False, False, True, True), flags)
+    write_vector(folder, "later", [1.0, 0.0])
+    query = vector_file(tmp_path, 1, 0)
+    capsys.readouterr()
+    for given, searched in ((flags, 3), ({"store": None}, 4)):
+        asked = SEARCH | {"precomputed": ["my vectors"], "vector": query} | given
+        assert search_by_options(asked) == 0
+        assert json.loads(capsys.readouterr().out)["searched"] == searched
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize(
+    ("changed", "flags", "said"),
+    [
+        ({"collection": "no/name"}, {}, "collection name 'no/name'"),
+        ({}, {"store": "mysql://h/d"}, "store mysql://h/d: no engine of that name"),
+        ({}, {"store": "lancedb://"}, "as lancedb:///DIR"),
+        ({"made_by": "a\nb"}, {}, "--made-by: a model's name has 1 to 200 characters"),
+        ({"made_by": "m" * 201}, {}, "--made-by: a model's name has 1 to 200 characters"),
+        ({"made_by": "m", "collection": collection_name("m")}, {}, "is that of the corpora"),
+    ],
+)
+def test_what_no_store_takes_is_refused_before_files_are_read(
+    dry_run: bool,
+    changed: dict[str, Any],
+    flags: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given: dict[str, Any] = {"collection": None, "made_by": None, "fresh": False} | changed
+    request = ImportRequest(
+        tmp_path / "none", Path(), dry_run=dry_run, json=False, quiet=True, **given
+    )
+    assert import_folder(request, flags) != 0
+    err = capsys.readouterr().err
+    assert said in err
+    assert "none" not in err
+
+
+def test_a_collection_of_the_corpora_is_not_imported_into(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    from agent.stores.sqlite import SqliteStore
+
+    (tmp_path / "cache").mkdir()
+    with SqliteStore(tmp_path / "cache" / "store.sqlite", lambda _: None) as store:
+        store.collection(collection_name("m"), "m", 2)
+    assert importing(folder, collection=collection_name("m"), fresh=True) == 2
+    assert "is that of the corpora" in capsys.readouterr().err
+
+
+def test_fresh_changes_model_and_dimension(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    importing(folder, made_by="one", collection="c")
+    assert importing(folder, made_by="two", collection="c", fresh=True) == 0
+    wide = tmp_path / "wide"
+    write_vector(wide, "w", [1.0, 2.0, 3.0])
+    assert importing(wide, collection="c") == 2
+    assert "holds vectors of two (2 numbers each), not (3); --fresh" in capsys.readouterr().err
+    assert importing(wide, collection="c", fresh=True) == 0
+    assert json.loads(capsys.readouterr().out)["removed"] == 3
+
+
+def test_a_model_can_be_named_later(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    importing(folder, collection="c")
+    extra = tmp_path / "extra"
+    write_vector(extra, "e", [1.0, 2.0])
+    assert importing(extra, collection="c", made_by="m") == 2
+    err = capsys.readouterr().err
+    assert "3 vectors of it are not in this folder" in err
+    assert "of precomputed" not in err
+    assert importing(folder, collection="c", made_by="m") == 0
+    assert importing(folder, collection="c", made_by="n") == 2
+    assert "holds vectors of m (2 numbers each), not of n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "embedder", "same"),
+    [
+        ("sentence-transformers/all-MiniLM-L6-v2", MINILM, True),
+        ("all-minilm-l6-V2", MINILM, True),
+        ("v2", MINILM, False),
+        ("text-embedding-3-small", "openai:text-embedding-3-small@0123456789ab", True),
+        ("openai/text-embedding-3-small", "openai:text-embedding-3-small@0123456789ab", True),
+        ("text-embedding-3", "openai:text-embedding-3-small@0123456789ab", False),
+        ("nomic-embed-text", "openai:nomic-embed-text:latest@0123456789ab", True),
+    ],
+)  # fmt: skip
+def test_a_model_is_known_by_the_last_part_of_its_name(
+    said: str, embedder: str, same: bool
+) -> None:
+    assert is_model(said, embedder) == same
+
+
+def test_texts_are_masked_in_the_store_and_their_faults_said(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    key = "sk-ant-api03-AbCdEfGh12345678901234567890"
+    write_vector(folder, "k", [1.0, 0.0], text=f"key {key}", metadata={"note": [key]})
+    (folder / "b.meta.json").write_text('{"text_file": "gone.txt"}')
+    assert importing(folder, dry_run=True) == 0
+    assert "b: without its text: " in capsys.readouterr().err
+    assert importing(folder) == 0
+    assert "b: without its text: " in capsys.readouterr().err
+    assert key.encode() not in (tmp_path / "cache" / "store.sqlite").read_bytes()
+    assert searching(folder, vector=vector_file(tmp_path, 1, 0)) == 0
+    out, err = capsys.readouterr()
+    assert "b: without its text: " in err
+    assert key not in out
+    assert [one["name"] for one in json.loads(out)["skipped"]] == ["broken.json"]
+
+
+def test_a_search_looks_where_an_import_fell_back_to(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    down = {"store": "qdrant://127.0.0.1:1"}
+    request = ImportRequest(folder, Path(), "c", None, False, False, True, True)
+    assert import_folder(request, down) == 0
+    capsys.readouterr()
+    asked = SEARCH | {"precomputed": ["c"], "vector": vector_file(tmp_path, 1, 0)} | down
+    assert search_by_options(asked) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["searched"] == 3
+    assert "going on with the embedded store" in err
+    stop = SimpleNamespace(value="stop")
+    assert search_by_options(asked | {"store_fallback": stop}) == 2
+
+
+def test_a_server_that_refuses_ends_the_search_without_words_of_ranking(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATCHSHOT_EMBED_MODEL", "m")
+    monkeypatch.setenv("PATCHSHOT_EMBED_BASE_URL", "http://127.0.0.1:1/v1")
+    assert searching(folder, query="cookies") != 0
+    err = capsys.readouterr().err
+    assert "could not be embedded" in err
+    assert "ranked" not in err
+
+
+@pytest.mark.parametrize(("said", "shown"), [(None, "model not said"), ("m", "m")])
+def test_a_placeholder_is_not_listed_as_a_model(
+    said: str | None, shown: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from agent.commands.corpora import manage
+    from agent.commands.requests import InspectRequest, PoolRequest
+
+    importing(folder, made_by=said, collection="c")
+    for json_wanted in (False, True):
+        capsys.readouterr()
+        request = InspectRequest(None, Path(), None, "include", json_wanted, True)
+        assert manage(request, {}, PoolRequest(show=True)) == 0
+        out = capsys.readouterr().out
+        if json_wanted:
+            assert json.loads(out)["collections"][0]["model"] == said
+        else:
+            assert f"3 entries of 2 dimensions, {shown}\n" in out

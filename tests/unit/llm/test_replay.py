@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from agent.errors import ProviderUnreachable, ReplayMismatch, UsageError
 from agent.events import Event, Notice
+from agent.llm.budget import Budget, BudgetedChatModel
 from agent.llm.recording import Recorder, RecordingChatModel, RecordingEmbedder
 from agent.llm.redaction import Redactor
 from agent.llm.replay import Recording, ReplayingChatModel, ReplayingEmbedder
@@ -147,6 +148,24 @@ def test_another_prompt_is_told_apart_by_its_line(file: Path) -> None:
     assert "message 2 (user), line 2: recorded 'old line', now 'new line'" in said
 
 
+def test_long_lines_are_shown_from_where_they_differ(file: Path) -> None:
+    record(file, (make_prompt("x" * 500 + " old end"), FIRST))
+
+    said = mismatch(lambda: replay(file, make_prompt("x" * 500 + " new end")))
+
+    before = "…" + "x" * 29
+    assert f"from character 472: recorded '{before} old end', now '{before} new end'" in said
+
+
+def test_what_was_not_asked_counts_as_no_call(file: Path) -> None:
+    record(file, (make_prompt("old"), FIRST))
+    model = BudgetedChatModel(ReplayingChatModel(Recording(file)), Budget())
+
+    mismatch(lambda: run(model.complete(make_prompt("new"), max_output_tokens=9)))
+
+    assert model.usage.calls == 0
+
+
 def test_the_number_is_that_of_the_next_unserved_exchange(file: Path) -> None:
     record(file, (make_prompt("one"), FIRST), (make_prompt("two"), FIRST))
 
@@ -195,6 +214,24 @@ def test_a_damaged_line_is_named(file: Path, damage: Callable[[bytes], bytes]) -
     file.write_bytes(first + b"\n" + damage(second))
 
     assert f"line 2 of {file} is not a recorded exchange" in mismatch(lambda: Recording(file))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"x": 1}', 'it has no "kind"'),
+        ('{"kind": "x"}', 'its "kind" is neither "chat" nor "embed"'),
+        ("7", "it is no JSON object"),
+        ("{", "it is no JSON"),
+    ],
+)
+def test_a_line_that_is_nothing_of_ours_is_told_plainly(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(line)
+
+    assert f"({words})" in mismatch(lambda: Recording(path))
 
 
 def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:

@@ -64,3 +64,8 @@ def test_what_says_nothing_is_refused_by_name(tmp_path: Path, value: str) -> Non
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="No such file"):
         load_evaluation(tmp_path / "gone.json")
+
+
+def test_rows_are_no_report(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"not one JSON object .* the evaluation\.json"):
+        load(tmp_path, '{"a": 1}\n{"b": 2}\n')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 
 from agent.errors import SemanticIndexError
 from agent.events import Event, Notice
+from agent.precomputed import files
 from agent.precomputed.files import Invalid
 from agent.precomputed.index import VectorIndex
-from agent.precomputed.loading import MAX_WARNINGS, load_vectors
+from agent.precomputed.loading import MAX_NAMED, load_vectors
 from agent.precomputed.parsing import Meta, parse_meta, parse_vector
 
 
@@ -96,7 +98,7 @@ def test_what_cannot_be_used_is_said_once_and_left_out(
 def test_a_declared_dimension_wins_over_that_of_most(tmp_path: Path) -> None:
     put(tmp_path, a=[1, 2], b=[1, 2], c=[1, 2, 3])
     index, notices = load(tmp_path, dimension=3)
-    assert (index.ids, len(notices)) == (("c",), 2)
+    assert (index.ids, len(notices)) == (("c",), 1)
     assert "2 dimensions, 3 are declared" in notices[0]
 
 
@@ -110,7 +112,25 @@ def test_links_may_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     os.mkfifo(inside / "f")
     index, _ = load(inside)
     assert index.ids == ("a", "b")
-    assert [s.name for s in index.skipped] == ["c", "d", "e", "f"]
+    assert [(s.name, s.reason) for s in index.skipped] == [
+        ("c", "a link out of the folder"),
+        ("d", "a link that leads to itself"),
+        ("e", "a link to nothing"),
+        ("f", "not a regular file"),
+    ]
+
+
+def test_a_tie_of_dimensions_says_so(tmp_path: Path) -> None:
+    index, notices = load(put(tmp_path, a=[1, 2], b=[1, 2, 3]))
+    assert index.ids == ("a",)
+    assert "3 dimensions, 2 are of as many files, and fewer" in notices[0]
+
+
+def test_names_are_said_in_one_line(tmp_path: Path) -> None:
+    folder = put(tmp_path / "two\nlines", a=[1], **{"x\x1b[31m\ny": b"?"})
+    _, (notice,) = load(folder)
+    assert notice.isprintable()
+    assert r"x\x1b[31m\ny: not JSON" in notice
 
 
 def test_texts_are_read_when_they_are_asked_for_and_only_below_the_folder(tmp_path: Path) -> None:
@@ -133,18 +153,19 @@ def test_texts_are_read_when_they_are_asked_for_and_only_below_the_folder(tmp_pa
 
 
 def test_a_folder_without_anything_usable_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SemanticIndexError, match="no usable vector in 1 files"):
+    with pytest.raises(SemanticIndexError, match="no usable vector in 1 file;"):
         load(put(tmp_path / "v", a=b"?"))
     with pytest.raises(SemanticIndexError, match="cannot be read"):
         load(tmp_path / "none")
 
 
 def test_many_bad_files_are_counted_and_not_all_named(tmp_path: Path) -> None:
-    put(tmp_path, a=[1], **{f"x{i:03}": b"?" for i in range(MAX_WARNINGS + 7)})
+    put(tmp_path, a=[1], **{f"x{i:03}": b"?" for i in range(MAX_NAMED + 7)})
     index, notices = load(tmp_path)
-    assert len(index.skipped) == MAX_WARNINGS + 7
-    assert len(notices) == MAX_WARNINGS + 1
-    assert "7 more files skipped" in notices[-1]
+    assert len(index.skipped) == MAX_NAMED + 7
+    (notice,) = notices
+    assert f"{MAX_NAMED + 7} files skipped: x000: not JSON" in notice
+    assert "7 more" in notice
 
 
 # ------------------------------------------------------------------------------------------ cache
@@ -240,3 +261,17 @@ def test_numbers_are_kept_as_float32(numbers: list[float]) -> None:
     vector = parse_vector(json.dumps(numbers).encode())
     assert not isinstance(vector, Invalid)
     assert vector.tolist() == numbers
+
+
+def test_a_folder_without_permission_is_one_line_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object) -> None:  # root may read all: what others would meet
+        raise PermissionError(errno.EACCES, "Permission denied", "a")
+
+    folder = put(tmp_path, a=[1])
+    monkeypatch.setattr(files, "_listed", refused)
+    with pytest.raises(SemanticIndexError) as caught:
+        load(folder)
+    said = f"{folder}: cannot be read (Permission denied); let yourself read and enter it"
+    assert said in str(caught.value)

@@ -94,6 +94,17 @@ def test_what_cannot_be_used_is_told_with_line_and_field(tmp_path: Path) -> None
     assert texts["o__a-6"].startswith("PASS_TO_PASS: a list of test ids such as")
 
 
+def test_rows_that_no_prediction_is_for_are_told_too_and_do_not_count(tmp_path: Path) -> None:
+    path = written(tmp_path, row(1), {"instance_id": "x"}, row(3))
+
+    rows = Rows(path, Selection(), {"o__a-1"})
+
+    assert rows.ids == ["o__a-1", "o__a-3"]
+    (problem,) = rows.problems
+    assert (problem.place, problem.instance_id) == (f"{path}:2", "x")
+    assert problem.reason == 'repo: is missing (a text such as "owner/name")'
+
+
 def test_a_field_that_is_mistyped_is_guessed(tmp_path: Path) -> None:
     other = {name: value for name, value in row(1).items() if name != "base_commit"}
 

@@ -128,3 +128,8 @@ def test_this_projects_own_sources_have_no_secrets() -> None:
     root = Path(__file__).parents[3] / "agent"
     found = [p.name for p in sorted(root.rglob("*.py")) if mask_secrets(p.read_text()).count]
     assert found == []
+
+
+def test_a_vendors_own_beginning_tells_a_key_that_does_not_look_random() -> None:
+    text = "key sk-ant-api03-AbCdEfGh12345678901234567890 end"
+    assert mask_secrets(text).text == f"key {MASK} end"

@@ -9,8 +9,8 @@ import pytest
 from agent.errors import ConfigurationError, StoreMismatch, StoreUnreachable
 from agent.events import Event, Notice
 from agent.stores import opening
-from agent.stores.border import without_password
-from agent.stores.opening import open_records, open_store
+from agent.stores.border import without_password, without_password_of
+from agent.stores.opening import check_url, open_records, open_store
 
 
 def test_a_path_is_absolute_or_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,3 +102,30 @@ def test_nothing_heavy_is_imported_for_the_embedded_store(tmp_path: Path) -> Non
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("me:pa@ss@host", "me@host"),
+        ("postgresql://h/db?sslpassword=secret", "postgresql://h/db?sslpassword=..."),
+    ],
+)
+def test_other_places_of_passwords_are_not_shown_either(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_a_driver_that_cuts_a_password_does_not_show_its_parts() -> None:
+    said = "failed to resolve host 'RET%21@127.0.0.1' (SEC, RET!)"
+    shown = without_password_of("postgresql://u:SEC@RET%21@127.0.0.1/d", said)
+    assert shown == "failed to resolve host '...@127.0.0.1' (..., ...)"
+
+
+@pytest.mark.parametrize("url", ["qdrant://:SEC/RET@host:1", "postgresql://h1:1,h2:2/d"])
+def test_an_address_that_cannot_be_taken_apart_is_told_without_its_password(url: str) -> None:
+    if url.startswith("postgresql"):
+        check_url(url)  # several hosts are PostgreSQL's own form
+        return
+    with pytest.raises(ConfigurationError, match="write a / @ : of the password as") as caught:
+        check_url(url)
+    assert "SEC" not in str(caught.value)

@@ -1,0 +1,89 @@
+"""`agent` started with closed streams, into pipes that nobody reads, and interrupted at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.cli import INTERRUPTED, PIPE_CLOSED, STDOUT_CLOSED
+from agent.commands import common
+from agent.errors import Status
+from tests.conftest import ROOT
+from tests.support.interrupts import INTERRUPTIBLE
+
+COMMANDS = ("--version", "--help", "search --help", "index --list")
+AGENT = f"{sys.executable} -m agent"
+
+
+def shell(script: str, home: Path) -> subprocess.CompletedProcess[str]:
+    variables = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        "PATCHSHOT_CACHE_DIR": str(home / "cache"),
+    }
+    return subprocess.run(
+        [*INTERRUPTIBLE, "bash", "-c", script],
+        cwd=home, env=variables, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_the_codes_are_those_of_the_commands() -> None:
+    assert Status.INTERRUPTED.exit_code == INTERRUPTED
+    assert common.PIPE_CLOSED == PIPE_CLOSED
+    assert Status.USAGE.exit_code == STDOUT_CLOSED
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_closed_stdout_is_told_in_one_line(command: str, tmp_path: Path) -> None:
+    done = shell(f"{AGENT} {command} >&-", tmp_path)
+
+    assert done.returncode == STDOUT_CLOSED
+    assert done.stderr == "agent: stdout is closed: send it somewhere, such as > /dev/null\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_pipe_that_nobody_reads_ends_quietly(command: str, tmp_path: Path) -> None:
+    done = shell(f"{AGENT} {command} | true; exit ${{PIPESTATUS[0]}}", tmp_path)
+
+    assert (done.returncode, done.stderr) == (PIPE_CLOSED, "")
+
+
+def test_with_all_streams_closed_the_exit_code_still_tells(tmp_path: Path) -> None:
+    assert shell(f"{AGENT} --version <&- 2>&-", tmp_path).stdout.strip()
+    assert shell(f"{AGENT} index --list <&- >&- 2>&-", tmp_path).returncode == STDOUT_CLOSED
+    assert shell(f"{AGENT} index --drop none 2>&-", tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("place", ["typer", "agent.commands.inspect", "agent.settings"])
+def test_ctrl_c_while_something_is_imported_is_told(place: str, tmp_path: Path) -> None:
+    starter = tmp_path / "start.py"
+    starter.write_text(
+        "import os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {place!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from agent.cli import main\n"
+        "sys.argv = ['agent', 'search', 'words']\n"
+        "main()\n"
+    )
+    done = shell(f"{sys.executable} {starter}", tmp_path)
+
+    assert (done.returncode, done.stderr.strip()) == (INTERRUPTED, "agent: interrupted")
+
+
+@pytest.mark.parametrize("command", ["search", "index"])
+def test_each_example_of_the_help_has_a_line_of_its_own(command: str, tmp_path: Path) -> None:
+    said = shell(f"COLUMNS=80 {AGENT} {command} --help", tmp_path).stdout
+    lines = [line.strip() for line in said.splitlines()]
+
+    assert "·" not in said
+    assert f"agent {command} --precomputed ./vectors" in "\n".join(
+        line for line in lines if line.startswith("agent ")
+    )
