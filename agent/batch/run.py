@@ -123,7 +123,9 @@ def _check_rows(plan: Plan, spool: Spool, progress: Progress) -> None:
         progress.note(f"{bad.place}: {bad.reason}; left out")
     unknown = sorted(plan.selection.ids.difference(spool.ids))
     if unknown:
-        raise ConfigurationError(f"--id {unknown[0]}: no such instance in {plan.dataset}; look at its ids")
+        raise ConfigurationError(
+            f"--id {unknown[0]}: no such instance in {plan.dataset}; look at its ids"
+        )
     if not spool.ids:
         raise ConfigurationError(
             f"{plan.dataset}: no usable row is selected; see --id, --slice, --match and the file"
