@@ -35,7 +35,7 @@ from agent.settings import Settings
 
 # Beside the run's own limit: starting, reading the repository, removing private copies.
 _MARGIN_SECONDS = 180.0
-_TURN_SECONDS = 60.0  # for what is around a run of tests
+_TURN_MARGIN_SECONDS = 60.0  # beside the limit of a run of tests: copies, and the way to us
 
 EngineName = Literal["local", "ray"]
 
@@ -148,7 +148,7 @@ async def _engine(
 ) -> AsyncIterator[Engine]:
     """What runs the jobs. Raises ConfigurationError where there is no such cluster."""
     seconds = settings.timeout + _MARGIN_SECONDS
-    turn_seconds = settings.test_timeout + _TURN_SECONDS
+    turn_seconds = settings.test_timeout + _TURN_MARGIN_SECONDS
     if plan.engine == "local":
         yield LocalEngine(treasury, seconds, turn_seconds=turn_seconds)
         return

@@ -13,12 +13,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 # A run of 20,000 tests with long names is below; what is larger is cheaper to run than to keep.
 _MOST_BYTES = 4 * 1024 * 1024
 
 # Tests look at the clock, certificates run out: what was true a month ago is asked again.
 _MOST_SECONDS = 30 * 24 * 3600.0
+
+
+class KeptEntry(BaseModel):
+    """What entries have in common: the key that they were put under, whatever their file's name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    key: str
+
+
+_Entry = TypeVar("_Entry", bound=KeptEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,17 @@ class KeptFiles:
     def get(self, key: str, now: float) -> bytes | None:
         """What was put under a key, a name without separators. `now`: seconds since the epoch."""
         return _read(self._path(key), now)
+
+    def entry(self, key: str, now: float, kind: type[_Entry]) -> _Entry | None:
+        """What was put under a key, where it is an entry of this kind and has that key in it."""
+        data = self.get(key, now)
+        if data is None:
+            return None
+        try:
+            found = kind.model_validate_json(data)
+        except ValidationError:
+            return None
+        return found if found.key == key else None
 
     def put(self, key: str, data: bytes) -> None:
         """Keep it, unless it is too large; a full or read-only disk costs time, nothing else."""

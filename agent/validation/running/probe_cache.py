@@ -11,18 +11,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from agent.validation.running.kept_files import KeptFiles
+from agent.validation.running.kept_files import KeptEntry, KeptFiles
 from agent.validation.running.run_cache import installed, key_of
 
 
-class _Entry(BaseModel):
+class _Entry(KeptEntry):
     """One answer as it lies on disk."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    key: str
     version: str
     pytest: str
 
@@ -35,14 +30,8 @@ class ProbeCache:
 
     def get(self, key: str, now: float) -> tuple[str, str] | None:
         """Versions of Python and pytest. `now`: seconds since the epoch."""
-        data = self._files.get(key, now)
-        if data is None:
-            return None
-        try:
-            entry = _Entry.model_validate_json(data)
-        except ValidationError:
-            return None
-        return (entry.version, entry.pytest) if entry.key == key else None
+        entry = self._files.entry(key, now, _Entry)
+        return None if entry is None else (entry.version, entry.pytest)
 
     def put(self, key: str, version: str, pytest: str | None) -> None:
         """Keep an answer, unless there is no pytest in it."""

@@ -15,23 +15,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from agent.types import Channels, Outcome, TestRun
 from agent.validation.judging.compare import executed, is_whole
-from agent.validation.running.kept_files import KeptFiles
+from agent.validation.running.kept_files import KeptEntry, KeptFiles
 
 # Changes whenever the fields or the meaning of an entry do.
 VERSION = 1
 
 
-class _Entry(BaseModel):
+class _Entry(KeptEntry):
     """One run as it lies on disk."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
     version: Literal[1]
-    key: str
     command: list[str]
     outcomes: dict[str, Literal["passed", "failed", "error", "skipped"]]
     exit_code: int | None
@@ -50,14 +45,8 @@ class RunCache:
 
     def get(self, key: str, now: float) -> TestRun | None:
         """The run that was put under this key. `now`: seconds since the epoch."""
-        data = self._files.get(key, now)
-        if data is None:
-            return None
-        try:
-            entry = _Entry.model_validate_json(data)
-        except ValidationError:
-            return None
-        return _run_of(entry) if entry.key == key else None
+        entry = self._files.entry(key, now, _Entry)
+        return None if entry is None else _run_of(entry)
 
     def put(self, key: str, run: TestRun) -> None:
         """Keep a run that is whole and not suspect; anything else is passed over."""
