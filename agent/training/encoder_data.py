@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from agent.errors import ConfigurationError, ProblemError, RepositoryError
-from agent.evaluation.dataset import Instance, is_for_tuning, load_dataset
-from agent.evaluation.gold import counted_name, gold_paths
-from agent.evaluation.repositories import find_repository, read_files
+from agent.errors import ConfigurationError, ProblemError
+from agent.evaluation.gold import counted_name
 from agent.problem import problem_from_text
 from agent.repository.languages import language_of
 from agent.retrieval.chunking import TreeSitterChunker
 from agent.retrieval.mentions import read_mentions
 from agent.retrieval.texts import document_text, query_text
+from agent.training.issues import Issue, tuning_issues
 from agent.training.pairs import FunctionText, Pair, read_project
 from agent.training.projects import refusal
 from agent.types import Chunk, ChunkKind, SourceFile
@@ -32,6 +31,8 @@ from agent.types import Chunk, ChunkKind, SourceFile
 if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
+
+    from agent.protocols import Chunker
 
 TEST_SHARE = 0.3
 """Of the commits with tests: how often their code is appended, as reproduction code is."""
@@ -165,36 +166,22 @@ def read_issues(dataset: Path, repos: Path) -> tuple[Example, ...]:
     The negatives of an issue are all other functions of the files, in order of place.
     """
     chunker = TreeSitterChunker()
-    found = (
-        _issue(instance, repos, chunker)
-        for instance in load_dataset(dataset)
-        if is_for_tuning(instance.repo) and not refusal(instance.repo)
-    )
-    return tuple(example for example in found if example is not None)
+    found = (_issue(issue, chunker) for issue in tuning_issues(dataset, repos, chunker))
+    return tuple(example for example in found if example.positives)
 
 
-def _issue(instance: Instance, repos: Path, chunker: TreeSitterChunker) -> Example | None:
-    repository = find_repository(repos, instance.repo)
-    wanted = set(instance.gold_functions or ())
-    if repository is None or not wanted:
-        return None
-    try:
-        texts = read_files(repository, instance.base_commit, gold_paths(instance))
-    except RepositoryError:
-        return None  # a fork or a shallow copy that lacks the commit
+def _issue(issue: Issue, chunker: Chunker) -> Example:
+    wanted = set(issue.functions)
     documents = [
         _document(chunk)
-        for path, text in sorted(texts.items())
+        for path, text in sorted(issue.texts.items())
         for chunk in chunker(SourceFile(path, "", len(text), language_of(path)), text)
         if chunk.kind in _DEFINITIONS
     ]
     positives = tuple(document for document in documents if document.name in wanted)
     others = tuple(document for document in documents if document.name not in wanted)
-    if not positives:
-        return None
-    return Example(
-        instance.repo, instance.instance_id, instance.problem_statement, "", positives, others
-    )
+    row = issue.instance
+    return Example(row.repo, row.instance_id, row.problem_statement, "", positives, others)
 
 
 # ------------------------------------------------------------------------------------------ queries

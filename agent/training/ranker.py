@@ -224,7 +224,7 @@ def main() -> None:
 
 def _collect(options: argparse.Namespace) -> None:
     queries = [
-        *(issue_queries(options.issues) if options.issues else ()),
+        *(issue_queries(options.issues, options.repos) if options.issues else ()),
         *(commit_queries(options.pairs) if options.pairs else ()),
     ]
     began = time.monotonic()

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.errors import PatchshotError
-from agent.evaluation.dataset import is_for_tuning
 from agent.evaluation.gold import counted_name
 from agent.models.archive import read_arrays, write_arrays
 from agent.problem import problem_from_text
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.boilerplate import without_boilerplate
+from agent.retrieval.chunking import TreeSitterChunker
 from agent.retrieval.evidence import mention_evidence
 from agent.retrieval.features import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.history_store import CommitHistory
@@ -34,6 +34,7 @@ from agent.retrieval.signals import choose_candidates, file_matrix, piece_matrix
 from agent.retrieval.stages import collect_signals
 from agent.retrieval.static import load_static
 from agent.training.files import write_whole
+from agent.training.issues import tuning_issues
 from agent.training.pairs import Pair, read_project
 from agent.training.splits import RANKER_PROJECTS
 
@@ -92,19 +93,18 @@ class Table:
         return np.array([path in gold for path in self.paths])
 
 
-def issue_queries(dataset: Path) -> Iterator[Query]:
+def issue_queries(dataset: Path, repositories: Path) -> Iterator[Query]:
     """The issues of projects to tune on that change existing functions."""
-    for line in dataset.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        if is_for_tuning(row["repo"]) and row["gold_functions"]:
-            yield Query(
-                row["instance_id"],
-                row["repo"],
-                row["base_commit"],
-                row["problem_statement"],
-                tuple(row["gold_functions"]),
-                issue=True,
-            )
+    for issue in tuning_issues(dataset, repositories, TreeSitterChunker()):
+        row = issue.instance
+        yield Query(
+            row.instance_id,
+            row.repo,
+            row.base_commit,
+            row.problem_statement,
+            issue.functions,
+            issue=True,
+        )
 
 
 def commit_queries(pairs: Path) -> Iterator[Query]:

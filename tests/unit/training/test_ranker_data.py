@@ -19,7 +19,6 @@ from agent.training.ranker_data import (
     Query,
     collect,
     commit_queries,
-    issue_queries,
     read_tables,
 )
 from agent.training.splits import RANKER_PROJECTS
@@ -44,16 +43,6 @@ def issue(repo: str, number: int, **other: object) -> dict[str, object]:
         "gold_functions": ["shop/basket.py:Basket.total_price"],
         **other,
     }
-
-
-def test_issues_are_of_projects_to_tune_on_and_have_an_answer(tmp_path: Path) -> None:
-    held_out = next(f"owner/p{n}" for n in range(100) if not is_for_tuning(f"owner/p{n}"))
-    rows = [issue(REPO, 1), issue(held_out, 2), issue(REPO, 3, gold_functions=[])]
-    (tmp_path / "d.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = list(issue_queries(tmp_path / "d.jsonl"))
-    assert [query.name for query in found] == ["ansible__ansible-1"]
-    assert found[0].gold == ("shop/basket.py:Basket.total_price",)
-    assert found[0].issue
 
 
 def test_the_projects_of_the_ranker_are_those_to_tune_on() -> None:
