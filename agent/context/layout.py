@@ -79,10 +79,14 @@ class FileShare:
         """The same with these lines too."""
         return replace(self, support=self.support | lines)
 
+    def blocks(self) -> list[str]:
+        """Each with its header, and a line end at its end."""
+        code = self.code
+        return [_render(self, code, block) for block in _blocks(self, code)]
+
     def render(self) -> str:
         """The blocks of the file with a blank line between them; "" when nothing is shown."""
-        code = self.code
-        return "\n".join(_render(self, code, block) for block in _blocks(self, code))
+        return "\n".join(self.blocks())
 
 
 def _is_short(gap: range, view: FileView) -> bool:
@@ -110,7 +114,7 @@ def _is_apart(share: FileShare, code: frozenset[int], before: Run, after: Run) -
 
 def _render(share: FileShare, code: frozenset[int], block: Sequence[Run]) -> str:
     view = share.view
-    body = f"\n{ELISION}\n".join(view.text(range(first, last + 1)) for first, last in block)
+    body = f"\n{ELISION}\n".join(view.run(*run) for run in block)
     start, end = block[0][0], block[-1][1]
     cut = [choice.span for choice in share.choices if choice.form == "part"]
     if any(first < start <= last for first, last in cut):

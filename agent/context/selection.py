@@ -266,8 +266,8 @@ class Selection:
 
     def _added(self, share: FileShare) -> int:
         """Tokens that the context grows by when the file is shown like this."""
-        text = share.render()
-        now = self._counter.count(text + "\n") if text else 0  # a blank line ends each file
+        # A blank line ends each block. Most are the same as when the file was last counted.
+        now = sum(self._counter.count(f"{block}\n") for block in share.blocks())
         return now - self._tokens.get(share.view.path, 0)
 
     def _put(self, share: FileShare, added: int) -> None:

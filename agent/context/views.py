@@ -25,6 +25,10 @@ class FileView:
         """The lines of these numbers, joined."""
         return "\n".join(self.lines[number - 1] for number in numbers)
 
+    def run(self, first: int, last: int) -> str:
+        """The lines `first` to `last`, joined."""
+        return "\n".join(self.lines[first - 1 : last])
+
     def is_blank(self, number: int) -> bool:
         """Whether this line holds nothing but white space."""
         return not self.lines[number - 1].strip()
@@ -67,11 +71,15 @@ def without_blank_ends(numbers: Iterable[int], view: FileView) -> frozenset[int]
 def runs(numbers: Iterable[int]) -> tuple[Run, ...]:
     """Line numbers as maximal inclusive ranges, ascending."""
     found: list[Run] = []
+    first = last = -1
     for number in sorted(numbers):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
+        if number != last + 1 or first < 0:
+            if first >= 0:
+                found.append((first, last))
+            first = number
+        last = number
+    if first >= 0:
+        found.append((first, last))
     return tuple(found)
 
 

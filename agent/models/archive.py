@@ -44,14 +44,15 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[np.generic]:
     return array
 
 
-def write_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> bytes:
-    """The file of these arrays."""
+def write_arrays(arrays: Mapping[str, NDArray[np.generic]], *, packed: bool = True) -> bytes:
+    """The file of these arrays. Not `packed`: larger, and read in a tenth of the time."""
+    kind = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(stream, "w", kind) as archive:
         for name, array in arrays.items():
             member = io.BytesIO()
             np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
             info = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
-            info.compress_type = zipfile.ZIP_DEFLATED
+            info.compress_type = kind
             archive.writestr(info, member.getvalue())
     return stream.getvalue()

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise, takewhile
-from pathlib import PurePosixPath
 from types import MappingProxyType
 
 TEXT = "text"
@@ -117,12 +116,13 @@ def language_of(path: str, head: bytes = b"") -> str:
 
     Where the name says nothing, the `#!` line in `head` (the file's first bytes) decides.
     """
-    pure = PurePosixPath(path)
-    name = pure.name.lower()
-    language = _BY_NAME.get(name) or _BY_EXTENSION.get(pure.suffix.lower())
+    name = path.rpartition("/")[2].lower()
+    dot = name.rfind(".")
+    suffix = name[dot:] if 0 < dot < len(name) - 1 else ""  # as pathlib: `.profile` has none
+    language = _BY_NAME.get(name) or _BY_EXTENSION.get(suffix)
     if language is None and name.partition(".")[0] in ("dockerfile", "makefile"):
         language = _BY_NAME[name.partition(".")[0]]  # Dockerfile.dev, Makefile.am
-    if language is None and not pure.suffix:
+    if language is None and not suffix:
         language = _interpreter(head)
     return language or TEXT
 

@@ -105,7 +105,8 @@ def mention_evidence(
 ) -> Evidence:
     """Paths, modules, symbols and stack frames that the problem names. An `EvidenceSource`."""
     evidence = Evidence()
-    paths = PathTable(file.path for file in corpus.files)
+    named = [*(frame.path for frame in mentions.frames), *(path.path for path in mentions.paths)]
+    paths = PathTable((file.path for file in corpus.files), named)
     _add_frames(mentions, corpus, paths, evidence)
     _add_paths(mentions, corpus, paths, evidence)
     _add_names(mentions, corpus, evidence)
@@ -116,12 +117,16 @@ def mention_evidence(
 
 
 class PathTable:
-    """Finds the files that a mentioned path may mean."""
+    """Finds the files that a mentioned path may mean; no other than `mentions` may be asked for."""
 
-    def __init__(self, paths: Iterable[str]) -> None:
+    def __init__(self, paths: Iterable[str], mentions: Iterable[str]) -> None:
         self._by_name: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
-        for number, path in enumerate(paths):
-            self._by_name[path.rpartition("/")[2].lower()].append((number, path))
+        split = map(_path_parts, map(str.lower, mentions))
+        wanted = frozenset(parts[-1] for parts in split if parts)
+        for number, path in enumerate(paths) if wanted else ():
+            name = path.rpartition("/")[2].lower()
+            if name in wanted:
+                self._by_name[name].append((number, path))
 
     def find(self, mention: str) -> tuple[int, ...]:
         """Files that share the longest tail of path components with the mention.

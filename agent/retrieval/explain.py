@@ -328,5 +328,5 @@ class _Places:
         if column not in self._sorted:
             self._sorted[column] = np.sort(self._columns[column])
         values, own = self._sorted[column], self._columns[column][number]
-        above = values.size - int(np.searchsorted(values, own, side="right"))
+        above = values.size - int(values.searchsorted(own, side="right"))
         return f"{above + 1:,} of {values.size:,}"

@@ -212,8 +212,9 @@ class _Importers:
     """Finds the lines that import something of a given name, in the imports of all files."""
 
     def __init__(self, imports: Sequence[str]) -> None:
-        self._text = "\n".join(imports) + "\n"
-        self._ends = list(accumulate(len(lines) + 1 for lines in imports))
+        files = list(imports)  # they are made anew whenever they are asked for
+        self._text = "\n".join(files) + "\n"
+        self._ends = list(accumulate(len(lines) + 1 for lines in files))
 
     def of(self, name: str) -> Iterator[tuple[int, str]]:
         """Importing file and line."""

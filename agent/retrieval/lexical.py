@@ -196,6 +196,8 @@ class _PathReader:
 
     def read(self, text: str) -> _PathWords:
         """The terms of all words of the text."""
+        if known := self._words.get(text):  # most names are one word, and many the same
+            return known
         found = [self._word(word) for word in WORD.findall(text)]
         if len(found) == 1:
             return found[0]

@@ -59,16 +59,25 @@ class Ensemble:
         # Numbers of the machine's own width: others are converted at every look-up.
         feature = self.feature.astype(np.intp)
         children = np.stack([self.right, self.left], axis=1).astype(np.intp).ravel()
+        # What stands in a leaf for children is not followed, whatever it is.
+        gains = self.value.take(children, mode="clip") - np.repeat(self.value, 2)
         parts = [
-            self._walked(rows[first : first + _ROWS_AT_ONCE], feature, children)
+            self._walked(rows[first : first + _ROWS_AT_ONCE], feature, children, gains)
             for first in range(0, len(rows), _ROWS_AT_ONCE)
         ]
         return np.concatenate([np.zeros((0, rows.shape[1] + 1)), *parts])
 
     def _walked(
-        self, rows: NDArray[np.float32], feature: NDArray[np.intp], children: NDArray[np.intp]
+        self,
+        rows: NDArray[np.float32],
+        feature: NDArray[np.intp],
+        children: NDArray[np.intp],
+        gains: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """`children` (2 m,): where a value above a node's threshold goes, and where any other."""
+        """`children` (2 m,): where a value above a node's threshold goes, and where any other.
+
+        `gains` (2 m,): what the value of the child is above that of the node.
+        """
         count, width = rows.shape
         values = np.hstack([rows, np.zeros((count, 1), dtype=rows.dtype)]).ravel()
         parts = np.zeros((count, width + 1))
@@ -78,12 +87,14 @@ class Ensemble:
         node = np.tile(self.roots, count).astype(np.intp)
         first = np.repeat(np.arange(count) * (width + 1), self.roots.size)
         while node.size:
-            inner = feature[node] >= 0
-            node, first = node[inner], first[inner]
-            place = first + feature[node]
-            below = children[2 * node + (values[place] <= self.threshold[node])]
-            parts += np.bincount(place, self.value[below] - self.value[node], parts.size)
-            node = below
+            asked = feature[node]
+            inner = np.flatnonzero(asked >= 0)
+            if inner.size < node.size:
+                node, first, asked = node[inner], first[inner], asked[inner]
+            place = first + asked
+            below = 2 * node + (values[place] <= self.threshold[node])
+            parts += np.bincount(place, gains[below], parts.size)
+            node = children[below]
         return parts.reshape(count, width + 1)
 
     def starts(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:

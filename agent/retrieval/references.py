@@ -8,7 +8,9 @@ Nothing here knows the file's path. An import is kept as a line `prefix/part/par
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 
 MAX_IMPORTS = 200
@@ -193,17 +195,29 @@ class ModuleTable:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self._by_leaf: dict[str, list[int]] = {}
-        self._in_folder_of: dict[str, list[int]] = {}
+        self._found: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._by_leaf: defaultdict[str, list[int]] = defaultdict(list)
         for number, path in enumerate(paths):
             folder, _, name = path.rpartition("/")
-            self._in_folder_of.setdefault(folder, []).append(number)
             if leaf := _leaf_of(folder, name):
-                self._by_leaf.setdefault(leaf, []).append(number)
-        self._by_last_folder: dict[str, list[str]] = {}
+                self._by_leaf[leaf].append(number)
+
+    @cached_property
+    def _in_folder_of(self) -> Mapping[str, list[int]]:
+        """Files by their folder."""
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for number, path in enumerate(self._paths):
+            found[path.rpartition("/")[0]].append(number)
+        return found
+
+    @cached_property
+    def _by_last_folder(self) -> Mapping[str, list[str]]:
+        """Folders by the last part of their path."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
         for folder in self._in_folder_of:
             if folder:
-                self._by_last_folder.setdefault(folder.rpartition("/")[2], []).append(folder)
+                found[folder.rpartition("/")[2]].append(folder)
+        return found
 
     def leaf(self, number: int) -> str:
         """The last part of a file's module name."""
@@ -224,6 +238,14 @@ class ModuleTable:
         `a/b/c` may be the module c or something named c in module a/b; of several files that end
         in it the nearest to the importer are meant. A folder (a Go package) means all its files.
         """
+        # Of the importer only its folder counts, and files of one folder import much the same.
+        key = line, self._paths[importer].rpartition("/")[0]
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._find(line, importer)
+        return found
+
+    def _find(self, line: str, importer: int) -> tuple[int, ...]:
         prefix, _, rest = line.partition("/") if line.startswith(".") else ("", "", line)
         parts = tuple(part for part in rest.split("/") if part)
         if prefix:

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 # Of the plain sum, beside lexical scores that are normalised to a maximum of 1.
 STATIC_WEIGHT = 0.5
-EVIDENCE_WEIGHTS: Mapping[str, float] = {"history": 0.4, "history-function": 0.3, "churn": 0.0}
-"""Others count 1. What changed often is a prior, not a match: for the ranker alone."""
+EVIDENCE_WEIGHTS: Mapping[str, float] = {"history": 0.4, "history-function": 0.3, "churn": 1e-6}
+"""Others count 1. What changed often is a prior, not a match: here it only orders what nothing else
+speaks for, as the whole code where a problem shares no word with it; the ranker weighs it."""
 
 _KINDS = {kind: number for number, kind in enumerate(ChunkKind)}
 _ASIDE = frozenset(

@@ -109,7 +109,7 @@ class StaticEncoder:
             start = starts[first]
             last = max(int(np.searchsorted(ends, start + _AT_ONCE, side="right")), first + 1)
             part = slice(start, ends[last - 1])
-            scaled = self.vectors[at[part]].astype(np.float32)
+            scaled = self.vectors.take(at[part], axis=0).astype(np.float32)
             scaled *= factors[part, None]
             rows = starts[first:last]
             sums[owners[rows]] = np.add.reduceat(scaled, rows - start, axis=0)
@@ -189,7 +189,11 @@ def write_static(
     query_weights: NDArray[np.float32],
     document_weights: NDArray[np.float32],
 ) -> bytes:
-    """The encoder's file: vectors float32 (v, d) by ascending hash, quantised to int8."""
+    """The encoder's file: vectors float32 (v, d) by ascending hash, quantised to int8.
+
+    Not packed: that makes noise smaller by a tenth, and every start longer by 20 ms.
+    """
     scales = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float32) / 127.0
     columns = (hashes, _quantised(vectors), scales, query_weights, document_weights)
-    return write_arrays({"header": np.array(_HEADER), **dict(zip(_ARRAYS, columns, strict=True))})
+    named = {"header": np.array(_HEADER), **dict(zip(_ARRAYS, columns, strict=True))}
+    return write_arrays(named, packed=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from agent.retrieval.identifiers import without_suffix
 from agent.retrieval.mentions import Mentions, Place
 from agent.secrets.files import is_secret_path
 
@@ -46,9 +46,9 @@ class FileNames:
 
     def found(self, path: str) -> str:
         """The name or stem that occurs, "" for none."""
-        name = PurePosixPath(path).name.lower()
+        name = path.rpartition("/")[2].lower()
         if name not in self._known:
-            stem = PurePosixPath(name).stem
+            stem = without_suffix(name)
             self._known[name] = self._first((name, stem if stem != "__init__" else ""))
         return self._known[name]
 

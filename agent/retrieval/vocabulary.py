@@ -165,9 +165,10 @@ class Vocabulary:
 
 def _flags(word: str) -> int:
     flags = _FLAGS.get(word, 0)
-    if word[0].isdigit():
-        return flags | NUMBER
-    return flags | TYPE_NAME if _TYPE_NAME.match(word) else flags
+    first = word[0]
+    if "A" <= first <= "Z":  # as every match of the pattern does
+        return flags | TYPE_NAME if _TYPE_NAME.match(word) else flags
+    return flags | NUMBER if first.isdigit() else flags
 
 
 class _Column(Generic[_Scalar]):
@@ -179,7 +180,7 @@ class _Column(Generic[_Scalar]):
 
     def __getitem__(self, numbers: NDArray[np.int64]) -> NDArray[_Scalar]:
         """Values by number; any number below the capacity, -1 too, gives some value."""
-        return self._data[numbers]
+        return self._data.take(numbers)
 
     @property
     def values(self) -> NDArray[_Scalar]:

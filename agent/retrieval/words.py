@@ -76,7 +76,7 @@ class WordScanner:
 
     def _scan_chunk(self, data: bytes, start: int, end: int) -> Words:
         found = np.frombuffer(data, np.uint8, end - start, start)
-        inside = self._is_word[found]
+        inside = self._is_word.take(found)  # here and below: half the time of [found]
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
         if inside[0]:
             edges = np.concatenate(([0], edges))
@@ -84,7 +84,7 @@ class WordScanner:
             edges = np.concatenate((edges, [found.size]))
         starts, ends = edges[::2], edges[1::2]
         sums = np.zeros(found.size + 1, dtype=np.uint64)
-        np.cumsum(self._values[found] * self._powers[: found.size], out=sums[1:])
+        np.cumsum(self._values.take(found) * self._powers[: found.size], out=sums[1:])
         hashes = (sums[ends] - sums[starts]) * self._inverses[starts]
         return Words(starts + start, ends + start, hashes)
 

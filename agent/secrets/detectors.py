@@ -17,6 +17,8 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 
+from agent.secrets.marks import as_ascii
+
 _DETECTORS = (
     *("artifactory.ArtifactoryDetector", "aws.AWSKeyDetector"),
     *("azure_storage_key.AzureStorageKeyDetector", "cloudant.CloudantDetector"),
@@ -32,6 +34,10 @@ _DETECTORS = (
 # Each of these forms has a run of such signs, and a digit in it. The longest, GitLab's for agents,
 # has 1,024 signs: of a longer run only its start is looked at.
 _RUN = re.compile(r"[A-Za-z0-9_-]{20,}|[A-Za-z0-9+/]{40,}={0,2}")
+_SHORTEST = 20
+_SIGNS = bytes(ord("x" if re.match(r"[A-Za-z0-9_+/-]", chr(code)) else " ") for code in range(256))
+"""Which bytes a run may hold: `x`; the others are spaces."""
+_PADDING = 2  # signs that may follow a run
 _DIGIT = re.compile(r"[0-9]")
 _MAX_RUN = 1100
 
@@ -52,7 +58,7 @@ Span = tuple[int, int, str]  # start, end, the form's name
 def known_forms(text: str) -> Iterator[Span]:
     """The places of keys of known forms, none with a line break, in no particular order."""
     seen: dict[str, Sequence[Span]] = {}
-    for run in _RUN.finditer(text):
+    for run in _runs(text):
         if not _DIGIT.search(text, run.start(), min(run.end(), run.start() + _MAX_RUN)):
             continue
         start, end = _surroundings(text, *run.span())
@@ -61,6 +67,17 @@ def known_forms(text: str) -> Iterator[Span]:
             seen[part] = _matches(part)
         for first, last, what in seen[part]:
             yield start + first, start + last, what
+
+
+def _runs(text: str) -> Iterator[re.Match[str]]:
+    """What `_RUN.finditer` gives: looked for where enough of its signs stand together."""
+    signs = as_ascii(text).translate(_SIGNS)
+    start = signs.find(b"x" * _SHORTEST)
+    while start >= 0:
+        end = signs.find(b" ", start)
+        end = len(signs) if end < 0 else end
+        yield from _RUN.finditer(text, start, end + _PADDING)
+        start = signs.find(b"x" * _SHORTEST, end)
 
 
 def _surroundings(text: str, start: int, end: int) -> tuple[int, int]:

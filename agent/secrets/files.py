@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 _SECRET_NAMES = frozenset(
@@ -18,6 +19,10 @@ _SECRET_PATHS = re.compile(r"(?:^|/)(?:\.aws/credentials|\.docker/config\.json|\
 _ENV_FILE = re.compile(r"^\.env(?:rc)?(?:\.(?!example|sample|template|dist|defaults?$)[\w.-]+)?$")
 
 
+_PATHS_KNOWN = 1 << 12  # packing asks for the same few files again with every line it may show
+
+
+@lru_cache(maxsize=_PATHS_KNOWN)
 def is_secret_path(path: str) -> bool:
     """Whether a file exists to hold secrets (`.env`, private keys, credential stores)."""
     pure = PurePosixPath(path)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.secrets.detectors import known_forms
+from agent.secrets.marks import lines_with, places_of
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,14 +51,22 @@ _TOKENS = re.compile(
     )(?![A-Za-z0-9_])""",
     re.VERBOSE,
 )
+# What each of them begins with; the pattern is tried there alone. The same of the patterns below.
+_TOKEN_MARKS = (
+    *("AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox"),
+    *("xapp-", "AIza", "sk_live_", "sk_test_", "rk_live_", "rk_test_", "npm_", "sk-ant-"),
+    *("pypi-AgEIcHlwaS5vcmc", "hf_", "SG.", "eyJ"),
+)
 # OpenAI, Anthropic, OpenRouter; also a CSS class or a package name unless it looks random.
 _SK_KEY = re.compile(r"(?<![A-Za-z0-9_-])(?P<key>sk-[A-Za-z0-9_-]{20,255})")
+_SK_MARKS = ("sk-",)
 
 # The body ends at the next dashes; a block that is cut off has no end line.
 _KEY_BLOCK = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
     r"(?P<body>(?:[^-]|-(?!----)){0,20000}+)"
 )
+_KEY_BLOCK_MARKS = ("-----BEGIN ",)
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
 _FULL_KEY_LINE = 40  # characters; PEM lines have 64, the last one fewer
 
@@ -70,6 +79,16 @@ _ASSIGNED = re.compile(
           |(?P<bare>[A-Za-z0-9+/_=-]{20,512})[ \t]*$)""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
+_ASSIGNED_MARKS = (
+    *("secret", "token", "passwd", "password", "passphrase", "credential"),
+    *(
+        f"{kind}{joined}key"
+        for kind in ("api", "access", "private", "account")
+        for joined in ("", "_")
+    ),
+)
+# Not ASCII, and yet the same as a letter of it where case is ignored.
+_FOLDED = "\u0130\u0131\u017f\u212a"
 _URL_PASSWORD = re.compile(
     r"[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]{1,64}:(?P<password>[^\s/@'\"]{12,256})@"
 )
@@ -104,7 +123,7 @@ def is_placeholder(value: str) -> bool:
 
 
 def _key_lines(text: str) -> Iterator[Found]:
-    for block in _KEY_BLOCK.finditer(text):
+    for block in _matches(_KEY_BLOCK, text, places_of(text, _KEY_BLOCK_MARKS)):
         for line in _KEY_LINE.finditer(text, *block.span("body")):
             # A program may only compare with the header: words of its code are no key.
             if len(line[0]) >= _FULL_KEY_LINE or _looks_random(line[0]):
@@ -112,9 +131,9 @@ def _key_lines(text: str) -> Iterator[Found]:
 
 
 def _tokens(text: str) -> Iterator[Found]:
-    for match in _TOKENS.finditer(text):
+    for match in _matches(_TOKENS, text, places_of(text, _TOKEN_MARKS)):
         yield Found(*match.span(), "token of a known form", known_form=True)
-    for match in _SK_KEY.finditer(text):
+    for match in _matches(_SK_KEY, text, places_of(text, _SK_MARKS)):
         if _looks_random(match["key"]):
             yield Found(*match.span("key"), "API key", known_form=True)
     for start, end, what in known_forms(text):
@@ -122,10 +141,31 @@ def _tokens(text: str) -> Iterator[Found]:
 
 
 def _named_values(text: str) -> Iterator[Found]:
-    for match in (*_URL_PASSWORD.finditer(text), *_ASSIGNED.finditer(text)):
+    for match in (*_passwords_in_urls(text), *_assigned(text)):
         group = match.lastgroup or 0
         if _looks_random(match[group]):
             yield Found(*match.span(group), "value of a telling name", known_form=False)
+
+
+def _passwords_in_urls(text: str) -> Iterator[re.Match[str]]:
+    for start, end in lines_with(text, "://"):
+        yield from _URL_PASSWORD.finditer(text, start, end)
+
+
+def _assigned(text: str) -> Iterator[re.Match[str]]:
+    if not text.isascii() and any(letter in text for letter in _FOLDED):
+        return _ASSIGNED.finditer(text)
+    return _matches(_ASSIGNED, text, places_of(text, _ASSIGNED_MARKS, any_case=True))
+
+
+def _matches(pattern: re.Pattern[str], text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
+    """What `finditer` gives for a pattern that matches at some of these places only."""
+    done = 0
+    for place in places:
+        match = pattern.match(text, place) if place >= done else None
+        if match is not None:
+            done = match.end()
+            yield match
 
 
 def _looks_random(value: str) -> bool:

@@ -39,12 +39,14 @@ async def open_services(
     replay: Path | None = None,
     gate: Gate | None = None,
     sandbox_tried: bool = False,
+    trial: Callable[[], Sandbox] | None = None,
     around: Callable[[Sandbox], Sandbox] | None = None,
 ) -> AsyncIterator[Services]:
     """All parts of one `solve`. Closes connections, files and private copies at the end.
 
     `gate`: what each model call has to pass, where several runs share what they may spend.
     `sandbox_tried`: a run of the same settings has just made sure of the sandbox on this machine.
+    `trial`: waits for a trial of it that was begun before (`ahead.Ahead`).
     `around`: what is put around the sandbox, where runs of several programs share the machine.
     Raises ConfigurationError or SandboxUnavailable before anything is paid for.
     """
@@ -59,6 +61,7 @@ async def open_services(
             snapshot,
             reporter,
             sandbox_tried=sandbox_tried,
+            trial=trial,
             around=around,
         )
         time_left = make_clock(settings.timeout, lambda: ledger.waited)

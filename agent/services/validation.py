@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,13 @@ async def open_validator(
     reporter: Reporter,
     *,
     sandbox_tried: bool = False,
+    trial: Callable[[], Sandbox] | None = None,
     around: Callable[[Sandbox], Sandbox] | None = None,
 ) -> Validator:
     """A validator in the sandbox of the settings, closed with `stack`; without tests, syntax only.
 
-    `sandbox_tried`: somebody has just made sure of it on this machine. `around`: what is put around
-    the sandbox.
+    `sandbox_tried`: somebody has just made sure of it on this machine. `trial`: waits for somebody
+    who is doing so (`ahead.Ahead`). `around`: what is put around the sandbox.
 
     Raises SandboxUnavailable.
     """
@@ -44,7 +46,8 @@ async def open_validator(
         return NullValidator()
     untried = make_sandbox(settings)
     try:
-        sandbox = untried if sandbox_tried else await asyncio.to_thread(made_sure, untried)
+        make_sure = trial or partial(made_sure, untried)
+        sandbox = untried if sandbox_tried else await asyncio.to_thread(make_sure)
     except SandboxError as error:
         raise SandboxUnavailable(
             f"{error} (or --no-tests to check the syntax only, {_other_backends(settings)} where "

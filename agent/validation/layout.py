@@ -50,7 +50,7 @@ _CONFIGURATION = frozenset(
 
 def is_python_test(path: str) -> bool:
     """Whether a Python file holds tests by its name: `test_x.py`, `x_test.py`, `tests.py`."""
-    return _TEST_NAME.fullmatch(PurePosixPath(path).name) is not None
+    return _TEST_NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def is_test_file(path: str) -> bool:

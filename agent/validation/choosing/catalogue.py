@@ -6,7 +6,7 @@ Pure, and for every language whose imports `agent.retrieval.references` reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,18 +17,17 @@ from agent.validation.layout import is_test_file
 
 _WORD = re.compile(r"[A-Za-z_]\w{2,}")
 
-# Lines that may import something, in any of the languages that are read.
+# Lines that may import something, in any of the languages that are read, with the line end before
+# them: a search for `\n` skips over the lines, where `^` is tried at every character.
 _IMPORTING = re.compile(
-    r"^[ \t]*(?=(?:from|import|use|pub|mod|const|let|var|export|require|include|using"
-    r"|#[ \t]*include|\}[ \t]*from)\b)",
-    re.MULTILINE,
+    r"\n[ \t]*(?=(?:from|import|use|pub|mod|const|let|var|export|require|include|using"
+    r"|#[ \t]*include|\}[ \t]*from)\b)"
 )
 
 # One test each, in the languages that are run. Parametrised ones count once: a lower bound.
 _TEST = re.compile(
-    r"^[ \t]*(?:(?:async[ \t]+)?def[ \t]+test|(?:it|test)(?:\.\w+)*[ \t]*\(|func[ \t]+Test"
-    r"|#\[(?:\w+::)?test\b|@(?:Parameterized|Repeated)?Test\b)",
-    re.MULTILINE,
+    r"\n[ \t]*(?:(?:async[ \t]+)?def[ \t]+test|(?:it|test)(?:\.\w+)*[ \t]*\(|func[ \t]+Test"
+    r"|#\[(?:\w+::)?test\b|@(?:Parameterized|Repeated)?Test\b)"
 )
 
 # Importers that are looked for among the files that hold a module's name; a name such as `utils`
@@ -59,6 +58,7 @@ class TestFiles:
         self._snapshot = snapshot
         self._accepts = accepts
         self._importers: dict[str, frozenset[str]] = {}
+        self._imported: dict[str, frozenset[str]] = {}
 
     @cached_property
     def files(self) -> tuple[TestFile, ...]:
@@ -82,6 +82,13 @@ class TestFiles:
             self._importers[path] = frozenset(self._find_importers(path))
         return self._importers[path]
 
+    def import_it(self, others: Collection[str], path: str) -> bool:
+        """Whether some of `others`, files of the repository, import this one.
+
+        Reads them alone, where `importers` looks through everything.
+        """
+        return any(path in self._imports(other) for other in others)
+
     def _find_importers(self, path: str) -> Iterable[str]:
         number = self._numbers.get(path)
         leaf = self._modules.leaf(number).encode() if number is not None else b""
@@ -102,16 +109,18 @@ class TestFiles:
     def _read(self, path: str) -> TestFile:
         text = self._snapshot.text(path)
         words = frozenset(_WORD.findall(text))
-        imported = self._imports(path, text)
-        return TestFile(path, words, imported, count_tests(text), _tested(words))
+        return TestFile(path, words, self._imports(path), count_tests(text), _tested(words))
 
-    def _imports(self, path: str, text: str | None = None) -> frozenset[str]:
-        text = self._snapshot.text(path) if text is None else text
-        starts = (match.start() for match in _IMPORTING.finditer(text))
-        lines = imports(text, starts, self._snapshot.files[path].language)
-        importer = self._numbers[path]
-        found = (self._modules.find(line, importer) for line in lines)
-        return frozenset(self._paths[number] for numbers in found for number in numbers)
+    def _imports(self, path: str) -> frozenset[str]:
+        if path not in self._imported:
+            text = f"\n{self._snapshot.text(path)}"
+            starts = (match.start() + 1 for match in _IMPORTING.finditer(text))
+            lines = imports(text, starts, self._snapshot.files[path].language)
+            importer = self._numbers[path]
+            found = (self._modules.find(line, importer) for line in lines)
+            numbers = (number for numbers in found for number in numbers)
+            self._imported[path] = frozenset(self._paths[number] for number in numbers)
+        return self._imported[path]
 
     @cached_property
     def _paths(self) -> list[str]:
@@ -138,4 +147,4 @@ def _tested(words: frozenset[str]) -> frozenset[str]:
 
 def count_tests(text: str) -> int:
     """How many tests a file seems to hold."""
-    return sum(1 for _ in _TEST.finditer(text))
+    return len(_TEST.findall(f"\n{text}"))

@@ -72,8 +72,9 @@ def import_tie(test: TestFile, target: Target, files: TestFiles) -> Tie | None:
     """Imports the file, something that imports it, or its package."""
     if target.path in test.imports:
         return _IMPORTS, f"imports {target.module}"
-    through = sorted(test.imports & files.importers(target.path))
-    if through:
+    if files.import_it(test.imports, target.path) and (
+        through := sorted(test.imports & files.importers(target.path))
+    ):
         share = 1 / (1 + math.log2(1 + len(files.importers(target.path))))
         return _IMPORTS_PACKAGE + _INDIRECT * share, f"imports {target.module} by {through[0]}"
     folder = "/".join(target.folders)

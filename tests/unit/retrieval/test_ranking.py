@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from agent.events import Event, Notice
 from agent.protocols import Embedder, Retriever, Snapshot
+from agent.repository.snapshot import take_snapshot
 from agent.retrieval.corpus import Corpus
 from agent.retrieval.evidence import Evidence
 from agent.retrieval.mentions import Mentions
@@ -23,6 +24,7 @@ from agent.retrieval.options import RetrievalOptions
 from agent.retrieval.presets import preset
 from agent.retrieval.ranking import HybridRetriever
 from agent.types import Problem, Ranking, Reason, ScoredChunk, ScoredFile
+from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
 from tests.support.interrupts import INTERRUPTIBLE
@@ -97,6 +99,29 @@ def test_the_right_function_ranks_first() -> None:
     assert ranking.files[0].path == "pkg/client.py"
     assert ranking.notes == ()
     assert_sound(ranking)
+
+
+def test_where_the_problem_shares_words_with_a_text_only_code_follows_by_how_often_it_changed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "LIESMICH.md").write_text("# Abrechnung\n\nDie Summe wird gerundet.\n")
+    for name in ("alpha.py", "beta.py", "gamma.py"):
+        (tmp_path / name).write_text("def run():\n    return 0\n")
+    run_git(tmp_path, "init", "-q")
+    for number in range(4):
+        (tmp_path / "beta.py").write_text(f"def run():\n    return {number}\n")
+        run_git(tmp_path, "add", "-A")
+        run_git(tmp_path, "commit", "-q", "-m", f"Step {number}")
+    retriever = HybridRetriever(PLAIN, embedder=None, index_path=None, reporter=ignore)
+    problem = Problem("Summe falsch gerundet", "")
+    ranking = asyncio.run(retriever.rank(problem, take_snapshot(tmp_path)))
+    paths = [scored.chunk.path for scored in ranking.chunks]
+    assert paths == ["LIESMICH.md", "beta.py", "alpha.py", "gamma.py"]
+    assert_sound(ranking)
+
+
+def test_a_ranking_is_not_written_out_where_asyncio_does_so_with_a_result() -> None:
+    assert repr(rank(preset("lexical"))).startswith("Ranking(total_chunks=")
 
 
 def test_tests_are_no_targets_and_prose_ranks_below_code() -> None:
@@ -318,6 +343,7 @@ from agent.retrieval.presets import preset
 from agent.retrieval.ranking import HybridRetriever
 from agent.types import Problem
 from tests.support.ignored_events import ignore
+from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
 
 body = "".join(f"    name_{n} = {n}\\n" for n in range(3000))
