@@ -18,8 +18,6 @@ from agent.retrieval.windows import cut_file, cut_rows
 from agent.types import Chunk, ChunkKind
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from tree_sitter import Parser
 
     from agent.types import SourceFile
@@ -101,10 +99,19 @@ class TreeSitterChunker:
         grammar = GRAMMARS.get(language)
         if grammar is None or len(text) > MAX_PARSED_CHARS or _is_minified(text, lines):
             return _windows(lines, language)
+        return _partition(lines, self._outline(text, language, grammar))
+
+    def _outline(self, text: str, language: str, grammar: Grammar) -> list[Definition]:
+        if language == "python":
+            from agent.retrieval.python_outline import python_outline  # compiles its patterns
+
+            definitions = python_outline(text)
+            if definitions is not None:
+                return definitions
         data = text.encode("utf-8", "replace")
         tree = self._parser(language, grammar).parse(data)
         outliner = Outliner(grammar, self._roles[language], data.split(b"\n"))
-        return _partition(lines, outliner.collect(tree.root_node))
+        return outliner.collect(tree.root_node)
 
     def _parser(self, language: str, grammar: Grammar) -> Parser:
         parser = self._parsers.get(language)
@@ -130,55 +137,62 @@ def _windows(lines: Sequence[str], language: str) -> tuple[Piece, ...]:
 
 def _partition(lines: Sequence[str], definitions: Sequence[Definition]) -> tuple[Piece, ...]:
     runs: dict[int, list[tuple[int, int]]] = {}
-    for owner, start, end in _runs(_owners(lines, definitions)):
-        runs.setdefault(owner, []).append((start, end))
+    for owner, start, end in _runs(lines, definitions):
+        if start < end:
+            runs.setdefault(owner, []).append((start, end))
     remainder = runs.pop(_MODULE, [])
     pieces = [_piece(own, definitions[index]) for index, own in runs.items()]
-    pieces.extend(_remainder([row for run in remainder for row in range(*run)], lines))
+    pieces.extend(_remainder(remainder, lines))
     return tuple(sorted(pieces, key=lambda piece: (piece.start, piece.end)))
-
-
-def _runs(owners: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-    """Owner, first row and end of each run of rows with one owner."""
-    import numpy as np
-
-    starts = np.concatenate(([0], np.flatnonzero(owners[1:] != owners[:-1]) + 1))
-    ends = np.concatenate((starts[1:], [owners.size]))
-    return zip(owners[starts].tolist(), starts.tolist(), ends.tolist(), strict=True)
 
 
 _MODULE = -1
 
 
-def _owners(lines: Sequence[str], definitions: Sequence[Definition]) -> NDArray[np.int64]:
-    """For each row the index of the innermost definition it belongs to, -1 for none: int64.
+def _runs(
+    lines: Sequence[str], definitions: Sequence[Definition]
+) -> Iterator[tuple[int, int, int]]:
+    """Index of the innermost definition, -1 for none, first row and end of runs of rows; a run may
+    be empty.
 
     A row belongs to one definition only: of two on the same line the first has it, and an inner
-    one that is left without a line of its own stays inside its parent.
+    one that is left without a line of its own stays inside its parent. Blank lines go with the
+    line before, those at the top of a file with the first of text.
     """
-    import numpy as np
-
-    owners = np.full(len(lines), _MODULE, dtype=np.int64)
+    top, row = _filled(lines, 0), 0  # the first row of text, the first that is not given away
+    around = {_MODULE: len(lines)}  # definitions that go on, and where they end, outermost first
     for index, definition in enumerate(definitions):
         parent = _MODULE if definition.parent is None else definition.parent
-        rows = owners[definition.start : definition.end + 1]
-        if rows.size and rows[0] == rows[-1] == parent:
-            rows[:] = index  # what comes later in the file is not there yet, what ended is above
-        else:
-            rows[rows == parent] = index
-    filled = np.fromiter(map(bool, map(str.strip, lines)), dtype=np.bool_, count=len(lines))
-    return owners[_lines_before(filled)]
+        if parent not in around:
+            continue  # it has no line of its own
+        while next(reversed(around)) != parent:
+            ended, end = around.popitem()
+            after = _after(lines, row, end)
+            yield ended, row, after
+            row = after
+        start = _filled(lines, max(definition.start, row))
+        end = min(definition.end + 1, around[parent])
+        if start < end:
+            start = 0 if start == top else start
+            yield parent, row, start
+            row, around[index] = start, end
+    while around:
+        ended, end = around.popitem()
+        after = _after(lines, row, end)
+        yield ended, row, after
+        row = after
 
 
-def _lines_before(filled: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Row whose owner each row has: blank lines go with the line before, those at the top of a
-    file with the first of text.
-    """
-    import numpy as np
+def _after(lines: Sequence[str], row: int, end: int) -> int:
+    """Where a run from `row` to `end` ends with the blank lines behind it."""
+    return _filled(lines, end) if row < end else row
 
-    rows = np.where(filled, np.arange(filled.size), 0)
-    first = int(np.argmax(filled)) if filled.any() else 0
-    return np.maximum(np.maximum.accumulate(rows), first)
+
+def _filled(lines: Sequence[str], row: int) -> int:
+    """The next row that is not blank, or how many there are."""
+    while row < len(lines) and not lines[row].strip():
+        row += 1
+    return row
 
 
 def _piece(runs: Sequence[tuple[int, int]], definition: Definition) -> Piece:
@@ -188,22 +202,25 @@ def _piece(runs: Sequence[tuple[int, int]], definition: Definition) -> Piece:
         symbol=definition.symbol,
         kind=definition.kind,
         signature=definition.signature,
-        holes=tuple((end + 1, start) for (_, end), (start, _) in pairwise(runs)),
+        holes=_holes(runs),
     )
 
 
-def _holes(rows: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Inclusive 1-based line ranges that ascending 0-based `rows` leave out between them."""
-    if rows[-1] - rows[0] + 1 == len(rows):
-        return ()
-    return tuple((before + 2, after) for before, after in pairwise(rows) if after > before + 1)
+def _holes(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Inclusive 1-based line ranges between ascending runs of 0-based rows, none adjacent."""
+    return tuple((end + 1, start) for (_, end), (start, _) in pairwise(runs))
 
 
-def _remainder(rows: Sequence[int], lines: Sequence[str]) -> Iterable[Piece]:
-    if not rows:
+def _remainder(runs: Sequence[tuple[int, int]], lines: Sequence[str]) -> Iterable[Piece]:
+    """Pieces of the rows that belong to no definition."""
+    size = sum(end - start for start, end in runs)
+    if not size:
         return
-    limit = _REMAINDER_PART_LINES if len(rows) > MAX_REMAINDER_LINES else len(rows)
-    parts = cut_rows(rows, lines, limit) if limit < len(rows) else [range(len(rows))]
-    for part in parts:
+    if size <= MAX_REMAINDER_LINES:
+        yield Piece(runs[0][0] + 1, runs[-1][1], "", ChunkKind.MODULE, "", _holes(runs))
+        return
+    rows = [row for run in runs for row in range(*run)]
+    for part in cut_rows(rows, lines, _REMAINDER_PART_LINES):
         own = rows[part.start : part.stop]
-        yield Piece(own[0] + 1, own[-1] + 1, "", ChunkKind.MODULE, "", _holes(own))
+        holes = tuple((a + 2, b) for a, b in pairwise(own) if b > a + 1)
+        yield Piece(own[0] + 1, own[-1] + 1, "", ChunkKind.MODULE, "", holes)

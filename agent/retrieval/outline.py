@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from agent.retrieval.grammars import Grammar
 
-_MAX_DEPTH = 30  # classes in classes; beyond it only a hostile file goes
+MAX_DEPTH = 30
+"""Classes in classes; beyond it only a hostile file goes."""
+
 _MAX_SYMBOL = 200  # characters; a "name" longer than this is an expression, not a name
 _MAX_SIGNATURE_LINES = (
     12  # a longer one is a parametrisation table: only its end says what is called
@@ -145,7 +147,7 @@ class Outliner:
             return
         text = _function_name(node, name)
         receiver = _receiver(node)
-        symbol = _join(scope.prefix, receiver, text)
+        symbol = qualified(scope.prefix, receiver, text)
         method = scope.parent is not None or "." in symbol
         kind = ChunkKind.METHOD if method else ChunkKind.FUNCTION
         self._add(node, owner, symbol, kind, scope)
@@ -154,9 +156,9 @@ class Outliner:
         body = _class_body(node)
         if body is None:
             return None
-        symbol = _join(scope.prefix, _class_name(node))
+        symbol = qualified(scope.prefix, _class_name(node))
         index = self._add(node, node, symbol, ChunkKind.CLASS, scope)
-        if symbol.count(".") >= _MAX_DEPTH:
+        if symbol.count(".") >= MAX_DEPTH:
             return None
         if index is None:
             return _unwrapped(scope)
@@ -185,8 +187,19 @@ class Outliner:
     def _signature(self, first: int, end: tuple[int, int]) -> str:
         row, column = end
         lines = [*self._lines[first:row], self._lines[row][:column]]
-        text = b"\n".join(lines[-_MAX_SIGNATURE_LINES:]).decode("utf-8", "replace")
-        return text.rstrip()[:_MAX_SIGNATURE]
+        return signature_of(b"\n".join(lines).decode("utf-8", "replace"))
+
+
+def signature_of(header: str) -> str:
+    """The signature to show: the last lines of a header, and not too much of them."""
+    if header.count("\n") >= _MAX_SIGNATURE_LINES:
+        header = "\n".join(header.split("\n")[-_MAX_SIGNATURE_LINES:])
+    return header.rstrip()[:_MAX_SIGNATURE]
+
+
+def qualified(*parts: str) -> str:
+    """One name of all parts that are not empty."""
+    return ".".join(filter(None, parts))[:_MAX_SYMBOL]
 
 
 def _unwrapped(scope: _Scope) -> _Scope:
@@ -241,10 +254,6 @@ def _text(node: Node | None) -> str:
     return " ".join(node.text.decode("utf-8", "replace").split())
 
 
-def _join(*parts: str) -> str:
-    return ".".join(part for part in parts if part)[:_MAX_SYMBOL]
-
-
 def _plain(name: str) -> str:
     """A name without type arguments, pointers and C++ scope marks."""
     name = name.split("<", 1)[0].split("[", 1)[0] if not name.startswith("operator") else name
@@ -281,7 +290,7 @@ def _declared_name(node: Node) -> str:
             break
         node = inner
     if node.type == "qualified_identifier":
-        return _join(*_scopes(node))
+        return qualified(*_scopes(node))
     if node.type == "operator_cast":
         return f"operator {_text(node.child_by_field_name('type'))}"
     return _plain(_text(node))
