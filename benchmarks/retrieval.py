@@ -41,6 +41,8 @@ LIMITS = {
     "cold / bare parse": 1.5,
     "refresh after one change, s": 0.1,
     "warm query, s": 0.15,
+    "query with the local model, s": 3.0,
+    "with the local model: peak, MB": 600.0,
     "peak, MB": 600.0,
     "large: peak, MB": 2_000.0,
 }
@@ -127,6 +129,27 @@ def query(place: Place) -> Figures:
     }
 
 
+def embedded(place: Place) -> Figures:
+    """The same with the local model, every vector made anew, and the model loaded."""
+    from agent.problem import problem_from_text
+    from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.embedding import ParallelEmbedder
+    from agent.retrieval.local_embedder import LocalEmbedder
+    from agent.retrieval.presets import preset
+    from agent.retrieval.ranking import HybridRetriever
+
+    snapshot = take_snapshot(place.repository)
+    started = time.perf_counter()
+    retriever = HybridRetriever(
+        preset("default"),
+        embedder=ParallelEmbedder(LocalEmbedder(), lambda _: None),
+        index_path=place.index,
+        reporter=lambda _: None,
+    )
+    asyncio.run(retriever.rank(problem_from_text(ISSUE, "benchmark"), snapshot))
+    return {"embedded query, s": time.perf_counter() - started}
+
+
 def load(place: Place) -> Figures:
     """Only the index's part of a query."""
     import numpy as np
@@ -202,7 +225,7 @@ def _times(action: Callable[[], object]) -> float:
 
 
 MEASUREMENTS: Mapping[str, Callable[[Place], Figures]] = {
-    measure.__name__: measure for measure in (parse, refresh, query, load, bm25s)
+    measure.__name__: measure for measure in (parse, refresh, query, embedded, load, bm25s)
 }
 
 
@@ -293,6 +316,7 @@ def _round(repository: Path, cache: Path) -> Figures:
     bare, bare_cpu = bare_parse(place, paths)
     cold = measured("refresh", place)
     warm = measured("query", place)
+    with_model = measured("embedded", place)
     parts = measured("load", place)
     changed = repository / "billing_example" / "invoice.py"
     before = changed.read_text()
@@ -315,6 +339,8 @@ def _round(repository: Path, cache: Path) -> Figures:
         "first query, s": warm["first query, s"],
         "warm query, s": warm["query, s"],
         "query CPU, s": warm["query CPU, s"],
+        "query with the local model, s": with_model["embedded query, s"],
+        "with the local model: peak, MB": with_model["own peak, MB"],
         "of which load, s": parts["load, s"],
         "neighbours of 30 pieces, s": parts["neighbours of 30, s"],
         "refresh after one change, s": after["index, s"],
