@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agent.cli.endings import Command
 from agent.cli.flags import leave, retrieval_flags, sandbox_flags
 from agent.cli.options.choices import Split
 from agent.cli.options.common import JsonOption, QuietOption
@@ -45,8 +46,13 @@ commands = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
 
 @commands.command(
-    epilog="Example: `agent eval retrieval --dataset issues.jsonl --repos ./repositories "
-    "--output rows.jsonl --preset lexical --preset lexical-history --preset lexical-ranker`"
+    cls=Command,
+    epilog="""
+    Example:
+      agent eval retrieval --dataset issues.jsonl --repos ./repositories \\
+          --output rows.jsonl --preset lexical --preset lexical-history \\
+          --preset lexical-ranker
+    """,
 )
 def retrieval(
     dataset: Annotated[
@@ -119,11 +125,17 @@ def retrieval(
 
 
 @commands.command(
-    epilog="Example: `agent eval patches --predictions preds.json --dataset swe.jsonl --repos "
-    "./repositories --environments environments.toml --output evaluation.json --workers 4`; the "
-    "same command goes on where it was stopped\n\nExit codes: 0 all evaluated, resolved or not, 1 "
-    "some could not be (environment), 2 usage, or entries that cannot be used, 10 sandbox or disk, "
-    "130 interrupted."
+    cls=Command,
+    epilog="""
+    Example (the same command goes on where it was stopped):
+      agent eval patches --predictions preds.json --dataset swe.jsonl \\
+          --repos ./repositories --environments environments.toml \\
+          --output evaluation.json --workers 4
+
+    Exit codes: 0 all evaluated, resolved or not, 1 some could not be
+    (environment), 2 usage, or entries that cannot be used, 10 sandbox or disk,
+    130 interrupted.
+    """,
 )
 def patches(
     predictions: PredictedOption,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agent.cli.endings import Command
 from agent.cli.flags import leave, retrieval_flags
 from agent.cli.options.choices import Dirty, Expand, Intents
 from agent.cli.options.common import (
@@ -49,10 +50,20 @@ commands = typer.Typer()
 
 
 @commands.command(
-    epilog='Example: `agent search "where are cookies parsed" --repo ./target --explain`\n\n'
-    "What a part is worth:\n\n`agent search --problem issue.md --without history --without ranker`"
-    '\n\nAll corpora:\n\n`agent search "expired cookies" --corpus code,docs,intent,history`\n\n'
-    "Vectors of another program:\n\n`agent search --precomputed ./vectors --vector query.json`"
+    cls=Command,
+    epilog="""
+    Example:
+      agent search "where are cookies parsed" --repo ./target --explain
+
+    What a part is worth:
+      agent search --problem issue.md --without history --without ranker
+
+    All corpora:
+      agent search "expired cookies" --corpus code,docs,intent,history
+
+    Vectors of another program:
+      agent search --precomputed ./vectors --vector query.json
+    """,
 )
 def search(
     query: Annotated[str | None, typer.Argument(help="Words, identifiers, a traceback.")] = None,
@@ -104,7 +115,13 @@ def search(
     leave(inspect.search(request, query, limit, flags, asked))
 
 
-@commands.command(epilog="Example: `agent context --problem issue.md --repo ./target`")
+@commands.command(
+    cls=Command,
+    epilog="""
+    Example:
+      agent context --problem issue.md --repo ./target
+    """,
+)
 def context(
     problem: ProblemOption,
     repo: RepoOption = Path(),
@@ -131,9 +148,18 @@ def context(
 
 
 @commands.command(
-    epilog="Example: `agent index --repo ./target`\n\nOther corpora too, in a store that a team "
-    "shares:\n\n`agent index --corpus code,docs,intent,history --store postgresql://HOST/DATABASE`"
-    "\n\nVectors of another program:\n\n`agent index --precomputed ./vectors --made-by MODEL`"
+    cls=Command,
+    epilog="""
+    Example:
+      agent index --repo ./target
+
+    Other corpora too, in a store that a team shares:
+      agent index --corpus code,docs,intent,history \\
+          --store postgresql://HOST/DATABASE
+
+    Vectors of another program:
+      agent index --precomputed ./vectors --made-by MODEL
+    """,
 )
 def index(
     repo: RepoOption = Path(),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agent.cli.endings import Command
 from agent.cli.flags import leave, solving_flags
 from agent.cli.options.choices import EngineName, Opened
 from agent.cli.options.common import JsonOption, QuietOption
@@ -67,10 +68,15 @@ commands = typer.Typer()
 
 
 @commands.command(
-    epilog="Example: `agent batch --dataset swe.jsonl --repos ./repositories --output preds.json "
-    "--workers 4 --max-total-cost 20`; the same command goes on where it was stopped\n\nExit "
-    "codes: 0 all done, 1 some set aside, 2 usage or unusable rows, 8 budget, 9 provider, 10 "
-    "sandbox or disk, 130 interrupted."
+    cls=Command,
+    epilog="""
+    Example (the same command goes on where it was stopped):
+      agent batch --dataset swe.jsonl --repos ./repositories \\
+          --output preds.json --workers 4 --max-total-cost 20
+
+    Exit codes: 0 all done, 1 some set aside, 2 usage or unusable rows, 8 budget,
+    9 provider, 10 sandbox or disk, 130 interrupted.
+    """,
 )
 def batch(
     dataset: DatasetOption,
@@ -157,8 +163,15 @@ def batch(
 
 
 @commands.command(
-    epilog="Example: `agent report preds.run --evaluation evaluation.json --output report.html`; "
-    "`agent solve --json ... > result.json && agent report result.json`"
+    cls=Command,
+    epilog="""
+    Example:
+      agent report preds.run --evaluation evaluation.json --output report.html
+
+    Of one issue:
+      agent solve --problem issue.md --json > result.json
+      agent report result.json
+    """,
 )
 def report(
     run: Annotated[

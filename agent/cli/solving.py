@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agent.cli.endings import Command
 from agent.cli.flags import leave, solving_flags
 from agent.cli.options.choices import Dirty
 from agent.cli.options.common import (
@@ -72,10 +73,15 @@ commands = typer.Typer()
 
 
 @commands.command(
-    epilog="Example: `agent solve --problem issue.md --repo ./target > fix.diff`\n\nExit codes: "
-    "0 accepted, 2 usage, 3 no edit, 4 unparseable, 5 does not apply, 6 breaks syntax or tests "
-    "or is suspect, 7 time limit, 8 budget, 9 provider, 10 sandbox, 11 unverified (no test could "
-    "be run), 130 interrupted."
+    cls=Command,
+    epilog="""
+    Example:
+      agent solve --problem issue.md --repo ./target > fix.diff
+
+    Exit codes: 0 accepted, 2 usage, 3 no edit, 4 unparseable, 5 does not apply,
+    6 breaks syntax or tests or is suspect, 7 time limit, 8 budget, 9 provider,
+    10 sandbox, 11 unverified (no test could be run), 130 interrupted.
+    """,
 )
 def solve(
     problem: ProblemOption,
@@ -160,7 +166,13 @@ def solve(
     )
 
 
-@commands.command(epilog="Example: `agent apply --reply reply.json --repo ./target | git apply`")
+@commands.command(
+    cls=Command,
+    epilog="""
+    Example:
+      agent apply --reply reply.json --repo ./target | git apply
+    """,
+)
 def apply(
     reply: Annotated[str, typer.Option("--reply", help="A saved model reply; `-` for stdin.")],
     repo: RepoOption = Path(),
@@ -188,7 +200,14 @@ def apply(
 
 
 @commands.command(
-    epilog="Example: `agent demo`; with your own model: `PATCHSHOT_BASE_URL=... agent demo`"
+    cls=Command,
+    epilog="""
+    Example:
+      agent demo
+
+    With your own model:
+      PATCHSHOT_BASE_URL=http://127.0.0.1:8000/v1 PATCHSHOT_MODEL=NAME agent demo
+    """,
 )
 def demo(
     json: JsonOption = False,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from agent.cli.endings import Command
 from agent.cli.flags import leave, sandbox_flags
 from agent.cli.options.common import JsonOption
 from agent.cli.options.validation import ImageOption, SandboxOption
@@ -14,7 +15,13 @@ from agent.cli.options.validation import ImageOption, SandboxOption
 commands = typer.Typer()
 
 
-@commands.command(epilog="Example: `agent doctor --json`")
+@commands.command(
+    cls=Command,
+    epilog="""
+    Example:
+      agent doctor --json
+    """,
+)
 def doctor(
     json: JsonOption = False,
     live: Annotated[
@@ -30,7 +37,12 @@ def doctor(
 
 
 @commands.command(
-    epilog="Example: `agent bundle --output agent.py`, `agent bundle --check agent.py`"
+    cls=Command,
+    epilog="""
+    Example:
+      agent bundle --output agent.py
+      agent bundle --check agent.py
+    """,
 )
 def bundle(
     output: Annotated[

@@ -37,6 +37,14 @@ class Filled:
     removed: int
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Where they would go. `held`: entries there now, None where the store was not looked into."""
+
+    place: str
+    held: int | None
+
+
 def refuse_own(name: str, model: str | None) -> None:
     """Raise ConfigurationError for the collection that our corpora keep a model's vectors in."""
     from agent.corpora.vectors import collection_name
@@ -68,6 +76,28 @@ def fill(filling: Filling, settings: Settings, reporter: Reporter) -> Filled:
         seconds = time.perf_counter() - started
         reporter(StageFinished("import", seconds, f"{written:,} written"))
         return Filled(store.url, written, removed)
+
+
+def foresee(filling: Filling, settings: Settings, reporter: Reporter) -> Foreseen:
+    """What `fill` would meet in the store; nothing is made or changed there.
+
+    Raises what it would for a store that cannot be reached, and for a collection of another model
+    or dimension. What only the entries themselves tell is not asked.
+    """
+    from agent.services.corpora import StoreUse, look_into_store
+
+    use = StoreUse.MANAGE if filling.fresh else StoreUse.FILL
+    place, known = look_into_store(settings, reporter, use)
+    if known is None:
+        return Foreseen(place, None)
+    info = next((one for one in known if one.name == filling.name), None)
+    if info is None:
+        return Foreseen(place, 0)
+    refuse_own(info.name, info.model)
+    same = (_model(filling, info), filling.index.dimension) == (info.model, info.dimension)
+    if not (same or filling.fresh or _is_unnamed(filling, info)):
+        raise _mismatch(filling, info)
+    return Foreseen(place, info.entries)
 
 
 def _opened(filling: Filling, store: VectorStore) -> tuple[VectorCollection, int]:
@@ -104,18 +134,26 @@ def _model(filling: Filling, info: CollectionInfo) -> str:
 
 def _refuse_other(filling: Filling, info: CollectionInfo, old: VectorCollection) -> None:
     """Raise ConfigurationError, but where only the name of the model was missing."""
-    known = info.model != UNKNOWN_MODEL
-    if not known and info.dimension == filling.index.dimension:
-        others = _others(filling, old)
-        if not others:
-            return
+    if not _is_unnamed(filling, info):
+        raise _mismatch(filling, info)
+    others = _others(filling, old)
+    if others:
         raise ConfigurationError(
             f"collection {info.name}: {counted(others, 'vector')} of it are not in this folder, and"
             " their model was not said; --fresh removes them, --collection names another one"
         )
+
+
+def _is_unnamed(filling: Filling, info: CollectionInfo) -> bool:
+    """Whether nothing but the model's name may be wrong with it."""
+    return info.model == UNKNOWN_MODEL and info.dimension == filling.index.dimension
+
+
+def _mismatch(filling: Filling, info: CollectionInfo) -> ConfigurationError:
+    known = info.model != UNKNOWN_MODEL
     numbers = f"{info.dimension} numbers each"
     wanted = f"of {filling.made_by} " if filling.made_by else ""
-    raise ConfigurationError(
+    return ConfigurationError(
         f"collection {info.name} holds vectors {f'of {info.model} ' if known else ''}({numbers}),"
         f" not {wanted}({filling.index.dimension}); --fresh makes it anew, --collection names"
         " another one"

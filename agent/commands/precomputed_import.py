@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from agent.commands.common import guarded, print_value, write_stdout
 from agent.commands.indexed import counted
-from agent.commands.precomputed_filling import Filling, fill, refuse_own
+from agent.commands.precomputed_filling import (
+    Filled,
+    Filling,
+    Foreseen,
+    fill,
+    foresee,
+    refuse_own,
+)
 from agent.commands.precomputed_labels import checked_model, name_of, refuse_together
 from agent.commands.warning import warning
 from agent.events import StageFinished, StageStarted
 
 if TYPE_CHECKING:
     from agent.precomputed.index import VectorIndex
-    from agent.protocols import Reporter
     from agent.settings import Settings
 
 
@@ -42,6 +48,7 @@ def import_folder(request: ImportRequest, flags: Mapping[str, Any]) -> int:
 
 
 def _import(request: ImportRequest, flags: Mapping[str, Any]) -> int:
+    from agent.precomputed.importing import say_texts
     from agent.precomputed.loading import load_vectors
     from agent.settings import load
 
@@ -56,29 +63,18 @@ def _import(request: ImportRequest, flags: Mapping[str, Any]) -> int:
         index = load_vectors(request.folder, reporter)
         seconds = time.perf_counter() - started
         reporter(StageFinished("vectors", seconds, f"{counted(len(index), 'vector')}"))
+        filling = Filling(name, made_by, request.fresh, index)
+        done: Filled | Foreseen
         if request.dry_run:
-            place, written, removed = _dry(index, settings, reporter), None, 0
+            say_texts(index, reporter)  # as an import would
+            done = foresee(filling, settings, reporter)
         else:
-            done = fill(Filling(name, made_by, request.fresh, index), settings, reporter)
-            place, written, removed = done.place, done.written, done.removed
+            done = fill(filling, settings, reporter)
         seconds = time.perf_counter() - started
     if request.json:
-        print_value(
-            {
-                "collection": name,
-                "store": place,
-                "dimension": index.dimension,
-                "vectors": len(index),
-                "written": written,
-                "removed": removed,
-                "known": None if written is None else len(index) - written,
-                "skipped": [asdict(one) for one in index.skipped],
-                "dry_run": request.dry_run,
-                "seconds": round(seconds, 3),
-            }
-        )
+        print_value(_as_json(name, done, index, seconds))
     else:
-        write_stdout(_in_words(name, place, index, written, seconds).encode("utf-8", "replace"))
+        write_stdout(_in_words(name, done, index, seconds).encode("utf-8", "replace"))
     return 0
 
 
@@ -93,24 +89,39 @@ def _refuse_early(name: str, made_by: str | None, settings: Settings) -> None:
         check_url(settings.store)
 
 
-def _dry(index: VectorIndex, settings: Settings, reporter: Reporter) -> str:
-    """Where they would go; what an import would say is said."""
-    from agent.precomputed.importing import say_texts
-    from agent.stores.opening import shown_url
+def _as_json(
+    name: str, done: Filled | Foreseen, index: VectorIndex, seconds: float
+) -> dict[str, Any]:
+    return {
+        "collection": name,
+        "store": done.place,
+        "dimension": index.dimension,
+        "vectors": len(index),
+        "held": done.held if isinstance(done, Foreseen) else None,
+        "written": done.written if isinstance(done, Filled) else None,
+        "removed": done.removed if isinstance(done, Filled) else 0,
+        "known": len(index) - done.written if isinstance(done, Filled) else None,
+        "skipped": [asdict(one) for one in index.skipped],
+        "dry_run": isinstance(done, Foreseen),
+        "seconds": round(seconds, 3),
+    }
 
-    say_texts(index, reporter)
-    return shown_url(settings.store) if settings.store else "the store in the cache folder"
 
-
-def _in_words(
-    name: str, place: str, index: VectorIndex, written: int | None, seconds: float
-) -> str:
+def _in_words(name: str, done: Filled | Foreseen, index: VectorIndex, seconds: float) -> str:
     vectors = f"{counted(len(index), 'vector')} of {counted(index.dimension, 'dimension')}"
     skipped = f"{counted(len(index.skipped), 'file')} skipped"
-    if written is None:
-        return f"would put {vectors} into {name} of {place}; {skipped}; nothing was written\n"
-    known = len(index) - written
+    if isinstance(done, Filled):
+        known = len(index) - done.written
+        return (
+            f"{name}: {vectors}: {done.written:,} written, {known:,} were known; {skipped}\n"
+            f"in {seconds:.2f} s; vectors in {done.place}\n"
+        )
+    there = (
+        "the store was not opened"
+        if done.held is None
+        else f"{counted(done.held, 'vector')} there now"
+    )
     return (
-        f"{name}: {vectors}: {written:,} written, {known:,} were known; {skipped}\n"
-        f"in {seconds:.2f} s; vectors in {place}\n"
+        f"would put {vectors} into {name} of {done.place} ({there}); {skipped};"
+        " nothing was written\n"
     )

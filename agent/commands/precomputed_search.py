@@ -225,7 +225,7 @@ def _as_json(found: Found) -> dict[str, Any]:
 def _table(found: Sequence[Found]) -> str:
     lines = []
     for position, one in enumerate(found, start=1):
-        title = " ".join(one.text[:200].split())
+        title = " ".join(mask_secrets(one.text).text[:200].split())  # a half is not recognised
         line = f"{position:3}  {one.similarity:.3f}  [{LABEL}]  {one.id}  {title}"
         lines.append(line.rstrip())
     return shown(lines, terminal_width())

@@ -103,13 +103,24 @@ def thawed(value: Frozen) -> Any:
     return value
 
 
-def masked(value: Any) -> Any:
-    """A value of JSON without what looks like a secret in its texts."""
+def masked(value: Any, name: str = "") -> Any:
+    """A value of JSON without what looks like a secret in its texts.
+
+    `name` is the key that the value stands under: `api_key` makes a random word a secret.
+    """
     if isinstance(value, dict):
-        return {key: masked(inner) for key, inner in value.items()}
+        return {key: masked(inner, key) for key, inner in value.items()}
     if isinstance(value, list):
-        return list(map(masked, value))
-    return mask_secrets(value).text if isinstance(value, str) else value
+        return [masked(inner, name) for inner in value]
+    return _masked_text(value, name) if isinstance(value, str) else value
+
+
+def _masked_text(text: str, name: str) -> str:
+    before, after = f'"{name}": "', '"'
+    assigned = mask_secrets(f"{before}{text}{after}").text  # as it is written in a file
+    if name and assigned.startswith(before) and assigned.endswith(after):
+        return mask_secrets(assigned[len(before) : -len(after)]).text
+    return mask_secrets(text).text
 
 
 _KEYS = frozenset({"tags", "text", "text_file"})

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from agent.corpora.passages import Label
 from agent.errors import StoreUnreachable
+from agent.events import Notice
 from agent.protocols import Reporter, Snapshot
 from agent.services.context import make_counter
 from agent.services.embedding import make_embedder
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from agent.corpora.symbols import Symbol
     from agent.llm.budget import BudgetedChatModel
     from agent.protocols import TokenCounter
-    from agent.stores.base import VectorStore
+    from agent.stores.base import CollectionInfo, VectorStore
     from agent.types import Prompt
 
 
@@ -61,6 +62,30 @@ def open_vector_store(
         if use is not StoreUse.SEARCH or not falls_back:
             raise
         return open_temporary(error, reporter)
+
+
+def look_into_store(
+    settings: Settings, reporter: Reporter, use: StoreUse
+) -> tuple[str, tuple[CollectionInfo, ...] | None]:
+    """Which store `open_vector_store` would open, and what it holds; nothing is made or changed.
+
+    A URL without a password, and the collections, None where they cannot be looked at (see
+    `agent.stores.looking`). Raises StoreError, ConfigurationError.
+    """
+    from agent.stores.looking import collections_at
+    from agent.stores.opening import shown_url
+
+    own = places_of(settings).store
+    embedded = f"sqlite://{quote(str(own.absolute()))}"
+    url = settings.store or embedded
+    try:
+        return shown_url(url), collections_at(url, reporter)
+    except StoreUnreachable as error:
+        falls_back = use is not StoreUse.MANAGE and settings.store_fallback == "embedded"
+        if not (falls_back and settings.store):
+            raise
+        reporter(Notice(f"{error}; the embedded store in {own} would be used", "warning"))
+        return shown_url(embedded), collections_at(embedded, reporter)
 
 
 @asynccontextmanager

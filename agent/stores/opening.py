@@ -38,7 +38,7 @@ def open_store(
     """
     check_url(url)
     try:
-        return _OPENERS[_scheme(url)](url, reporter, api_key)
+        return _OPENERS[scheme_of(url)](url, reporter, api_key)
     except StoreUnreachable as error:
         if fallback is None:
             raise
@@ -48,14 +48,14 @@ def open_store(
 
 def check_url(url: str) -> None:
     """Raise ConfigurationError for a URL that no engine can be asked by. Opens nothing."""
-    scheme = _scheme(url)
+    scheme = scheme_of(url)
     if scheme not in _OPENERS:
         raise ConfigurationError(
             f"store {shown_url(url)}: no engine of that name; use sqlite:///FILE,"
             " lancedb:///DIR, qdrant://HOST:6333 or postgresql://HOST/DATABASE"
         )
     if scheme in ("sqlite", "lancedb"):
-        _place(url)
+        place_of(url)
     if _OPENERS[scheme] is not _qdrant:  # a list of PostgreSQL's hosts is no host for `urlsplit`
         return
     if urlsplit(url).netloc == IN_MEMORY:
@@ -75,7 +75,8 @@ def shown_url(url: str) -> str:
     return shown if shown.isprintable() else ascii(shown)[1:-1]
 
 
-def _scheme(url: str) -> str:
+def scheme_of(url: str) -> str:
+    """What comes before the colon, in small letters."""
     return url.partition(":")[0].lower()
 
 
@@ -96,9 +97,9 @@ def open_records(url: str, reporter: Reporter) -> PostgresRecords | None:
 
     None for another engine, and, with a Notice, where it cannot be reached: an index needs none.
     """
-    if _scheme(url) not in ("postgresql", "postgres"):
+    if scheme_of(url) not in ("postgresql", "postgres"):
         return None
-    _require("psycopg", "pgvector")
+    require("psycopg", "pgvector")
     from agent.stores.records import PostgresRecords
 
     try:
@@ -109,7 +110,7 @@ def open_records(url: str, reporter: Reporter) -> PostgresRecords | None:
 
 
 def _sqlite(url: str, reporter: Reporter, _: str | None) -> VectorStore:
-    return _embedded(_place(url), reporter)
+    return _embedded(place_of(url), reporter)
 
 
 def _embedded(path: Path, reporter: Reporter) -> VectorStore:
@@ -119,21 +120,21 @@ def _embedded(path: Path, reporter: Reporter) -> VectorStore:
 
 
 def _lancedb(url: str, reporter: Reporter, _: str | None) -> VectorStore:
-    _require("lancedb", "lancedb")
+    require("lancedb", "lancedb")
     from agent.stores.lancedb import LanceStore
 
-    return LanceStore(_place(url), reporter)
+    return LanceStore(place_of(url), reporter)
 
 
 def _qdrant(url: str, reporter: Reporter, api_key: str | None) -> VectorStore:
-    _require("qdrant_client", "qdrant")
+    require("qdrant_client", "qdrant")
     from agent.stores.qdrant_opening import open_qdrant
 
     return open_qdrant(url, reporter, api_key)
 
 
 def _postgres(url: str, reporter: Reporter, _: str | None) -> VectorStore:
-    _require("psycopg", "pgvector")
+    require("psycopg", "pgvector")
     from agent.stores.pgvector import PostgresStore
 
     return PostgresStore(url, reporter)
@@ -152,19 +153,20 @@ _OPENERS: Mapping[str, Callable[[str, Reporter, str | None], VectorStore]] = {
 }
 
 
-def _place(url: str) -> Path:
+def place_of(url: str) -> Path:
     """The path of `scheme:///absolute` or `scheme://relative`."""
     parts = urlsplit(url)
     path = re.sub("^//+", "/", unquote(parts.netloc + parts.path))
     if not path or parts.query or parts.fragment:
-        example = f"{_scheme(url)}:///{'FILE' if _scheme(url) == 'sqlite' else 'DIR'}"
+        example = f"{scheme_of(url)}:///{'FILE' if scheme_of(url) == 'sqlite' else 'DIR'}"
         raise ConfigurationError(
             f"store {shown_url(url)}: name a path after the scheme, as {example}"
         )
     return Path(path).expanduser()
 
 
-def _require(module: str, extra: str) -> None:
+def require(module: str, extra: str) -> None:
+    """Raise ConfigurationError, with the extra that brings it, where a package is missing."""
     try:
         importlib.import_module(module)
     except ImportError as error:

@@ -31,6 +31,7 @@ from agent.stores.pgvector_rows import (
     copy_in,
     count,
     index_name,
+    infos,
     is_indexed,
     is_narrow,
     vector_of,
@@ -96,15 +97,7 @@ class PostgresStore:
 
     def collections(self) -> tuple[CollectionInfo, ...]:
         """All, by name."""
-
-        def read(connection: Connection) -> tuple[CollectionInfo, ...]:
-            query = "SELECT key, name, model, dimension FROM patchshot.collection ORDER BY name"
-            return tuple(
-                CollectionInfo(name, model, dimension, count(connection, key, EVERYTHING))
-                for key, name, model, dimension in connection.execute(query).fetchall()
-            )
-
-        return self._server.run(read)
+        return self._server.run(infos)
 
     def drop(self, name: str) -> None:
         """Remove a collection; nothing happens where there is none."""

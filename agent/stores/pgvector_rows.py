@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, LiteralString
 import numpy as np
 from psycopg import sql
 
-from agent.stores.base import EVERYTHING, Match, Selection
+from agent.stores.base import EVERYTHING, CollectionInfo, Match, Selection
 from agent.stores.border import Row, fields_of, inside, restored, tag_mark
 from agent.stores.exact import cosines, ordered
 from agent.stores.postgres import table_of
@@ -132,6 +132,15 @@ def count(
     query = sql.SQL("SELECT COUNT(*) FROM (SELECT 1 FROM {} WHERE {} LIMIT %s) AS chosen")
     found = connection.execute(query.format(table_of(key), where), (*values, most)).fetchone()
     return int(found[0]) if found else 0
+
+
+def infos(connection: Connection) -> tuple[CollectionInfo, ...]:
+    """All collections, by name."""
+    query = "SELECT key, name, model, dimension FROM patchshot.collection ORDER BY name"
+    return tuple(
+        CollectionInfo(name, model, dimension, count(connection, key, EVERYTHING))
+        for key, name, model, dimension in connection.execute(query).fetchall()
+    )
 
 
 def index_name(key: int) -> str:

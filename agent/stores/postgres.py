@@ -52,16 +52,19 @@ CREATE TABLE patchshot.record (
 
 
 class Postgres:
-    """A connection that is made again when it breaks. Safe for threads, one action at a time."""
+    """A connection that is made again when it breaks. Safe for threads, one action at a time.
 
-    def __init__(self, url: str) -> None:
+    `reading`: no schema is made or migrated; whether there is one says `known_version`.
+    """
+
+    def __init__(self, url: str, *, reading: bool = False) -> None:
         self.url = without_password(url)
         self._address = _quoted(url)
         self._said = url
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         try:
-            self._run(_prepare, _PAUSES_AT_FIRST)
+            self._run(known_version if reading else _prepare, _PAUSES_AT_FIRST)
         except StoreError:
             self.close()
             raise
@@ -138,7 +141,7 @@ def _prepare(connection: Connection) -> None:
     """Make the schema where there is none; bring an older one up to date."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
     _require_vectors(connection)
-    version = _version(connection)
+    version = known_version(connection)
     if version is None:
         connection.execute(_TABLES)
     else:
@@ -163,7 +166,7 @@ def _require_vectors(connection: Connection) -> None:
         ) from None
 
 
-def _version(connection: Connection) -> int | None:
+def known_version(connection: Connection) -> int | None:
     """Of the schema; None where there is none. Raises StoreMismatch where it is not ours."""
     query = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
     found = connection.execute(query, (SCHEMA,)).fetchone()

@@ -65,12 +65,7 @@ class SqliteStore:
 
     def collections(self) -> tuple[CollectionInfo, ...]:
         """All, by name."""
-
-        def read(connection: sqlite3.Connection) -> tuple[CollectionInfo, ...]:
-            found = (sql.find(connection, name) for name in sql.names(connection))
-            return tuple(one[0] for one in found if one is not None)
-
-        return self._file.run(read)
+        return self._file.run(sql.infos)
 
     def drop(self, name: str) -> None:
         """Remove a collection; nothing happens where there is none."""

@@ -71,10 +71,14 @@ class Damaged(Exception):
 
 
 class StoreFile:
-    """One connection to one file. Safe for threads; other processes may use the file too."""
+    """One connection to one file. Safe for threads; other processes may use the file too.
 
-    def __init__(self, path: Path, reporter: Reporter) -> None:
+    `reading`: nothing is made, migrated or set aside; the file is there, and is only looked at.
+    """
+
+    def __init__(self, path: Path, reporter: Reporter, *, reading: bool = False) -> None:
         self.path = path
+        self._reading = reading
         self._report = reporter
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
@@ -91,7 +95,7 @@ class StoreFile:
             try:
                 return self._attempt(action, begin)
             except (sqlite3.DatabaseError, Damaged) as error:
-                if not _means_damage(error):
+                if self._reading or not _means_damage(error):
                     raise self._unusable(error) from None
                 self._set_aside()
             try:
@@ -125,7 +129,8 @@ class StoreFile:
             return self._connection
         self.close()
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._reading:
+                self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._connection = self._connect()
         except OSError as error:
             raise self._unusable(error) from None
@@ -135,7 +140,7 @@ class StoreFile:
     def _connect(self) -> sqlite3.Connection:
         self._refuse_foreign()
         connection = sqlite3.connect(
-            _address(self.path),
+            _address(self.path, reading=self._reading),
             timeout=_BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
@@ -144,8 +149,12 @@ class StoreFile:
         try:
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
-            self._prepare(connection)
-            connection.execute("PRAGMA synchronous = NORMAL")  # survives a kill, with WAL
+            if self._reading:
+                self._refuse_others(connection)
+                self._refuse_newer(connection)
+            else:
+                self._prepare(connection)
+                connection.execute("PRAGMA synchronous = NORMAL")  # survives a kill, with WAL
         except BaseException:
             connection.close()
             raise
@@ -178,12 +187,8 @@ class StoreFile:
 
     def _make_or_migrate(self, connection: sqlite3.Connection) -> None:
         self._refuse_others(connection)  # by now it may have become somebody's
+        self._refuse_newer(connection)
         application, version = _marks(connection)
-        if application == APPLICATION_ID and version > SCHEMA_VERSION:
-            raise StoreMismatch(
-                f"vector store {self.path} is of version {version}, this program knows"
-                f" {SCHEMA_VERSION}; upgrade patchshot, or name another file"
-            )
         if application != APPLICATION_ID:
             _execute_all(connection, _SCHEMA)
         else:
@@ -191,6 +196,14 @@ class StoreFile:
                 _execute_all(connection, _MIGRATIONS[older])
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _refuse_newer(self, connection: sqlite3.Connection) -> None:
+        application, version = _marks(connection)
+        if application == APPLICATION_ID and version > SCHEMA_VERSION:
+            raise StoreMismatch(
+                f"vector store {self.path} is of version {version}, this program knows"
+                f" {SCHEMA_VERSION}; upgrade patchshot, or name another file"
+            )
 
     def _refuse_others(self, connection: sqlite3.Connection) -> None:
         """Raise StoreMismatch for another program's database, before anything is changed in it."""
@@ -237,8 +250,8 @@ class StoreFile:
         return StoreUnreachable(f"vector store {self.path} cannot be used ({error}); {advice}")
 
 
-def _address(path: Path) -> str:
-    """The file as SQLite's URI: to write where that is allowed, else to read.
+def _address(path: Path, *, reading: bool) -> str:
+    """The file as SQLite's URI: to write where that is allowed and meant, else to read.
 
     With a write-ahead log SQLite wants to make files beside even to read. Where it cannot, and
     there is no log to be read, `immutable` does without (https://www.sqlite.org/wal.html#readonly).
@@ -246,7 +259,8 @@ def _address(path: Path) -> str:
     if str(path) == _IN_MEMORY:
         return _IN_MEMORY
     uri = f"file:{quote(str(path.absolute()))}"
-    if not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    if not reading and (writable or not path.exists()):
         return uri
     log = path.with_name(f"{path.name}-wal")
     return f"{uri}?mode=ro" if log.exists() else f"{uri}?mode=ro&immutable=1"

@@ -47,6 +47,12 @@ def find(connection: sqlite3.Connection, name: str) -> tuple[CollectionInfo, Sta
     return CollectionInfo(name, model, dimension, count(connection, key)), state
 
 
+def infos(connection: sqlite3.Connection) -> tuple[CollectionInfo, ...]:
+    """All collections, by name."""
+    found = (find(connection, name) for name in names(connection))
+    return tuple(one[0] for one in found if one is not None)
+
+
 def state_of(connection: sqlite3.Connection, name: str) -> tuple[str, int, State] | None:
     """Model, dimension and state: what a query begins with, without counting entries."""
     query = "SELECT model, dimension, key, token, epoch, last FROM collection WHERE name = ?"

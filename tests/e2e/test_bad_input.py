@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, run_git
+from tests.conftest import run_git
+from tests.support.agent_process import run_agent
 from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider
 
@@ -22,35 +22,15 @@ MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 
 
 def agent(
-    *arguments: str,
-    cwd: Path,
-    stdin: bytes = b"",
-    wrapper: Sequence[str] = (),
-    **variables: str,
-) -> subprocess.CompletedProcess[bytes]:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(cwd),
-        "PYTHONPATH": str(ROOT),
-        "PATCHSHOT_CACHE_DIR": str(cwd / "cache"),
-        "PATCHSHOT_BASE_URL": "http://127.0.0.1:9/v1",
-        "PATCHSHOT_MODEL": "none",
-        **variables,
-    }
-    return subprocess.run(
-        [*wrapper, sys.executable, "-m", "agent", *arguments],
-        cwd=cwd,
-        env=environment,
-        input=stdin,
-        capture_output=True,
-        timeout=100,
-        check=False,
-    )
+    *arguments: str, cwd: Path, wrapper: Sequence[str] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
+    nowhere = {"PATCHSHOT_BASE_URL": "http://127.0.0.1:9/v1", "PATCHSHOT_MODEL": "none"}
+    return run_agent(*arguments, home=cwd, prefix=wrapper, **(nowhere | variables))
 
 
-def last_line(done: subprocess.CompletedProcess[bytes]) -> str:
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
     """What the user reads last; nothing may look like a traceback."""
-    text = done.stderr.decode()
+    text = done.stderr
     assert "Traceback" not in text, text
     return text.strip().splitlines()[-1]
 
@@ -74,7 +54,7 @@ def test_problems_that_cannot_be_used(tmp_path: Path, make_repository: MakeRepos
         if content is not None:
             (tmp_path / name).write_bytes(content)
         done = agent("solve", "--problem", name, "--repo", str(repository), cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (2, b""), name
+        assert (done.returncode, done.stdout) == (2, ""), name
         assert expected in last_line(done).lower() or expected in last_line(done), name
         assert name in last_line(done)
 
@@ -94,7 +74,7 @@ def test_repositories_that_cannot_be_used(tmp_path: Path, issue: Path) -> None:
         ("blank", "no usable"),
     ):
         done = agent("solve", "--problem", str(issue), "--repo", name, cwd=tmp_path)
-        assert (done.returncode, done.stdout) == (2, b""), name
+        assert (done.returncode, done.stdout) == (2, ""), name
         assert expected in last_line(done).lower(), last_line(done)
 
 
@@ -147,8 +127,8 @@ def test_an_unreachable_server(
         "--repo", str(repository), cwd=tmp_path, HTTPS_PROXY="http://127.0.0.1:9",
     )  # fmt: skip
     assert done.returncode in (7, 9)
-    assert done.stdout == b""
-    assert "127.0.0.1" in done.stderr.decode()
+    assert done.stdout == ""
+    assert "127.0.0.1" in done.stderr
 
 
 def test_a_cost_limit_refuses_before_the_call(
@@ -166,7 +146,7 @@ def test_a_cost_limit_refuses_before_the_call(
             (("--max-calls", "0"), {}),
         ):
             done = agent(*arguments, *limit, cwd=tmp_path, **url, **variables)
-            assert (done.returncode, done.stdout) == (8, b""), done.stderr
+            assert (done.returncode, done.stdout) == (8, ""), done.stderr
             assert last_line(done)
         assert provider.chats == []
 
@@ -188,8 +168,8 @@ def test_nonsense_settings(tmp_path: Path, issue: Path, make_repository: MakeRep
 def test_usage_errors_as_json(tmp_path: Path) -> None:
     done = agent("solve", "--json", "--problem", "none.md", cwd=tmp_path)
     assert done.returncode == 2
-    assert b'"status": "usage"' in done.stdout
-    assert b'"exit_code": 2' in done.stdout
+    assert '"status": "usage"' in done.stdout
+    assert '"exit_code": 2' in done.stdout
 
 
 def test_a_full_disk(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, run_git
+from tests.support.agent_process import run_agent
 from tests.support.behaviours import Good, Malformed
 from tests.support.fingerprint import fingerprint
 from tests.support.scripted_provider import ScriptedProvider
@@ -57,22 +57,7 @@ class User:
         self.issue.write_text(ISSUE)
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home),
-            "PYTHONPATH": str(ROOT),
-            "PATCHSHOT_CACHE_DIR": str(self.home / "cache"),
-            **variables,
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "agent", *arguments],
-            cwd=self.home,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
-        )
+        return run_agent(*arguments, home=self.home, limit=110, **variables)
 
     def ok(self, *arguments: str, **variables: str) -> str:
         done = self.run(*arguments, **variables)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, run_git
+from tests.conftest import run_git
+from tests.support.agent_process import AGENT, agent_environment
 from tests.support.behaviours import Computed, Good
 from tests.support.corpora import FILES
 from tests.support.scripted_provider import ScriptedProvider
@@ -33,18 +32,11 @@ class User:
         self.store = f"sqlite://{home / 'team.sqlite'}"
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home),
-            "PYTHONPATH": str(ROOT),
-            "PATCHSHOT_CACHE_DIR": str(self.home / "cache"),
-            "PATCHSHOT_DATA_DIR": str(self.home / "data"),
-            **variables,
-        }
+        data = str(self.home / "data")
         return subprocess.Popen(
-            [sys.executable, "-m", "agent", *arguments],
+            [*AGENT, *arguments],
             cwd=self.home,
-            env=environment,
+            env=agent_environment(self.home, PATCHSHOT_DATA_DIR=data, **variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -313,11 +305,10 @@ def test_a_full_disk_is_one_line(user: User, make_repository: MakeRepository) ->
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "agent", *arguments, "--repo", str(root), "--corpus", "docs",
-             "-q", "--store", user.store],
+            [*AGENT, *arguments, "--repo", str(root), "--corpus", "docs", "-q",
+             "--store", user.store],
             cwd=user.home, capture_output=True, text=True, timeout=110, preexec_fn=small,
-            env={"PATH": os.environ["PATH"], "HOME": str(user.home), "PYTHONPATH": str(ROOT),
-                 "PATCHSHOT_CACHE_DIR": str(user.home / "cache")},
+            env=agent_environment(user.home),
         )  # fmt: skip
 
     searched = call("search", "handles a case of the table")

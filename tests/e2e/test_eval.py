@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.agent_process import AGENT, agent_environment
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
 from tests.support.interrupts import INTERRUPTIBLE
 
@@ -21,19 +19,13 @@ pytestmark = pytest.mark.e2e
 
 def command(folder: Path, *arguments: str) -> list[str]:
     return [
-        sys.executable, "-m", "agent", "eval", "retrieval", "--dataset", "d.jsonl",
+        *AGENT, "eval", "retrieval", "--dataset", "d.jsonl",
         "--repos", "repos", "--output", "r.jsonl", "--embed", "off", *arguments,
     ]  # fmt: skip
 
 
 def environment(folder: Path) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "TMPDIR": str(folder / "tmp"),
-        "PYTHONPATH": str(ROOT),
-        "PATCHSHOT_CACHE_DIR": str(folder / "cache"),
-    }
+    return agent_environment(folder, TMPDIR=str(folder / "tmp"))
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:

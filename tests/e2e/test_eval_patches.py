@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from agent.batch import folder as files
 from tests.support import scoring as shop
+from tests.support.agent_process import AGENT
 from tests.support.images import remove_image, require_container
 from tests.support.sandboxes import require_bwrap
 from tests.support.wheels import pytest_wheels
@@ -50,7 +50,7 @@ class Place:
     def command(self, *options: str) -> list[str]:
         inputs = ["--dataset", "set.jsonl", "--repos", "repos", "--output", "report.json"]
         first = () if "--predictions" in options else ("--predictions", "preds.json")
-        return [sys.executable, "-m", "agent", "eval", "patches", *first, *inputs, *options]
+        return [*AGENT, "eval", "patches", *first, *inputs, *options]
 
     @property
     def environment(self) -> dict[str, str]:

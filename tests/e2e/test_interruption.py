@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.agent_process import AGENT, agent_environment
 from tests.support.behaviours import Good, Slow
 from tests.support.fingerprint import fingerprint
 from tests.support.interrupts import INTERRUPTIBLE
@@ -48,19 +48,16 @@ class Run:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    *INTERRUPTIBLE, sys.executable, "-m", "agent", "solve", "--problem", str(issue),
+                    *INTERRUPTIBLE, *AGENT, "solve", "--problem", str(issue),
                     "--repo", str(repository), "--output", str(self.output),
                 ],
                 cwd=home,
-                env={
-                    "PATH": os.environ["PATH"],
-                    "HOME": str(home),
-                    "TMPDIR": str(self.temporary),
-                    "PYTHONPATH": str(ROOT),
-                    "PATCHSHOT_CACHE_DIR": str(home / "cache"),
-                    "PATCHSHOT_BASE_URL": provider.base_url,
-                    "PATCHSHOT_MODEL": "scripted",
-                },
+                env=agent_environment(
+                    home,
+                    TMPDIR=str(self.temporary),
+                    PATCHSHOT_BASE_URL=provider.base_url,
+                    PATCHSHOT_MODEL="scripted",
+                ),
                 stdout=subprocess.PIPE,
                 stderr=log,
             )  # fmt: skip

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.precomputed.writing import write_vector
-from tests.conftest import ROOT
+from tests.support.agent_process import run_agent
 from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider, embed_text
 
@@ -27,23 +25,8 @@ TEXTS = {
 
 def test_another_programs_vectors_by_command(tmp_path: Path) -> None:
     def agent(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "PYTHONPATH": str(ROOT),
-            "PATCHSHOT_CACHE_DIR": str(tmp_path / "cache"),
-            "PATCHSHOT_DATA_DIR": str(tmp_path / "data"),
-            **variables,
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "agent", *arguments],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+        data = str(tmp_path / "data")
+        return run_agent(*arguments, home=tmp_path, PATCHSHOT_DATA_DIR=data, **variables)
 
     def ok(*arguments: str, **variables: str) -> Any:
         done = agent(*arguments, "--json", **variables)

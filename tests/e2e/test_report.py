@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.agent_process import run_agent
 from tests.support.behaviours import Good, Malformed
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
 from tests.support.run_folders import make_run
@@ -31,20 +29,7 @@ def _edit(search: str) -> str:
 
 
 def _run(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "agent", *arguments],
-        cwd=folder,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "PYTHONPATH": str(ROOT),
-            "PATCHSHOT_CACHE_DIR": str(folder / "cache"),
-            **settings,
-        },
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    return run_agent(*arguments, home=folder, limit=200, **settings)
 
 
 @pytest.fixture(scope="module")

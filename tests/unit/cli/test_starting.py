@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from agent.cli import INTERRUPTED, PIPE_CLOSED, STDOUT_CLOSED
 from agent.commands import common
 from agent.errors import Status
-from tests.conftest import ROOT
+from tests.support.agent_process import agent_environment
 from tests.support.interrupts import INTERRUPTIBLE
 
 COMMANDS = ("--version", "--help", "search --help", "index --list")
@@ -20,16 +19,15 @@ AGENT = f"{sys.executable} -m agent"
 
 
 def shell(script: str, home: Path) -> subprocess.CompletedProcess[str]:
-    variables = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "PYTHONPATH": str(ROOT),
-        "PATCHSHOT_CACHE_DIR": str(home / "cache"),
-    }
     return subprocess.run(
         [*INTERRUPTIBLE, "bash", "-c", script],
-        cwd=home, env=variables, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        cwd=home,
+        env=agent_environment(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def test_the_codes_are_those_of_the_commands() -> None:
@@ -76,14 +74,3 @@ def test_ctrl_c_while_something_is_imported_is_told(place: str, tmp_path: Path) 
     done = shell(f"{sys.executable} {starter}", tmp_path)
 
     assert (done.returncode, done.stderr.strip()) == (INTERRUPTED, "agent: interrupted")
-
-
-@pytest.mark.parametrize("command", ["search", "index"])
-def test_each_example_of_the_help_has_a_line_of_its_own(command: str, tmp_path: Path) -> None:
-    said = shell(f"COLUMNS=80 {AGENT} {command} --help", tmp_path).stdout
-    lines = [line.strip() for line in said.splitlines()]
-
-    assert "·" not in said
-    assert f"agent {command} --precomputed ./vectors" in "\n".join(
-        line for line in lines if line.startswith("agent ")
-    )

@@ -16,6 +16,7 @@ from agent.commands.precomputed_labels import is_model, name_of
 from agent.commands.precomputed_search import SearchRequest, search
 from agent.corpora.vectors import collection_name
 from agent.precomputed.writing import write_vector
+from agent.secrets.masking import MASK
 
 NAME = name_of(Path("my vectors"))
 MINILM = "local/all-MiniLM-L6-v2-int8-0123456789ab@256"
@@ -67,6 +68,7 @@ def test_a_folder_is_put_into_the_store_once(
         "store": f"sqlite://{tmp_path}/cache/store.sqlite",
         "dimension": 2,
         "vectors": 3,
+        "held": None,
         "written": 3,
         "removed": 0,
         "known": 0,
@@ -97,9 +99,71 @@ def test_a_dry_run_writes_nothing(
 ) -> None:
     assert importing(folder, dry_run=True, json=False) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"would put 3 vectors of 2 dimensions into {NAME} of ")
-    assert said.endswith("1 file skipped; nothing was written\n")
+    assert said == (
+        f"would put 3 vectors of 2 dimensions into {NAME} of sqlite://{tmp_path}/cache/store.sqlite"
+        " (0 vectors there now); 1 file skipped; nothing was written\n"
+    )
     assert not (tmp_path / "cache").exists()
+
+
+def dry(folder: Path, store: str | None = None, **changed: Any) -> int:
+    given: dict[str, Any] = {"collection": "c", "made_by": None, "fresh": False} | changed
+    request = ImportRequest(folder, Path(), dry_run=True, json=True, quiet=True, **given)
+    return import_folder(request, {"store": store} if store else {})
+
+
+def test_a_dry_run_says_what_the_store_holds_and_leaves_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    importing(folder, collection="c", made_by="m")
+    capsys.readouterr()
+    file = tmp_path / "cache" / "store.sqlite"
+    before = file.read_bytes()
+    assert dry(folder) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert (out["held"], out["written"], out["known"], out["dry_run"]) == (3, None, None, True)
+    assert dry(folder, fresh=True, made_by="n") == 0
+    assert (file.read_bytes(), len(list(file.parent.glob("store.sqlite*")))) == (before, 1)
+
+
+def test_a_dry_run_refuses_what_the_import_would(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    wide = tmp_path / "wide"
+    write_vector(wide, "w", [1.0, 2.0, 3.0])
+    importing(folder, collection="c", made_by="m")
+    capsys.readouterr()
+    for where, changed in ((wide, {}), (folder, {"made_by": "n"})):
+        assert importing(where, collection="c", **changed) == 2
+        said = capsys.readouterr().err
+        assert "holds vectors of m (2 numbers each), not " in said
+        assert dry(where, **changed) == 2
+        assert capsys.readouterr().err == said
+
+
+def test_a_dry_run_says_that_the_store_cannot_be_reached(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    down = "qdrant://127.0.0.1:1"
+    assert dry(folder, down) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["store"] == f"sqlite://{tmp_path}/cache/store.sqlite"
+    assert "127.0.0.1:1 cannot be" in err
+    assert err.rstrip().endswith(
+        f"the embedded store in {tmp_path}/cache/store.sqlite would be used"
+    )
+    assert dry(folder, down, fresh=True) != 0
+    assert "127.0.0.1:1 cannot be" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_where_it_could_not_look(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "qdrant").mkdir()
+    request = ImportRequest(folder, Path(), "c", None, False, True, False, True)
+    assert import_folder(request, {"store": f"qdrant://{tmp_path}/qdrant"}) == 0
+    assert "(the store was not opened)" in capsys.readouterr().out
+    assert list((tmp_path / "qdrant").iterdir()) == []
 
 
 @pytest.mark.parametrize("place", ["folder", "store"])
@@ -503,6 +567,29 @@ def test_texts_are_masked_in_the_store_and_their_faults_said(
     assert "b: without its text: " in err
     assert key not in out
     assert [one["name"] for one in json.loads(out)["skipped"]] == ["broken.json"]
+
+
+def test_metadata_and_titles_show_no_secret(
+    folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    random, key = "q8Zk39vLx02mNbT7rWc5", "sk-ant-api03-AbCdEfGh12345678901234567890"
+    metadata = {"api_key": random, "inner": {"password": [random], "note": f"see {key}"}, "n": "x"}
+    text = f"{'.' * 180} {key}"  # a table shows the first 200 characters
+    write_vector(folder, "k", [1.0, 0.0], text=text, metadata=metadata)
+    query = vector_file(tmp_path, 1, 0)
+    importing(folder)
+    assert random.encode() not in (tmp_path / "cache" / "store.sqlite").read_bytes()
+    for place in (folder, NAME):
+        capsys.readouterr()
+        assert searching(place, vector=query) == 0
+        found = {one["id"]: one for one in json.loads(capsys.readouterr().out)["results"]}
+        assert found["k"]["metadata"] == {
+            "api_key": MASK,
+            "inner": {"password": [MASK], "note": f"see {MASK}"},
+            "n": "x",
+        }
+        assert searching(place, vector=query, json=False) == 0
+        assert "sk-ant" not in capsys.readouterr().out
 
 
 def test_a_search_looks_where_an_import_fell_back_to(

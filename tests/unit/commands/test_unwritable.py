@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.agent_process import run_agent
 
 # Root may write everywhere; without these two rights it is held to permissions as others are.
 _AS_OTHERS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
@@ -17,16 +16,7 @@ _AS_OTHERS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh
 
 def agent(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     prefix = _AS_OTHERS if os.geteuid() == 0 else ()
-    variables = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "PYTHONPATH": str(ROOT),
-        "PATCHSHOT_CACHE_DIR": str(home / "cache"),
-    }
-    return subprocess.run(
-        [*prefix, sys.executable, "-m", "agent", *words],
-        cwd=home, env=variables, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    return run_agent(*words, home=home, prefix=prefix, limit=60)
 
 
 @pytest.fixture
