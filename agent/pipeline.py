@@ -37,6 +37,7 @@ from agent.policy import PolicyOptions, Room, Step, next_step, room_after
 from agent.prompting import repair_prompt, solve_prompt
 from agent.protocols import Services, Snapshot
 from agent.result import Attempt, AttemptKind, Ledger, SolveResult, furthest, summarise
+from agent.retrieval.ranking import no_words
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
@@ -145,6 +146,8 @@ class _Run:
             ranking = await self.services.retriever.rank(self.problem, self.snapshot)
             self.ledger.ranking = ranking
             note.append(f"{len(self.snapshot.files):,} files, {ranking.total_chunks:,} chunks")
+        for missing in no_words(ranking):
+            self.services.reporter(Notice(missing, "warning"))
         await self.pack(self.options.packing)
 
     async def pack(self, options: PackingOptions, *notes: str) -> None:

@@ -42,8 +42,9 @@ class SourceFile:
 
 
 SkipReason = Literal[
-    "binary", "lfs-pointer", "submodule", "symlink", "too-large", "unreadable", "missing"
-]
+    "binary", "lfs-pointer", "submodule", "symlink", "too-large", "unreadable", "missing",
+    "control-in-name", "name-not-utf-8", "name-outside",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +121,18 @@ class ScoredChunk:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Chunks and files in total order: `-score, path, start`. `notes` say what was degraded."""
+    """Chunks and files in total order: `-score, path, start`. `notes` say what was degraded.
+
+    `degraded`: why, in words that are the same for all problems, where embeddings were to be used
+    and some or all are missing; "" else.
+    """
 
     # Not in its `repr`, which `asyncio.run` makes of a result, for nobody to see, in 20 ms.
     chunks: tuple[ScoredChunk, ...] = field(repr=False)
     files: tuple[ScoredFile, ...] = field(repr=False)
     total_chunks: int
     notes: tuple[str, ...] = ()
+    degraded: str = ""
 
 
 # ------------------------------------------------------------------------------ context and prompt
@@ -177,7 +183,10 @@ class DroppedChunk:
 
 @dataclass(frozen=True, slots=True)
 class ContextBundle:
-    """The packed context. `text` is the rendered whole, `tokens` its exact count (<= `budget`)."""
+    """The packed context. `text` is the rendered whole, `tokens` its exact count (<= `budget`).
+
+    `reserve`: tokens that were held back, on top of `budget`.
+    """
 
     pieces: tuple[ContextPiece, ...]
     text: str
@@ -185,6 +194,7 @@ class ContextBundle:
     budget: int
     dropped: tuple[DroppedChunk, ...] = ()
     notes: tuple[str, ...] = ()
+    reserve: int = 0
 
 
 @dataclass(frozen=True, slots=True)

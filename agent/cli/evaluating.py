@@ -99,7 +99,10 @@ def retrieval(
         int | None, typer.Option("--workers", min=1, help="Processes (one a core).")
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Overwrite the rows that are there.")
+        bool,
+        typer.Option(
+            "--restart", help="Overwrite the rows that are there, and their .budgets.jsonl."
+        ),
     ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,

@@ -205,6 +205,7 @@ def load_snapshot(
     `exclude`: the command's own files (the issue, the output), which are no part of the project
     even where they lie in it.
     """
+    from agent.repository.selection import skipped_in_words
     from agent.repository.snapshot import take_snapshot
 
     started = time.perf_counter()
@@ -215,7 +216,8 @@ def load_snapshot(
         own = [path.resolve() for path in exclude if path is not None]
         snapshot = take_snapshot(repo, commit=commit, dirty=cast("DirtyMode", dirty), exclude=own)
         state = "with uncommitted changes" if snapshot.dirty else "clean"
-        skipped = f", {len(snapshot.skipped):,} skipped" if snapshot.skipped else ""
+        why = skipped_in_words(snapshot.skipped)
+        skipped = f", {len(snapshot.skipped):,} skipped ({why})" if why else ""
         base = f"{snapshot.commit[:10]} {state}"
         summary, ok = f"{len(snapshot.files):,} files{skipped} at {base}", True
     finally:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.commands.common import guarded, print_value, reporting, write_stdout
+from agent.commands.common import (
+    guarded,
+    print_value,
+    refuse_overwriting,
+    reporting,
+    write_stdout,
+)
 from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from agent.evaluation.dataset import Split
+    from agent.evaluation.runner import Plan
+
+MIN_CONTEXT_TOKENS = 200  # the least that the setting context_tokens takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,8 @@ def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
 
     given = {name: value for name, value in flags.items() if value is not None}
     names = list(dict.fromkeys(request.presets)) or [load(given).preset]
+    if str(request.output) == "-":
+        raise ConfigurationError("--output -: rows are gone on from; name a file to keep them in")
     if not request.output.parent.is_dir():
         raise ConfigurationError(
             f"--output {request.output}: there is no folder {request.output.parent}"
@@ -63,7 +77,8 @@ def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
         workers=request.workers,
         restart=request.restart,
     )
-    with reporting(quiet=request.quiet) as reporter:
+    _check_outputs(plan)
+    with reporting(quiet=request.quiet) as reporter, terminated_as_interrupted():
         evaluation = evaluate(plan, reporter)
     if request.json:
         print_value(asdict(evaluation))
@@ -74,9 +89,38 @@ def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
     return 0
 
 
+def _check_outputs(plan: Plan) -> None:
+    """Raises ConfigurationError where rows would replace the data set."""
+    from agent.evaluation.runner import output_paths, written_paths
+
+    refuse_overwriting(plan.output, {"--dataset": plan.dataset})
+    for output in output_paths(plan).values():
+        for path in written_paths(output):
+            refuse_overwriting(path, {"--dataset": plan.dataset})
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does: rows are whole, workers are stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _budgets(text: str) -> tuple[int, ...]:
     """Numbers with commas between, each once, ascending."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
         raise ConfigurationError(f"--budgets {text}: give token counts such as 3000,6000")
-    return tuple(sorted({int(part) for part in parts}))
+    found = tuple(sorted({int(part) for part in parts}))
+    if found and found[0] < MIN_CONTEXT_TOKENS:
+        raise ConfigurationError(
+            f"--budgets {text}: {found[0]} holds no code; the least is {MIN_CONTEXT_TOKENS}, as of "
+            "--context-tokens"
+        )
+    return found

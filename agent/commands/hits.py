@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SMALL = 0.02  # of a hit's greatest contribution: shown in one line with the others that small
 _INDENT = " " * 5
+_PLACES = 3  # of a contribution that are shown
 
 
 def as_json(hit: ScoredChunk) -> dict[str, Any]:
@@ -113,17 +114,21 @@ def terminal_width() -> int | None:
 
 
 def _explanation(hit: ScoredChunk) -> Iterator[str]:
-    """Each contribution in a line, the small ones together in the last."""
+    """Each contribution in a line, the small ones together in the last.
+
+    That takes what rounding makes of the others: what is shown adds up.
+    """
     least = _SMALL * max((abs(reason.value) for reason in hit.reasons), default=0.0)
     small = [reason for reason in hit.reasons if abs(reason.value) < least]
     if len(small) == 1:
         small = []
-    for reason in hit.reasons:
-        if reason not in small:
-            yield _contribution(reason)
+    large = [reason for reason in hit.reasons if reason not in small]
+    yield from map(_contribution, large)
     if small:
         names = ", ".join(reason.feature for reason in small)
-        yield f"{_INDENT}{sum(r.value for r in small):+7.3f}  {len(small)} others: {names}"
+        whole = sum(reason.value for reason in hit.reasons)
+        rest = round(whole, _PLACES) - sum(round(reason.value, _PLACES) for reason in large)
+        yield f"{_INDENT}{rest:+7.3f}  {len(small)} others: {names}"
 
 
 def _contribution(reason: Reason) -> str:

@@ -194,6 +194,7 @@ def _open(
 
 
 def _rank(problem: Problem, snapshot: Snapshot, settings: Settings, reporter: Reporter) -> Ranking:
+    from agent.retrieval.ranking import no_words
     from agent.services.retrieval import open_retriever
 
     async def rank() -> Ranking:
@@ -205,4 +206,6 @@ def _rank(problem: Problem, snapshot: Snapshot, settings: Settings, reporter: Re
     ranking = asyncio.run(rank())
     seconds = time.perf_counter() - started
     reporter(StageFinished("retrieve", seconds, f"{ranking.total_chunks:,} chunks"))
+    for note in no_words(ranking):
+        reporter(Notice(note, "warning"))
     return ranking

@@ -75,6 +75,7 @@ def _bundle(
         text=text,
         tokens=tokens,
         budget=options.limit,
+        reserve=options.budget - options.limit,
         dropped=selection.dropped,
         notes=tuple(_notes(selection, shares, options.depth, ranked)),
     )

@@ -45,7 +45,10 @@ class ReceiptDropped:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The account of one context: token totals, what is in and why, what is out and why."""
+    """The account of one context: token totals, what is in and why, what is out and why.
+
+    `reserve`: tokens that were held back, on top of `budget`.
+    """
 
     tokens: int
     budget: int
@@ -55,6 +58,7 @@ class Receipt:
     pieces: tuple[ReceiptPiece, ...]
     dropped: tuple[ReceiptDropped, ...]
     notes: tuple[str, ...]
+    reserve: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """The same as JSON values: objects, lists, strings, numbers and null only."""
@@ -90,16 +94,14 @@ def make_receipt(ranking: Ranking, bundle: ContextBundle) -> Receipt:
             for d in bundle.dropped
         ),
         notes=(*ranking.notes, *bundle.notes),
+        reserve=bundle.reserve,
     )
 
 
 def render_receipt(receipt: Receipt) -> str:
     """The receipt as Markdown tables, readable as plain text too."""
-    share = receipt.tokens / receipt.budget if receipt.budget else 0.0
-    forms = ", ".join(f"{form} {tokens:,}" for form, tokens in receipt.tokens_by_form)
     lines = [
-        f"{receipt.tokens:,} of {receipt.budget:,} tokens ({share:.0%})"
-        + (f": {forms}" if forms else ""),
+        _total(receipt),
         f"{len(receipt.pieces)} pieces in {_files(receipt.pieces)} files, from "
         f"{receipt.ranked_chunks:,} ranked of {receipt.total_chunks:,} chunks",
         "",
@@ -111,6 +113,21 @@ def render_receipt(receipt: Receipt) -> str:
         lines += _dropped_section(receipt.dropped)
     lines += [f"- {_cell(note)}" for note in receipt.notes]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _total(receipt: Receipt) -> str:
+    """Tokens used, those held back, and whose the used ones are."""
+    share = receipt.tokens / receipt.budget if receipt.budget else 0.0
+    whole = receipt.budget + receipt.reserve
+    kept = f"; of {whole:,}, {receipt.reserve / whole:.0%} kept in reserve" if whole else ""
+    # What belongs to no piece: the sentence about elisions, and blank lines between files.
+    rest = receipt.tokens - sum(tokens for _, tokens in receipt.tokens_by_form)
+    owners = (*receipt.tokens_by_form, *([("preamble and blank lines", rest)] if rest else []))
+    forms = ", ".join(f"{owner} {tokens:,}" for owner, tokens in owners)
+    said = kept if receipt.reserve else ""
+    return f"{receipt.tokens:,} of {receipt.budget:,} tokens ({share:.0%}{said})" + (
+        f": {forms}" if forms else ""
+    )
 
 
 class _Ranks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +24,9 @@ TUNE_SHARE = 0.6
 
 # A fork holds its parent's code and bugs: both belong on the same side of the split.
 _FORKS: Mapping[str, str] = MappingProxyType({"yt-dlp/yt-dlp": "ytdl-org/youtube-dl"})
+
+
+_DIFF = re.compile(r"^(diff --git |\+\+\+ )", re.MULTILINE)
 
 
 def _readable(patch: str | None) -> str | None:
@@ -49,6 +53,19 @@ class Instance(BaseModel):
     test_patch: str | None = None
     gold_files: tuple[str, ...] | None = None
     gold_functions: tuple[Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")], ...] | None = None
+
+    def digest(self) -> str:
+        """SHA-256 of what is asked (repository, commit, problem), 16 hex digits.
+
+        Two data sets may call different issues by one id.
+        """
+        asked = json.dumps([self.repo, self.base_commit, self.problem_statement])
+        return hashlib.sha256(asked.encode()).hexdigest()[:16]
+
+    def names_answer(self) -> bool:
+        """Whether there is anything to judge by: functions, files, or a diff, even of new files."""
+        named = self.gold_functions or self.gold_files
+        return bool(named) or _DIFF.search(self.patch or "") is not None
 
 
 def load_dataset(path: Path) -> tuple[Instance, ...]:

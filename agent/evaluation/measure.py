@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.context.packing import PackingOptions, pack
 from agent.errors import ConfigurationError, UsageError
+from agent.evaluation.dataset import Instance
 from agent.evaluation.gold import counted_name, find_gold, gold_paths
 from agent.evaluation.messages import Job, PresetRow, Reply
 from agent.evaluation.query_kind import query_kinds
@@ -75,23 +76,34 @@ class Measurer:
             problem = problem_from_text(instance.problem_statement, instance.instance_id)
             texts = read_files(repository, instance.base_commit, gold_paths(instance))
             gold = find_gold(instance, texts, self._chunker)
-            rows = await self._rows(job, problem, repository) if job.presets else []
+            rows, lacking = await self._rows(job, problem, repository) if job.presets else ([], "")
         except ConfigurationError:
             raise
         except UsageError as error:  # the problem's or the repository's
-            return Reply(skipped=str(error))
-        return Reply(rows=tuple(rows), gold=gold, kinds=query_kinds(problem, gold))
+            # Reasons are counted: those of two instances must not differ by their names only.
+            return Reply(skipped=str(error).removeprefix(f"{instance.instance_id}: "))
+        kinds = query_kinds(problem, gold)
+        return Reply(rows=tuple(rows), gold=gold, kinds=kinds, skipped=lacking)
 
-    async def _rows(self, job: Job, problem: Problem, repository: Path) -> list[PresetRow]:
+    async def _rows(
+        self, job: Job, problem: Problem, repository: Path
+    ) -> tuple[list[PresetRow], str]:
+        """The rows of the presets that could rank as they should, and why others could not."""
         snapshot = take_snapshot(repository, commit=job.instance.base_commit)
-        return [
-            await self._row(job.instance.instance_id, problem, snapshot, preset)
-            for preset in job.presets
-        ]
+        rows: list[PresetRow] = []
+        lacking: dict[str, str] = {}
+        for preset in job.presets:
+            made = await self._row(job.instance, problem, snapshot, preset)
+            if isinstance(made, str):
+                lacking[preset] = made
+            else:
+                rows.append(made)
+        return rows, "; ".join(f"preset {name}: {why}" for name, why in lacking.items())
 
     async def _row(
-        self, instance_id: str, problem: Problem, snapshot: Snapshot, name: str
-    ) -> PresetRow:
+        self, instance: Instance, problem: Problem, snapshot: Snapshot, name: str
+    ) -> PresetRow | str:
+        """A row, or why there is none: figures of a ranking without its embeddings would lie."""
         preset = self._presets[name]
         settings = preset.settings
         if retrieval_options(settings).first_stage == "bm25":
@@ -101,6 +113,8 @@ class Measurer:
         counter = make_counter(settings.model)
         started = time.perf_counter()
         ranking = await preset.retriever.rank(problem, snapshot)
+        if ranking.degraded:
+            return ranking.degraded
 
         def _packed(options: PackingOptions) -> ContextBundle:
             return pack(problem, ranking, snapshot, counter, options, chunker=self._chunker)
@@ -111,8 +125,8 @@ class Measurer:
         packed = {budget: _packed(replace(options, budget=budget)) for budget in self._budgets}
         return PresetRow(
             preset=name,
-            row=make_row(instance_id, ranking, bundle, seconds),
-            budgets=_budget_row(instance_id, packed),
+            row=make_row(instance.instance_id, ranking, bundle, seconds),
+            budgets=_budget_row(instance, packed),
         )
 
 
@@ -128,12 +142,14 @@ def make_row(instance_id: str, ranking: Ranking, bundle: ContextBundle, seconds:
     )
 
 
-def _budget_row(instance_id: str, packed: Mapping[int, ContextBundle]) -> BudgetRow:
+def _budget_row(instance: Instance, packed: Mapping[int, ContextBundle]) -> BudgetRow:
     contexts = (
         BudgetContext(budget=budget, context=tuple(_shown(b)), context_tokens=b.tokens)
         for budget, b in packed.items()
     )
-    return BudgetRow(instance_id=instance_id, budgets=tuple(contexts))
+    return BudgetRow(
+        instance_id=instance.instance_id, budgets=tuple(contexts), asked=instance.digest()
+    )
 
 
 def function_names(ranking: Ranking) -> tuple[str, ...]:

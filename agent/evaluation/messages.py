@@ -46,7 +46,8 @@ class PresetRow(BaseModel):
 
 
 class Reply(BaseModel):
-    """What came of a job, or of the start. `skipped` says why nothing did.
+    """What came of a job, or of the start. `skipped` says why nothing did, or not all: rows of
+    other presets may be there.
 
     `fatal`: nothing can come of any job. `notices` are what the user should know.
     """

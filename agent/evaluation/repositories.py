@@ -20,14 +20,17 @@ def check_folder(folder: Path) -> None:
 
 def find_repository(folder: Path, repo: str) -> Path | None:
     """The repository of `owner/name`: `owner__name`, `owner+name` or `owner/name`, with or without
-    `.git`; None where there is none.
+    `.git`; None where there is none. A folder of such a name that is no repository comes last.
     """
     owner, _, name = repo.partition("/")
-    for stem in (f"{owner}__{name}", f"{owner}+{name}", f"{owner}/{name}"):
-        for path in (folder / stem, folder / f"{stem}.git"):
-            if path.is_dir():
-                return path
-    return None
+    stems = (f"{owner}__{name}", f"{owner}+{name}", f"{owner}/{name}")
+    paths = [folder / f"{stem}{end}" for stem in stems for end in ("", ".git")]
+    folders = [path for path in paths if path.is_dir()]
+    return next(filter(_is_repository, folders), folders[0] if folders else None)
+
+
+def _is_repository(path: Path) -> bool:
+    return (path / ".git").exists() or (path / "HEAD").is_file()
 
 
 def read_files(repository: Path, commit: str, paths: Iterable[str]) -> Mapping[str, str]:

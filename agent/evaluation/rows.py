@@ -5,9 +5,11 @@ The rows of a run are as DESIGN.md's contract says; contexts of further budgets 
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -57,12 +59,25 @@ class BudgetContext(BaseModel):
 
 
 class BudgetRow(BaseModel):
-    """The same ranking packed into several budgets."""
+    """The same ranking packed into several budgets. `asked`: the digest of its instance."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     instance_id: str = Field(min_length=1)
     budgets: tuple[BudgetContext, ...]
+    asked: str = ""
+
+
+@contextmanager
+def writing(output: Path) -> Iterator[None]:
+    """Turns what the system says of a file into a ConfigurationError that names `--output`."""
+    try:
+        yield
+    except OSError as error:
+        kept = ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            kept = "; free some space, then give the same command again: it goes on from there"
+        raise ConfigurationError(f"--output {output}: {error.strerror or error}{kept}") from None
 
 
 R = TypeVar("R", Row, BudgetRow)
@@ -71,23 +86,26 @@ R = TypeVar("R", Row, BudgetRow)
 class RowFile(Generic[R]):
     """Appends rows, each in one write: whatever ends the run, whole lines are left.
 
-    What lies there already is kept; a last line that was torn is cut off. A context manager.
+    What lies there already is kept; a last line that was torn is cut off. With `restart` it is not
+    read, and gone as soon as `begin` is called. A context manager. All methods raise
+    ConfigurationError where the file cannot be written.
     """
 
     def __init__(self, path: Path, kind: type[R], *, restart: bool = False) -> None:
         """Raises ConfigurationError for a file that holds something else, or cannot be written."""
+        self._restart = restart
         self.path = path
         self._kind: type[R] = kind
         self._rows: dict[str, R] = {}
         if path.exists() and not path.is_file():
             raise ConfigurationError(f"--output {path}: not a file; name one to write rows to")
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        with writing(path):
+            self._handle = os.open(path, flags, 0o666)
         try:
-            self._handle = os.open(path, flags | (os.O_TRUNC if restart else 0), 0o666)
-        except OSError as error:
-            raise ConfigurationError(f"--output {path}: {error.strerror}") from None
-        try:
-            self._read()
+            if not restart:
+                with writing(path):
+                    self._read()
         except BaseException:
             os.close(self._handle)
             raise
@@ -97,11 +115,18 @@ class RowFile(Generic[R]):
         """All rows of the file by instance id."""
         return self._rows
 
+    def begin(self) -> None:
+        """Rows will come: what a restart is to replace goes."""
+        if self._restart:
+            with writing(self.path):
+                os.ftruncate(self._handle, 0)
+
     def append(self, row: R) -> None:
         """Add a row to the file."""
         rest = memoryview(_line(row))
-        while rest:  # one round, unless the disk is full: the second then raises
-            rest = rest[os.write(self._handle, rest) :]
+        with writing(self.path):
+            while rest:  # one round, unless the disk is full: the second then raises
+                rest = rest[os.write(self._handle, rest) :]
         self._rows[row.instance_id] = row
 
     def sort(self, order: Iterable[str]) -> None:
@@ -109,8 +134,11 @@ class RowFile(Generic[R]):
         position = {name: number for number, name in enumerate(order)}
         rows = sorted(self._rows.values(), key=lambda row: position.get(row.instance_id, -1))
         data = b"".join(_line(row) for row in rows)
-        if data == self.path.read_bytes():
-            return
+        with writing(self.path):
+            if data != self.path.read_bytes():
+                self._replace(data)
+
+    def _replace(self, data: bytes) -> None:
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:

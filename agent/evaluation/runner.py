@@ -15,7 +15,7 @@ from agent.evaluation.dataset import Instance, Split, load_dataset, part_of
 from agent.evaluation.messages import Job, PresetRow, Reply, Start
 from agent.evaluation.metrics import Case, Report, Score, score, summarise
 from agent.evaluation.pool import measure_all
-from agent.evaluation.provenance import check_provenance, provenance
+from agent.evaluation.provenance import RunNote, embeds, provenance
 from agent.evaluation.repositories import check_folder, find_repository
 from agent.evaluation.rows import BudgetRow, Row, RowFile
 from agent.events import Notice, StageFinished, StageProgress, StageStarted
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from agent.settings import Settings
 
 STAGE = "evaluate"
+
+_NO_ANSWER = "the row names no answer: neither a patch nor gold_functions nor gold_files"
+_MAX_IDS = 5  # in a message; one is enough to find the mix-up
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class Evaluation:
 
     `instances` = `scored` + `unscored` (which change no existing function outside tests) +
     `skipped`. `absent`: functions that rows name and their base commits lack; they are not asked.
+    `embedders`: what embeds, for each preset that has a use for it; None where nothing does.
     """
 
     split: Split
@@ -70,6 +74,7 @@ class Evaluation:
     absent: int
     skipped: tuple[Skipped, ...]
     reports: tuple[Report, ...]
+    embedders: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def evaluate(plan: Plan, reporter: Reporter) -> Evaluation:
@@ -82,15 +87,23 @@ def evaluate(plan: Plan, reporter: Reporter) -> Evaluation:
     if not instances:
         raise ConfigurationError(f"{plan.dataset}: no instance in the split {plan.split!r}")
     with ExitStack() as stack:
-        outputs: dict[str, _Output] = {}
-        for preset, path in output_paths(plan).items():
-            outputs[preset] = _open(stack, path, restart=plan.restart)
-            made_with = {**provenance(plan.settings[preset]), "budgets": list(plan.budgets)}
-            check_provenance(path, made_with, restart=plan.restart)
+        outputs = {
+            preset: _open(stack, path, preset, plan) for preset, path in output_paths(plan).items()
+        }
+        for output in outputs.values():
+            output.check(instances)
+        _say_what_embeds_nothing(plan.settings, reporter)
         found = _measure(plan, instances, outputs, reporter)
         for output in outputs.values():
             output.sort([instance.instance_id for instance in instances])
-        return _judge(plan.split, instances, found, outputs)
+        return _judge(plan.split, instances, found, outputs, plan.settings)
+
+
+def _say_what_embeds_nothing(settings: Mapping[str, Settings], reporter: Reporter) -> None:
+    for name, own in settings.items():
+        if own.embed in ("local", "remote") and not embeds(own):
+            message = f"--preset {name} ranks by words alone: --embed {own.embed} changes nothing"
+            reporter(Notice(message, "warning"))
 
 
 def output_paths(plan: Plan) -> Mapping[str, Path]:
@@ -101,12 +114,41 @@ def output_paths(plan: Plan) -> Mapping[str, Path]:
     return {name: plan.output.with_name(f"{stem}.{name}{suffix}") for name in plan.settings}
 
 
-@dataclass(frozen=True, slots=True)
+def written_paths(output: Path) -> tuple[Path, Path]:
+    """The files of rows: that of the contract, and the one beside it."""
+    return output, output.with_name(f"{output.name}.budgets.jsonl")
+
+
+@dataclass(slots=True)
 class _Output:
-    """The rows of one preset, and beside them its contexts at further budgets."""
+    """The rows of one preset, beside them its contexts at further budgets, and what made them."""
 
     rows: RowFile[Row]
     budgets: RowFile[BudgetRow]
+    note: RunNote
+    made_with: Mapping[str, Any]
+    begun: bool = False
+
+    def check(self, instances: Sequence[Instance]) -> None:
+        """Refuse rows of other issues that have the same ids. Raises ConfigurationError."""
+        names = [i.instance_id for i in instances if self.has(i.instance_id)]
+        digests = {instance.instance_id: instance.digest() for instance in instances}
+        other = [name for name in names if self.budgets.rows[name].asked != digests[name]]
+        if other:
+            more = f" and {len(other) - _MAX_IDS:,} more" if len(other) > _MAX_IDS else ""
+            raise ConfigurationError(
+                f"--output {self.rows.path}: rows of another data set, where repository, commit "
+                f"or problem of these ids differ: {', '.join(other[:_MAX_IDS])}{more}; --restart "
+                "to measure again, or name another file"
+            )
+
+    def begin(self) -> None:
+        """A worker has come up with these settings: from here on they replace what was there."""
+        if not self.begun:
+            self.begun = True
+            self.rows.begin()
+            self.budgets.begin()
+            self.note.write(self.made_with)
 
     def has(self, instance_id: str) -> bool:
         return instance_id in self.rows.rows and instance_id in self.budgets.rows
@@ -116,20 +158,26 @@ class _Output:
         self.rows.append(made.row)
 
     def sort(self, order: Sequence[str]) -> None:
-        self.rows.sort(order)
-        self.budgets.sort(order)
+        if self.begun:
+            self.rows.sort(order)
+            self.budgets.sort(order)
 
     def score(self, case: Case) -> Score:
         name = case.instance_id
         return score(case, self.rows.rows[name], self.budgets.rows[name])
 
 
-def _open(stack: ExitStack, path: Path, *, restart: bool) -> _Output:
-    beside = path.with_name(f"{path.name}.budgets.jsonl")
-    return _Output(
-        stack.enter_context(RowFile(path, Row, restart=restart)),
-        stack.enter_context(RowFile(beside, BudgetRow, restart=restart)),
-    )
+def _open(stack: ExitStack, path: Path, preset: str, plan: Plan) -> _Output:
+    made_with = {**provenance(plan.settings[preset]), "budgets": list(plan.budgets)}
+    path, beside = written_paths(path)
+    if path.exists() and not path.is_file():
+        raise ConfigurationError(f"--output {path}: not a file; name one to write rows to")
+    note = stack.enter_context(RunNote(path))
+    rows = stack.enter_context(RowFile(path, Row, restart=plan.restart))
+    budgets = stack.enter_context(RowFile(beside, BudgetRow, restart=plan.restart))
+    if not plan.restart:
+        note.check(made_with)
+    return _Output(rows, budgets, note, made_with)
 
 
 @dataclass(slots=True)
@@ -155,6 +203,8 @@ def _measure(
     try:
         with closing(measure_all(jobs, _starts(plan, len(jobs)))) as replies:
             for done, (job, reply) in enumerate(replies, start=1):
+                for output in outputs.values():
+                    output.begin()
                 _take(job, reply, outputs, found, reporter)
                 reporter(StageProgress(STAGE, done, len(jobs)))
         ok = True
@@ -169,6 +219,9 @@ def _jobs(
 ) -> list[Job]:
     jobs: list[Job] = []
     for instance in instances:
+        if not instance.names_answer():
+            found.skipped[instance.instance_id] = _NO_ANSWER
+            continue
         repository = find_repository(plan.repositories, instance.repo)
         if repository is None:
             found.skipped[instance.instance_id] = f"no repository of {instance.repo}"
@@ -200,12 +253,12 @@ def _take(
     name = job.instance.instance_id
     for notice in reply.notices:
         reporter(Notice(f"{name}: {notice}"))
+    for made in reply.rows:
+        outputs[made.preset].append(made)
     if reply.skipped:
         found.skipped[name] = reply.skipped
         reporter(Notice(f"{name} skipped: {reply.skipped}", "warning"))
         return
-    for made in reply.rows:
-        outputs[made.preset].append(made)
     found.cases[name] = Case(name, job.instance.repo, reply.kinds, reply.gold)
 
 
@@ -214,6 +267,7 @@ def _judge(
     instances: Sequence[Instance],
     found: _Found,
     outputs: Mapping[str, _Output],
+    settings: Mapping[str, Settings],
 ) -> Evaluation:
     known = [found.cases[i.instance_id] for i in instances if i.instance_id in found.cases]
     scored = [case for case in known if case.gold.files]
@@ -235,4 +289,9 @@ def _judge(
         absent=sum(len(case.gold.absent) for case in known),
         skipped=tuple(skipped),
         reports=tuple(reports),
+        embedders={
+            name: outputs[name].made_with["embedder"]
+            for name, own in settings.items()
+            if embeds(own)
+        },
     )

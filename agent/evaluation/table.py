@@ -22,9 +22,21 @@ def render(evaluation: Evaluation) -> str:
         parts.append(_metrics(reports))
         parts.append(_breakdown("kind of query", reports, lambda report: report.by_kind))
         parts.append(_breakdown("project", reports, lambda report: report.by_project))
+    if evaluation.embedders:
+        parts.append(_embedders(evaluation.embedders))
     if evaluation.skipped:
         parts.append("".join(_reasons(evaluation.skipped)))
     return "\n".join(parts)
+
+
+def _embedders(names: Mapping[str, str | None]) -> str:
+    said = (f"{preset} by {name or 'none'}" for preset, name in names.items())
+    return f"Embedded: {_printable(', '.join(said))}.\n"
+
+
+def _printable(text: str) -> str:
+    """A data set's words on one line of a terminal: no control characters."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _heading(evaluation: Evaluation) -> str:
@@ -93,6 +105,6 @@ def _reasons(skipped: Sequence[Skipped]) -> Iterator[str]:
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     yield f"Skipped ({len(skipped):,}):\n"
     for reason, count in ordered[:_MAX_REASONS]:
-        yield f"- {count:,} × {reason} (first: {first[reason]})\n"
+        yield _printable(f"- {count:,} × {reason} (first: {first[reason]})") + "\n"
     if len(ordered) > _MAX_REASONS:
         yield f"- and {len(ordered) - _MAX_REASONS:,} further reasons (--json has all)\n"

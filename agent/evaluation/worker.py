@@ -80,6 +80,13 @@ def main() -> None:
     source = sys.stdin.buffer
     sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not become a frame
+    try:
+        _work(source, sink)
+    except (BrokenPipeError, EOFError):  # who asked is gone: nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
+
+
+def _work(source: BinaryIO, sink: BinaryIO) -> None:
     start = Start.model_validate_json(read_frame(source))
     # Libraries take as many threads as they see cores: each worker sees its share.
     cores = sorted(os.sched_getaffinity(0))

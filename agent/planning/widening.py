@@ -8,7 +8,7 @@ ranking for each intent, weighted by how well the intent is grounded:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.planning.search import Judged
@@ -66,7 +66,7 @@ def widened(
     unknown = [scored for scored in ranking.chunks if scored.chunk.id not in there]
     chunks += [ScoredChunk(scored.chunk, 0.0) for scored in unknown]
     chunks.sort(key=lambda c: (-c.score, c.chunk.path, c.chunk.start, c.chunk.end))
-    return Ranking(tuple(chunks), ranking.files, ranking.total_chunks, ranking.notes)
+    return replace(ranking, chunks=tuple(chunks))
 
 
 def _places(ranks: Mapping[int, int], winner: Judged, weight: float) -> dict[int, _Place]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.repository.languages import language_of
@@ -51,6 +51,37 @@ def some(paths: Sequence[str]) -> str:
     return f"{named} and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else named
 
 
+def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
+    """Counts by reason, the most frequent first: "4 links, 2 too large"; "" for none."""
+    counts = Counter(file.reason for file in skipped)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{n:,} {_IN_WORDS[reason][n != 1]}" for reason, n in ordered)
+
+
+_IN_WORDS: Mapping[SkipReason, tuple[str, str]] = {
+    "binary": ("binary", "binary"),
+    "control-in-name": (
+        "with control characters in its name",
+        "with control characters in their names",
+    ),
+    "lfs-pointer": ("Git LFS pointer", "Git LFS pointers"),
+    "missing": ("not here", "not here"),
+    "name-not-utf-8": (
+        "with a name that is not UTF-8",
+        "with names that are not UTF-8",
+    ),
+    "name-outside": (
+        "with a name that leads out of the repository or into .git",
+        "with names that lead out of the repository or into .git",
+    ),
+    "submodule": ("submodule", "submodules"),
+    "symlink": ("link", "links"),
+    "too-large": ("too large", "too large"),
+    "unreadable": ("that cannot be read", "that cannot be read"),
+}
+"""By reason, for one file and for several."""
+
+
 def lfs_content_id(data: bytes) -> str | None:
     """The SHA-256 (hex) of the content that a Git LFS pointer stands for; None for other bytes."""
     match = _LFS_POINTER.match(data) if len(data) < _LFS_POINTER_BYTES else None
@@ -73,8 +104,10 @@ class Selection:
     def add(self, raw: bytes, data: bytes, *, blob: str, executable: bool) -> None:
         """Take a regular file, or skip it when its name or its bytes are not fit for retrieval."""
         path = checked_path(raw)
-        if path is None or _UNSHOWABLE.search(path):
-            self.skip(raw, "unreadable")
+        if path is None:
+            self.skip(raw, "name-not-utf-8" if is_safe_path(raw) else "name-outside")
+        elif _UNSHOWABLE.search(path):
+            self.skip(raw, "control-in-name")
         elif len(data) > self.max_file_bytes:
             self.skip(raw, "too-large")
         elif lfs_content_id(data) is not None:
@@ -87,6 +120,5 @@ class Selection:
             self.contents[path] = data
 
     def summary(self) -> str:
-        """What was skipped, in words: "3 binary, 1 submodule"; "" when nothing was."""
-        counts = Counter(file.reason for file in self.skipped)
-        return ", ".join(f"{count:,} {reason}" for reason, count in sorted(counts.items()))
+        """What was skipped, in words; "" when nothing was."""
+        return skipped_in_words(self.skipped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from agent.repository.listings import (
 )
 from agent.repository.location import Location
 from agent.repository.overlay import build_overlay
-from agent.repository.selection import Selection, some
+from agent.repository.selection import Selection, is_safe_path, some
 from agent.repository.text import decode
 from agent.repository.worktree import Kind
 from agent.types import SkippedFile, SkipReason, SourceFile
@@ -203,6 +204,8 @@ def _skip_reason(finding: Finding) -> SkipReason | None:
         return "missing"
     if disk.kind is Kind.FILE:
         return _file_skip_reason(finding)
+    if disk.kind is Kind.UNREADABLE and not is_safe_path(candidate.path):
+        return "name-outside"  # it was not even looked at
     return _SKIPPED_KINDS.get(disk.kind)
 
 
@@ -266,14 +269,20 @@ def _build(
 
 
 def _skip_notes(skipped: Iterable[SkippedFile]) -> Iterator[str]:
-    """What the user can do something about; a binary file is nothing to report."""
-    names = {reason: [f.path for f in skipped if f.reason == reason] for reason in _SKIP_NOTES}
-    for reason, why in _SKIP_NOTES.items():
-        if names[reason]:
-            yield f"{some(names[reason])}: {why}"
+    """What the user can do something about, by name; a binary file is nothing to report."""
+    names = defaultdict[SkipReason, list[str]](list)
+    for file in skipped:
+        names[file.reason].append(file.path)
+    if names["missing"]:
+        yield f"{some(names['missing'])}: not here (a partial clone or a sparse checkout)"
+    unfit = [f"{some(names[reason])}: {why}" for reason, why in _UNFIT.items() if names[reason]]
+    if unfit:
+        yield f"skipped {'; '.join(unfit)}"
 
 
-_SKIP_NOTES: Mapping[SkipReason, str] = {
-    "missing": "not here (a partial clone or a sparse checkout)",
-    "unreadable": "cannot be read, or has a name that is not plain UTF-8",
+_UNFIT: Mapping[SkipReason, str] = {
+    "unreadable": "cannot be read, or no regular file",
+    "control-in-name": "control characters in the name",
+    "name-not-utf-8": "a name that is not UTF-8",
+    "name-outside": "a name that leads out of the repository or into .git",
 }

@@ -15,6 +15,7 @@ import numpy as np
 
 from agent.retrieval.features import BASE, FILE_NAMES, GROUP_OF, PIECE_NAMES, group_of
 from agent.retrieval.signals import (
+    AROUND,
     EVIDENCE_WEIGHTS,
     STATIC_WEIGHT,
     Candidates,
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from agent.retrieval.options import RetrievalOptions
     from agent.retrieval.ranker import Ensemble, Ranker
 
-_AROUND = frozenset({"graph", "imports", "cochange"})
-"""Groups that are looked up for the best by the plain sum: they are no part of it."""
-
 _GROUP_OF_SUM = {"best-chunk": "lexical", "lexical": "lexical", BASE: BASE}
 EXPLAINED = 120
 """Of the ranker's chunks, the best: more than a budget holds. Reasons for all cost as much as
@@ -43,6 +41,7 @@ ranking itself."""
 EXPLAINED_FILES = 40
 """Of its files: their reasons are for people, who read the first."""
 
+_NO_WORDS = "no words in common"
 _NOTES = 2  # of one group, the strongest: a piece may be called by twenty others
 _SLACK = 1e-9  # of a sum of floats
 
@@ -169,7 +168,8 @@ class Writer:
     def _file_reasons(self, number: int, start: float, parts: dict[str, float]) -> list[Reason]:
         _spread(parts, start, self._file_sum(number), float(self._signals.files[number]))
         notes = _notes(self._signals.evidence.files.get(number), None)
-        return _explained(parts, notes | {"lexical": self._file_note(number)})
+        words = self._file_note(number) if self._shares_words(number) else _NO_WORDS
+        return _explained(parts, notes | {"lexical": words})
 
     # --------------------------------------------------------------------------------------- notes
 
@@ -180,16 +180,29 @@ class Writer:
         notes = {group: self._place(column, number) for group, (column, _) in _BY.items()}
         return notes | {
             BASE: f"{self._pieces.of(BASE, number)} by the plain sum",
-            "lexical": f"{self._by_words(number)}; {self._file_note(file)}",
+            "lexical": self._words_note(number, file),
             "path-words": f"{found} is in the problem" if found else "",
             "structure": f"{piece.kind.value}, {piece.end - piece.start + 1:,} lines",
         }
 
+    def _words_note(self, number: int, file: int) -> str:
+        """Its place by words, and its file's: none where there are no words, as all are equal."""
+        if not self._shares_words(file):
+            return _NO_WORDS
+        return f"{self._by_words(number)}; {self._file_note(file)}"
+
     def _by_words(self, number: int) -> str:
+        if self._signals.piece_columns["bm25"][number] <= 0.0:
+            return _NO_WORDS
         return f"{self._pieces.of('bm25', number)} by words in common"
 
     def _file_note(self, file: int) -> str:
+        if self._signals.files[file] <= 0.0:
+            return ""
         return f"its file is {self._files.of(BASE, file)}"
+
+    def _shares_words(self, file: int) -> bool:
+        return bool(self._signals.file_columns["file-bm25"][file] > 0.0)
 
     def _place(self, column: str, number: int) -> str:
         values = self._signals.piece_columns.get(column)
@@ -245,7 +258,7 @@ def _weighted(features: Mapping[str, Reason] | None) -> list[Reason]:
     reasons = [
         replace(reason, value=reason.value * EVIDENCE_WEIGHTS.get(reason.feature, 1.0))
         for reason in (features or {}).values()
-        if group_of(reason.feature) not in _AROUND
+        if group_of(reason.feature) not in AROUND
     ]
     return _strongest_first(reasons)
 

@@ -63,7 +63,8 @@ def _field(part: str) -> str:
     return rf"\{{(?:{part}|\{{{part}*+\}})*+\}}"
 
 
-_FOREIGN = r"\x00-\x08\x0b-\x1f\x7f-\xa0$?!`"  # in no program outside of strings, but for !=
+_SPACES = r"\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff"  # that Python does not know
+_FOREIGN = rf"\x00-\x08\x0b-\x1f\x7f-\xa0$?!`{_SPACES}"  # in no program outside strings, but for !=
 _MARKS = r"\"'#\\()\[\]{}\n" + _FOREIGN
 _CODE = rf"[^{_MARKS}]++|!="
 _PLAIN_STRING = f"{_plain(chr(34))}|{_plain(chr(39))}"
@@ -82,24 +83,27 @@ _PARAMETERS = _brackets(_HEADER_BRACKETS, _PLAIN_STRING)  # formatted ones: hard
 _REST = rf"\ *+(?:{_COMMENT})?+\n"  # of a line that says nothing more
 _SILENT = r"[ \t]*+(?:\n|\Z)|\ *+\#"  # lines whose indentation means nothing
 _DEFINES = r"(?:def|class|async)\b"
+_JOINT = rf"\\\n[ \t]*+(?![\#@\\]|{_DEFINES})"
 
 
 def _lines(like: str, group: str = "") -> str:
     """From anywhere between two words to the first line that neither begins `like` this nor says
-    nothing. The group is empty: where the last line ends that is no comment.
+    nothing. The group is empty: where the last line ends that is no comment. Ends, too, where lines
+    are joined of which one says nothing or looks like a comment or definition: parsers read the
+    indentation there in ways of their own.
     """
     words = rf"(?:{_WORDS})({group})"
-    return rf"(?:\n(?={like}|{_SILENT})[ \t]*+|{words}|{_COMMENT}|\\\n[ \t]*+)*+"
+    return rf"(?:\n(?={like}|{_SILENT})[ \t]*+(?!\\)|{words}|{_COMMENT}|{_JOINT})*+"
 
 
 _HEADER = re.compile(
     rf"""
     \n(?P<indent>\ *+)
     (?:@(?:{_CODE}|{_STRING}|{_COMMENT}|[()\[\]{{}}]|\\?\n(?!\ *+{_DEFINES}))*+\n\ *+)?+
-    (?:class|(?P<function>(?:async\ ++)?def))\ ++(?P<name>\w++)
-    (?:[^:\->{_MARKS}]++|->(?!\ *+lambda\b)|{_PLAIN_STRING}|{_PARAMETERS})*+
-    :(?P<header>)
-    (?:(?=(?:{_REST})++(?P<body>\ *+)[^\s\#])(?(function){_lines("(?P=body)", "?P<said>")}))?+
+    (?:class|(?P<function>(?:async\ ++)?def))\ ++(?P<name>\w++)(?=[\ (\[:])
+    (?:[^\w:\->{_MARKS}]++|(?!lambda\b)\w++|->|{_PLAIN_STRING}|{_PARAMETERS})*+
+    :(?P<header>)(?![ \t]*+\\)
+    (?:(?=(?:{_REST})++(?P<body>\ *+)[^\s\#\\])(?(function){_lines("(?P=body)", "?P<said>")}))?+
     """,
     re.VERBOSE,
 )
@@ -108,7 +112,7 @@ _HEADER = re.compile(
 comment. Without a `body` all there is stands on the header's own line.
 """
 
-_OTHER_LINE = re.compile(rf"\n(\ *+)(?!@|{_DEFINES})(?=\S)")
+_OTHER_LINE = re.compile(rf"\n(\ *+)(?!@|{_DEFINES})(?=[^\s\\])")
 
 # Compiled when they are needed: a process that cuts one file needs few of them.
 

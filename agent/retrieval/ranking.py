@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from agent.retrieval.store import Records
     from agent.types import Problem
 
+_NO_WORDS = "no word of the problem occurs in the code"
+
 
 class HybridRetriever:
     """The `Retriever`. `index_path` None: nothing is kept between runs.
@@ -66,7 +68,7 @@ class HybridRetriever:
         mentions = read_mentions(problem)
         first = await self._first_stage(problem, mentions, snapshot)
         if self._embedder is None or not first.chunks:
-            return _ranking(first, first.notes)
+            return _ranking(first, (*first.notes, *_unmatched(first)))
         return await self._second_stage(problem, mentions, first, self._embedder)
 
     async def _first_stage(
@@ -139,16 +141,17 @@ class HybridRetriever:
             return self._degraded(first, "the problem was not embedded, ranked by words alone")
         values = cosines(query[0], documents)
         failed = int(np.isnan(values).sum())
-        notes: tuple[str, ...] = ()
-        if failed:
-            notes = (f"{failed} of {values.size} chunks could not be embedded",)
-            self._say(notes[0])
         fused = fuse(first, values, FileNames(problem), self._options)
-        return _ranking(fused, (*first.notes, *notes))
+        notes = (*first.notes, *_unmatched(first, "embeddings, "))
+        if not failed:
+            return _ranking(fused, notes)
+        note = f"{failed} of {values.size} chunks could not be embedded"
+        self._say(note)
+        return _ranking(fused, (*notes, note), "some chunks could not be embedded")
 
     def _degraded(self, first: Ranked, note: str) -> Ranking:
         self._say(note)
-        return _ranking(first, (*first.notes, note))
+        return _ranking(first, (*first.notes, note, *_unmatched(first)), note)
 
     def _say(self, message: str) -> None:
         """Once: a batch of problems fails for the same reason each time."""
@@ -182,5 +185,19 @@ async def _at_once(
     return first, second
 
 
-def _ranking(ranked: Ranked, notes: tuple[str, ...]) -> Ranking:
-    return Ranking(ranked.chunks, ranked.files, ranked.total, notes)
+def no_words(ranking: Ranking) -> tuple[str, ...]:
+    """The note that no word of the problem occurs, where it is so.
+
+    It is said by who asks with the user's own problem; a model that searches hits nothing too.
+    """
+    return tuple(note for note in ranking.notes if note.startswith(_NO_WORDS))
+
+
+def _unmatched(first: Ranked, by: str = "") -> tuple[str, ...]:
+    if not first.instead or not first.chunks:
+        return ()
+    return (f"{_NO_WORDS}: ordered by {by}{first.instead}",)
+
+
+def _ranking(ranked: Ranked, notes: tuple[str, ...], degraded: str = "") -> Ranking:
+    return Ranking(ranked.chunks, ranked.files, ranked.total, notes, degraded)

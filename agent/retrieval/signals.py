@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.retrieval.candidates import PROSE_AND_DATA
-from agent.retrieval.features import FILE_FEATURES, FILE_NAMES, PIECE_FEATURES
+from agent.retrieval.features import FILE_FEATURES, FILE_NAMES, PIECE_FEATURES, group_of
 from agent.retrieval.identifiers import without_suffix
 from agent.retrieval.texts import FileNames
 from agent.types import ChunkKind
@@ -35,6 +35,9 @@ STATIC_WEIGHT = 0.5
 EVIDENCE_WEIGHTS: Mapping[str, float] = {"history": 0.4, "history-function": 0.3, "churn": 1e-6}
 """Others count 1. What changed often is a prior, not a match: here it only orders what nothing else
 speaks for, as the whole code where a problem shares no word with it; the ranker weighs it."""
+
+AROUND = frozenset({"graph", "imports", "cochange"})
+"""Groups that are looked up for the best by the plain sum: they are no part of it."""
 
 _KINDS = {kind: number for number, kind in enumerate(ChunkKind)}
 _ASIDE = frozenset(
@@ -128,6 +131,25 @@ def measure(
         _query_features(query, mentions, evidence),
         FileNames(problem),
     )
+
+
+def words_missed(signals: Signals) -> bool:
+    """Whether the problem has words to search for, and none is in any text, name or path."""
+    texts = signals.piece_columns["bm25"], signals.file_columns["file-bm25"]
+    return signals.query["query-terms"] > 0.0 and not any(bool(scores.any()) for scores in texts)
+
+
+def told_without_words(signals: Signals) -> str:
+    """What the candidates are ordered by where no word of the problem is found."""
+    found = (signals.evidence.pieces, signals.evidence.files)
+    features = {feature for kind in found for numbers in kind.values() for feature in numbers}
+    groups = {group_of(feature) for feature in features} - AROUND
+    known = sorted(groups - {"churn"})
+    if bool(signals.piece_columns.get("static", np.zeros(0)).any()):
+        known.append("static vectors")
+    if "churn" in groups:
+        known.append("how often files change")
+    return " and ".join(known) or "what the code is like, whatever is asked"
 
 
 def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -16,7 +16,15 @@ from agent.retrieval.explain import Writer
 from agent.retrieval.history import cochange_evidence, history_evidence, score_history
 from agent.retrieval.identifiers import Terms
 from agent.retrieval.lexical import make_bags, make_query
-from agent.retrieval.signals import Signals, Weights, choose_candidates, measure, normalised
+from agent.retrieval.signals import (
+    Signals,
+    Weights,
+    choose_candidates,
+    measure,
+    normalised,
+    told_without_words,
+    words_missed,
+)
 from agent.types import ScoredChunk, ScoredFile
 
 if TYPE_CHECKING:
@@ -45,7 +53,8 @@ _FILE_SEEDS = 10
 class Ranked:
     """Chunks and files in the order `-score, path, start`; `total` chunks were looked at.
 
-    `notes` say what was missing. `learned`: scores are the ranker's margins.
+    `notes` say what was missing. `learned`: scores are the ranker's margins. `instead`: what they
+    are ordered by, where no word of the problem is found; "" else.
     """
 
     chunks: tuple[ScoredChunk, ...]
@@ -53,6 +62,7 @@ class Ranked:
     total: int
     notes: tuple[str, ...] = ()
     learned: bool = False
+    instead: str = ""
 
 
 def in_order(chunks: Sequence[ScoredChunk]) -> tuple[ScoredChunk, ...]:
@@ -89,6 +99,7 @@ def lexical_stage(
         files_in_order(files),
         len(signals.corpus.piece_file),
         learned=ranker is not None,
+        instead=told_without_words(signals) if words_missed(signals) else "",
     )
 
 

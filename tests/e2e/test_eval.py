@@ -105,7 +105,10 @@ def test_a_bad_row_is_one_line(folder: Path) -> None:
     assert not (folder / "r.jsonl").exists()
 
 
-def test_an_interrupted_run_leaves_whole_rows_and_goes_on(folder: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_whole_rows_and_goes_on(
+    folder: Path, sent: signal.Signals
+) -> None:
     commit = json.loads((folder / "d.jsonl").read_text().splitlines()[0])["base_commit"]
     write_dataset(folder / "d.jsonl", [dataset_row(commit, n) for n in range(60)])
     output = folder / "r.jsonl"
@@ -121,7 +124,7 @@ def test_an_interrupted_run_leaves_whole_rows_and_goes_on(folder: Path) -> None:
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130, stderr.decode()
     assert b"Traceback" not in stderr

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
 from agent.context.options import PackingOptions
 from agent.errors import BudgetExceeded, ProviderUnreachable, Status
-from agent.events import StageFinished, StageStarted
+from agent.events import Notice, StageFinished, StageStarted
 from agent.patching.schema import reply_schema
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
@@ -240,6 +241,26 @@ def test_every_stage_is_reported_and_timed():
     finished = [e.stage for e in bench.log.events if isinstance(e, StageFinished)]
     assert started == finished == ["retrieve", "pack", "call", "apply", "validate"]
     assert set(result.timings) == set(started)
+
+
+class Clueless(WholeFileRetriever):
+    """Finds no word of the problem."""
+
+    note = "no word of the problem occurs in the code: ordered by how often files change"
+
+    async def rank(self, problem, snapshot):
+        return replace(await super().rank(problem, snapshot), notes=(self.note, "said elsewhere"))
+
+
+def test_that_no_word_of_the_problem_occurs_is_told_and_changes_no_prompt():
+    plain, bench = Bench(GOOD), Bench(GOOD)
+    plain.solve()
+    bench.retriever = Clueless()
+    result = bench.solve()
+    assert [e.message for e in bench.log.events if isinstance(e, Notice)] == [Clueless.note]
+    assert Clueless.note in result.notes
+    assert Clueless.note in result.receipt["notes"]
+    assert bench.chat.prompts == plain.chat.prompts
 
 
 def test_the_same_input_gives_the_same_prompt():

@@ -47,6 +47,16 @@ def test_an_explanation_adds_up_and_puts_small_parts_together() -> None:
     ]
 
 
+def test_what_is_shown_adds_up_to_the_score_that_is_shown() -> None:
+    large = tuple(Reason(f"large-{n}", 1.0004) for n in range(5))
+    reasons = (*large, Reason("tiny", 0.0104), Reason("small", 0.0003))
+    hit = ScoredChunk(CHUNK, sum(reason.value for reason in reasons), reasons)
+    score, *parts = render([hit], explain=True, width=None).splitlines()
+    assert parts[-1] == "      +0.013  2 others: tiny, small"  # by itself it is 0.011
+    shown = sum(round(1000 * float(part.split()[0])) for part in parts)
+    assert shown == round(1000 * float(score.split()[1])) == 5013
+
+
 def test_lines_are_cut_to_the_terminal_and_hold_no_control_characters() -> None:
     reason = Reason("history", 1.0, "changed by 12ab: \x1b[31mred\nnext")
     whole = render([ScoredChunk(CHUNK, 1.0, (reason,))], explain=True, width=None)
@@ -94,6 +104,19 @@ def test_groups_are_left_out_by_flag_and_by_environment(
     monkeypatch.setenv("PATCHSHOT_WITHOUT", "static, ranker")
     assert "static" not in groups(found(target, capsys))
     assert "static" in groups(found(target, capsys, without="ranker"))  # the flag wins
+
+
+def test_a_problem_in_other_words_than_the_code_is_told(
+    target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = InspectRequest(None, target, None, "include", json=False, quiet=False, explain=True)
+    said = "no word of the problem occurs in the code: ordered by "
+    assert search(request, "文件 程序 崩溃", 9, {"embed": "off"}) == 0
+    out, err = capsys.readouterr()
+    assert err.count(said) == 1
+    assert "by words in common" not in out
+    assert search(request, "cart total", 9, {"embed": "off"}) == 0
+    assert "no word of the problem" not in capsys.readouterr().err
 
 
 def test_contributions_add_up(target: Path, capsys: pytest.CaptureFixture[str]) -> None:

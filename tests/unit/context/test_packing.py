@@ -693,4 +693,4 @@ def test_the_limit_holds_where_counts_do_not_add_up() -> None:
 
 def test_an_empty_ranking_gives_an_empty_context() -> None:
     bundle = do_pack(MemorySnapshot({}), make_ranking([]))
-    assert bundle == ContextBundle(pieces=(), text="", tokens=0, budget=5100)
+    assert bundle == ContextBundle(pieces=(), text="", tokens=0, budget=5100, reserve=900)

@@ -59,8 +59,23 @@ def test_an_empty_context() -> None:
     bundle = pack(Problem("t", ""), make_ranking([]), MemorySnapshot({}), ApproximateCounter())
     receipt = make_receipt(make_ranking([]), bundle)
     assert render_receipt(receipt) == (
-        "0 of 5,100 tokens (0%)\n0 pieces in 0 files, from 0 ranked of 0 chunks\n"
+        "0 of 5,100 tokens (0%; of 6,000, 15% kept in reserve)\n"
+        "0 pieces in 0 files, from 0 ranked of 0 chunks\n"
     )
+
+
+def test_tokens_of_no_piece_have_an_owner_too() -> None:
+    inner = "    pass  # long enough for a mark in its place\n"
+    snapshot = MemorySnapshot({"a.py": f"A = 1\n\ndef f():\n{inner}{inner}\nB = 2\n"})
+    ranking = make_ranking([make_chunk(snapshot, "a.py", 1, 7, holes=((3, 5),))])
+    options = PackingOptions(budget=1000, reserve=0.0)
+    bundle = pack(Problem("t", ""), ranking, snapshot, ApproximateCounter(), options)
+    receipt = make_receipt(ranking, bundle)
+    rest = bundle.tokens - sum(piece.tokens for piece in bundle.pieces)
+    assert rest > 0  # the sentence about elisions
+    (first, *_) = render_receipt(receipt).splitlines()
+    whole = bundle.tokens - rest
+    assert first.endswith(f"%): whole {whole}, preamble and blank lines {rest}")  # no reserve
 
 
 def test_a_part_knows_its_rank() -> None:
@@ -74,7 +89,7 @@ def test_a_part_knows_its_rank() -> None:
 
 
 EXPECTED = """\
-78 of 340 tokens (23%): signatures 16, whole 62
+78 of 340 tokens (23%; of 400, 15% kept in reserve): signatures 16, whole 62
 4 pieces in 2 files, from 4 ranked of 9 chunks
 
 | rank | piece              | form       | tokens | score | why                                                            |

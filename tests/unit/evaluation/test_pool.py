@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import io
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,6 +18,7 @@ from agent.errors import ConfigurationError
 from agent.evaluation.messages import Job, Reply, Start
 from agent.evaluation.pool import measure_all
 from agent.evaluation.worker import share_of_cores
+from agent.retrieval.worker import write_frame
 from tests.support.evaluation import bare_repository, dataset_row
 
 
@@ -64,6 +68,25 @@ def test_a_worker_that_dies_costs_one_instance(tmp_path: Path) -> None:
         rest = [reply.skipped for _, reply in found]
     lost = "the worker process ended with exit code -9"
     assert sorted(rest) == ["", "", "", "", lost]
+
+
+def test_a_worker_whose_parent_is_gone_ends_quietly(tmp_path: Path) -> None:
+    (start,), (job,) = starts(1), jobs(tmp_path, 1)
+    sent = io.BytesIO()
+    for message in (start, job):
+        write_frame(sent, message.model_dump_json().encode())
+    ended, nobody = os.pipe()
+    os.close(ended)
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.evaluation.worker"],
+        input=sent.getvalue(),
+        stdout=nobody,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(nobody)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def worker_pid() -> int:

@@ -20,6 +20,12 @@ def test_all_names_of_a_repository(tmp_path: Path, name: str) -> None:
     assert find_repository(tmp_path, "owner/other") is None
 
 
+def test_a_folder_that_is_no_repository_hides_none(tmp_path: Path) -> None:
+    (tmp_path / "owner__shop").mkdir()
+    bare_repository(tmp_path, "owner+shop")
+    assert find_repository(tmp_path, "owner/shop") == tmp_path / "owner+shop"
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     check_folder(tmp_path)
     with pytest.raises(ConfigurationError, match="no such folder"):

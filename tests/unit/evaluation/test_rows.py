@@ -7,6 +7,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.evaluation.rows import BudgetRow, Row, RowFile
+from tests.support.full_disk import full_at
 
 
 def row(name: str) -> Row:
@@ -78,7 +79,24 @@ def test_restart_begins_with_an_empty_file(tmp_path: Path) -> None:
     path.write_text("some text\n")
     with RowFile(path, Row, restart=True) as file:
         assert not file.rows
+        assert path.read_text() == "some text\n"  # nothing is lost before something can replace it
+        file.begin()
     assert path.read_bytes() == b""
+
+
+def test_a_full_disk_is_said_of_the_output(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with RowFile(path, Row) as file:
+        file.append(row("1"))
+        kept = path.read_bytes()
+        with (
+            full_at(len(kept) + 10),
+            pytest.raises(ConfigurationError, match=r"--output .*r\.jsonl: File too large; free"),
+        ):
+            file.append(row("2"))
+    with RowFile(path, Row) as file:
+        assert list(file.rows) == ["1"]
+    assert path.read_bytes() == kept
 
 
 def test_rows_are_sorted_into_the_order_of_the_data_set(tmp_path: Path) -> None:

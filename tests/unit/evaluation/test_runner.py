@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.errors import ConfigurationError
+from agent.evaluation.provenance import RunNote
 from agent.evaluation.runner import Evaluation, Plan, Skipped, evaluate, output_paths
 from agent.evaluation.table import render
-from agent.events import Event, StageProgress
+from agent.events import Event, Notice, StageProgress
 from agent.settings import load
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
 from tests.support.ignored_events import ignore
@@ -149,3 +151,96 @@ def test_a_table_without_anything_scored(folder: Path) -> None:
     text = render(evaluate(plan(folder), ignore))
     assert text.startswith("Split all: 0 instances of 0 projects scored")
     assert "|" not in text
+
+
+def embedding(folder: Path, *presets: str, **other: Any) -> Plan:
+    """A plan with an embedding server that nobody answers at."""
+    flags = {
+        "embed": "remote",
+        "embed_model": "m",
+        "embed_base_url": "http://127.0.0.1:9/v1",
+        "cache_dir": folder / "cache",
+    }
+    settings = {name: load({**flags, "preset": name}) for name in presets}
+    flags["cache_dir"] = str(folder / "cache")
+    return replace(plan(folder, **other), settings=settings, flags=flags)
+
+
+def test_an_instance_ranked_without_its_embeddings_has_no_row(folder: Path) -> None:
+    write_dataset(folder / "d.jsonl", [dataset_row(commit_of(folder))])
+    found = evaluate(embedding(folder, "lexical", "default", limit=1), ignore)
+    (skipped,) = found.skipped
+    assert skipped.reason.startswith("preset default: no embeddings, ranked by words alone: ")
+    assert found.scored == 0
+    assert ids(folder / "r.default.jsonl") == []
+    assert ids(folder / "r.lexical.jsonl") == ["owner__shop-1"]
+    assert found.embedders == {"default": "m at http://127.0.0.1:9/v1 (openai)"}
+    assert "\nEmbedded: default by m at http://127.0.0.1:9/v1 (openai).\n" in render(found)
+
+
+def commit_of(folder: Path) -> str:
+    row = json.loads((folder / "d.jsonl").read_text().splitlines()[0])
+    return str(row["base_commit"])
+
+
+def test_a_preset_without_embeddings_says_that_it_has_no_use_for_them(folder: Path) -> None:
+    events: list[Event] = []
+    evaluate(embedding(folder, "lexical", limit=1), events.append)
+    said = "--preset lexical ranks by words alone: --embed remote changes nothing"
+    assert Notice(said, "warning") in events
+
+
+def test_rows_of_other_issues_with_the_same_ids_are_refused(folder: Path) -> None:
+    evaluate(plan(folder), ignore)
+    rows = [json.loads(line) for line in (folder / "d.jsonl").read_text().splitlines()]
+    rows[0]["patch"] += " \n"  # the answer is worked out anew in any case
+    write_dataset(folder / "d.jsonl", rows)
+    evaluate(plan(folder), ignore)
+    rows[2]["problem_statement"] += " indeed"
+    write_dataset(folder / "d.jsonl", rows)
+    with pytest.raises(ConfigurationError, match=r"these ids differ: owner__shop-3; --restart"):
+        evaluate(plan(folder), ignore)
+    assert evaluate(plan(folder, restart=True), ignore).scored == 2
+
+
+def test_a_restart_that_cannot_begin_loses_nothing(folder: Path) -> None:
+    evaluate(plan(folder), ignore)
+    files = [folder / f"r.jsonl{end}" for end in ("", ".budgets.jsonl", ".run.json")]
+    before = [file.read_bytes() for file in files]
+    broken = replace(plan(folder, restart=True), flags={"embed": "remote"})
+    with pytest.raises(ConfigurationError, match="--embed remote needs a model"):
+        evaluate(broken, ignore)
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_a_second_run_on_the_same_output_is_refused(folder: Path) -> None:
+    with RunNote(folder / "r.jsonl"), pytest.raises(ConfigurationError, match="another run writes"):
+        evaluate(plan(folder, restart=True), ignore)
+
+
+def test_rows_without_an_answer_are_skipped_as_such(folder: Path) -> None:
+    commit = commit_of(folder)
+    rows = [
+        dataset_row(commit, 1, patch=None),
+        dataset_row(commit, 2, patch="see the other issue"),
+        dataset_row(commit, 3, patch=None, gold_files=["shop/basket.py"]),
+    ]
+    write_dataset(folder / "d.jsonl", rows)
+    found = evaluate(plan(folder), ignore)
+    assert (found.scored, found.unscored) == (1, 0)
+    assert "- 2 × the row names no answer: neither a patch nor " in render(found)
+
+
+def test_reasons_are_counted_together_whatever_the_id(folder: Path) -> None:
+    commit = commit_of(folder)
+    rows = [dataset_row(commit, n, problem_statement=" ") for n in (1, 2)]
+    write_dataset(folder / "d.jsonl", rows)
+    assert "- 2 × the problem is empty" in render(evaluate(plan(folder), ignore))
+
+
+def test_ids_cannot_write_to_the_terminal(folder: Path) -> None:
+    row = dataset_row(commit_of(folder), repo="owner/gone", instance_id="a\x1b[2J\nb")
+    write_dataset(folder / "d.jsonl", [row])
+    text = render(evaluate(plan(folder), ignore))
+    assert "(first: a\ufffd[2J\ufffdb)" in text
+    assert "\x1b" not in text

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.commands.common import load_snapshot
 from agent.errors import RepositoryError
+from agent.events import Event, Notice, StageFinished
 from agent.protocols import Snapshot
+from agent.repository.selection import skipped_in_words
 from agent.repository.snapshot import RepositorySnapshot, take_snapshot
 from agent.repository.worktree import blob_id
 from agent.types import SkippedFile, SourceFile
@@ -73,12 +76,12 @@ def test_a_clean_repository_is_the_same_in_all_modes(
     assert list(snapshot.files) == sorted(snapshot.files)
     assert list(snapshot.skipped) == [
         SkippedFile("big.txt", "too-large"),
-        SkippedFile("caf\\x80.py", "unreadable"),
+        SkippedFile("caf\\x80.py", "name-not-utf-8"),
         SkippedFile("data.bin", "binary"),
         SkippedFile("dirlink", "symlink"),
         SkippedFile("lfs.dat", "lfs-pointer"),
         SkippedFile("link.py", "symlink"),
-        SkippedFile("new\\nline.py", "unreadable"),
+        SkippedFile("new\\nline.py", "control-in-name"),
         SkippedFile("sub", "submodule"),
     ]
     assert snapshot.read("b.py") == "b = 'é'\r\n".encode()
@@ -91,6 +94,41 @@ def test_a_clean_repository_is_the_same_in_all_modes(
         snapshot.read("data.bin")
     with pytest.raises(KeyError):
         snapshot.text("nowhere.py")
+
+
+@pytest.mark.parametrize("commit", ["HEAD", None])
+def test_skipped_files_are_counted_by_reason_and_unfit_names_are_told_in_one_note(
+    make_repository: Make, tmp_path: Path, commit: str | None
+) -> None:
+    root = make_repository(
+        {
+            "a.py": "1\n", "big.txt": "x" * 2_000_000, "large.txt": "x" * 2_000_000,
+            "data.bin": b"\0", "new\nline.py": "n\n", "ab\u202ec.py": "n\n",
+        }
+    )  # fmt: skip
+    for name in ("one", "two", "three"):
+        (root / name).symlink_to("a.py")
+    Path(os.fsdecode(os.fsencode(root) + b"/" + NOT_UTF8)).write_text("c\n")
+    run_git(root, "add", "-A")
+    run_git(root, "commit", "-q", "-m", "links")
+    said: list[Event] = []
+    load_snapshot(root, commit, "include", said.append)
+    (summary,) = (event.summary for event in said if isinstance(event, StageFinished))
+    assert summary.startswith(
+        "1 files, 9 skipped (3 links, 2 with control characters in their names, 2 too large, "
+        "1 binary, 1 with a name that is not UTF-8) at "
+    )
+    assert [event.message for event in said if isinstance(event, Notice)] == [
+        "skipped ab\\u202ec.py, new\\nline.py: control characters in the name; "
+        "caf\\x80.py: a name that is not UTF-8"
+    ]
+
+
+def test_one_of_a_kind_is_told_in_the_singular() -> None:
+    one = [SkippedFile("a", "symlink"), SkippedFile("b", "control-in-name")]
+    said = skipped_in_words(one)
+    assert said == "1 with control characters in its name, 1 link"
+    assert skipped_in_words([]) == ""
 
 
 def _make_dirty(root: Path) -> None:
@@ -358,8 +396,8 @@ def test_a_hostile_tree_leads_nowhere(make_repository: Make) -> None:
     commit = run_git(root, "commit-tree", top, "-m", "evil").strip()
     run_git(root, "update-ref", "refs/heads/main", commit)
     expected = {
-        "../config": "unreadable", "../outside.py": "unreadable",
-        ".GIT/config": "unreadable", ".GIT/outside.py": "unreadable",
+        "../config": "name-outside", "../outside.py": "name-outside",
+        ".GIT/config": "name-outside", ".GIT/outside.py": "name-outside",
     }  # fmt: skip
     for snapshot in (take_snapshot(root, commit=commit), take_snapshot(root)):
         assert sorted(snapshot.files) == ["a.py"]

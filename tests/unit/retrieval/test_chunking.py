@@ -495,6 +495,33 @@ def test_minified_code_is_not_parsed() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Old:\n\tdef f(self):\n\t\tpass\n" + "# old = 1\n" * 4_000 + "x = 1\n",
+        "\\\n" * 20_000 + "$\n",
+    ],
+    ids=["comments", "continued lines"],
+)
+def test_what_a_parser_goes_back_in_too_often_gives_windows(text: str) -> None:
+    chunks = chunk(text)
+    assert {c.kind for c in chunks} == {ChunkKind.WINDOW}
+    assert_partition(text, "python")
+    assert chunk(text) == chunks
+
+
+def test_a_parser_that_was_cut_short_reads_the_next_file() -> None:
+    chunker = TreeSitterChunker()
+    assert chunker.pieces("\\\n" * 20_000 + "$\n", "python")[0].kind is ChunkKind.WINDOW
+    pieces = chunker.pieces("class A:\n\tdef f(self):\n\t\tpass\n", "python")
+    assert [piece.symbol for piece in pieces] == ["A", "A.f"]
+
+
+def test_a_block_of_old_code_is_parsed_all_the_same() -> None:
+    text = "class A:\n\tdef f(self):\n\t\tpass\n" + "# old = 1\n" * 400 + "x = 1\n"
+    assert [c.symbol for c in chunk(text)][:2] == ["A", "A.f"]
+
+
 def test_markdown_is_cut_at_headings_outside_of_fences() -> None:
     section = "text\n" * 40
     text = f"# One\n{section}```\n# no heading\n{section}```\n## Two\n{section}"

@@ -403,6 +403,12 @@ CASES = {
         print(x)
         """,
     "blank lines of spaces and tabs": "def f():\n    x = 1\n\t\n  \t \n    y = 2\n \t\nz = 1\n",
+    "lambda in brackets of a header": """\
+        def f(lambda_=lambda: 0) -> (lambda: 1):
+            return lambda: 2
+        def g(x) -> lambda_ if a else A[lambda: 2]: return lambda: 3
+        """,
+    "odd spaces in strings and comments": "x = '\u200b\u3000'  # \u2028\ndef f(): pass\n",
     "print statements": "def f():\n    print 'a'\n    print >>x, 'b'\ndef g(): print 'c'\n",
     "a long header": "@a(\n" + "    1,\n" * 20 + ")\ndef f(a):\n    pass\n",
     "a wide header": f"def f(a='{'x' * 2000}'):\n    pass\n",
@@ -441,6 +447,21 @@ UNSURE = {
     "no block, but spaces": "def f():  \ndef g(): pass\n",
     "async apart from def": "async \\\ndef f(): pass\n",
     "a lambda for an annotation": "def f() -> lambda x: 1: pass\n",
+    "a lambda in an annotation": "def f() -> 1 if x else lambda: 2:\n    pass\n",
+    "a lone backslash": "x=1\n\\\ndef f(): pass\n",
+    "a lone backslash before a clause": (
+        "class A:\n    try:\n        def f(self): pass\n    except E: pass\n\\\n    finally:\n"
+        "        def g(self):\n            pass\n"
+    ),
+    "a lone backslash for a first line": "def f():\n\\\n    pass\nx = 1\n",
+    "a comment on a continued line": "x=1\n\\\n        # c\ndef f(): pass\n",
+    "a header on a continued line": "x = 1; \\\ndef f(): pass\n",
+    "a body on a continued line": "def f():\\\n    pass\n",
+    "a body on a line continued behind a tab": "class A:  \t\\\n    pass\n",
+    "an identifier of more than words": "def a·b(): pass\ndef x℮(): pass\n",
+    "a space of no width": "x = 1\u200b\ndef f(): pass\n",
+    "a wide space": "x =\u30001\ndef f(): pass\n",
+    "a line separator": "x = 1\u2028\ndef f(): pass\n",
     "quotes in a field": 'def f():\n    return f"{x["a"]}"\n',
     "long quotes in a field": 'def f():\n    return f"""{x["""a"""]}"""\n',
     "a magic": "!pip install x\ndef f(): pass\n",
@@ -611,3 +632,16 @@ def test_modules_of_pieces_agree(text: str, end: str) -> None:
     expected, well_formed = from_tree(text + end)
     assume(well_formed)
     assert python_outline(text + end) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(_blocks(), st.integers(0, 60), st.sampled_from(["\\", "    \\", "x = 1; \\", "# c \\"]))
+def test_joined_lines_are_read_as_the_tree_does_or_left_to_it(
+    text: str, row: int, joint: str
+) -> None:
+    lines = text.split("\n")
+    lines.insert(row % (len(lines) + 1), joint)
+    text = "\n".join([*lines, ""])
+    expected, well_formed = from_tree(text)
+    assume(well_formed)
+    assert python_outline(text) in (None, expected)

@@ -120,6 +120,18 @@ def test_where_the_problem_shares_words_with_a_text_only_code_follows_by_how_oft
     assert_sound(ranking)
 
 
+def test_where_no_word_occurs_embeddings_are_named_where_there_are_some() -> None:
+    problem = Problem("文件程序崩溃", "")
+    (alone,) = rank(PLAIN, problem=problem).notes
+    fused = rank(replace(PLAIN, embedding=True), embedder=WordEmbedder(), problem=problem)
+    assert alone.startswith("no word of the problem occurs in the code: ordered by what")
+    assert len(fused.notes) == 2  # a word embedder cannot embed it either
+    assert fused.notes[1] == alone
+    mixed = Problem("zzz", "")
+    (note,) = rank(replace(PLAIN, embedding=True), embedder=WordEmbedder(), problem=mixed).notes
+    assert note.startswith("no word of the problem occurs in the code: ordered by embeddings, ")
+
+
 def test_a_ranking_is_not_written_out_where_asyncio_does_so_with_a_result() -> None:
     assert repr(rank(preset("lexical"))).startswith("Ranking(total_chunks=")
 
@@ -255,6 +267,7 @@ def test_cosine_lifts_what_means_the_same() -> None:
 
 def test_chunks_beyond_the_prefilter_stay_below() -> None:
     ranking = rank(replace(preset("default"), prefilter=1), embedder=WordEmbedder())
+    assert ranking.degraded == ""
     lexical = rank(preset("lexical"))
     assert symbols(ranking) == symbols(lexical)
     assert_sound(ranking)
@@ -272,6 +285,8 @@ def test_without_embeddings_words_decide_and_it_is_said_once() -> None:
     assert first.chunks == rank(preset("lexical")).chunks
     assert len(first.notes) == 1
     assert "ranked by words alone" in first.notes[0]
+    assert first.degraded == first.notes[0]
+    assert rank(preset("lexical")).degraded == ""
     assert len([event for event in events if isinstance(event, Notice)]) == 1
 
 
@@ -293,6 +308,7 @@ def test_a_zero_vector_never_beats_a_real_one(name: str) -> None:
     assert any(blank)
     assert all(value <= 0.0 for value in cosine)
     assert any("could not be embedded" in note for note in ranking.notes)
+    assert ranking.degraded == "some chunks could not be embedded"
 
 
 def test_an_unembedded_problem_is_ranked_by_words() -> None:

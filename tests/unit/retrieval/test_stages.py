@@ -11,7 +11,7 @@ import pytest
 from agent.events import Event, Notice
 from agent.retrieval.features import BASE, GROUPS
 from agent.retrieval.options import RetrievalOptions
-from agent.retrieval.ranking import HybridRetriever
+from agent.retrieval.ranking import HybridRetriever, no_words
 from agent.types import Problem, Ranking, ScoredChunk, ScoredFile
 from tests.support.fakes import MemorySnapshot
 from tests.support.models import write_models
@@ -163,6 +163,29 @@ def test_a_problem_without_any_hit(models: Path) -> None:
     ranking = rank(models, problem=Problem("日本語", ""))
     assert len(ranking.chunks) == ranking.total_chunks
     assert_sound(ranking)
+
+
+@pytest.mark.parametrize("without", ["history", "ranker"])
+def test_where_no_word_occurs_it_is_noted_and_no_place_by_words_given(
+    models: Path, without: str
+) -> None:
+    ranking = rank(models, without, problem=Problem("日本語", ""))
+    (note,) = ranking.notes
+    assert note.startswith("no word of the problem occurs in the code: ordered by ")
+    assert no_words(ranking) == (note,)
+    scored: Sequence[ScoredChunk | ScoredFile] = [*ranking.chunks, *ranking.files]
+    said = {reason.note for entry in scored for reason in entry.reasons}
+    assert not [text for text in said if "by words in common" in text or "its file is" in text]
+    assert no_words(rank(models, without)) == ()
+    assert no_words(rank(models, without, problem=Problem("x", ""))) == ()  # too short to look for
+
+
+def test_a_piece_without_a_word_has_no_place_by_words_but_its_file_has(models: Path) -> None:
+    found = rank(models, problem=Problem("timeout", ""))
+    without = notes(found, "Client.follow_redirects")["lexical"]
+    assert without == "no words in common; its file is 1 of 4"
+    assert " by words in common; its file is 1 of 4" in notes(found, "Client.get")["lexical"]
+    assert found.notes == ()
 
 
 # ------------------------------------------------------------------------------ models not there
