@@ -57,9 +57,19 @@ def test_long_texts_are_cut_not_refused(embedder: LocalEmbedder) -> None:
 
 
 @needs_extra
+def test_more_is_read_of_a_query_than_of_a_document(embedder: LocalEmbedder) -> None:
+    texts = "word " * 140, "word " * 140 + "parser " * 40
+    short, long = asyncio.run(embedder.embed_batch(texts, kind="document"))
+    np.testing.assert_allclose(short, long, atol=1e-5)
+    short, long = asyncio.run(embedder.embed_batch(texts, kind="query"))
+    assert np.abs(short - long).max() > 1e-3
+
+
+@needs_extra
 def test_the_name_tells_settings_apart(embedder: LocalEmbedder) -> None:
-    assert re.fullmatch(r"local/[\w-]+-int8-[0-9a-f]{12}@192", embedder.name)
-    assert LocalEmbedder(max_tokens=64).name != embedder.name
+    assert re.fullmatch(r"local/[\w-]+-int8-[0-9a-f]{12}@128-192", embedder.name)
+    others = {LocalEmbedder(max_tokens=64).name, LocalEmbedder(query_tokens=64).name}
+    assert len(others | {embedder.name}) == 3
     assert (embedder.max_batch, embedder.max_concurrency) == (8, 1)
 
 
