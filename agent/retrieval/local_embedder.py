@@ -68,7 +68,8 @@ class LocalEmbedder:
     """A `BatchEmbedder` that runs in a worker thread, one batch at a time on `threads` cores.
 
     Longer texts are cut at `max_tokens`, queries at `query_tokens`: InputTooLong is never raised.
-    Raises ConfigurationError at once when the extra is not installed. `model` is by default that of `local_model`.
+    Raises ConfigurationError at once when the extra is not installed. `model` is by default that of
+    `local_model`.
     """
 
     def __init__(
