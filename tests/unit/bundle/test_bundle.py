@@ -40,6 +40,12 @@ def bundle(checkout: Path) -> Bundle:
     return make_bundle(checkout)
 
 
+@pytest.fixture(scope="module")
+def whole(checkout: Path) -> Bundle:
+    """With all comments and docstrings, whether the contract takes so much or not."""
+    return make_bundle(checkout, limit=100 * MAX_BYTES)
+
+
 @pytest.fixture
 def written(bundle: Bundle, tmp_path: Path) -> Path:
     path = tmp_path / "agent.py"
@@ -71,9 +77,9 @@ def test_the_same_bytes_whatever_the_hash_seed(bundle: Bundle, checkout: Path) -
         assert done.stdout.strip() == bundle.sha256
 
 
-def test_sources_are_carried_as_they_are(bundle: Bundle, checkout: Path) -> None:
-    carried = _files(bundle)
-    assert tuple(carried) == bundle.files == tuple(sorted(bundle.files))
+def test_sources_are_carried_as_they_are(whole: Bundle, checkout: Path) -> None:
+    carried = _files(whole)
+    assert tuple(carried) == whole.files == tuple(sorted(whole.files))
     for name in ("agent/pipeline.py", "agent/errors.py", "prompts/solve.md.j2"):
         assert carried[name] == (checkout / name).read_text("utf-8")
     replaced = carried["agent/retrieval/compression.py"]
@@ -115,11 +121,11 @@ def test_an_older_python_can_read_it_and_say_that_it_is_too_old(bundle: Bundle) 
 
 
 def test_too_large_a_bundle_says_less_and_does_the_same(
-    bundle: Bundle, checkout: Path, tmp_path: Path
+    whole: Bundle, checkout: Path, tmp_path: Path
 ) -> None:
     thin = make_bundle(checkout, limit=1)
-    assert len(thin.text) < 0.95 * len(bundle.text)
-    assert thin.files == bundle.files
+    assert len(thin.text) < 0.95 * len(whole.text)
+    assert thin.files == whole.files
     path = tmp_path / "agent.py"
     path.write_text(thin.text, "utf-8")
     assert failed(path) == {}
