@@ -22,6 +22,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from agent.errors import ConfigurationError
 
+MIN_CONTEXT_TOKENS = 200
+"""The least budget of a context, here and wherever budgets are given: less holds no code."""
+
 # What a configuration file inside the target repository may set.
 _REPOSITORY_KEYS = frozenset(
     {
@@ -101,7 +104,7 @@ class Settings(BaseSettings):
     )
     prefilter: int | None = Field(None, ge=1, description="chunks that are embedded")
     filename_bonus: float | None = Field(None, ge=0)
-    context_tokens: int = Field(6000, ge=200, description="budget of the context")
+    context_tokens: int = Field(6000, ge=MIN_CONTEXT_TOKENS, description="budget of the context")
     context_reserve: float = Field(0.15, ge=0, lt=1, description="share of it kept free")
     max_chunks: int | None = Field(None, ge=1, description="default 30 for each 6,000 tokens")
 

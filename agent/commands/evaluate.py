@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from agent.evaluation.dataset import Split
     from agent.evaluation.runner import Plan
 
-MIN_CONTEXT_TOKENS = 200  # the least that the setting context_tokens takes
-
 
 @dataclass(frozen=True, slots=True)
 class EvaluateRequest:
@@ -114,6 +112,8 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 def _budgets(text: str) -> tuple[int, ...]:
     """Numbers with commas between, each once, ascending."""
+    from agent.settings import MIN_CONTEXT_TOKENS
+
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
         raise ConfigurationError(f"--budgets {text}: give token counts such as 3000,6000")

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from agent.commands.evaluate import (
-    MIN_CONTEXT_TOKENS,
     EvaluateRequest,
     retrieval,
     terminated_as_interrupted,
 )
 from agent.errors import ConfigurationError
-from agent.settings import load
+from agent.settings import MIN_CONTEXT_TOKENS, load
 
 
 def request(folder: Path) -> EvaluateRequest:
