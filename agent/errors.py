@@ -1,6 +1,6 @@
-"""The error tree: broken environments only. Expected failures are values of `agent.types`.
+"""The errors of Patchshot. They mean a broken environment; expected failures are values.
 
-    PatchshotError            message: one line, what is wrong and what to do; `status`: how it ends
+    PatchshotError            message: one line, what is wrong and what to do; `status` of the run
     ├── UsageError            exit 2: bad arguments, problem file, repository, configuration
     │   ├── ProblemError          missing, empty, binary, too large
     │   ├── RepositoryError       not a repository, bare, no commits, nothing usable, no git
@@ -23,7 +23,7 @@
     │   └── SemanticConfigError   settings of an agent: unknown, out of range
     └── SandboxUnavailable    exit 10: nothing isolated can be run here
 
-Foreign errors (httpx, git, OS) are translated once, at the border where they arise.
+Errors of libraries (httpx, git, the OS) are translated once, where they are raised.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ import enum
 
 
 class Status(enum.StrEnum):
-    """How a run ended: the `status` string of `--json`. `exit_code` gives the process's own."""
+    """How a run ended: the `status` of `--json`. `exit_code` is the exit code that goes with it."""
 
     ACCEPTED = "accepted"
     CRASHED = "crashed"
     USAGE = "usage"
     NO_EDIT = "no-edit"
+    ALREADY_FIXED = "already-fixed"
     UNPARSEABLE = "unparseable"
     NOT_APPLIED = "not-applied"
     BROKEN = "broken"
@@ -59,15 +60,16 @@ _EXIT_CODES = {
     Status.CRASHED: 1,  # a bug of ours; Python's own code for an uncaught exception
     Status.USAGE: 2,
     Status.NO_EDIT: 3,
+    Status.ALREADY_FIXED: 3,  # the code holds what the model would write: nothing to edit
     Status.UNPARSEABLE: 4,
     Status.NOT_APPLIED: 5,
     Status.BROKEN: 6,
-    Status.SUSPECT: 6,  # the tests cannot be believed: as good as broken to who reads exit codes
+    Status.SUSPECT: 6,  # the tests cannot be trusted: the same as broken for a caller
     Status.TIME_LIMIT: 7,
     Status.BUDGET: 8,
     Status.PROVIDER: 9,
     Status.SANDBOX: 10,
-    # Applies and parses, but no test could be run: neither "accepted" nor "broken" would be true.
+    # The patch applies and parses, but no test could run: neither accepted nor broken.
     Status.UNVERIFIED: 11,
     Status.INTERRUPTED: 130,  # 128 + SIGINT, as shells report it
 }
@@ -100,13 +102,13 @@ class ReplayMismatch(UsageError):
 
 
 class BudgetExceeded(PatchshotError):
-    """A call would cost more than is left, in its worst case; it was not made."""
+    """A call was not made because its worst case would cost more than is left."""
 
     status = Status.BUDGET
 
 
 class TimeLimitExceeded(PatchshotError):
-    """The clock of the whole run has run out."""
+    """The time limit of the whole run is over."""
 
     status = Status.TIME_LIMIT
 
@@ -128,7 +130,8 @@ class UnknownModel(ProviderError):
 class ContextTooLong(ProviderError):
     """The server counts more input tokens than the model takes.
 
-    `limit`: the window in tokens, `counted`: what it counts in the prompt; None where not told.
+    `limit` is the model's window and `counted` the size of the prompt, in tokens as the server
+    counts; None for what the server does not say.
     """
 
     def __init__(
@@ -140,7 +143,7 @@ class ContextTooLong(ProviderError):
 
 
 class BudgetRefused(BudgetExceeded, ProviderError):
-    """The provider says that the run's own budget there is spent."""
+    """The provider says that the run's budget there is spent."""
 
 
 class ProviderUnreachable(ProviderError):
@@ -148,7 +151,7 @@ class ProviderUnreachable(ProviderError):
 
 
 class StoreError(PatchshotError):
-    """The vector store cannot do what it was asked."""
+    """The vector store cannot carry out a request."""
 
 
 class StoreUnreachable(StoreError):
@@ -160,7 +163,7 @@ class StoreMismatch(StoreError):
 
 
 class SemanticRetrievalError(PatchshotError):
-    """Precomputed vectors cannot be searched as asked."""
+    """Precomputed vectors cannot be searched."""
 
 
 class SemanticIndexError(SemanticRetrievalError):

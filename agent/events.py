@@ -1,7 +1,7 @@
-"""Frozen progress events. Steps emit them; `agent.console` renders them to stderr.
+"""Progress events. Steps emit them; `agent.console` renders them to stderr.
 
-A `Reporter` (see `agent.protocols`) is any callable that takes one event. Events carry facts, never
-formatted text, so that another front end can show them its own way.
+A `Reporter` (`agent.protocols`) is any callable that takes one event. Events carry facts rather
+than formatted text, so that another front end can show them in its own way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class StageStarted:
-    """A stage of the pipeline begins. `stage` is one of the names of DESIGN's data flow."""
+    """A stage begins. `agent.console` knows the names of stages."""
 
     stage: str
     detail: str = ""
@@ -39,7 +39,7 @@ class StageFinished:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user should know: a degradation, a retry, a skipped part."""
+    """A message for the user: a degradation, a retry, a skipped part."""
 
     message: str
     level: str = "info"  # "info", "warning"
@@ -49,9 +49,9 @@ class Notice:
 class ModelCall:
     """One call of a chat model, or one try of one batch of an embedding model, as it ended.
 
-    `status`: "ok", "cut-off" (at the output limit), "cancelled", or the error's class
-    ("provider-unreachable"), with its message in `error`. `attempt` is the try that gave this
-    result, counted from 1; `texts` the size of a batch. Figures that nobody told are None.
+    `status` is "ok", "cut-off" (at the output limit), "cancelled", or the error's class
+    ("provider-unreachable") with its message in `error`. `attempt` is the number of the try that
+    gave this result, from 1; `texts` is the size of a batch. Unknown figures are None.
     """
 
     kind: Literal["chat", "embed"]
@@ -68,7 +68,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelExchange:
-    """What was sent and what came back (None: nothing), where that is asked for. For logs alone."""
+    """The texts of one call, for logs with `--log-bodies`. `reply` is None if there was none."""
 
     model: str
     messages: tuple[tuple[str, str], ...]  # role and content

@@ -1,43 +1,49 @@
-"""From an issue to a validated patch: the page to read first.
+"""From an issue to a validated patch. Read this page first.
 
     Problem + Snapshot
-     -> rank       lexical, evidence, cosine               agent.retrieval   -> Ranking
-     -> pack       the best chunks within the token budget agent.context     -> ContextBundle
-     -> prompt     templates in prompts/                   agent.prompting   -> Prompt
-     -> call       one completion, within the budget;      agent.llm         -> Completion
-                   packed again, once, if it is too long
-     -> parse      JSON and what models make of it         agent.patching    -> PatchProposal
-     -> apply      all edits or none, exact and unique     agent.patching    -> AppliedPatch
-     -> validate   tests before and after, in a sandbox    agent.validation  -> ValidationReport
-     -> policy     accept, repair once, iterate, give up   agent.policy
+     -> rank       lexical, evidence and cosine scores      agent.index, agent.ranking -> Ranking
+     -> pack       the best chunks within a token budget    agent.context      -> ContextBundle
+     -> prompt     templates in prompts/                    agent.prompting    -> Prompt
+     -> call       one completion, within the cost budget;  agent.llm          -> Completion
+                   packed once more if it is too long
+     -> parse      JSON, and other shapes models answer in  agent.patching     -> PatchProposal
+     -> apply      all edits or none, exact and unique      agent.patching     -> AppliedPatch
+     -> validate   tests before and after, in a sandbox     agent.validation   -> ValidationReport
+     -> next_step  accept, repair, iterate or give up       agent.policy       -> NextStep
 
-What each step returns is a value, also when it failed; the policy decides what a failure costs.
-Exceptions are for broken environments. Whatever ends a run, its result holds the best patch so far.
+Every step returns a value, also when it fails; the policy decides what follows a failure.
+Exceptions are for broken environments. However a run ends, its result holds the best patch so far.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agent import iterative
-from agent.context.missing import missing_context
-from agent.context.packing import PackingOptions, pack
-from agent.context.receipt import make_receipt
+from agent.context import PackingOptions, make_receipt, missing_context, pack
 from agent.errors import ContextTooLong, PatchshotError, Status
 from agent.events import Notice, StageFinished, StageStarted
-from agent.patching.applying import apply_proposal
-from agent.patching.parsing import parse_reply
-from agent.patching.schema import reply_schema
-from agent.policy import PolicyOptions, Room, Step, next_step, room_after
+from agent.patching import apply_proposal, parse_reply, reply_schema
+from agent.policy import NextStep, PolicyOptions, next_step, room_after
 from agent.prompting import repair_prompt, solve_prompt
-from agent.protocols import Services, Snapshot
-from agent.result import Attempt, AttemptKind, Ledger, SolveResult, furthest, summarise
-from agent.retrieval.ranking import no_words
+from agent.protocols import Services, Snapshot, TokenCounter
+from agent.ranking import no_words
+from agent.result import (
+    Attempt,
+    AttemptKind,
+    Ledger,
+    SolveResult,
+    describe_wrong_test,
+    lasting_tests,
+    outcome,
+    summarise,
+)
+from agent.settings import MAX_OUTPUT_TOKENS, TIMEOUT_SECONDS
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
@@ -47,27 +53,29 @@ from agent.types import (
     PatchProposal,
     Problem,
     Prompt,
-    Usage,
+    Ranking,
 )
-from agent.validation.choosing.hints import find_test_hints
+from agent.validation import find_test_hints
 
 
 @dataclass(frozen=True, slots=True)
 class SolveOptions:
-    """What `solve` decides itself. Times in seconds, sizes in tokens."""
+    """The limits of `solve`. Times in seconds, sizes in tokens."""
 
     packing: PackingOptions = field(default_factory=PackingOptions)
     policy: PolicyOptions = field(default_factory=PolicyOptions)
     iterative: iterative.IterativeOptions = field(default_factory=iterative.IterativeOptions)
-    max_output_tokens: int = 8192
-    timeout: float = 1500.0
+    max_output_tokens: int = MAX_OUTPUT_TOKENS
+    timeout: float = TIMEOUT_SECONDS
     allow: tuple[str, ...] = ()  # protected paths that edits may touch
-    no_repair: tuple[str, ...] = ()  # repairs and match tiers that are left out
+    no_repair: tuple[str, ...] = ()  # repairs and match tiers that are switched off
     include_test: bool = False  # keep the reproduction test in the diff
-    wider_tokens: int | None = None  # budget of the iterative mode's context; None: as before
+    wider_tokens: int | None = None  # context budget of the iterative mode; None: not widened
 
 
-MakePrompt = Callable[[ContextBundle], Prompt]
+BuildPrompt = Callable[[ContextBundle], Prompt]
+OpenPrompt = Callable[[TokenCounter], Prompt]
+"""Builds the prompt that goes on from an earlier run; it holds the context of that run."""
 
 
 async def solve(
@@ -76,16 +84,20 @@ async def solve(
     services: Services,
     options: SolveOptions,
     ledger: Ledger,
+    *,
+    going_on: OpenPrompt | None = None,
 ) -> SolveResult:
-    """Run the whole path. Never raises for what `agent.errors` names: the status says it."""
+    """Run all steps. The errors of `agent.errors` end as a status, not as an exception.
+
+    `going_on` replaces the prompt of the first call; its attempt counts as a repair.
+    """
     run = _Run(problem, snapshot, services, options, ledger, options.max_output_tokens)
+    run.going_on = going_on
     try:
         async with asyncio.timeout(options.timeout) as limit:
-            ledger.on_wait = partial(_prolong, limit)
-            await run.attempt_all()
-        best = furthest(ledger.attempts)
-        assert best is not None
-        return run.result(best.status, best.reason)
+            ledger.on_wait = partial(_extend, limit)
+            await run.attempt_until_done()
+        return run.result(*outcome(ledger.attempts))
     except TimeoutError:
         return run.result(
             Status.TIME_LIMIT, f"the time limit of {options.timeout:g} s ran out (--timeout)"
@@ -100,7 +112,7 @@ async def solve(
             run.preparing.cancel()
 
 
-def _prolong(limit: asyncio.Timeout, seconds: float) -> None:
+def _extend(limit: asyncio.Timeout, seconds: float) -> None:
     end = limit.when()
     if end is not None and not limit.expired():
         limit.reschedule(end + seconds)
@@ -108,7 +120,11 @@ def _prolong(limit: asyncio.Timeout, seconds: float) -> None:
 
 @dataclass(slots=True)
 class _Run:
-    """One run: the steps above as methods that share what was passed in."""
+    """One run. Its methods are the steps above, in their order, and share these values.
+
+    `max_output_tokens` and `window` (of the model, in tokens) change when a server says that a
+    prompt was too long. `preparing` is the validator's work that needs no patch.
+    """
 
     problem: Problem
     snapshot: Snapshot
@@ -116,47 +132,54 @@ class _Run:
     options: SolveOptions
     ledger: Ledger
     max_output_tokens: int
+    window: int | None = None
     preparing: asyncio.Task[None] | None = None
-    window: int | None = None  # tokens that the model takes, once a server has told
+    going_on: OpenPrompt | None = None
 
-    async def attempt_all(self) -> None:
-        await self.retrieve()
-        build: MakePrompt = self.prompt
-        attempt = await self.attempt("one-shot", build)
+    async def attempt_until_done(self) -> None:
+        """One call; then whatever the policy decides after each attempt."""
+        await self.services.validator.check()
+        await self.rank()
+        await self.pack(self.options.packing)
+        build: BuildPrompt = self.first_prompt
+        attempt = await self.attempt("one-shot" if self.going_on is None else "repair", build)
         while True:
             match next_step(self.ledger.attempts, self.options.policy):
-                case Step.REPAIR:
-                    self.say_why(attempt, "one repair call")
-                    build = self.repair(build, attempt)
+                case NextStep.REPAIR:
+                    self.announce(attempt, "one repair call")
+                    build = self.repair_prompt(build, attempt)
                     attempt = await self.attempt("repair", build)
-                case Step.ITERATE:
-                    self.say_why(attempt, "the iterative mode")
+                case NextStep.ITERATE:
+                    self.announce(attempt, "the iterative mode")
                     await self.iterate()
-                case Step.ACCEPT | Step.GIVE_UP:
+                case NextStep.ACCEPT | NextStep.GIVE_UP:
                     return
 
-    @property
-    def bundle(self) -> ContextBundle:
-        """The context as it was last packed."""
-        assert self.ledger.bundle is not None
-        return self.ledger.bundle
+    async def attempt(self, kind: AttemptKind, build: BuildPrompt) -> Attempt:
+        """Prompt, call, parse, apply and validate. The ledger holds a patch once it applies."""
+        completion = await self.call(build)
+        with self.stage("apply") as note:
+            attempt = await asyncio.to_thread(self.parse_and_apply, kind, completion)
+            note.append(attempt.summary)
+        self.ledger.record(attempt)
+        return await self.validate(attempt) if attempt.patch is not None else attempt
 
-    async def retrieve(self) -> None:
+    # --- rank and pack
+
+    async def rank(self) -> None:
         with self.stage("retrieve") as note:
             ranking = await self.services.retriever.rank(self.problem, self.snapshot)
             self.ledger.ranking = ranking
             note.append(f"{len(self.snapshot.files):,} files, {ranking.total_chunks:,} chunks")
         for missing in no_words(ranking):
             self.services.reporter(Notice(missing, "warning"))
-        await self.pack(self.options.packing)
 
     async def pack(self, options: PackingOptions, *notes: str) -> None:
-        assert self.ledger.ranking is not None
         with self.stage("pack") as note:
             bundle = await asyncio.to_thread(
                 pack,
                 self.problem,
-                self.ledger.ranking,
+                self.ranking,
                 self.snapshot,
                 self.services.counter,
                 options,
@@ -166,40 +189,62 @@ class _Run:
             tokens = f"{bundle.tokens:,} of {bundle.budget:,} tokens"
             note.append(f"{len(bundle.pieces)} piece{'s' * (len(bundle.pieces) != 1)}, {tokens}")
 
-    def prompt(self, bundle: ContextBundle) -> Prompt:
+    @property
+    def ranking(self) -> Ranking:
         assert self.ledger.ranking is not None
+        return self.ledger.ranking
+
+    @property
+    def bundle(self) -> ContextBundle:
+        """The context as it was last packed."""
+        assert self.ledger.bundle is not None
+        return self.ledger.bundle
+
+    # --- prompt and call
+
+    def first_prompt(self, bundle: ContextBundle) -> Prompt:
         counter = self.services.counter
-        tests = find_test_hints(self.problem, self.ledger.ranking, self.snapshot, counter)
+        if self.going_on is not None:
+            return self.going_on(counter)
+        tests = find_test_hints(self.problem, self.ranking, self.snapshot, counter)
         return solve_prompt(self.problem, bundle, tests, counter)
 
-    def repair(self, build: MakePrompt, attempt: Attempt) -> MakePrompt:
-        """The conversation so far, continued by the failure of its last reply."""
-        extra = self.missing(attempt)
+    def repair_prompt(self, build: BuildPrompt, attempt: Attempt) -> BuildPrompt:
+        """The conversation so far and why it failed, with the code that the reply asked for."""
+        extra = missing_context(
+            attempt.missing,
+            self.problem,
+            self.ranking,
+            self.bundle,
+            self.snapshot,
+            self.services.counter,
+            self.services.chunker,
+        )
         return lambda bundle: repair_prompt(build(bundle), attempt, extra, self.services.counter)
 
-    async def attempt(self, kind: AttemptKind, build: MakePrompt) -> Attempt:
+    async def call(self, build: BuildPrompt) -> Completion:
+        """Send the prompt; once more, made smaller, if the server finds it too long."""
         prompt = await asyncio.to_thread(build, self.bundle)
         try:
-            completion = await self.call(prompt)
+            return await self.call_once(prompt)
         except ContextTooLong as error:
             await self.make_smaller(prompt, error)
-            completion = await self.call(await asyncio.to_thread(build, self.bundle))
-        return await self.judge(kind, completion)
+            return await self.call_once(await asyncio.to_thread(build, self.bundle))
 
-    async def call(self, prompt: Prompt) -> Completion:
+    async def call_once(self, prompt: Prompt) -> Completion:
         if self.preparing is None:  # while the model thinks
             self.preparing = asyncio.create_task(self.services.validator.prepare())
         with self.stage("call", self.services.chat.model) as note:
             completion = await self.services.chat.complete(
                 prompt, max_output_tokens=self.max_output_tokens, schema=reply_schema()
             )
-            note.append(_usage_in_words(completion.usage))
+            note.append(completion.usage.summary)
         return completion
 
     async def make_smaller(self, prompt: Prompt, error: ContextTooLong) -> None:
-        """Pack the context again, for the window that the server told, or half of what it was.
+        """Pack less context, for the rest of the run. Raises `error` if too little would be left.
 
-        What is learnt holds for the rest of the run. Raises the error where too little is left.
+        The server's stated window decides; without one the context is halved.
         """
         before = self.bundle.tokens
         room = room_after(
@@ -211,133 +256,97 @@ class _Run:
         if room is None:
             raise error
         self.max_output_tokens, self.window = room.output, error.limit
-        told = _window_in_words(error, room)
-        self.services.reporter(Notice(f"{told}; trying once more", "warning"))
+        note = room.explain(error)
+        self.services.reporter(Notice(f"{note}; trying once more", "warning"))
         if room.context < before:
-            await self.pack(replace(self.options.packing, budget=room.context, reserve=0.0), told)
+            await self.pack(replace(self.options.packing, budget=room.context, reserve=0.0), note)
 
-    async def judge(self, kind: AttemptKind, completion: Completion) -> Attempt:
-        """Parse, apply, validate; record the attempt as soon as it holds a patch."""
-        with self.stage("apply") as note:
-            proposal = parse_reply(completion.text, finish_reason=completion.finish_reason)
-            if isinstance(proposal, ParseFailure):
-                attempt = Attempt(kind, completion, parse_failure=proposal)
-                note.append(f"{proposal.kind} reply")
-            else:
-                attempt = await asyncio.to_thread(self.apply, kind, completion, proposal)
-                note.append(_edits_in_words(attempt))
-        self.ledger.record(attempt)
-        return await self.validate(attempt) if attempt.patch is not None else attempt
+    # --- parse, apply and validate
 
-    def apply(self, kind: AttemptKind, completion: Completion, proposal: PatchProposal) -> Attempt:
-        applied = self.applied(kind, proposal)
-        if self.options.include_test and isinstance(applied, AppliedPatch):
-            applied = self.with_test(kind, proposal, applied)
+    def parse_and_apply(self, kind: AttemptKind, completion: Completion) -> Attempt:
+        proposal = parse_reply(completion.text, finish_reason=completion.finish_reason)
+        if isinstance(proposal, ParseFailure):
+            return Attempt(kind, completion, parse_failure=proposal)
+        applied = self.apply(kind, proposal)
         if isinstance(applied, ApplyFailure):
             return Attempt(kind, completion, proposal, apply_failure=applied)
+        if self.options.include_test:
+            both = self.apply(kind, proposal, include_test=True)
+            if isinstance(both, AppliedPatch):
+                applied = both
+            else:
+                note = f"the reproduction test is left out of the diff: {both.reason}"
+                self.services.reporter(Notice(note, "warning"))
         return Attempt(kind, completion, proposal, patch=applied)
 
-    def applied(
+    def apply(
         self, kind: AttemptKind, proposal: PatchProposal, *, include_test: bool = False
     ) -> AppliedPatch | ApplyFailure:
-        # A repair call has shown more than the bundle.
-        shown = shown_lines(self.ledger.bundle) if kind == "one-shot" else None
         return apply_proposal(
             proposal,
             self.snapshot,
             allow=self.options.allow,
             include_test=include_test,
-            shown=shown,
+            # A repair prompt has shown more than the bundle: nothing is known of its lines.
+            shown=self.bundle.shown_lines if kind == "one-shot" else None,
             no_repair=self.options.no_repair,
         )
-
-    def with_test(
-        self, kind: AttemptKind, proposal: PatchProposal, applied: AppliedPatch
-    ) -> AppliedPatch:
-        """The patch with its reproduction test, or without where the test has no place."""
-        both = self.applied(kind, proposal, include_test=True)
-        if isinstance(both, AppliedPatch):
-            return both
-        self.services.reporter(
-            Notice(f"the reproduction test is left out of the diff: {both.reason}", "warning")
-        )
-        return applied
 
     async def validate(self, attempt: Attempt) -> Attempt:
         assert attempt.patch is not None
         test = attempt.proposal.reproduction_test if attempt.proposal else None
         with self.stage("validate") as note:
-            report = await self.services.validator.validate(attempt.patch, test)
+            earlier = lasting_tests(self.ledger.attempts)
+            report = await self.services.validator.validate(attempt.patch, test, earlier)
             note.append(report.verdict.value)
-        validated = Attempt(
-            attempt.kind,
-            attempt.completion,
-            attempt.proposal,
-            patch=attempt.patch,
-            report=report,
-        )
+        taken_back = tuple(map(describe_wrong_test, attempt.wrong_tests))
+        validated = replace(attempt, report=replace(report, notes=(*report.notes, *taken_back)))
         self.ledger.record(validated, replacing_last=True)
         return validated
 
-    async def widen(self) -> None:
-        """Pack a wider context for what follows, where there is room for it."""
-        wanted = self.options.wider_tokens or 0
-        budget = iterative.room_for_context(wanted, self.options.iterative, self.window)
-        if budget <= self.options.packing.budget:
-            return
-        assert self.ledger.ranking is not None
-        if self.services.widener is not None:
-            with self.stage("plan"):
-                self.ledger.ranking = await self.services.widener.widen(
-                    self.problem, self.snapshot, self.ledger.ranking, self.bundle, self.lacked()
-                )
-        note = f"widened to {budget:,} tokens for the iterative mode"
-        await self.pack(replace(self.options.packing, budget=budget), note)
-
-    def lacked(self) -> tuple[str, ...]:
-        """What the replies named as missing, each once."""
-        told = (attempt.proposal or attempt.parse_failure for attempt in self.ledger.attempts)
-        return tuple(dict.fromkeys(name for one in told if one for name in one.missing))
+    # --- iterate
 
     async def iterate(self) -> None:
         await self.widen()
         with self.stage("iterate") as note:
-            outcome = await iterative.run(
+            made = await iterative.run(
                 self.problem,
                 self.snapshot,
                 self.bundle,
                 tuple(self.ledger.attempts),
                 self.services,
-                iterative.within(self.options.iterative, self.window),
+                iterative.fit_window(self.options.iterative, self.window),
                 self.keep_draft,
             )
-            note.append(outcome.reason if outcome.patch is None else _edits_in_words(outcome))
-        self.keep_draft(outcome)
-        if outcome.patch is not None:
-            await self.validate(outcome)
+            note.append(made.summary if made.patch is not None else made.ended or made.reason)
+        self.keep_draft(made)
+        if made.patch is not None:
+            await self.validate(made)
+
+    async def widen(self) -> None:
+        """Pack more context for the iterative mode, if the options and the window allow it."""
+        wanted = self.options.wider_tokens or 0
+        budget = iterative.room_for_context(wanted, self.options.iterative, self.window)
+        if budget <= self.options.packing.budget:
+            return
+        if self.services.widener is not None:
+            lacking = dict.fromkeys(name for a in self.ledger.attempts for name in a.missing)
+            with self.stage("plan"):
+                self.ledger.ranking = await self.services.widener.widen(
+                    self.problem, self.snapshot, self.ranking, self.bundle, tuple(lacking)
+                )
+        note = f"widened to {budget:,} tokens for the iterative mode"
+        await self.pack(replace(self.options.packing, budget=budget), note)
 
     def keep_draft(self, draft: Attempt) -> None:
-        """The iterative mode's attempt as it stands; each draft takes the place of the last."""
+        """Record the iterative attempt as it stands; each draft replaces the last one."""
         again = self.ledger.attempts[-1].kind == "iterative"
         self.ledger.record(draft, replacing_last=again)
 
-    def missing(self, attempt: Attempt) -> str:
-        """The code that the reply said it lacked, as far as it exists and fits."""
-        told = attempt.proposal or attempt.parse_failure
-        names = told.missing if told else ()
-        assert self.ledger.ranking is not None
-        return missing_context(
-            names,
-            self.problem,
-            self.ledger.ranking,
-            self.bundle,
-            self.snapshot,
-            self.services.counter,
-            self.services.chunker,
-        )
+    # --- reports
 
-    def say_why(self, attempt: Attempt, then: str) -> None:
-        first_line = attempt.reason.strip().splitlines()[0] if attempt.reason.strip() else ""
+    def announce(self, attempt: Attempt, then: str) -> None:
+        first_line = attempt.reason.strip().partition("\n")[0]
         self.services.reporter(
             Notice(f"{attempt.kind}: {attempt.status.value} ({first_line}); {then} next", "warning")
         )
@@ -356,11 +365,12 @@ class _Run:
             dirty=self.snapshot.dirty,
             receipt=receipt,
             notes=ledger.ranking.notes if ledger.ranking else (),
+            issue=self.problem,
         )
 
     @contextmanager
     def stage(self, name: str, detail: str = "") -> Iterator[list[str]]:
-        """Report and time one stage; the caller appends what it made."""
+        """Report and time one stage. The caller appends a summary of what it made."""
         started = time.perf_counter()
         summary: list[str] = []
         finished = False
@@ -372,31 +382,3 @@ class _Run:
             seconds = time.perf_counter() - started
             self.ledger.spend(name, seconds)
             self.services.reporter(StageFinished(name, seconds, "; ".join(summary), finished))
-
-
-def shown_lines(bundle: ContextBundle | None) -> Mapping[str, Sequence[tuple[int, int]]]:
-    """The line ranges that the model was shown, by path."""
-    shown: dict[str, list[tuple[int, int]]] = {}
-    for piece in bundle.pieces if bundle else ():
-        shown.setdefault(piece.path, []).extend(piece.shown)
-    return shown
-
-
-def _window_in_words(error: ContextTooLong, room: Room) -> str:
-    limit = "the model" if error.limit is None else f"the model's window of {error.limit:,} tokens"
-    return (
-        f"the prompt was too long for {limit}: the context now has at most {room.context:,} "
-        f"tokens, the reply {room.output:,}"
-    )
-
-
-def _usage_in_words(usage: Usage) -> str:
-    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
-    return f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
-
-
-def _edits_in_words(attempt: Attempt) -> str:
-    if attempt.patch is None:
-        return "does not apply"
-    edits, files = len(attempt.patch.edits), len(attempt.patch.changes)
-    return f"{edits} edit{'s' * (edits != 1)} in {files} file{'s' * (files != 1)}"

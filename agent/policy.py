@@ -1,9 +1,9 @@
-"""What happens after an attempt, and after a prompt that was too long: pure functions.
+"""Decides what happens after an attempt, and after a prompt that was too long. Pure functions.
 
-accept      the tests speak for the patch, or nothing can speak (a paid call would not change that)
+accept      the tests support the patch, or no test could run (another call would not help)
 repair      one more call, with the precise reason, while repairs are left
-iterate     the tool-using mode, once
-give up     with the status of the best attempt
+iterate     the iterative mode, once
+give up     end with the status of the best attempt; also where the issue seems fixed already
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from agent.errors import ContextTooLong, Status
 from agent.result import Attempt
+from agent.settings import MIN_CONTEXT_TOKENS
 
 
-class Step(enum.Enum):
-    """What to do next."""
+class NextStep(enum.Enum):
+    """What the pipeline does after an attempt."""
 
     ACCEPT = "accept"
     REPAIR = "repair"
@@ -27,7 +28,7 @@ class Step(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """How much may be spent on failures. A reply cut off at the output limit is repaired too."""
+    """What a failure may cost: the number of repair calls, and whether to iterate after them."""
 
     repairs: int = 1
     iterative: bool = True
@@ -36,43 +37,61 @@ class PolicyOptions:
 _FINAL = (Status.ACCEPTED, Status.UNVERIFIED)
 
 
-def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> Step:
-    """Decide after at least one attempt."""
+def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
+    """Decide what follows the last of the attempts, of which there is at least one."""
     if attempts[-1].status in _FINAL:
-        return Step.ACCEPT
+        return NextStep.ACCEPT
     kinds = [attempt.kind for attempt in attempts]
     if "iterative" in kinds:
-        return Step.GIVE_UP
+        return NextStep.GIVE_UP
+    if _is_fixed_already(attempts):
+        return NextStep.GIVE_UP
     if kinds.count("repair") < options.repairs:
-        return Step.REPAIR
-    return Step.ITERATE if options.iterative else Step.GIVE_UP
+        return NextStep.REPAIR
+    return NextStep.ITERATE if options.iterative else NextStep.GIVE_UP
+
+
+def _is_fixed_already(attempts: Sequence[Attempt]) -> bool:
+    """Whether two replies in a row say that nothing is left to edit, one by its replacements."""
+    said = {attempt.status for attempt in attempts[-2:]}
+    nothing = {Status.ALREADY_FIXED, Status.NO_EDIT}
+    return len(attempts) > 1 and Status.ALREADY_FIXED in said and said <= nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a smaller prompt may hold: tokens of context, and of the reply."""
+    """What a smaller prompt may hold, in tokens: the context, and the reply."""
 
     context: int
     output: int
 
+    def explain(self, error: ContextTooLong) -> str:
+        """Say that `error` left this room."""
+        limit = (
+            "the model" if error.limit is None else f"the model's window of {error.limit:,} tokens"
+        )
+        return (
+            f"the prompt was too long for {limit}: the context now has at most {self.context:,} "
+            f"tokens, the reply {self.output:,}"
+        )
 
-# Below this a context shows no whole function; it is also the least that may be set.
-_LEAST_CONTEXT = 200
-# Of the window, for the reply: most patches take a few hundred tokens.
+
+# Share of the window for the reply: most patches take a few hundred tokens.
 _REPLY_SHARE = 0.25
-# Tokenizers differ less: a count below this share of ours counts something else.
+# No tokenizer counts so much less than ours: a smaller share means that something else was counted.
 _LEAST_SCALE = 0.4
-# Left free: tokenizers differ, and so does what chat templates add.
+# Share left free for differences between tokenizers and for what chat templates add.
 _MARGIN = 0.05
 
 
 def room_after(
     error: ContextTooLong, *, prompt_tokens: int, context_tokens: int, max_output_tokens: int
 ) -> Room | None:
-    """How a refused prompt is made smaller; None where too little context would be left.
+    """What the prompt may hold after a refusal; None if too little context would be left.
 
-    `prompt_tokens` of which `context_tokens` are context, by our count; where the server told its
-    own, its tokens are the measure. Without a limit told, the context is halved.
+    The prompt has `prompt_tokens` by our count, of which `context_tokens` are context. If the
+    server states its own count, the result is scaled to it. If it states no limit, the context is
+    halved.
     """
     if error.limit is None:
         return _enough(Room(context_tokens // 2, max_output_tokens))
@@ -88,4 +107,4 @@ def room_after(
 
 
 def _enough(room: Room) -> Room | None:
-    return room if room.context >= _LEAST_CONTEXT else None
+    return room if room.context >= MIN_CONTEXT_TOKENS else None

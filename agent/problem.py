@@ -1,22 +1,23 @@
-"""Reading the problem: from a file, from standard input, or from an address.
+"""Reads the problem from a file, from standard input, from an address or from GitHub.
 
-The text is untrusted. It is decoded as sources are, cut of what could drive a terminal, and never
-larger than a megabyte; nothing in it is followed.
+The text is untrusted. It is decoded like a source file, stripped of terminal control sequences, and
+at most a megabyte long. Links in it are not followed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
+from agent.downloads import ACCEPTED, BadBody, read_body, tls_advice
 from agent.errors import ProblemError
-from agent.repository.text import decode, is_binary
+from agent.repository import decode, is_binary
 from agent.types import Problem
 
 if TYPE_CHECKING:
@@ -24,24 +25,25 @@ if TYPE_CHECKING:
 
 # Fifteen times the longest issue that GitHub stores (65,536 characters).
 MAX_BYTES = 1_000_000
-# The REST reply carries the text JSON-escaped (up to sixfold) beside a page of other fields.
+# The REST reply has the text JSON-escaped (up to six times longer) and a page of other fields.
 _MAX_JSON_BYTES = 8 * MAX_BYTES
 MAX_TITLE_CHARS = 200
-FETCH_SECONDS = 30.0  # for the whole body
-_WAIT_SECONDS = 10.0  # for a connection, and for each next part
+FETCH_SECONDS = 30.0  # for everything, from the name of the host to the end of the body
+_CONNECT_SECONDS = 10.0
 _MAX_REDIRECTS = 5
 GITHUB_API = "https://api.github.com"
 
-# A log pasted into an issue may hold a stray NUL; in a binary file they abound.
+# A log in an issue may hold a few NUL characters. A binary file has many.
 _STRAY_NULS = 0.1
 
+_ISSUE_NAME = re.compile(r"([\w.-]+)/([\w.-]+)#(\d+)")
 _ISSUE_PATH = re.compile(r"/([\w.-]+)/([\w.-]+)/(?:issues|pull)/(\d+)/?")
 _TEXT_TYPES = frozenset({"", "application/octet-stream", "application/markdown"})
 _HTML = re.compile(rb"\s*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 
 # ECMA-48: control sequences, then strings with their terminator, then two-character escapes. A
-# string holds no introducer, which keeps matching linear where a hostile text opens many and ends
-# none; its length is bounded so that an open one does not swallow the text up to some distant end.
+# string holds no introducer, which keeps matching linear in a hostile text that opens many and ends
+# none. Its length is bounded so that an open string does not swallow the text up to a distant end.
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]{0,256}[ -/]{0,16}[@-~]"
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]{0,4096}(?:\x07|\x1b\\|\x9c)"
@@ -52,7 +54,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A reply to a GET: `media_type` in lower case without parameters, "" when not given."""
+    """A reply to a GET request. `media_type` is in lower case without parameters, "" if missing."""
 
     status: int
     media_type: str
@@ -61,7 +63,7 @@ class Fetched:
 
 
 Fetch = Callable[[str, Mapping[str, str], int], Fetched]
-"""GET an address with these headers, at most so many bytes. Raises ProblemError."""
+"""Makes a GET request with headers; reads at most this many bytes. Raises ProblemError."""
 
 
 def read_problem(
@@ -71,15 +73,18 @@ def read_problem(
     fetch: Fetch | None = None,
     github_api: str | None = None,
     github_token: str | None = None,
+    text: bool = False,
 ) -> Problem:
-    """Read the problem from a file name, `-` (standard input) or an http(s) address.
+    """Read the problem from a file name, `-` (standard input), an address or `OWNER/REPO#N`.
 
-    The address of an issue (`https://HOST/OWNER/REPO/issues/N`) gives its title and body through
-    GitHub's REST API: at `github_api` where given, else api.github.com for github.com and
-    `https://HOST/api/v3` (GitHub Enterprise Server) for other hosts. `github_token` goes to the
-    first two only. Other addresses must give plain text or Markdown.
+    Issues are read with the REST API of GitHub: `OWNER/REPO#N` at `github_api` (default:
+    api.github.com). `https://HOST/OWNER/REPO/issues/N` is read there if HOST belongs to it, else at
+    api.github.com for github.com and `https://HOST/api/v3` (GitHub Enterprise Server) for other
+    hosts. `github_token` is sent to `github_api` only. Other addresses must return plain text or
+    Markdown. With `text`, a source that is no file and holds a space is the problem itself.
 
-    Raises ProblemError: missing, a directory, empty, binary, above 1 MB, unreadable, unreachable.
+    Raises ProblemError for a source that is missing, a directory, empty, binary, above 1 MB,
+    unreadable or unreachable.
     """
     if not source:
         raise ProblemError("the problem has an empty name; give a file, an address, or - for stdin")
@@ -87,13 +92,27 @@ def read_problem(
         return _from_address(source, fetch or http_get, github_api, github_token)
     if source == "-":
         return _problem(_clean(_read_stream(stdin, "standard input"), "<stdin>"), "<stdin>")
+    if not _is_there(source):
+        if issue := _ISSUE_NAME.fullmatch(source):
+            return _from_github(
+                source, _issue_at(github_api, *issue.groups()), fetch or http_get, github_token
+            )
+        if text and re.search(r"\s", source.strip()):
+            return problem_from_text(source, "<argument>")
     return _problem(_clean(_read_file(source), source), source)
 
 
-def problem_from_text(text: str, source: str) -> Problem:
-    """The problem that a data set's row or another program states, read as a file would be.
+def _is_there(source: str) -> bool:
+    try:
+        return Path(source).exists()
+    except (OSError, ValueError):  # too long for a name, or a NUL character
+        return False
 
-    Raises ProblemError: empty, binary, above 1 MB.
+
+def problem_from_text(text: str, source: str) -> Problem:
+    """Make a problem from the text of a data set or another program, as from a file.
+
+    Raises ProblemError for a text that is empty, binary or above 1 MB.
     """
     return _problem(_clean(text.encode("utf-8", errors="replace"), source), source)
 
@@ -109,7 +128,7 @@ def _problem(text: str, source: str) -> Problem:
 
 
 def _split_title(text: str) -> tuple[str, str]:
-    """The first line that says something, and the rest. A cut title leaves the body whole."""
+    """Return the first non-empty line and the rest. A shortened title stays in the body too."""
     lines = text.split("\n")
     for index, line in enumerate(lines):
         title = " ".join(line.strip().lstrip("#").split())
@@ -129,7 +148,7 @@ def _shorten(title: str) -> str:
 
 
 def _clean(data: bytes, source: str) -> str:
-    """Bytes to printable text with `\\n` ends."""
+    """Decode bytes into printable text with `\\n` ends."""
     if len(data) > MAX_BYTES:
         raise _too_large(source, f"{len(data):,}", MAX_BYTES)
     if is_binary(data) and not _has_stray_nuls_only(data):
@@ -146,7 +165,7 @@ def _has_stray_nuls_only(data: bytes) -> bool:
 
 
 def _printable(text: str) -> str:
-    """Without terminal escapes, controls and lone surrogates (JSON can carry all of them)."""
+    """Remove terminal escapes, controls and lone surrogates, all of which JSON can hold."""
     plain = _CONTROLS.sub("", _ESCAPES.sub("", text))
     return plain.encode("utf-8", errors="replace").decode("utf-8")
 
@@ -157,11 +176,11 @@ def _too_large(source: str, size: str, limit: int) -> ProblemError:
     )
 
 
-# ---------------------------------------------------------------------------- file and standard in
+# -------------------------------------------------------------------------- file and standard input
 
 
 def _read_file(name: str) -> bytes:
-    """A regular file, or whatever else can be read to its end (a shell's `<(command)`)."""
+    """Read a regular file, or anything that can be read to its end (`<(command)` in a shell)."""
     try:
         with Path(name).open("rb") as stream:
             size = Path(name).stat().st_size
@@ -170,7 +189,7 @@ def _read_file(name: str) -> bytes:
             return _read_stream(stream, name)
     except FileNotFoundError:
         raise ProblemError(
-            f"{name}: no such file; give a file, an address, or - for standard input"
+            f"{name}: no such file; give a file, an address, OWNER/REPO#N, or - for standard input"
         ) from None
     except IsADirectoryError:
         raise ProblemError(f"{name}: a directory; give the file that holds the problem") from None
@@ -222,7 +241,7 @@ def _from_address(
 
 
 def _issue_api(address: str, github_api: str | None) -> str | None:
-    """The REST address of an issue or pull request page, None for other addresses."""
+    """Return the REST address of the page of an issue or pull request, None for others."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -230,10 +249,16 @@ def _issue_api(address: str, github_api: str | None) -> str | None:
     match = _ISSUE_PATH.fullmatch(parts.path)
     if match is None or not parts.hostname:
         return None
-    public = parts.hostname in ("github.com", "www.github.com")
-    base = github_api or (GITHUB_API if public else f"{parts.scheme}://{parts.netloc}/api/v3")
-    owner, name, number = match.groups()
-    return f"{base.rstrip('/')}/repos/{owner}/{name}/issues/{number}"
+    base: str | None = f"{parts.scheme}://{parts.netloc}/api/v3"
+    if github_api and parts.netloc == urlsplit(github_api).netloc:
+        base = github_api
+    elif parts.hostname in ("github.com", "www.github.com"):
+        base = GITHUB_API
+    return _issue_at(base, *match.groups())
+
+
+def _issue_at(api: str | None, owner: str, name: str, number: str) -> str:
+    return f"{(api or GITHUB_API).rstrip('/')}/repos/{owner}/{name}/issues/{number}"
 
 
 def _from_github(source: str, address: str, fetch: Fetch, token: str | None) -> Problem:
@@ -253,7 +278,7 @@ def _parse_issue(source: str, content: bytes) -> tuple[str, str | None]:
     from pydantic import BaseModel, ConfigDict, ValidationError
 
     class Issue(BaseModel):
-        # An issue has some hundred fields, and GitHub adds more: the others are ignored.
+        # An issue has about a hundred other fields, which are ignored.
         model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
         title: str
         body: str | None = None
@@ -273,51 +298,65 @@ def _check_status(address: str, reply: Fetched, *, private: bool = False) -> Non
     if 200 <= reply.status < 300:
         return
     if reply.status in (404, 410):
-        why = "not found" + (" (or private: a token is needed)" if private else "")
+        why = "not found" + (" (or private: set GITHUB_TOKEN)" if private else "")
     elif reply.rate_limited:
-        why = "the rate limit is spent; wait, or use a token"
+        why = "the rate limit is spent; wait, or set GITHUB_TOKEN"
     elif reply.status in (401, 403):
-        why = "access refused; it needs a sign-in or a token"
+        why = "access refused; it needs a sign-in or a token (GITHUB_TOKEN)"
     else:
         why = f"the server answered {reply.status}"
     raise ProblemError(f"{address}: {why}; or save its text to a file and give that")
 
 
 def http_get(address: str, headers: Mapping[str, str], max_bytes: int) -> Fetched:
-    """The real `Fetch`: bounded in time and size, through the proxies the environment names."""
+    """A `Fetch` with limits of time and size, through the proxies in the environment."""
     import httpx
 
-    deadline = time.monotonic() + FETCH_SECONDS
-    agent = {"User-Agent": "patchshot", **headers}
     try:
-        with (
-            httpx.Client(
-                timeout=_WAIT_SECONDS, follow_redirects=True, max_redirects=_MAX_REDIRECTS
-            ) as client,
-            client.stream("GET", address, headers=agent) as reply,
-        ):
-            content = _read_reply(reply, address, max_bytes, deadline)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        reason = str(error) or type(error).__name__
+        return asyncio.run(_get_in_time(address, headers, max_bytes))
+    except TimeoutError:
         raise ProblemError(
-            f"{address}: cannot be fetched ({_printable(reason)}); check the address and the "
-            "network, or save its text to a file"
+            f"{address}: took longer than {FETCH_SECONDS:g} s; save its text to a file"
         ) from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        reason = _printable(str(error) or type(error).__name__)
+        wrong = tls_advice(reason, "the server", "the address")
+        said = wrong or f"cannot be fetched ({reason}); check the address and the network"
+        raise ProblemError(f"{address}: {said}, or save its text to a file") from None
+
+
+async def _get_in_time(address: str, headers: Mapping[str, str], max_bytes: int) -> Fetched:
+    import httpx
+
+    agent = {"User-Agent": "patchshot", "Accept-Encoding": ACCEPTED, **headers}
+    # The limit of the whole holds for every part. httpx's own limit of a read would begin anew
+    # with each byte.
+    limits = httpx.Timeout(None, connect=_CONNECT_SECONDS)
+    async with asyncio.timeout(FETCH_SECONDS), httpx.AsyncClient(timeout=limits) as client:
+        request = client.build_request("GET", address, headers=agent)
+        # httpx would decode the body of a redirection without a limit.
+        for _ in range(_MAX_REDIRECTS + 1):
+            reply = await client.send(request, stream=True)
+            try:
+                if reply.next_request is None:
+                    return _fetched(reply, await read_body(reply, max_bytes), address, max_bytes)
+                request = reply.next_request
+            finally:
+                await reply.aclose()
+    raise httpx.TooManyRedirects(f"more than {_MAX_REDIRECTS} redirections")
+
+
+def _fetched(
+    reply: httpx.Response, content: bytes | BadBody, address: str, max_bytes: int
+) -> Fetched:
+    if isinstance(content, BadBody):
+        if content.kind == "too-large":
+            raise _too_large(address, f"more than {max_bytes:,}", max_bytes)
+        raise ProblemError(
+            f"{address}: the server sent {content.reason}; save the text to a file and give that"
+        )
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     spent = reply.status_code == 429 or reply.headers.get("x-ratelimit-remaining") == "0"
     return Fetched(
         reply.status_code, media_type, content, spent and reply.status_code in (403, 429)
     )
-
-
-def _read_reply(reply: httpx.Response, address: str, max_bytes: int, deadline: float) -> bytes:
-    content = bytearray()
-    for part in reply.iter_bytes():
-        content += part
-        if len(content) > max_bytes:
-            raise _too_large(address, f"more than {max_bytes:,}", max_bytes)
-        if time.monotonic() > deadline:
-            raise ProblemError(
-                f"{address}: took longer than {FETCH_SECONDS:g} s; save its text to a file"
-            )
-    return bytes(content)

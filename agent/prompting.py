@@ -1,10 +1,10 @@
-"""Renders what the model is sent, from the templates in `prompts/`.
+"""Renders prompts from the templates in `prompts/`.
 
-Issue text, repository text and test output are data: they stand between tags, and a closing tag
-inside the issue or a result is defused, so that data cannot pose as instructions. Secrets in them
-are masked. Repository text stays byte for byte otherwise, or the model could not copy from it: its
-fences are longer than any run of backticks it holds, and where it holds the closing tag itself the
-model is told that only the last one counts.
+Issue text, repository text and test output are data. They stand between tags, and a closing tag
+inside an issue or a result is escaped, so that data cannot pose as instructions. Secrets are
+masked. Otherwise repository text is unchanged, since the model copies from it: its fences are
+longer than any run of backticks in it, and if it has the closing tag itself, the model is told that
+only the last one counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from agent.result import Attempt
-from agent.secrets.masking import mask_secrets
+from agent.secrets import mask_secrets
 from agent.types import (
     ContextBundle,
     Edit,
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
     import jinja2
 
     from agent.protocols import TokenCounter
-    from agent.validation.choosing.hints import TestHints
+    from agent.validation import TestHints
 
-# The framing that chat formats add to each message and to the reply (OpenAI's cookbook says 3-4).
+# Tokens that chat formats add to each message and to the reply (3 to 4 in the OpenAI cookbook).
 _TOKENS_A_MESSAGE = 6
 
-# A failure report longer than this (in tokens) hides its point; the head says what, the tail how.
+# Longest failure report, in tokens. A longer one is cut in the middle.
 FAILURE_TOKENS = 2500
 
-# Regions shown of one failed edit at first; fewer where the report would become too long.
+# Regions shown of one failed edit, or fewer if the report becomes too long.
 _MOST_REGIONS = 3
 
 # Characters of the first line of a search text that name the edit.
 _SEARCH_SHOWN = 120
 
-# A previous reply is repeated to the model; one that ran away is cut here.
+# The previous reply is repeated to the model up to this length.
 PREVIOUS_REPLY_TOKENS = 6000
 
-# As a model may read them: with space or invisible characters inside, in full width.
+# Closing tags as a model may read them: with blanks or invisible characters, or in full width.
 _GAP = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*"
 _SLASH = rf"{_GAP}[/\uff0f]{_GAP}"
 _CLOSING_TAG = re.compile(
-    rf"[<\uff1c](?={_SLASH}(?:issue|context|result|failure)\b)", re.IGNORECASE
+    rf"[<\uff1c](?={_SLASH}(?:issue|context|result|failure|comment)\b)", re.IGNORECASE
 )
 _CLOSES_CONTEXT = re.compile(rf"[<\uff1c]{_SLASH}context{_GAP}[>\uff1e]", re.IGNORECASE)
 
@@ -61,6 +61,7 @@ _HEADINGS = {
     "no-edit": "It asked for no edit.",
     "unparseable": "It could not be read as the JSON object that was asked for.",
     "not-applied": "At least one edit could not be applied, so none was.",
+    "already-fixed": "The files hold every replacement already, so nothing would change.",
     "broken": "The edits apply, but they do not hold up when checked.",
     "suspect": "The edits apply, but what their tests report cannot be believed.",
 }
@@ -72,7 +73,7 @@ def render(template: str, **values: object) -> str:
 
 
 def make_prompt(messages: Sequence[Message], counter: TokenCounter) -> Prompt:
-    """Count and hash messages. The hash covers roles and contents only, never the model's name."""
+    """Count and hash messages. The hash covers roles and contents, not the name of the model."""
     canonical = json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False)
     tokens = sum(counter.count(m.content) + _TOKENS_A_MESSAGE for m in messages)
     digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
@@ -82,7 +83,7 @@ def make_prompt(messages: Sequence[Message], counter: TokenCounter) -> Prompt:
 def solve_prompt(
     problem: Problem, bundle: ContextBundle, tests: TestHints, counter: TokenCounter
 ) -> Prompt:
-    """The prompt of the one call."""
+    """Return the prompt of the first call."""
     user = render(
         "solve",
         issue=as_data(problem.text),
@@ -98,24 +99,58 @@ def solve_prompt(
 def repair_prompt(
     previous: Prompt, attempt: Attempt, extra_context: str, counter: TokenCounter
 ) -> Prompt:
-    """The conversation so far, the reply, and why it was not accepted."""
+    """Return the previous prompt with the reply and why it was not accepted."""
     reply = attempt.completion.text if attempt.completion else ""
     request = render(
         "repair",
+        comment="",
+        diff="",
         heading=_HEADINGS[attempt.status.value],
         failure=as_data(describe_failure(attempt, counter)),
         extra_context=extra_context,
         closes=_CLOSES_CONTEXT.search(extra_context) is not None,
         discarded=attempt.patch is not None,
     )
-    said = counter.truncate(reply, PREVIOUS_REPLY_TOKENS).strip() or "(an empty reply)"
-    return make_prompt(
-        [*previous.messages, Message("assistant", said), Message("user", request)], counter
+    return _with_turn(previous.messages, reply, request, counter)
+
+
+def retry_prompt(
+    previous: Sequence[Message],
+    reply: str,
+    comment: str,
+    counter: TokenCounter,
+    *,
+    status: str,
+    reason: str,
+    diff: str,
+) -> Prompt:
+    """Return the prompt that repeats a kept conversation and adds the user's comment.
+
+    `status` and `reason` say how the reply was judged. `diff` is the best patch if it is not that
+    of the reply, else "".
+    """
+    request = render(
+        "repair",
+        comment=as_data(comment),
+        heading=_HEADINGS.get(status, ""),
+        failure=as_data(_shorten(reason, counter)),
+        diff=as_data(counter.truncate(diff, PREVIOUS_REPLY_TOKENS)),
+        extra_context="",
+        closes=False,
+        discarded=True,
     )
+    return _with_turn(previous, reply, request, counter)
+
+
+def _with_turn(
+    previous: Sequence[Message], reply: str, request: str, counter: TokenCounter
+) -> Prompt:
+    said = counter.truncate(reply, PREVIOUS_REPLY_TOKENS).strip() or "(an empty reply)"
+    return make_prompt([*previous, Message("assistant", said), Message("user", request)], counter)
 
 
 def describe_failure(attempt: Attempt, counter: TokenCounter) -> str:
-    """Why an attempt failed, for a model: the reason, and for edits the closest regions."""
+    """Describe for a model why an attempt failed, with the closest regions of failed edits."""
     if attempt.apply_failure is None:
         failure = attempt.parse_failure
         return _shorten(failure.told if failure else attempt.reason, counter)
@@ -137,7 +172,7 @@ def iterative_start(
     max_read_lines: int,
     find: bool = False,
 ) -> tuple[Message, Message]:
-    """The two messages that open the iterative mode."""
+    """Return the two messages that begin the iterative mode."""
     system = render(
         "iterative_system", max_steps=max_steps, max_read_lines=max_read_lines, find=find
     )
@@ -152,15 +187,15 @@ def iterative_start(
 
 
 def iterative_result(result: str, *, steps_left: int) -> Message:
-    """The message that shows the result of an action."""
+    """Return the message with the result of an action."""
     return Message(
         "user", render("iterative_result", result=as_data(result), steps_left=steps_left)
     )
 
 
 def _describe_edit(failure: EditFailure, edits: Sequence[Edit], regions: int) -> str:
-    """One failed edit: what it was, why it failed, and at most so many regions of the file."""
-    lines = [f"edit {failure.index + 1} ({failure.path}): {failure.reason}"]
+    """Describe one failed edit with at most `regions` regions of the file."""
+    lines = [f"edit {failure.index + 1} ({failure.path}): {failure.told}"]
     if failure.index < len(edits):
         lines.extend(_quoted_search(edits[failure.index]))
     for candidate in failure.candidates[:regions]:
@@ -174,7 +209,7 @@ def _describe_edit(failure: EditFailure, edits: Sequence[Edit], regions: int) ->
 
 
 def _quoted_search(edit: Edit) -> Iterator[str]:
-    """The first line of what an edit looked for, by which a model knows it again."""
+    """Return the first line of the search text, by which a model recognises the edit."""
     first = edit.search.strip("\n").split("\n")[0] if isinstance(edit, SearchReplace) else ""
     if first.strip():
         cut = "..." if len(first) > _SEARCH_SHOWN else ""
@@ -190,7 +225,7 @@ def _shorten(text: str, counter: TokenCounter) -> str:
 
 
 def as_data(text: str) -> str:
-    """Text that goes between tags: it closes none of them, and its secrets are masked."""
+    """Return text that can stand between tags: closing tags are escaped, secrets masked."""
     return _CLOSING_TAG.sub(r"<\\", mask_secrets(text).text)
 
 

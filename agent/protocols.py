@@ -1,6 +1,7 @@
-"""The seams. Each protocol has a real and a deterministic implementation; both pass the same tests.
+"""The interfaces between the core and its parts.
 
-Implementations are passed in (see `agent.services`), never looked up.
+Each has a real and a deterministic implementation; both pass the same tests. Implementations are
+passed in (see `agent.services`), never looked up.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Reporter(Protocol):
-    """Takes one progress event; must not raise and must be safe to call from worker threads."""
+    """Takes one progress event. It must not raise, and may be called from worker threads."""
 
     def __call__(self, event: Event, /) -> None: ...
 
@@ -71,9 +72,9 @@ class Snapshot(Protocol):
         ...
 
     def overlay(self) -> Mapping[str, bytes | None]:
-        """How the work tree differs from `commit`: path -> bytes, None for deleted. Empty if clean.
+        """The work tree's differences from `commit`: path -> bytes, None for deleted files.
 
-        Includes files that are skipped for retrieval (a changed binary fixture, say).
+        It includes files that retrieval skips, such as a changed binary fixture.
         """
         ...
 
@@ -118,7 +119,7 @@ class Retriever(Protocol):
 
 
 class Widener(Protocol):
-    """Chooses what more the attempt after a failure is shown."""
+    """Ranks the code again for a wider context after a failure."""
 
     async def widen(
         self,
@@ -130,13 +131,24 @@ class Widener(Protocol):
     ) -> Ranking:
         """The ranking that the wider context is packed from.
 
-        `bundle`: what the failed attempts were shown; `told`: names of code that they lacked.
+        `bundle` was shown to the failed attempts; `told` names code that they lacked.
+        """
+        ...
+
+
+class IntentFinder(Protocol):
+    """Answers the action `find` of the iterative mode."""
+
+    async def find(self, intents: Sequence[str], snapshot: Snapshot, *, keywords: bool) -> str:
+        """Return, for each intent, the code that matches it, as text for the model.
+
+        With `keywords` a model may be asked for further search words first.
         """
         ...
 
 
 class ChatModel(Protocol):
-    """One call, one reply. Retries of transport faults happen inside; budget checks outside."""
+    """One call, one reply. It retries transport faults itself; budgets are checked around it."""
 
     @property
     def model(self) -> str: ...
@@ -154,13 +166,25 @@ class ChatModel(Protocol):
 class Validator(Protocol):
     """Checks a patch against the snapshot it was made for; owns the sandboxed copies it needs."""
 
+    async def check(self) -> None:
+        """Try what the user named for the tests (interpreter, command) on the base.
+
+        Called before the first model call. Raises ConfigurationError if it cannot be used.
+        """
+        ...
+
     async def prepare(self) -> None:
-        """Do what needs no patch, while the model thinks. Never raises `agent.errors`."""
+        """Do the work that needs no patch, while the model thinks. Raises no `PatchshotError`."""
         ...
 
     async def validate(
-        self, patch: AppliedPatch, test: ReproductionTest | None
-    ) -> ValidationReport: ...
+        self,
+        patch: AppliedPatch,
+        test: ReproductionTest | None,
+        earlier: Sequence[ReproductionTest] = (),
+    ) -> ValidationReport:
+        """Check a patch with the reply's test, and with those of `earlier` replies."""
+        ...
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
         """Run the given test files on the patched tree (None: the base), for the iterative mode."""
@@ -169,7 +193,7 @@ class Validator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """One of each, passed in: real ones from `agent.services`, fakes in tests."""
+    """The parts of a run: real ones from `agent.services`, fakes in tests."""
 
     retriever: Retriever
     chunker: Chunker
@@ -178,3 +202,4 @@ class Services:
     validator: Validator
     reporter: Reporter
     widener: Widener | None = None  # None: more of the same ranking
+    finder: IntentFinder | None = None  # None: the iterative mode offers no action `find`

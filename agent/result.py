@@ -1,7 +1,7 @@
-"""What a run has made: attempts as they happen, and the `SolveResult` that `--json` prints.
+"""The results of a run: attempts as they happen, and the `SolveResult` that `--json` prints.
 
-A `Ledger` is kept by the caller of `agent.pipeline.solve`, so that the best patch so far can be
-written whatever ends the run: a limit, Ctrl-C, or a crash of a later stage.
+The caller of `agent.pipeline.solve` holds the `Ledger`. The best patch so far can then be written
+however the run ends: at a limit, by Ctrl-C, or by a crash of a later stage.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from agent.types import (
     ContextBundle,
     ParseFailure,
     PatchProposal,
+    Problem,
     Ranking,
     Repair,
+    ReproductionTest,
     TestRun,
     Usage,
     ValidationReport,
     Verdict,
+    WrongTest,
 )
 
 AttemptKind = Literal["one-shot", "repair", "iterative", "saved-reply"]
@@ -40,18 +43,29 @@ _VERDICT_STATUS = {
 }
 _VERDICT_RANK = {
     Verdict.BROKEN_SYNTAX: 1,
-    Verdict.SUSPECT: 2,  # below an honest failure: nobody wants to be handed a cheat
+    Verdict.SUSPECT: 2,  # below an honest failure
     Verdict.REGRESSED: 3,
     Verdict.UNVERIFIED: 4,
     Verdict.NOT_REGRESSED: 5,
     Verdict.VERIFIED: 6,
 }
-_FAILURE_RANK = {Status.NOT_APPLIED: -1, Status.UNPARSEABLE: -2, Status.NO_EDIT: -3}
+# Characters of the reason why a reply takes a test back.
+_REASON_SHOWN = 300
+
+_FAILURE_RANK = {
+    Status.ALREADY_FIXED: -1,
+    Status.NOT_APPLIED: -1,
+    Status.UNPARSEABLE: -2,
+    Status.NO_EDIT: -3,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One reply and how far it came. Later fields are None where an earlier step failed."""
+    """One reply and how far it came. Later fields are None where an earlier step failed.
+
+    `ended`: why the iterative mode ended, "" where the model finished it.
+    """
 
     kind: AttemptKind
     completion: Completion | None = None
@@ -60,22 +74,24 @@ class Attempt:
     apply_failure: ApplyFailure | None = None
     patch: AppliedPatch | None = None
     report: ValidationReport | None = None
+    ended: str = ""
 
     @property
     def status(self) -> Status:
-        """How the run would end if this attempt were its last."""
+        """The status of the run if this attempt were its last."""
         if self.report is not None:
             return _VERDICT_STATUS[self.report.verdict]
         if self.apply_failure is not None:
-            return Status.NOT_APPLIED
+            there = self.apply_failure.is_already_there
+            return Status.ALREADY_FIXED if there else Status.NOT_APPLIED
         if self.parse_failure is not None:
             no_edit = self.parse_failure.kind in ("empty", "no-edit")
             return Status.NO_EDIT if no_edit else Status.UNPARSEABLE
-        return Status.UNVERIFIED  # applied, its validation was cut off
+        return Status.UNVERIFIED  # the patch applies, but its validation was cut off
 
     @property
     def reason(self) -> str:
-        """Why it was not accepted, or the verdict's reason; precise enough for a repair call."""
+        """Why the attempt was rejected, or the reason of the verdict. A repair prompt quotes it."""
         if self.report is not None:
             return self.report.reason
         if self.apply_failure is not None:
@@ -85,8 +101,29 @@ class Attempt:
         return "the patch applies; it was not validated"
 
     @property
+    def summary(self) -> str:
+        """The outcome before validation, such as "2 edits in 1 file"."""
+        if self.parse_failure is not None:
+            return f"{self.parse_failure.kind} reply"
+        if self.patch is None:
+            return "does not apply"
+        edits, files = len(self.patch.edits), len(self.patch.changes)
+        return f"{edits} edit{'s' * (edits != 1)} in {files} file{'s' * (files != 1)}"
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The code that the reply said it was not shown."""
+        said = self.proposal or self.parse_failure
+        return said.missing if said else ()
+
+    @property
+    def wrong_tests(self) -> tuple[WrongTest, ...]:
+        """The tests of earlier replies that the reply takes back."""
+        return self.proposal.wrong_tests if self.proposal else ()
+
+    @property
     def rank(self) -> tuple[int, int]:
-        """Orders attempts by how far they came: by verdict, then by how little fails newly."""
+        """Sort key of attempts: the verdict, then the number of new failures."""
         if self.patch is None:
             return (_FAILURE_RANK[self.status], 0)
         if self.report is None:
@@ -94,21 +131,80 @@ class Attempt:
         return (_VERDICT_RANK[self.report.verdict], -len(self.report.newly_failing))
 
 
+def lasting_tests(attempts: Sequence[Attempt]) -> tuple[ReproductionTest, ...]:
+    """Return the reproduction tests of all replies but the last, newest first.
+
+    A test lasts until a later reply takes its path back with a reason.
+    """
+    found: list[ReproductionTest] = []
+    refuted: set[str] = set()
+    for attempt in reversed(attempts):
+        test = attempt.proposal.reproduction_test if attempt.proposal else None
+        if attempt is not attempts[-1] and test is not None and test.path not in refuted:
+            found.append(test)
+        refuted.update(wrong.path for wrong in attempt.wrong_tests)
+    return tuple(found)
+
+
+def describe_wrong_test(wrong: WrongTest) -> str:
+    """Return the note by which the user learns that a reply takes a test back."""
+    reason = " ".join(wrong.reason.split())[:_REASON_SHOWN]
+    return f"the reply takes its earlier test {wrong.path} back: {reason}"
+
+
 def furthest(attempts: Sequence[Attempt]) -> Attempt | None:
-    """The attempt that came furthest; of equals the later one, which knew more."""
+    """Return the attempt with the highest rank; of equal ones the later."""
     ranked = max(enumerate(attempts), key=lambda pair: (pair[1].rank, pair[0]), default=None)
     return None if ranked is None else ranked[1]
 
 
+_SEEMS_FIXED = "the issue seems to be fixed already"
+
+
+def outcome(attempts: Sequence[Attempt]) -> tuple[Status, str]:
+    """Return the status and the message of a run that ended by itself, after these attempts.
+
+    The status is that of the best patch; without one, that of the last attempt. If the best
+    attempt is not what ended the run, the message says first what did.
+    """
+    last, best = attempts[-1], furthest(attempts)
+    assert best is not None
+    if best.patch is None:
+        return _without_patch(attempts)
+    if best.status is Status.ACCEPTED or (best is last and not last.ended):
+        return best.status, best.reason
+    end = last.ended or f"the last attempt ({last.kind}) failed: {_first_line(last.reason)}"
+    return best.status, f"{end}; the best patch: {best.reason}"
+
+
+def _without_patch(attempts: Sequence[Attempt]) -> tuple[Status, str]:
+    last = attempts[-1]
+    there = [attempt for attempt in attempts if attempt.status is Status.ALREADY_FIXED]
+    if there and last.status in (Status.ALREADY_FIXED, Status.NO_EDIT):
+        failure = there[-1].apply_failure
+        assert failure is not None
+        first = failure.failures[0]
+        return Status.ALREADY_FIXED, f"{_SEEMS_FIXED} ({first.path}: {first.reason})"
+    if last.ended and last.parse_failure is None:
+        return last.status, f"{last.ended}; {last.reason}"
+    return last.status, last.ended or last.reason
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0].removesuffix(".")
+
+
 @dataclass(slots=True)
 class Ledger:
-    """Collects what a run makes. `on_better` is called whenever the best patch changes.
+    """Collects the attempts, times and usage of a run.
 
-    `waited`: seconds in which the run stood still because others had the machine. They do not count
-    for its time limit, which `on_wait` moves.
+    `on_better` is called whenever the best patch changes, and `on_record` with all attempts after
+    each record. `waited`: seconds that the run spent waiting for other runs on the machine. They do
+    not count for its time limit, which `on_wait` extends.
     """
 
     on_better: Callable[[AppliedPatch], None] | None = None
+    on_record: Callable[[Sequence[Attempt]], None] | None = None
     attempts: list[Attempt] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
     ranking: Ranking | None = None
@@ -118,12 +214,14 @@ class Ledger:
     on_wait: Callable[[float], None] | None = None
 
     def record(self, attempt: Attempt, *, replacing_last: bool = False) -> None:
-        """Keep an attempt. `replacing_last`: the same attempt, further on (validated now)."""
+        """Add an attempt. `replacing_last`: it is the last attempt, validated or edited since."""
         before = self.best
         if replacing_last:
             self.attempts.pop()
         self.attempts.append(attempt)
         after = self.best
+        if self.on_record is not None:
+            self.on_record(self.attempts)
         if self.on_better is None or after is None or after.patch is None:
             return
         if before is None or before.patch is not after.patch:
@@ -134,7 +232,7 @@ class Ledger:
         self.timings[stage] = self.timings.get(stage, 0.0) + seconds
 
     def wait(self, seconds: float) -> None:
-        """Add to what does not count. Called in the thread of the run's loop."""
+        """Add seconds that do not count. Must be called in the thread of the run's event loop."""
         self.waited += seconds
         if self.on_wait is not None:
             self.on_wait(seconds)
@@ -150,16 +248,16 @@ class _Model(BaseModel):
 
 
 class EditSummary(_Model):
-    """One edit that was applied: where, and how its place was found."""
+    """One applied edit: where it is, and how its location was found."""
 
     path: str
     tier: str
     line: int
-    path_as_written: str | None  # the reply's own path, where it means another
+    path_as_written: str | None  # the path in the reply, if it differs
 
 
 class RepairSummary(_Model):
-    """A slip of the reply that was put right without another call. `edit` counts from 1."""
+    """A mistake in the reply that was corrected without another call. `edit` counts from 1."""
 
     name: str
     note: str
@@ -168,7 +266,7 @@ class RepairSummary(_Model):
 
     @classmethod
     def of(cls, repair: Repair) -> RepairSummary:
-        """For people: edits are numbered as in reasons."""
+        """Convert a repair, with its edit counted from 1."""
         edit = None if repair.edit is None else repair.edit + 1
         return cls(name=repair.name, note=repair.note, saved=repair.saved, edit=edit)
 
@@ -176,8 +274,8 @@ class RepairSummary(_Model):
 class TestSummary(_Model):
     """Counts of one test run.
 
-    `channels` are the accounts of it that were read, `disagreements` where they differ. `cached`:
-    taken from an earlier run of the same tree, command and surroundings.
+    `channels` are the accounts of the run that were read, `disagreements` say where they differ.
+    `cached`: the result of an earlier run of the same tree, command and environment.
     """
 
     __test__ = False  # not a test class
@@ -194,7 +292,7 @@ class TestSummary(_Model):
 
     @classmethod
     def of(cls, run: TestRun | None) -> TestSummary | None:
-        """The counts of a run; None for none."""
+        """Count the outcomes of a run; None for None."""
         if run is None:
             return None
         outcomes = list(run.outcomes.values())
@@ -215,8 +313,8 @@ class ValidationSummary(_Model):
     """The verdict and its evidence.
 
     `whole` is the run with the patch's own changes to tests and configuration, where it has any.
-    `fail_to_pass` and `pass_to_pass` are the ids on which the verdict rests; `known_missed` those
-    of the given ones that do not do what they should.
+    The verdict rests on the tests `fail_to_pass` and `pass_to_pass`. `known_missed` are the given
+    tests without their expected outcome.
     """
 
     verdict: str
@@ -240,7 +338,7 @@ class ValidationSummary(_Model):
 
     @classmethod
     def of(cls, report: ValidationReport | None) -> ValidationSummary | None:
-        """The report without texts that only a repair needs; None for none."""
+        """Convert a report, without the texts that only a repair needs; None for None."""
         if report is None:
             return None
         return cls(
@@ -266,10 +364,10 @@ class ValidationSummary(_Model):
 
 
 class AttemptSummary(_Model):
-    """One attempt in short.
+    """One attempt without the model's texts.
 
     `failure_kinds`: a `ParseKind`, or the `ApplyKind` of each edit that could not be applied.
-    `missing`: code that the reply says it was not shown.
+    `missing`: code that the reply said it was not shown.
     """
 
     kind: str
@@ -284,15 +382,14 @@ class AttemptSummary(_Model):
 
     @classmethod
     def of(cls, attempt: Attempt) -> AttemptSummary:
-        """The attempt without the model's words."""
-        told = attempt.proposal or attempt.parse_failure
+        """Summarise an attempt."""
         return cls(
             kind=attempt.kind,
             status=attempt.status.value,
             reason=attempt.reason,
             reader=attempt.proposal.reader if attempt.proposal else None,
             failure_kinds=_failure_kinds(attempt),
-            missing=list(told.missing) if told else [],
+            missing=list(attempt.missing),
             edits=[
                 EditSummary(
                     path=e.path,
@@ -316,7 +413,7 @@ def _failure_kinds(attempt: Attempt) -> list[str]:
 
 
 class UsageSummary(_Model):
-    """What the run cost. `cost_usd` is null where no price is known."""
+    """The cost of the run. `cost_usd` is null when a price is unknown."""
 
     calls: int
     input_tokens: int
@@ -325,7 +422,10 @@ class UsageSummary(_Model):
 
 
 class SolveResult(_Model):
-    """The result of `solve` and `apply`: the contract of `--json`."""
+    """The result of `solve` and `apply`: the contract of `--json`.
+
+    `written`: the files that `--apply` wrote.
+    """
 
     status: Status
     exit_code: int
@@ -342,6 +442,18 @@ class SolveResult(_Model):
     dirty: bool
     receipt: dict[str, Any] | None
     notes: list[str]
+    issue: dict[str, str] | None = None  # its title, body and source
+    written: list[str] = []
+
+
+def as_printed(
+    result: SolveResult, *, accept_unverified: bool, redact: Callable[[str], str]
+) -> SolveResult:
+    """Return a result as the user is told it."""
+    update: dict[str, object] = {"message": redact(result.message)}
+    if result.status is Status.UNVERIFIED and accept_unverified:
+        update |= {"status": Status.ACCEPTED, "exit_code": 0}
+    return result.model_copy(update=update)
 
 
 def summarise(
@@ -354,8 +466,9 @@ def summarise(
     dirty: bool = False,
     receipt: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
+    issue: Problem | None = None,
 ) -> SolveResult:
-    """The result of a run that ended with `status`; the diff is that of the best attempt."""
+    """Return the result of a run that ended with `status`, with the diff of the best attempt."""
     best = ledger.best
     usage = ledger.usage()
     test = best.proposal.reproduction_test if best and best.proposal else None
@@ -380,4 +493,5 @@ def summarise(
         dirty=dirty,
         receipt=dict(receipt) if receipt is not None else None,
         notes=list(notes),
+        issue={"title": issue.title, "body": issue.body, "source": issue.source} if issue else None,
     )

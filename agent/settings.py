@@ -1,199 +1,423 @@
-"""All settings, and the only reader of environment variables.
+"""All settings: each one is a field of `Settings`, and no other module reads a setting's variable.
 
-Order, the first wins: a flag of the command line; the environment (`PATCHSHOT_*`, then the usual
-names such as OPENAI_API_KEY); the user's configuration file; the target repository's own
-`patchshot.toml` or `[tool.patchshot]`. The last is untrusted: it may choose budgets, tests and
-retrieval, but not where keys are sent, what is run unprotected, or which interpreter runs.
+A field declares everything about its setting: type, default, help text, the command-line option
+(`agent.cli.options` makes it), and what a repository's own file may do with it. The environment
+variable of the field `max_cost` is PATCHSHOT_MAX_COST, and its key in a file is `max_cost`.
+
+A value is taken from the first of these places that has one:
+
+1. the command line;
+2. the environment (empty variables count as unset);
+3. the user's own file, `~/.config/patchshot/patchshot.toml`.
+
+The repository that Patchshot works on is untrusted. Its `patchshot.toml`, or `[tool.patchshot]` in
+its `pyproject.toml`, may only tighten limits: a lower number, or a capability switched off. A
+flag of the command line wins over it. Nothing is read from the current folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from agent.errors import ConfigurationError
+from agent.files import read_small_file
 
 MIN_CONTEXT_TOKENS = 200
-"""The least budget of a context, here and wherever budgets are given: less holds no code."""
+"""A smaller context budget holds no code."""
 
-# What a configuration file inside the target repository may set.
-_REPOSITORY_KEYS = frozenset(
-    {
-        "context_tokens",
-        "context_reserve",
-        "max_chunks",
-        "prefilter",
-        "filename_bonus",
-        "preset",
-        "without",
-        "test_cmd",
-        "max_test_files",
-        "test_timeout",
-        "max_output_tokens",
-        "iterative",
-        "max_steps",
-        "widening",
-        "wider_tokens",
-        "allow",
-        "no_repair",
-    }
-)
+# Defaults that the options of the core share, so that each stands in one place.
+CONTEXT_TOKENS = 6000
+MAX_OUTPUT_TOKENS = 8192
+TIMEOUT_SECONDS = 1500.0
+WIDER_TOKENS = 12_000
+HISTORY_TOKENS = 32_000
+MAX_TOKENS = 400_000
+"""Enough for twelve steps with a long conversation; a run of one call takes about 10,000."""
+
+FILE_NAME = "patchshot.toml"
+
+# Panels of `--help`.
+MODEL = "Model"
+EMBEDDINGS = "Embeddings"
+CONTEXT = "Retrieval and context"
+CORPORA = "Corpora"
+LIMITS = "Limits"
+PATCH = "Patch"
+CHECK = "Validation"
+OUTPUT = "Output"
+
+# Variables with our prefix that are no settings.
+_OTHER_VARIABLES = (
+    "PATCHSHOT_DEBUG", "PATCHSHOT_MINER_", "PATCHSHOT_REPO", "PATCHSHOT_REQUIRE_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a setting appears on the command line, and what a repository's file may do with it.
+
+    `common`: listed by `--help`, not by `--help-all` alone. `solve_only`: not an option of `batch`.
+    `tightens`: "lower" lets a repository's file lower a number, "off" lets it switch a flag off.
+    """
+
+    panel: str
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    common: bool = False
+    solve_only: bool = False
+    tightens: Literal["lower", "off"] | None = None
+
+
+def setting(
+    default: Any,
+    help: str,
+    panel: str,
+    *flags: str,
+    metavar: str | None = None,
+    common: bool = False,
+    solve_only: bool = False,
+    tightens: Literal["lower", "off"] | None = None,
+    **constraints: Any,
+) -> Any:
+    """A field with a command-line option. `flags` are its names where `--field-name` is not it."""
+    option = Option(panel, flags, metavar, common, solve_only, tightens)
+    return Field(
+        default,
+        description=help,
+        json_schema_extra={"option": option},  # type: ignore[dict-item]
+        **constraints,
+    )
 
 
 def _names(value: object) -> object:
-    """`history, static` as names; anything else as it is."""
-    if not isinstance(value, str):
-        return value
-    return tuple(name.strip() for name in value.split(",") if name.strip())
+    """Split `history, static` at its commas, and decode `["history", "static"]`."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError("is no list of texts in JSON") from None
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    return value
 
 
-class Settings(BaseSettings):
-    """Every knob with its default. The field `base_url` is PATCHSHOT_BASE_URL, and so on."""
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+"""Texts: a list, or (in the environment) with commas between them or as JSON."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="PATCHSHOT_", extra="forbid", frozen=True, env_ignore_empty=True
+
+class Settings(BaseModel):
+    """Every setting with its default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # The model.
+    base_url: str | None = setting(
+        None, "URL of the model server, usually .../v1.", MODEL, common=True
+    )
+    api_key: SecretStr | None = Field(None, description="Key of the model server.")
+    model: str | None = setting(None, "Model that writes the patch.", MODEL, common=True)
+    protocol: str = setting(
+        "auto", "Protocol of the model server; auto: told from its URL.", MODEL, metavar="NAME"
+    )
+    run_id: str | None = setting(
+        None, "Id of a miner's run; EVALUATION_RUN_ID wins over it.", MODEL
+    )
+    temperature: float = setting(0.0, "Sampling temperature.", MODEL, ge=0, le=2)
+    max_output_tokens: int = setting(
+        MAX_OUTPUT_TOKENS, "Largest reply, in tokens.", MODEL, ge=64, tightens="lower"
+    )
+    request_timeout: float = setting(
+        300.0, "Seconds for one model call.", MODEL, gt=0, tightens="lower"
+    )
+    price_input: float | None = setting(None, "USD per million input tokens.", MODEL, ge=0)
+    price_output: float | None = setting(None, "USD per million output tokens.", MODEL, ge=0)
+    prompt_cache: bool = setting(True, "Ask Anthropic to cache the start of the prompt.", MODEL)
+    local_model: Path | None = setting(
+        None, "GGUF file of a model on this machine, for --model local:NAME.", MODEL, metavar="FILE"
+    )
+    local_context: int | None = setting(
+        None, "Context window of the local model, in tokens (16384).", MODEL, ge=512
+    )
+    local_threads: int | None = setting(
+        None, "Threads of the local model (one a core).", MODEL, ge=1, le=256
     )
 
-    # --- the model
-    base_url: str | None = Field(None, description="endpoint of the model, usually .../v1")
-    api_key: SecretStr | None = Field(None, description="its key")
-    model: str | None = Field(None, description="its model")
-    protocol: Literal["auto", "openai", "openrouter", "anthropic", "miner"] = Field(
-        "auto", description="what it speaks; auto: told from its address"
-    )
-    run_id: str | None = Field(None, description="of a miner's run; EVALUATION_RUN_ID wins over it")
-    temperature: float = Field(0.0, ge=0, le=2)
-    max_output_tokens: int = Field(8192, ge=64, description="cap on one reply")
-    request_timeout: float = Field(300.0, gt=0, description="seconds for one model call")
-    price_input: float | None = Field(None, ge=0, description="USD per million input tokens")
-    price_output: float | None = Field(None, ge=0, description="USD per million output tokens")
-    prompt_cache: bool = Field(True, description="mark what later calls repeat (Anthropic)")
-
-    # --- a model on this machine, chosen by the model name `local:...`
-    local_model: Path | None = Field(None, description="its GGUF file")
-    local_context: int | None = Field(None, ge=512, description="its window, tokens (16384)")
-    local_threads: int | None = Field(None, ge=1, le=256, description="default: one a core")
-
-    # --- embeddings
-    embed: Literal["auto", "off", "local", "remote"] = Field(
+    # Embeddings.
+    embed: Literal["auto", "off", "local", "remote"] = setting(
         "auto",
-        description="auto: remote when PATCHSHOT_EMBED_MODEL is set or behind a miner's proxy",
+        "Where embeddings come from; `local` needs patchshot[local]. auto: remote where an "
+        "embedding model is set, or behind a miner's proxy.",
+        EMBEDDINGS,
     )
-    embed_weights: Literal["auto", "tuned", "packaged"] = Field(
-        "auto", description="of --embed local; auto: tuned where they are there, else packaged"
+    embed_base_url: str | None = setting(None, "URL of the embedding server.", EMBEDDINGS)
+    embed_api_key: SecretStr | None = Field(None, description="Key of the embedding server.")
+    embed_model: str | None = setting(None, "Embedding model.", EMBEDDINGS)
+    embed_protocol: str = setting(
+        "auto", "Protocol of the embedding server.", EMBEDDINGS, metavar="NAME"
     )
-    embed_base_url: str | None = None
-    embed_api_key: SecretStr | None = None
-    embed_model: str | None = None
-    embed_protocol: Literal["auto", "openai", "openrouter", "miner"] = "auto"
-    embed_concurrency: int | None = Field(None, ge=1, le=256, description="default 8")
+    embed_concurrency: int | None = setting(
+        None, "Embedding calls at once (8).", EMBEDDINGS, ge=1, le=256, tightens="lower"
+    )
 
-    # --- retrieval and context (defaults of the original system are named in docs/retrieval.md)
-    preset: str = Field("default", description="a name of agent.retrieval.presets")
-    without: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = Field(
-        (), description="groups of features that are left out, or `ranker`; with commas between"
+    # Retrieval and context.
+    preset: str = setting(
+        "default", "Named settings: default, lexical or original.", CONTEXT, metavar="NAME"
     )
-    prefilter: int | None = Field(None, ge=1, description="chunks that are embedded")
-    filename_bonus: float | None = Field(None, ge=0)
-    context_tokens: int = Field(6000, ge=MIN_CONTEXT_TOKENS, description="budget of the context")
-    context_reserve: float = Field(0.15, ge=0, lt=1, description="share of it kept free")
-    max_chunks: int | None = Field(None, ge=1, description="default 30 for each 6,000 tokens")
+    without: Names = setting(
+        (),
+        "Leave out a group of features, or `ranker`: then the plain sum decides (repeatable).",
+        CONTEXT,
+        metavar="GROUP",
+    )
+    prefilter: int | None = setting(None, "Chunks that are embedded.", CONTEXT, ge=1)
+    filename_bonus: float | None = setting(
+        None, "Bonus for chunks of a file that the issue names.", CONTEXT, ge=0
+    )
+    context_tokens: int = setting(
+        CONTEXT_TOKENS, "Token budget of the context.", CONTEXT, ge=MIN_CONTEXT_TOKENS,
+        tightens="lower",
+    )  # fmt: skip
+    context_reserve: float = setting(
+        0.15, "Share of the budget that stays free.", CONTEXT, ge=0, lt=1
+    )
+    max_chunks: int | None = setting(
+        None, "Most chunks in the context (30 for each 6,000 tokens).", CONTEXT, ge=1,
+        tightens="lower",
+    )  # fmt: skip
 
-    # --- other corpora than code, and where vectors are kept
-    store: str | None = Field(
+    # Corpora beside the code, and the store of their vectors.
+    store: str | None = setting(
         None,
-        min_length=1,
-        description="URL of the vector store: sqlite:///F, lancedb:///DIR, qdrant://, postgresql://",
+        "URL of the vector store: sqlite:///F, lancedb:///DIR, qdrant://HOST, postgresql://...",
+        CORPORA, metavar="URL", min_length=1,
+    )  # fmt: skip
+    store_fallback: Literal["embedded", "stop"] = setting(
+        "embedded",
+        "When the store cannot be reached: use the one in the cache folder, or stop. --list, "
+        "--drop and --fresh always stop.",
+        CORPORA,
     )
-    store_fallback: Literal["embedded", "stop"] = Field(
-        "embedded", description="where the store cannot be reached: the one in the cache folder"
+    corpora: Names = setting(
+        (), "Corpora that are searched beside the code (repeatable).", CORPORA, metavar="NAME"
     )
-    corpora: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)] = Field(
-        (), description="corpora that are searched beside the code; with commas between"
-    )
-    remember: bool = Field(False, description="keep accepted patches for the corpus `memory`")
+    remember: bool = setting(
+        False, "Keep the accepted patch on this machine, for `agent search --corpus memory`.",
+        CORPORA, solve_only=True, tightens="off",
+    )  # fmt: skip
 
-    # --- limits of the whole run
-    timeout: float = Field(1500.0, gt=0, description="seconds for the whole run")
-    max_cost: float | None = Field(None, ge=0, description="USD for the whole run")
-    max_tokens: int | None = Field(None, ge=1, description="input + output of all calls")
-    max_calls: int | None = Field(None, ge=0)
-
-    # --- after a failure
-    repairs: int = Field(1, ge=0, le=5, description="repair calls before the iterative mode")
-    iterative: bool = True
-    max_steps: int = Field(12, ge=1, le=100, description="steps of the iterative mode")
-    widening: Literal["off", "plain", "plan"] = Field(
-        "plain", description="the context of the iterative mode: as before, or more by rank or plan"
+    # Limits of the whole run.
+    timeout: float = setting(
+        TIMEOUT_SECONDS, "Seconds for the whole run.", LIMITS, gt=0, tightens="lower"
     )
-    wider_tokens: int = Field(12_000, ge=200, description="its budget, where it is widened")
-    plan_calls: int = Field(0, ge=0, le=1, description="model calls that propose plans")
-    find_action: bool = Field(False, description="offer the iterative mode a search by intents")
-
-    # --- patching and validation
-    allow: tuple[str, ...] = Field((), description="protected paths that edits may touch")
-    no_repair: tuple[str, ...] = Field(
-        (), description="repairs of a reply, and lenient match tiers, that are left out; or `all`"
+    max_cost: float | None = setting(
+        None, "USD for all calls; a call that could exceed it is not made.", LIMITS, common=True,
+        ge=0, tightens="lower",
+    )  # fmt: skip
+    max_tokens: int = setting(
+        MAX_TOKENS, "Input and output tokens of all calls.", LIMITS, common=True, ge=1,
+        tightens="lower",
+    )  # fmt: skip
+    max_calls: int | None = setting(
+        None, "Model calls (1 + --repairs + --max-steps: 14).", LIMITS, ge=0,
+        tightens="lower",
+    )  # fmt: skip
+    repairs: int = setting(
+        1, "Repair calls before the iterative mode.", LIMITS, ge=0, le=5, tightens="lower"
     )
-    include_test: bool = Field(False, description="keep the reproduction test in the diff")
-    tests: bool = Field(True, description="run tests; off: syntax only")
-    test_cmd: str | None = Field(None, description="the project's test command")
-    test_timeout: float = Field(300.0, gt=0, description="seconds for one test run")
-    max_test_files: int = Field(12, ge=1)
-    python: Path | None = Field(None, description="interpreter of the target project")
-    environments: Path | None = Field(None, description="what projects' tests run in, a TOML file")
-    project: str | None = Field(None, description="the target's owner/name, for environments")
-    accept_unverified: bool = False
-    fail_to_pass: tuple[str, ...] = Field((), description="ids of tests that the fix must turn")
-    pass_to_pass: tuple[str, ...] = Field((), description="ids of tests that must go on passing")
-    tests_from: Path | None = Field(None, description="a SWE-bench row with both")
-    run_cache: bool = Field(True, description="keep test runs of the base between solves")
-    sandbox: Literal["auto", "bwrap", "container", "landlock"] = Field(
-        "auto", description="auto: bwrap, or a container where an image is named"
+    iterative: bool = setting(
+        True, "Fall back to a mode in which the model works step by step.", LIMITS, tightens="off"
     )
-    image: str | None = Field(None, description="container image of the target, on this machine")
-    unsafe_no_sandbox: bool = Field(False, description="run the target's code unprotected")
+    max_steps: int = setting(
+        12, "Steps of the iterative mode.", LIMITS, ge=1, le=100, tightens="lower"
+    )
+    widening: Literal["off", "plain", "plan"] = setting(
+        "plain", "How the context grows for the iterative mode: by rank, or by plan search.", LIMITS
+    )
+    wider_tokens: int = setting(
+        WIDER_TOKENS, "Token budget of the widened context.", LIMITS, ge=MIN_CONTEXT_TOKENS,
+        tightens="lower",
+    )  # fmt: skip
+    plan_calls: int = setting(
+        0, "Model calls that propose plans.", LIMITS, ge=0, le=1, tightens="lower"
+    )
+    find_action: bool = setting(
+        False, "Offer the iterative mode a search by intent.", LIMITS, tightens="off"
+    )
 
-    # --- logs
-    log_file: Path | None = Field(None, description="events and model calls, as JSON lines")
-    log_bodies: bool = Field(False, description="prompts and replies in it too")
+    # The patch.
+    allow: Names = setting(
+        (), "Protected path that edits may touch (repeatable).", PATCH, metavar="PATH"
+    )
+    no_repair: Names = setting(
+        (), "Leave a repair or lenient match tier out: its name, or `all` (repeatable).", PATCH,
+        metavar="NAME",
+    )  # fmt: skip
+    include_test: bool = setting(
+        False, "Keep the reply's reproduction test in the diff.", PATCH, "--with-test",
+        "--include-test",
+    )  # fmt: skip
 
-    # --- places
-    cache_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_cache_dir("patchshot")))
+    # Validation.
+    tests: bool = setting(True, "Run tests; without, only the syntax is checked.", CHECK)
+    test_cmd: str | None = setting(
+        None, "Test command, e.g. `pytest tests/unit`.", CHECK, common=True, metavar="COMMAND"
+    )
+    test_timeout: float = setting(300.0, "Seconds for one test run.", CHECK, gt=0, tightens="lower")
+    max_test_files: int = setting(
+        12, "Most test files that are run for one patch.", CHECK, ge=1, tightens="lower"
+    )
+    python: Path | None = setting(None, "The target's interpreter.", CHECK, metavar="FILE")
+    environments: Path | None = setting(
+        None,
+        "TOML file: Python, packages and test command of each project (docs/guide/tests.md).",
+        CHECK, metavar="SPEC",
+    )  # fmt: skip
+    project: str | None = setting(
+        None, "The target's name in the file of --environments (by its folder's name).", CHECK,
+        metavar="OWNER/NAME", solve_only=True,
+    )  # fmt: skip
+    accept_unverified: bool = setting(
+        False, "Exit 0 also when no test could be run.", CHECK, tightens="off"
+    )
+    fail_to_pass: Names = setting(
+        (), "Test that fails now and must pass; such tests decide alone (repeatable).", CHECK,
+        metavar="ID", solve_only=True,
+    )  # fmt: skip
+    pass_to_pass: Names = setting(
+        (), "Test that must go on passing (repeatable).", CHECK, metavar="ID", solve_only=True
+    )
+    tests_from: Path | None = setting(
+        None, "JSON row with FAIL_TO_PASS and PASS_TO_PASS.", CHECK, metavar="FILE",
+        solve_only=True,
+    )  # fmt: skip
+    run_cache: bool = setting(True, "Keep test runs of the base between solves.", CHECK)
+    sandbox: Literal["auto", "bwrap", "container", "landlock"] = setting(
+        "auto", "What isolates the target's code; auto: bwrap, or a container with --image.", CHECK
+    )
+    image: str | None = setting(
+        None, "Run tests in containers (podman, docker) of this image, which must be here.", CHECK,
+        metavar="IMAGE",
+    )  # fmt: skip
+    unsafe_no_sandbox: bool = setting(
+        False, "Run the target's code without isolation.", CHECK, tightens="off"
+    )
+
+    # Kept runs, logs and folders.
+    keep: bool = setting(
+        True, "Keep the run on this machine, for `agent runs`; secrets are masked.", OUTPUT,
+        solve_only=True, tightens="off",
+    )  # fmt: skip
+    log_file: Path | None = setting(
+        None, "Append events and model calls to this file, as JSON lines; keys are masked.", OUTPUT,
+        metavar="FILE", solve_only=True,
+    )  # fmt: skip
+    log_bodies: bool = setting(
+        False, "Write prompts and replies to the log file too.", OUTPUT, solve_only=True,
+        tightens="off",
+    )  # fmt: skip
+    cache_dir: Path = Field(
+        default_factory=lambda: Path(platformdirs.user_cache_dir("patchshot")),
+        description="Folder of caches.",
+    )
     data_dir: Path = Field(
         default_factory=lambda: Path(platformdirs.user_data_dir("patchshot")),
-        description="what cannot be made again for nothing: intents by a model, remembered patches",
+        description="Folder of what cost money: intents by a model, remembered patches.",
     )
 
 
-def load(flags: Mapping[str, Any], *, repository: Path | None = None) -> Settings:
-    """Merge flags (None = not given), environment and configuration files.
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings of one command.
 
-    Raises ConfigurationError, naming the setting and where its value came from.
+    `origins`: where each value came from, by name ("--max-cost", "PATCHSHOT_MAX_COST", a file,
+    "default"). `notes`: what was ignored, one line each.
     """
+
+    settings: Settings
+    origins: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def option_of(name: str) -> Option | None:
+    """The command-line option of a setting; None where it has none (keys and folders)."""
+    extra = Settings.model_fields[name].json_schema_extra
+    return extra["option"] if isinstance(extra, dict) else None  # type: ignore[return-value]
+
+
+def user_file() -> Path:
+    """The user's own configuration file, whether or not it exists."""
+    return Path(platformdirs.user_config_dir("patchshot")) / FILE_NAME
+
+
+def state_folder() -> Path:
+    """The user's folder of what was done: `$XDG_STATE_HOME/patchshot`, or below ~/.local/state."""
+    return Path(platformdirs.user_state_dir("patchshot"))
+
+
+def load(
+    flags: Mapping[str, Any],
+    *,
+    repository: Path | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Settings:
+    """Merge flags (None: not given), the environment and files; `note` receives each note.
+
+    Raises ConfigurationError that names the setting and where its value came from.
+    """
+    loaded = load_with_origins(flags, repository=repository)
+    for line in loaded.notes if note else ():
+        note(line)  # type: ignore[misc]
+    return loaded.settings
+
+
+def load_with_origins(flags: Mapping[str, Any], *, repository: Path | None = None) -> Loaded:
+    """As `load`, with the origin of each value. Raises ConfigurationError."""
     given = {name: value for name, value in flags.items() if value is not None}
-    from_files = {
-        name: value
-        for name, value in _from_files(repository).items()
-        if not os.environ.get(f"PATCHSHOT_{name.upper()}")
+    _, strange = _known(given, "settings")
+    if strange:  # from a program: the command line has no other options
+        raise ConfigurationError(strange[0])
+    own, unknown = _known(_read_user_file(), str(user_file()))
+    notes = [*unknown, *_unknown_variables()]
+    variables = {
+        name: os.environ[_variable(name)]
+        for name in Settings.model_fields
+        if os.environ.get(_variable(name))
     }
+    own = {name: value for name, value in own.items() if name not in variables}
+    values = {**own, **variables, **given}
     try:
-        return Settings(**{**from_files, **given})
+        settings = Settings(**values)
     except ValidationError as error:
-        raise ConfigurationError(_explain(error, given, from_files)) from None
+        raise ConfigurationError(_explain(error, given, own, str(user_file()))) from None
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    origins |= dict.fromkeys(own, str(user_file()))
+    origins |= {name: _variable(name) for name in variables}
+    origins |= {name: _flag(name) for name in given}
+    if repository is None:
+        return Loaded(settings, origins, tuple(notes))
+    place, theirs = _repository_file(repository)
+    tighter, ignored = _tightened(settings, theirs, place, given)
+    try:
+        settings = Settings(**{**values, **tighter})
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, {}, tighter, place)) from None
+    return Loaded(settings, origins | dict.fromkeys(tighter, place), (*notes, *ignored))
 
 
 def environment(names: tuple[str, ...]) -> Mapping[str, str]:
-    """The usual variables of other tools (OPENAI_API_KEY, ...) that are set and not empty."""
+    """The variables of other tools (OPENAI_API_KEY, ...) that are set and not empty."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
@@ -211,10 +435,9 @@ def secret_values() -> frozenset[str]:
         for name, value in os.environ.items()
         if _ADDRESS_NAME.search(name) and (found := _PASSWORD.search(value))
     }
-    for place in (Path(platformdirs.user_config_dir("patchshot")), Path.cwd()):
-        with contextlib.suppress(ConfigurationError, OSError):
-            given = _read_folder(place)
-            values |= {str(given.get(name, "")) for name in ("api_key", "embed_api_key")}
+    with contextlib.suppress(ConfigurationError, OSError):
+        own = _read_user_file()
+        values |= {str(own.get(name, "")) for name in ("api_key", "embed_api_key")}
     return frozenset(value.strip() for value in values if value.strip() and not _is_file(value))
 
 
@@ -226,43 +449,131 @@ def _is_file(value: str) -> bool:
         return False
 
 
-def _from_files(repository: Path | None) -> Mapping[str, Any]:
-    trusted = _read(Path(platformdirs.user_config_dir("patchshot")) / "patchshot.toml")
-    here = Path.cwd().resolve()
-    if repository is None:
-        return {**trusted, **_read_folder(here)}
-    root = repository.resolve()
-    untrusted = {k: v for k, v in _read_folder(root).items() if k in _REPOSITORY_KEYS}
-    if here == root or root in here.parents:
-        return {**untrusted, **trusted}
-    return {**untrusted, **_read_folder(here), **trusted}
-
-
-def _read_folder(folder: Path) -> Mapping[str, Any]:
-    own = _read(folder / "patchshot.toml")
-    shared = _read(folder / "pyproject.toml").get("tool", {})
-    section = shared.get("patchshot", {}) if isinstance(shared, dict) else {}
-    return own or (section if isinstance(section, dict) else {})
-
-
-def _read(path: Path) -> Mapping[str, Any]:
+def _read_user_file() -> Mapping[str, Any]:
+    path = user_file()
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        if path.name == "pyproject.toml":
-            return {}  # the target's own file may be broken: that is not our user's mistake
         raise ConfigurationError(f"{path}: not valid TOML ({error})") from None
 
 
-def _explain(error: ValidationError, flags: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+def _repository_file(repository: Path) -> tuple[str, Mapping[str, Any]]:
+    """The repository's own settings, and the name of the file that holds them."""
+    root = work_tree_of(repository)
+    if (data := read_small_file(root / FILE_NAME)) is not None:
+        return f"{FILE_NAME} of the repository", _parsed(data, FILE_NAME)
+    place = "pyproject.toml of the repository"
+    data = read_small_file(root / "pyproject.toml")
+    try:
+        tool = _parsed(data or b"", "pyproject.toml").get("tool", {})
+    except ConfigurationError:
+        return place, {}  # a broken pyproject.toml is not a mistake in our configuration
+    section = tool.get("patchshot", {}) if isinstance(tool, dict) else {}
+    return place, section if isinstance(section, dict) else {}
+
+
+def work_tree_of(folder: Path) -> Path:
+    """The work tree that `folder` is in, or `folder` itself; no git is run."""
+    folder = folder.resolve()
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+
+
+def _parsed(data: bytes, name: str) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{name} of the repository: not valid TOML ({error})") from None
+
+
+def _tightened(
+    settings: Settings, theirs: Mapping[str, Any], place: str, flags: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """What of a repository's file counts, and a note for each key that does not."""
+    known, notes = _known(theirs, place)
+    counts: dict[str, Any] = {}
+    ignored: list[str] = []
+    for name, value in known.items():
+        option = option_of(name)
+        tightens = option.tightens if option else None
+        current = getattr(settings, name)
+        if tightens is not None and _is_tighter(tightens, value, current):
+            if name not in flags:
+                counts[name] = value
+        elif value != current:
+            ignored.append(
+                f"{place}: {name} is ignored: a repository may only tighten limits; set it in "
+                f"{user_file()}, as {_variable(name)}, or on the command line"
+            )
+    return counts, (*notes, *ignored)
+
+
+def _is_tighter(tightens: Literal["lower", "off"], value: Any, current: Any) -> bool:
+    """Whether `value` is tighter than `current`; a value of a wrong type is left to validation."""
+    if tightens == "off":
+        return value is not True
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return current is None or not number or value < current
+
+
+def _known(values: Mapping[str, Any], place: str) -> tuple[dict[str, Any], list[str]]:
+    """The keys that are settings, and a note for each that is not."""
+    known = {name: value for name, value in values.items() if name in Settings.model_fields}
+    unknown = [name for name in values if name not in known]
+    return known, [f"{place}: {name} is no setting{_nearest(name)}" for name in unknown]
+
+
+def _unknown_variables() -> list[str]:
+    known = {_variable(name) for name in Settings.model_fields}
+    return [
+        f"{name} is no setting{_nearest(name.removeprefix('PATCHSHOT_').lower(), _variable)}"
+        for name in sorted(os.environ)
+        if name.startswith("PATCHSHOT_")
+        and name not in known
+        and not name.startswith(_OTHER_VARIABLES)
+    ]
+
+
+def _nearest(name: str, written: Callable[[str], str] = str) -> str:
+    """`; did you mean max_cost?`, or nothing where no setting is spelt alike."""
+    close = difflib.get_close_matches(name.lower(), list(Settings.model_fields), n=1)
+    return f"; did you mean {written(close[0])}?" if close else ""
+
+
+def _variable(name: str) -> str:
+    return f"PATCHSHOT_{name.upper()}"
+
+
+def _flag(name: str) -> str:
+    option = option_of(name)
+    return option.flags[0] if option and option.flags else f"--{name.replace('_', '-')}"
+
+
+def names_as_given(message: str, flags: Mapping[str, Any]) -> str:
+    """Return the message with each setting's option or variable replaced by what the user gave.
+
+    A setting in `flags` is named by its option, one that is in the environment by its variable.
+    Other settings keep the name that the message has.
+    """
+    for name in Settings.model_fields:
+        flag, variable = _flag(name), _variable(name)
+        given, other = (flag, variable) if name in flags else (variable, flag)
+        if name in flags or os.environ.get(variable):
+            message = re.sub(rf"(?<![\w-]){other}(?![\w-])", given, message)
+    return message
+
+
+def _explain(
+    error: ValidationError, flags: Mapping[str, Any], values: Mapping[str, Any], place: str
+) -> str:
+    """The first error, with the name of the setting as the user gave it."""
     first = error.errors(include_url=False, include_input=False)[0]
     name = str(first["loc"][0]) if first["loc"] else "settings"
     if name in flags:
-        place = f"--{name.replace('_', '-')}"
-    elif name in files:
-        place = f"{name} in patchshot.toml or [tool.patchshot]"
+        given = _flag(name)
+    elif name in values:
+        given = f"{name} in {place}"
     else:
-        place = f"PATCHSHOT_{name.upper()}"
-    return f"{place}: {first['msg'].lower()}"
+        given = _variable(name)
+    return f"{given}: {first['msg'].lower()}"

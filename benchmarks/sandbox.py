@@ -24,12 +24,12 @@ from pathlib import Path
 
 from benchmarks.keeping import keep, machine, print_figures
 from benchmarks.target import make_target
-from sandbox.bwrap import BwrapSandbox
+from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.environment import PATH
-from sandbox.interpreter import find_interpreter
-from sandbox.places import working_place
+from sandbox.host_programs import find_interpreter
 from sandbox.types import Command, Limits
-from sandbox.workspace import Workspace, empty, prepare
+from sandbox.workspace.copy import Workspace, empty_workspace, prepare_workspace
+from sandbox.workspace.private import choose_directory
 
 ROOT = Path(__file__).parent.parent
 SUITE_SECONDS = 30.0
@@ -158,7 +158,7 @@ def suite(sandbox: BwrapSandbox, place: Path, seconds: float, repeat: int) -> Fi
     """In turn, so that what else the machine does weighs on both."""
     temporary = place / "temporary"
     temporary.mkdir()
-    with empty(mount=Path("/srv/suite"), parent=place) as workspace:
+    with empty_workspace(mount=Path("/srv/suite"), parent=place) as workspace:
         both = Suite(workspace, temporary, sandbox)
         both.write(_CALIBRATION_TESTS // 4)
         each = cost(both.bare).processor / _CALIBRATION_TESTS  # whatever else goes on
@@ -188,7 +188,7 @@ def starts(sandbox: BwrapSandbox, place: Path) -> Figures:
     imports = (sys.executable, "-c", "import pytest")
     unwritten = {"PYTHONPYCACHEPREFIX": ""}
     figures: Figures = {}
-    with empty(mount=Path("/srv/start"), parent=place) as workspace:
+    with empty_workspace(mount=Path("/srv/start"), parent=place) as workspace:
         for name, argv, count in (("", ("true",), _STARTS), (" of pytest", imports, 5)):
             command = Command(argv, unwritten, read_only=python.paths, report=True)
             bare, inside = [], []
@@ -225,7 +225,7 @@ def _copies(repository: Path, commit: str, repeat: int) -> Figures:
 
 def _copy_round(repository: Path, commit: str) -> Figures:
     made: list[Workspace] = []
-    prepared = cost(lambda: made.append(prepare(repository, commit, {})))
+    prepared = cost(lambda: made.append(prepare_workspace(repository, commit, {})))
     copied = cost(lambda: made.append(made[0].copy()))
     removed = cost(made[1].close)
     made[0].close()
@@ -242,7 +242,7 @@ def output(sandbox: BwrapSandbox, place: Path) -> Figures:
     """A gigabyte that is kept in part: the limit is set so high that all of it is read."""
     limits = Limits(output=_GIGABYTE // 50)
     argv = ("head", "-c", str(_GIGABYTE), "/dev/zero")
-    with empty(mount=Path("/srv/output"), parent=place) as workspace:
+    with empty_workspace(mount=Path("/srv/output"), parent=place) as workspace:
         whole = cost(lambda: sandbox.run(Command(argv, limits=limits), workspace))
         endless = cost(lambda: sandbox.run(Command(("yes",)), workspace))
     return {"a gigabyte of output, s": whole.wall, "endless output until cut, s": endless.wall}
@@ -262,7 +262,7 @@ def main() -> None:
     if not (probe := sandbox.probe()).available:
         raise SystemExit(probe.problem)
     print(f"{machine()}, load {os.getloadavg()[0]:.1f}\n", flush=True)
-    memory = working_place(0)
+    memory = choose_directory(0)
     with (
         tempfile.TemporaryDirectory(prefix="patchshot-bench-") as folder,
         tempfile.TemporaryDirectory(prefix="patchshot-bench-", dir=memory) as place,

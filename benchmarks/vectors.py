@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.stores.base import EVERYTHING, Entry, Fields, Selection
-from agent.stores.large import Scale
-from agent.stores.sqlite import SqliteStore
+from agent.search.stores.base import EVERYTHING, Entry, EntryFilter, Fields
+from agent.search.stores.sqlite.large import Scale
+from agent.search.stores.sqlite.store import SqliteStore
 from benchmarks.code_vectors import code_vectors
 from benchmarks.keeping import keep, machine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.stores.sqlite import SqliteCollection
+    from agent.search.stores.sqlite.store import SqliteCollection
 
     Vectors = NDArray[np.float32]
 
@@ -135,7 +135,7 @@ def ask(
     collection: SqliteCollection,
     queries: Vectors,
     expected: Sequence[set[str]],
-    selection: Selection = EVERYTHING,
+    selection: EntryFilter = EVERYTHING,
 ) -> tuple[float, list[float]]:
     """Recall@10, and the ms of each query, one at a time."""
     collection.search(queries[:1], TOP_K, selection)  # opens files, counts the selection
@@ -172,7 +172,7 @@ def measure(folder: Path, data: str, vectors: Vectors, queries: Vectors) -> Figu
         recall, times = ask(collection, queries, best)
         processor = (time.process_time() - processor) / (len(queries) + 1)
         quarter, _ = exactly(vectors, queries, 4)
-        go = Selection(languages=frozenset({"go"}))
+        go = EntryFilter(languages=frozenset({"go"}))
         quarter_recall, quarter_times = ask(collection, queries, quarter, go)
     index = sum(file.stat().st_size for file in folder.rglob("*.faiss"))
     return Figures(

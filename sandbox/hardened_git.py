@@ -28,12 +28,11 @@ OPTIONS: tuple[str, ...] = (
 )
 
 
-def environment(*, protocols: str = "none") -> Mapping[str, str]:
-    """A minimal environment for git.
+def git_environment(*, protocols: str = "none") -> Mapping[str, str]:
+    """Return a minimal environment for git.
 
     `protocols` is GIT_ALLOW_PROTOCOL: "none" (no transport at all) or "file" (a local clone).
-    Writes nothing outside what the command names: optional locks are off, so the user's index is
-    never refreshed.
+    Optional locks are off, so git never refreshes the user's index.
     """
     kept = {name: os.environ[name] for name in _KEEP if name in os.environ}
     return kept | {
@@ -52,6 +51,6 @@ def environment(*, protocols: str = "none") -> Mapping[str, str]:
     }
 
 
-def options() -> tuple[str, ...]:
-    """The `-c` options as arguments that follow `git`."""
+def git_options() -> tuple[str, ...]:
+    """Return the `-c` options as arguments that follow `git`."""
     return tuple(part for option in OPTIONS for part in ("-c", option))

@@ -1,8 +1,9 @@
-"""Runs that see this machine's own file system: what the backends without namespaces share.
+"""Runs on this machine's own file system: the unsafe backend, and what Landlock builds on.
 
-The workspace is used where it lies, so `Workspace.mount` means nothing. No PID namespace ends the
-daemons of a run: they are found by their session, a mark in their environment, and their control
-group where there is one; by a guard when we are killed before we could.
+The command works in the workspace where it lies on the host, so `Workspace.mount` means nothing. No
+PID namespace ends the daemons of a run. They are found by their session, by a mark in their
+environment, and by their control group where there is one. If the agent is killed first, a guard
+process finds and kills them.
 """
 
 from __future__ import annotations
@@ -11,55 +12,87 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from sandbox.cgroups import ControlGroup, make_group, usable_hierarchies
-from sandbox.channels import JUNIT_NAME, REPORT_NAME, Channels
-from sandbox.disk import DiskMeter
-from sandbox.environment import command_environment
-from sandbox.guard import Guard
-from sandbox.hierarchies import Hierarchy
-from sandbox.meters import GroupMeter, Meters, TreeMeter
-from sandbox.orphans import adopt_orphans, kill_everything
-from sandbox.private import remove_tree
-from sandbox.results import run_result
-from sandbox.supervise import Outcome, watch
-from sandbox.types import Command, Limits, RunResult, SandboxError
-from sandbox.workspace import Workspace
+from sandbox.environment import is_spare
+from sandbox.processes import killing
+from sandbox.processes.cgroups import ControlGroup, Hierarchy, make_group, usable_hierarchies
+from sandbox.processes.killing import adopt_orphans, kill_everything
+from sandbox.processes.meters import GroupMeter
+from sandbox.processes.supervise import ProcessOutcome
+from sandbox.runs import SandboxRun, open_run, prlimit_command
+from sandbox.types import Command, Probe, RunResult, SandboxError
+from sandbox.workspace.copy import Workspace
 
-# Names the processes of one run, so that daemons among them are found.
+# The variable that marks the processes of one run.
 MARKER = "SANDBOX_RUN"
+
+# The guard's first line of input is the session of the run, the second dismisses it. When its input
+# ends before the second line, its maker is dead.
+_WAIT = 'read -r session && read -r _ && exit; exec "$@" "${session:--1}"'
+_KILLER = str(Path(killing.__file__).absolute())
+
+
+class ProcessSandbox:
+    """The unsafe backend: limits without isolation, only for users who asked for it by name.
+
+    Commands run as this user and reach the network and all files of this user. `Workspace.mount`
+    and `Command.read_only` mean nothing.
+    """
+
+    name = "process"
+    foreign_root = False
+
+    def __init__(self) -> None:
+        self._runner = InPlaceRunner()
+
+    def probe(self) -> Probe:
+        """Report a backend that is always available and never isolated."""
+        return Probe(self.name, available=True, isolated=False, guarantees={})
+
+    def run(
+        self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
+    ) -> RunResult:
+        """Run the command under limits only; see the protocol `Sandbox`."""
+
+        def start(setup: InPlaceSetup) -> subprocess.Popen[bytes]:
+            limits = prlimit_command(command.limits, shared_user=True, bounds=setup.group.bounds)
+            argv = [*setup.group.entry(), *limits, *command.argv]
+            return start_program(argv, cwd=setup.cwd, environment=setup.environment)
+
+        return self._runner.run(command, workspace, cancel, start)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where one run happens.
+class InPlaceSetup:
+    """A run with its directories on the host: `temporary` holds HOME and is TMPDIR.
 
-    `tree` is the workspace's, `temporary` holds HOME; `environment` is the command's whole one.
+    `environment` is complete and includes the mark.
     """
 
-    tree: Path
+    run: SandboxRun
     cwd: Path
     temporary: Path
     environment: Mapping[str, str]
-    channels: Channels | None
     group: ControlGroup
 
     @property
     def mark(self) -> str:
-        """What of its environment tells this run's processes from all others."""
+        """The environment entry that only the processes of this run have."""
         return f"{MARKER}={self.environment[MARKER]}"
 
 
-Start = Callable[[Place], subprocess.Popen[bytes]]
+Start = Callable[[InPlaceSetup], subprocess.Popen[bytes]]
 
 
-class InPlace:
-    """Knows, asked once, where this machine lets us make control groups."""
+class InPlaceRunner:
+    """Runs commands in place. Finds out once where this machine lets us make control groups."""
 
     def __init__(self) -> None:
         self._hierarchies: tuple[Hierarchy, ...] | None = None
@@ -77,89 +110,109 @@ class InPlace:
 
         `owner` is the uid that the command runs as, None when it is our own. Raises SandboxError.
         """
-        if not command.argv:
-            raise SandboxError("nothing to run: argv is empty")
-        if self._hierarchies is None:
-            self._hierarchies = usable_hierarchies()
-        group = make_group(command.limits, self._hierarchies)
-        try:
-            with _place(command, workspace, group, owner) as place:
-                with Guard(place.mark, group.directories(), owner) as guard:
-                    outcome = _watched(command, place, cancel, start, guard)
-                return run_result(outcome, outcome.returncode, command.limits, place.channels)
-        finally:
-            group.remove()
+        with open_run(command, workspace, owner, cancel) as run:
+            if self._hierarchies is None:
+                self._hierarchies = usable_hierarchies()
+            with make_group(command.limits, self._hierarchies) as group:
+                setup = _prepare(run, group)
+                with Guard(setup.mark, group.directories(), owner) as guard:
+                    outcome = _watch(setup, start, guard)
+                return run.result(outcome, outcome.returncode)
 
 
-@contextmanager
-def _place(
-    command: Command, workspace: Workspace, group: ControlGroup, owner: int | None
-) -> Iterator[Place]:
-    scratch = workspace.scratch()
-    home = scratch / "tmp" / "home"
-    try:
-        home.mkdir(parents=True)
-        both = Channels(scratch, command.limits, owner) if command.report else nullcontext()
-        with both as channels:
-            report = None if channels is None else channels.report_directory / REPORT_NAME
-            junit = None if channels is None else channels.junit_directory / JUNIT_NAME
-            fixed = command_environment(command, home=home, report=report, junit=junit)
-            environment = {**fixed, MARKER: secrets.token_hex(16)}
-            cwd = workspace.path / workspace.relative(command.cwd)
-            yield Place(workspace.path, cwd, home.parent, environment, channels, group)
-    finally:
-        remove_tree(scratch)
+def _prepare(run: SandboxRun, group: ControlGroup) -> InPlaceSetup:
+    home = run.scratch / "tmp" / "home"
+    home.mkdir(parents=True)
+    channels = run.channels
+    fixed = (
+        run.environment(home)
+        if channels is None
+        else run.environment(home, channels.report_directory, channels.junit_directory)
+    )
+    environment = {**fixed, MARKER: secrets.token_hex(16)}
+    cwd = run.workspace.path / run.workspace.relative(run.command.cwd)
+    return InPlaceSetup(run, cwd, home.parent, environment, group)
 
 
-def _watched(
-    command: Command,
-    place: Place,
-    cancel: threading.Event | None,
-    start: Start,
-    guard: Guard,
-) -> Outcome:
+def _watch(setup: InPlaceSetup, start: Start, guard: Guard) -> ProcessOutcome:
     adopt_orphans()
-    meter = _meters(command.limits, place)
-    process = start(place)
-    guard.tell(process.pid)
+    grouped = GroupMeter(setup.group, setup.run.limits)
+    meters = setup.run.meters(grouped, setup.group.bounds, temporary=[setup.temporary])
+    with closing(meters):
+        process = start(setup)
+        guard.tell(process.pid)
 
-    def kill() -> None:
-        """The process group first; then what left it, which has become our child."""
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-        process.wait()
-        kill_everything(process.pid, place.mark)
+        def kill() -> None:
+            """Kill the process group first, then what left it and so became our child."""
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
+            process.wait()
+            kill_everything(process.pid, setup.mark)
 
-    with closing(meter):
         try:
-            meter.enter(process.pid)
+            meters.enter(process.pid)
         except SandboxError:
             kill()
             raise
-        return watch(
-            process,
-            command.limits,
-            cancel,
-            kill,
-            report=None if place.channels is None else place.channels.pipe,
-            meter=meter,
-        )
+        return setup.run.watch(process, kill, meters)
 
 
-def _meters(limits: Limits, place: Place) -> Meters:
-    tree = TreeMeter(limits, place.group.bounds)
-    places = [place.tree, place.temporary]
-    if place.channels is not None:
-        places.append(place.channels.junit_directory)
-    return Meters([GroupMeter(place.group, limits), tree, DiskMeter(places, limits, tree.pids)])
+class Guard:
+    """Kills all of a run when its maker, this process, dies first. A context manager.
+
+    It is a shell in a session of its own, outside the control groups of the run, that waits on a
+    pipe from us. The pipe ends when we do, however that happens, and the shell then becomes
+    `sandbox/processes/killing.py`. Leave the context when the run is dead.
+    """
+
+    def __init__(self, mark: str, groups: Sequence[Path], uid: int | None) -> None:
+        """Start the guard of a run with `mark` in its environment and the directories `groups`.
+
+        `uid` is the uid of the command, None when it is our own. Raises SandboxError.
+        """
+        own = "" if uid is None or not is_spare(uid) else str(uid)
+        killer = (sys.executable, "-I", "-S", _KILLER, mark, own, ":".join(map(str, groups)))
+        try:
+            self._popen = subprocess.Popen(
+                ["/bin/sh", "-c", _WAIT, "sh", *killer],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                cwd="/",
+                env={"LC_ALL": "C.UTF-8"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SandboxError(f"cannot start /bin/sh: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._popen.stdin is not None
+        self._write(b"\n\n")
+        self._popen.stdin.close()
+        self._popen.wait()
+
+    def tell(self, session: int) -> None:
+        """Tell the guard the session of the run, as soon as there is one."""
+        self._write(b"%d\n" % session)
+
+    def _write(self, line: bytes) -> None:
+        assert self._popen.stdin is not None
+        try:
+            self._popen.stdin.write(line)
+        except BrokenPipeError:
+            pass  # somebody has killed the guard
 
 
-def popen(
+def start_program(
     argv: list[str], *, cwd: Path, environment: Mapping[str, str], pass_fds: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a program as `watch` wants it. Raises SandboxError."""
+    """Start a program in a session of its own with piped streams. Raises SandboxError."""
     try:
         return subprocess.Popen(
             argv,

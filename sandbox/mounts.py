@@ -1,4 +1,4 @@
-"""What a sandboxed command sees of the file system: binds and links for a set of paths."""
+"""What a sandboxed command sees of this machine's files: mounts for the system and interpreters."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ETC = (
     "timezone",
 )
 
-# Shown to nobody, whatever is asked for: they are, or hold, people's homes and the kernel's files.
+# Never shown: they are, or hold, people's homes and the kernel's files.
 _REFUSED = ("/", "/home", "/root", "/proc", "/sys", "/dev", "/etc", "/run", "/var", "/tmp")  # noqa: S108
 
 
@@ -66,7 +66,7 @@ class Link:
 
 
 def system_mounts() -> tuple[Bind | Link, ...]:
-    """The directories of the system and its public configuration, as they are on this host."""
+    """Return mounts for the system's directories and its public configuration."""
     configuration = (f"/etc/{name}" for name in _ETC)
     found: list[Bind | Link] = []
     for path in map(Path, (*SYSTEM, *configuration)):
@@ -78,7 +78,7 @@ def system_mounts() -> tuple[Bind | Link, ...]:
 
 
 def read_only_mounts(paths: Iterable[Path], *, homes: Sequence[Path]) -> tuple[Bind | Link, ...]:
-    """Binds for `paths` at their own places, with the links on the way to them.
+    """Return binds for `paths` at the same paths inside, with the links on the way to them.
 
     `homes` are directories that must not be shown as a whole. Raises SandboxError for a path that
     is missing or would show one of them.
@@ -86,7 +86,7 @@ def read_only_mounts(paths: Iterable[Path], *, homes: Sequence[Path]) -> tuple[B
     refused = {*map(Path, _REFUSED), *homes}
     found: dict[Path, Bind | Link] = {}
     for path in paths:
-        real, links = follow(path)
+        real, links = follow_links(path)
         if not real.exists():
             raise SandboxError(f"{path} does not exist; name an interpreter that is installed")
         if any(home.is_relative_to(real) for home in refused):
@@ -98,8 +98,8 @@ def read_only_mounts(paths: Iterable[Path], *, homes: Sequence[Path]) -> tuple[B
     return _visible(found.values())
 
 
-def follow(path: Path) -> tuple[Path, tuple[Link, ...]]:
-    """The real path of `path` and the symbolic links that lead there, one for each step."""
+def follow_links(path: Path) -> tuple[Path, tuple[Link, ...]]:
+    """Return the real path of `path` and the symbolic links that lead there, one for each step."""
     links: dict[Path, Link] = {}
     pending = list(reversed(path.absolute().parts[1:]))
     current = Path("/")
@@ -119,7 +119,7 @@ def follow(path: Path) -> tuple[Path, tuple[Link, ...]]:
 
 
 def _visible(mounts: Iterable[Bind | Link]) -> tuple[Bind | Link, ...]:
-    """Without those that another bind shows already; ordered, parents first."""
+    """Leave out mounts that another bind shows already, and put parents first."""
     shown: list[Bind | Link] = []
     roots = [Path(path) for path in SYSTEM]
     for mount in sorted(mounts, key=lambda mount: mount.target):

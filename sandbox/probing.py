@@ -1,4 +1,4 @@
-"""Finding out, by trying, what a backend guarantees here, and what to do if it cannot."""
+"""Finds out by trying what a backend guarantees here, and advises where bubblewrap cannot run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.types import Command, Ended, Limits, Probe, RunResult, Sandbox, SandboxError
-from sandbox.workspace import empty
+from sandbox.protocol import Sandbox
+from sandbox.types import Command, Ended, Limits, Probe, RunResult, SandboxError
+from sandbox.workspace.copy import empty_workspace
 
-# Without these a run is not isolated, whatever else holds.
+# Guarantees without which a run is not isolated.
 REQUIRED = (
     "no-network",
     "no-privileges",
@@ -29,7 +30,7 @@ _NAMESPACES = ("net", "pid", "mnt", "ipc", "uts")
 
 _UPDATE = "try a newer kernel, or a newer version of it"
 
-# POSIX sh and coreutils: no interpreter is needed. Each line of output is one fact.
+# Needs only POSIX sh and coreutils. Each line of output is one fact.
 _SCRIPT = r"""
 try() { fact=$1; shift; "$@" >/dev/null 2>&1 && echo "did=$fact"; }
 for name in net pid mnt ipc uts; do echo "$name=$(readlink /proc/self/ns/$name)"; done
@@ -48,8 +49,8 @@ exit 0
 
 _WRITE = "for i in 1 2 3; do dd if=/dev/zero of=$i bs=8M count=1 || exit; done"
 
-# One process that takes 64 MiB, and files of 24 MiB in all: more than the limits below allow. What
-# is not held to them ends well.
+# A process that takes 64 MiB, and files of 24 MiB in all: both exceed the limits given here and
+# succeed where these limits are not in force.
 _EXCESSES = {
     "total-memory-limit": (
         ("dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"),
@@ -65,11 +66,11 @@ _EXCESSES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """What a sandbox is compared with: our namespaces, our homes, and what its init may know.
+class HostFacts:
+    """What a sandbox is compared with: our namespaces and homes, and what its init may know.
 
-    `homes` are "device:inode" of directories that must not be seen; `variables` the names that the
-    backend itself gives to the first process of the sandbox.
+    `homes` are "device:inode" of directories that must not be visible. `variables` are names that
+    the backend itself gives to the first process of the sandbox.
     """
 
     namespaces: Mapping[str, str]
@@ -82,38 +83,38 @@ def probe_by_running(
 ) -> Probe:
     """Run a script in `sandbox` and judge by what it could do there.
 
-    `homes` are directories that must not be visible; `variables` are those that the backend gives
+    `homes` are directories that must not be visible. `variables` are names that the backend gives
     to its first process. Raises SandboxError when nothing can be run.
     """
     private = _private(homes)
-    host = Host(_own_namespaces(), _identities(private), frozenset(variables))
+    host = HostFacts(_own_namespaces(), _identities(private), frozenset(variables))
     argv = ("/bin/sh", "-c", _SCRIPT, "sh", *map(str, private))
-    result = trial(sandbox, Command(argv=argv, limits=_LIMITS))
+    result = run_trial(sandbox, Command(argv=argv, limits=_LIMITS))
     if result.exit_code != 0:
         said = result.stderr.decode("utf-8", errors="replace").strip().splitlines()
         raise SandboxError(f"a trial run failed: {' '.join(said[-1:]) or result.ended}")
-    judged = judge(result.stdout.decode("utf-8", errors="replace"), host)
-    guarantees = {**judged, **excesses(sandbox)}
+    judged = judge_output(result.stdout.decode("utf-8", errors="replace"), host)
+    guarantees = {**judged, **probe_limits(sandbox)}
     missing = [name for name in REQUIRED if not guarantees[name]]
     problem = f"{sandbox.name} gives no {', '.join(missing)} here; {_UPDATE}" if missing else ""
     return Probe(sandbox.name, not missing, not missing, dict(sorted(guarantees.items())), problem)
 
 
-def trial(sandbox: Sandbox, command: Command) -> RunResult:
-    """Run a command in a workspace without content. Raises SandboxError."""
-    with empty(mount=_MOUNT) as workspace:
+def run_trial(sandbox: Sandbox, command: Command) -> RunResult:
+    """Run a command in an empty workspace. Raises SandboxError."""
+    with empty_workspace(mount=_MOUNT) as workspace:
         return sandbox.run(command, workspace)
 
 
-def excesses(sandbox: Sandbox) -> Mapping[str, bool]:
-    """Which limits on a run as a whole hold, found by exceeding each. Raises SandboxError."""
+def probe_limits(sandbox: Sandbox) -> Mapping[str, bool]:
+    """Find out which limits on a whole run hold by exceeding each. Raises SandboxError."""
     commands = {name: Command(argv, limits=limits) for name, (argv, limits, _) in _EXCESSES.items()}
-    ended = {name: trial(sandbox, command).ended for name, command in commands.items()}
+    ended = {name: run_trial(sandbox, command).ended for name, command in commands.items()}
     return {name: ended[name] is right for name, (_, _, right) in _EXCESSES.items()}
 
 
-def judge(output: str, host: Host) -> Mapping[str, bool]:
-    """Guarantees by name from the script's output."""
+def judge_output(output: str, host: HostFacts) -> Mapping[str, bool]:
+    """Derive guarantees by name from the script's output."""
     facts = [line.partition("=")[::2] for line in output.splitlines()]
     last = dict(facts)
     did = {value for key, value in facts if key == "did"}
@@ -122,7 +123,7 @@ def judge(output: str, host: Host) -> Mapping[str, bool]:
     places = [value.partition(" ")[0] for key, value in facts if key == "place"]
     own = {name: last.get(name, "") not in ("", host.namespaces.get(name)) for name in _NAMESPACES}
     powerless = all(_is_zero(last.get(key, "")) for key in ("CapEff", "CapPrm", "CapBnd"))
-    looked = bool(places and places[0])  # the root is always there; else stat(1) is missing
+    looked = bool(places and places[0])  # the root always exists, unless stat(1) is missing
     return {
         "ipc-namespace": own["ipc"] and own["uts"],
         "no-nested-namespaces": "nest" not in did,
@@ -138,8 +139,8 @@ def judge(output: str, host: Host) -> Mapping[str, bool]:
     }
 
 
-def own_homes() -> tuple[Path, ...]:
-    """Every directory that this user would call home, in order."""
+def home_directories() -> tuple[Path, ...]:
+    """Return the home directories of this user, by HOME and by passwd(5), in order."""
     found = {Path(os.path.realpath(os.environ["HOME"]))} if os.environ.get("HOME") else set()
     try:
         found.add(Path(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)))
@@ -148,8 +149,8 @@ def own_homes() -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
-def unavailable(backend: str, problem: str) -> Probe:
-    """What to say of a backend that cannot run anything."""
+def unavailable_probe(backend: str, problem: str) -> Probe:
+    """Make the probe of a backend that cannot run anything."""
     return Probe(backend, available=False, isolated=False, guarantees={}, problem=problem)
 
 
@@ -158,7 +159,7 @@ def _own_namespaces() -> Mapping[str, str]:
 
 
 def _private(homes: Iterable[Path]) -> list[Path]:
-    """Homes that exist and are not part of the system (a service's home may be / or in /usr)."""
+    """Keep homes that exist outside the system (a service's home may be / or in /usr)."""
     return [home for home in homes if home.exists() and home.parts[1:2] not in ((), ("usr",))]
 
 
@@ -169,3 +170,104 @@ def _identities(places: Iterable[Path]) -> frozenset[str]:
 
 def _is_zero(mask: str) -> bool:
     return bool(mask) and set(mask) == {"0"}
+
+
+# --------------------------------------------------------------- advice where bwrap cannot run
+
+# How to install packages, by ID or ID_LIKE of os-release(5).
+_INSTALL = {
+    "debian": "apt install",
+    "ubuntu": "apt install",
+    "fedora": "dnf install",
+    "rhel": "dnf install",
+    "centos": "dnf install",
+    "arch": "pacman -S",
+    "alpine": "apk add",
+    "opensuse": "zypper install",
+    "suse": "zypper install",
+    "nixos": "nix-env -iA nixos.",
+    "void": "xbps-install",
+    "gentoo": "emerge sys-apps/",
+}
+
+# Words of bwrap when the kernel, and not an argument, stops it.
+_FORBIDDEN = ("namespace", "uid map", "loopback", "not permitted", "mount proc", "No space left")
+
+_APPARMOR = (
+    "AppArmor forbids user namespaces (Ubuntu 23.10 and later); as root: apt install "
+    "apparmor-profiles && cp /usr/share/apparmor/extra-profiles/bwrap-userns-restrict "
+    "/etc/apparmor.d/ && apparmor_parser -r /etc/apparmor.d/bwrap-userns-restrict, or: sysctl -w "
+    "kernel.apparmor_restrict_unprivileged_userns=0"
+)
+_CLONE = (
+    "user namespaces are off for users (Debian 10 and older, Arch's linux-hardened); as root: "
+    "sysctl -w kernel.unprivileged_userns_clone=1"
+)
+_NUMBER = (
+    "user namespaces are off (hardened Fedora and RHEL, CentOS 7); as root: sysctl -w "
+    "user.max_user_namespaces=16384, and the same line in /etc/sysctl.d/90-userns.conf to keep it"
+)
+_KERNEL = (
+    "this kernel was built without user namespaces; boot the distribution's standard kernel (Arch: "
+    "linux, Alpine: linux-lts), or run as root"
+)
+_CONTAINER = (
+    "this is a container that forbids namespaces: start it with --cap-add SYS_ADMIN --cap-add "
+    "NET_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt "
+    "systempaths=unconfined (podman: --security-opt unmask=ALL), or with --privileged; in "
+    "Kubernetes: securityContext.privileged"
+)
+
+_MARKS_OF_CONTAINERS = (".dockerenv", "run/.containerenv")
+
+
+def advise_on_bwrap(stderr: str, *, proc: Path = Path("/proc"), root: Path = Path("/")) -> str:
+    """Say what to install or allow, by what bwrap printed ("": it is missing) and this kernel.
+
+    `proc` and `root` are the directories to inspect.
+    """
+    if not stderr:
+        return advise_on_package("bubblewrap", root=root)
+    if not any(word in stderr for word in _FORBIDDEN):
+        return "check the mount point of the workspace and the paths to be shown"
+    settings = proc / "sys"
+    if _reads(settings / "kernel/apparmor_restrict_unprivileged_userns", "1"):
+        return _APPARMOR
+    if _reads(settings / "kernel/unprivileged_userns_clone", "0"):
+        return _CLONE
+    if _reads(settings / "user/max_user_namespaces", "0"):
+        return _NUMBER
+    if any((root / mark).exists() for mark in _MARKS_OF_CONTAINERS):
+        return _CONTAINER
+    if not (proc / "self/ns/user").exists():
+        return _KERNEL
+    return "check that this user may create user namespaces (unshare --user --net true)"
+
+
+def advise_on_package(package: str, *, root: Path = Path("/")) -> str:
+    """Say how to install a package here, or everywhere if the distribution is unknown."""
+    release = _os_release(root)
+    for name in (release.get("ID", ""), *release.get("ID_LIKE", "").split()):
+        how = _INSTALL.get(name) or _INSTALL.get(name.partition("-")[0])
+        if how:
+            between = "" if how.endswith(("/", ".")) else " "
+            return f"install the package {package}: {how}{between}{package}"
+    return f"install the package {package} (apt, dnf, pacman, zypper, apk: {package})"
+
+
+def _os_release(root: Path) -> Mapping[str, str]:
+    for place in ("etc/os-release", "usr/lib/os-release"):
+        try:
+            lines = (root / place).read_text("utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        fields = (line.partition("=") for line in lines)
+        return {name.strip(): value.strip().strip("\"'") for name, _, value in fields}
+    return {}
+
+
+def _reads(setting: Path, value: str) -> bool:
+    try:
+        return setting.read_text(encoding="ascii").strip() == value
+    except OSError:
+        return False

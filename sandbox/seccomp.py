@@ -1,16 +1,60 @@
-"""The system call filter: what an unprivileged test run never needs and kernel exploits love.
+"""Filters of system calls that an unprivileged test run never needs and kernel exploits use.
 
-A classic BPF program (seccomp(2), linux/filter.h) that allows everything but a short list. Numbers
-are those of arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
+`filter_program` is a classic BPF program (seccomp(2), linux/filter.h) that allows everything except
+a short list; bwrap and Landlock take it. `stricter_profile` takes the same calls out of podman's
+own allow-list. Numbers are those of arch/x86/entry/syscalls/syscall_64.tbl and
+include/uapi/asm-generic/unistd.h.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import platform
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Denied calls with their numbers on x86-64 and on aarch64.
+_DENIED: Mapping[str, tuple[int, int]] = {
+    "acct": (163, 89),
+    "add_key": (248, 217),  # keyrings are not namespaced
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "delete_module": (176, 106),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),  # since Linux 5.0, new calls have the same number everywhere
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "pivot_root": (155, 41),
+    "quotactl": (179, 60),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "setns": (308, 268),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "userfaultfd": (323, 282),
+}
+
+_FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: bound to a network namespace
 
 # struct seccomp_data: int nr; u32 arch; u64 instruction_pointer; u64 args[6] (little endian).
 _NR, _ARCH, _ARGS = 0, 4, 16
@@ -25,65 +69,34 @@ _X32 = 0x4000_0000  # the other calling convention of x86-64: same calls, other 
 
 _CLONE_NEWUSER = 0x1000_0000
 _TERMINAL_IOCTLS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: type into the terminal
-_FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: bound to a network namespace
+
+_CLONE3 = 435  # its flags lie in memory that a filter cannot read; libc falls back to clone
 
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """AUDIT_ARCH_* of linux/audit.h and the numbers of the calls that are looked at."""
+    """AUDIT_ARCH_* of linux/audit.h, its column in `_DENIED`, calls filtered by argument."""
 
     audit: int
+    column: int
     clone: int
     unshare: int
     socket: int
     ioctl: int
-    denied: tuple[int, ...]
 
-
-# Since Linux 5.0 new calls have the same number everywhere: io_uring_*, the new mount interface.
-_COMMON = (425, 426, 427, 428, 429, 430, 431, 432, 433, 442)
-_CLONE3 = 435  # its flags lie in memory that a filter cannot read; libc falls back to clone
 
 _MACHINES: Mapping[str, _Machine] = {
-    "x86_64": _Machine(
-        audit=0xC000_003E,
-        clone=56,
-        unshare=272,
-        socket=41,
-        ioctl=16,
-        denied=(
-            *(165, 166, 155, 161, 308),  # mount, umount2, pivot_root, chroot, setns
-            *(321, 298, 323),  # bpf, perf_event_open, userfaultfd
-            *(248, 249, 250),  # add_key, request_key, keyctl: keyrings are not namespaced
-            *(304, 103, 163, 179),  # open_by_handle_at, syslog, acct, quotactl
-            *(246, 320, 175, 313, 176),  # kexec and modules
-            *(167, 168, 169),  # swapon, swapoff, reboot
-        ),
-    ),
-    "aarch64": _Machine(
-        audit=0xC000_00B7,
-        clone=220,
-        unshare=97,
-        socket=198,
-        ioctl=29,
-        denied=(
-            *(40, 39, 41, 51, 268),
-            *(280, 241, 282),
-            *(217, 218, 219),
-            *(265, 116, 89, 60),
-            *(104, 294, 105, 273, 106),
-            *(224, 225, 142),
-        ),
-    ),
+    "x86_64": _Machine(audit=0xC000_003E, column=0, clone=56, unshare=272, socket=41, ioctl=16),
+    "aarch64": _Machine(audit=0xC000_00B7, column=1, clone=220, unshare=97, socket=198, ioctl=29),
 }
 
 
-def program(machine: str | None = None, *, sockets: bool = True) -> bytes | None:
-    """The filter for `machine` (default: this one), as bwrap's `--seccomp` takes it.
+def filter_program(machine: str | None = None, *, sockets: bool = True) -> bytes | None:
+    """Return the filter for `machine` (default: this one), as bwrap's `--seccomp` takes it.
 
-    Without `sockets`, socket(2) is refused for every family, AF_UNIX too: where the file system and
-    the network are the host's, a socket leads out. Pairs of connected ones remain.
-    None where the numbers are not known: then there is no filter, and a probe says so.
+    Without `sockets`, socket(2) is refused for every family, also for AF_UNIX, because a socket
+    leads out where file system and network are the host's. socketpair(2) remains. Returns None for
+    a machine with unknown numbers: there is no filter then, and a probe reports it.
     """
     known = _MACHINES.get(platform.machine() if machine is None else machine)
     return None if known is None else b"".join(_instructions(known, sockets))
@@ -100,8 +113,8 @@ def _instructions(machine: _Machine, sockets: bool) -> list[bytes]:
         *_when(_EQUAL, _CLONE3, errno.ENOSYS),
         *(
             step
-            for call in (*machine.denied, *_COMMON)
-            for step in _when(_EQUAL, call, errno.EPERM)
+            for numbers in _DENIED.values()
+            for step in _when(_EQUAL, numbers[machine.column], errno.EPERM)
         ),
         *_argument(machine.clone, 0, _when(_ANY_BIT, _CLONE_NEWUSER, errno.EPERM)),
         *_argument(machine.unshare, 0, _when(_ANY_BIT, _CLONE_NEWUSER, errno.EPERM)),
@@ -116,7 +129,7 @@ def _instructions(machine: _Machine, sockets: bool) -> list[bytes]:
 
 
 def _step(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
-    """One `struct sock_filter`; the jumps count instructions to skip."""
+    """Pack one `struct sock_filter`; the jumps count instructions to skip."""
     return struct.pack("<HBBI", code, yes, no, value)
 
 
@@ -125,12 +138,63 @@ def _when(test: int, value: int, error: int) -> list[bytes]:
 
 
 def _unless(values: tuple[int, ...], error: int) -> list[bytes]:
-    """Allow `values`, fail for any other."""
+    """Allow `values` and fail for any other."""
     allowed = [(_step(_EQUAL, value, no=1), _step(_RETURN, _ALLOW)) for value in values]
     return [step for pair in allowed for step in pair] + [_step(_RETURN, _FAIL | error)]
 
 
 def _argument(call: int, index: int, checks: list[bytes]) -> list[bytes]:
-    """`checks` on the low half of one argument of one call, which is allowed otherwise."""
+    """Apply `checks` to the low half of one argument of one call, which is otherwise allowed."""
     body = [_step(_LOAD, _ARGS + 8 * index), *checks, _step(_RETURN, _ALLOW)]
     return [_step(_EQUAL, call, no=len(body)), *body]
+
+
+# -------------------------------------------------------------------------- profiles of containers
+
+_PROFILE_ALLOW, _PROFILE_REFUSE = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
+
+# CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (linux/sched.h).
+_NAMESPACE_FLAGS = 0x7E02_0000
+
+# podman's default allows these without a look at their arguments.
+_REFUSED_NAMES = frozenset({*_DENIED, "umount", "unshare"})
+_REPLACED_NAMES = frozenset({"clone", "clone3", "socket"})
+
+
+def stricter_profile(default: Path) -> bytes | None:
+    """Return podman's default profile without the denied calls; None if it cannot be read.
+
+    podman's default (containers-common, seccomp.json) lets every container make user namespaces,
+    mount in them, and reach the host over vsock, and kernel exploits begin there. Docker's default,
+    which is compiled in, forbids all three. The format is that of both: an allow-list of rules
+    `{"names", "action", "args", ...}` (docs.docker.com/engine/security/seccomp).
+    """
+    try:
+        profile = json.loads(default.read_text("utf-8"))
+        rules = [_without_filtered(rule) for rule in profile["syscalls"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    profile["syscalls"] = [*(rule for rule in rules if rule["names"]), *_profile_rules()]
+    return json.dumps(profile, sort_keys=True).encode()
+
+
+def _without_filtered(rule: dict[str, Any]) -> dict[str, Any]:
+    filtered = _REFUSED_NAMES | _REPLACED_NAMES
+    return {**rule, "names": [name for name in rule["names"] if name not in filtered]}
+
+
+def _profile_rules() -> list[dict[str, Any]]:
+    return [
+        _rule(sorted(_REFUSED_NAMES), _PROFILE_REFUSE, errnoRet=errno.EPERM),
+        _rule(["clone3"], _PROFILE_REFUSE, errnoRet=errno.ENOSYS),
+        _rule(["clone"], _PROFILE_ALLOW, (_NAMESPACE_FLAGS, "SCMP_CMP_MASKED_EQ")),
+        *(_rule(["socket"], _PROFILE_ALLOW, (family, "SCMP_CMP_EQ")) for family in _FAMILIES),
+    ]
+
+
+def _rule(
+    names: list[str], action: str, test: tuple[int, str] | None = None, **more: int
+) -> dict[str, Any]:
+    """Make a rule for the calls `names`; `test` is the value and comparison of argument 0."""
+    args = [{"index": 0, "value": test[0], "valueTwo": 0, "op": test[1]}] if test else []
+    return {"names": names, "action": action, "args": args, **more}

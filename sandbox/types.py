@@ -1,16 +1,11 @@
-"""Values and the protocol of the sandbox. Nothing here knows of models, issues or patches."""
+"""Values of the sandbox and its errors. Nothing here knows of models, issues or patches."""
 
 from __future__ import annotations
 
 import enum
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from sandbox.workspace import Workspace
 
 _MIB = 1024 * 1024
 
@@ -20,15 +15,15 @@ class Limits:
     """Bounds of one run. Sizes in bytes, times in seconds."""
 
     wall_seconds: float = 900.0
-    cpu_seconds: int = 600  # of all processes together where it is seen, of each in any case
-    address_space: int = 4096 * _MIB  # a process; in force where `memory` cannot be
+    cpu_seconds: int = 600  # of each process, and of all together where they can be counted
+    address_space: int = 4096 * _MIB  # of each process, where `memory` cannot be bound
     processes: int = 256  # and threads
     file_size: int = 256 * _MIB
-    output: int = 4 * _MIB  # a stream; head and tail are kept, the middle is cut
-    report: int = 16 * _MIB  # of either report
-    tmp: int = 512 * _MIB  # the temporary directory
+    output: int = 4 * _MIB  # of each stream; head and tail are kept, the middle is cut
+    report: int = 16 * _MIB  # of each of the two reports
+    tmp: int = 512 * _MIB  # of the temporary directory
     memory: int = 4096 * _MIB  # of all processes and their files in memory, where it can be bound
-    workspace: int = 2048 * _MIB  # of the private copy, what the command writes included
+    workspace: int = 2048 * _MIB  # of the private copy, with what the command writes
 
 
 class Ended(enum.StrEnum):
@@ -49,11 +44,11 @@ class Ended(enum.StrEnum):
 class Command:
     """What to run. `argv` is executed directly, never by a shell.
 
-    `environment` is the whole environment beside a fixed minimal one; nothing is inherited.
-    `read_only` are host paths (an interpreter, a virtual environment) made visible at their own
-    paths. With `report`, the environment variable SANDBOX_REPORT names a pipe that the command may
-    write: what is written cannot be taken back, and comes as `RunResult.report`. SANDBOX_JUNIT then
-    names a file that it may write; its bytes come back in `RunResult.junit`.
+    `environment` is added to a fixed minimal one; nothing is inherited. `read_only` are host paths
+    (an interpreter, a virtual environment) that the command sees at the same paths. With `report`,
+    the variable SANDBOX_REPORT names a pipe that the command may write; what it writes cannot be
+    taken back and becomes `RunResult.report`. SANDBOX_JUNIT then names a file that it may write;
+    its bytes become `RunResult.junit`.
     """
 
     argv: tuple[str, ...]
@@ -66,7 +61,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run. Streams are raw bytes, cut in the middle at `Limits.output`."""
+    """How a run ended. Streams are raw bytes, cut in the middle at `Limits.output`."""
 
     ended: Ended
     exit_code: int | None
@@ -74,14 +69,14 @@ class RunResult:
     stderr: bytes
     seconds: float
     report: bytes = b""
-    detail: str = ""  # the limit or signal in words, "" when exited
+    detail: str = ""  # the limit or signal, "" when exited
     junit: bytes = b""
-    report_dropped: int = 0  # bytes of the report that came beyond its limit
+    report_dropped: int = 0  # bytes of the report beyond its limit
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a backend can do on this machine, found by trying it."""
+    """What a backend can do on this machine, found out by trying."""
 
     backend: str
     available: bool
@@ -90,29 +85,9 @@ class Probe:
     problem: str = ""  # when not available: what is wrong and what to install or allow
 
 
-class Sandbox(Protocol):
-    """Runs untrusted commands. bwrap, container, landlock, process (unsafe), a fake."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def foreign_root(self) -> bool:
-        """Whether commands see another file system than this machine's (a container image).
-
-        Interpreters and tools must then be looked for inside, not on this machine.
-        """
-        ...
-
-    def probe(self) -> Probe: ...
-    def run(
-        self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
-    ) -> RunResult:
-        """Run to its end, a limit, or `cancel`. No process of it survives the call.
-
-        Raises SandboxError when the backend itself fails (not when the command does).
-        """
-        ...
-
-
 class SandboxError(Exception):
     """The backend cannot run anything here; the message says what to install or allow."""
+
+
+class WorkspaceError(SandboxError):
+    """The private copy of a repository cannot be made or changed; the message says why."""

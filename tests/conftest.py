@@ -46,6 +46,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+_CONFIG: list[pytest.Config] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Remember the configuration for `pytest_runtest_logreport`, which is not given it."""
+    _CONFIG[:] = [config]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name a failed test at once: the summary comes minutes later."""
+    terminal = _CONFIG[0].pluginmanager.get_plugin("terminalreporter")
+    if report.failed and terminal is not None and terminal.verbosity <= 0:
+        terminal.write_line(f"\nFAILED {report.nodeid}", red=True)
+
+
 @pytest.fixture(autouse=True)
 def no_ambient_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test sees the developer's keys, proxies, caches or git configuration."""
@@ -55,6 +70,7 @@ def no_ambient_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(tmp_path / "patchshot-cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 

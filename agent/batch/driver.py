@@ -1,7 +1,7 @@
-"""The driver: which instance next, what an attempt's end means, when to stop.
+"""The driver decides which instance is next, how to handle the end of an attempt, and when to stop.
 
-It never solves anything itself: an `Engine` runs jobs, the journal remembers, and whatever is
-decided here is decided again in the same way when a killed run goes on.
+A `BatchEngine` runs the jobs. The driver's decisions depend only on the journal, so that a killed
+run continues in the same way.
 """
 
 from __future__ import annotations
@@ -13,29 +13,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.batch import folder as files
-from agent.batch.dataset import Task, folder_name
-from agent.batch.engine import Engine
+from agent import runs as files
 from agent.batch.journal import Failed, Finished, Journal, SetAside, Started
-from agent.batch.messages import Ended, Job
-from agent.batch.predictions import Predictions
-from agent.batch.progress import Progress
-from agent.batch.spool import Spool
-from agent.batch.tally import Tally
+from agent.batch.messages import AttemptEnded, BatchEngine, SolveJob
+from agent.batch.progress import Progress, RunCounts
+from agent.batch.run_folder import TaskFile
 from agent.errors import Status
-from agent.evaluation.repositories import find_repository
+from agent.swebench import PredictionsWriter, SolverTask, find_repository, folder_name
 
-# So many attempts in a row without any result: it is not the instances. At least twice as many as
-# run at once, because those that run beside each other fail of one and the same cause.
+# After this many attempts in a row without a result, the instances are not the cause. The number is
+# at least twice that of the workers, because attempts that run together fail for the same cause.
 _HOPELESS = 5
 
-# How far ahead an instance of a project that is indexed already is looked for.
+# How many pending instances are searched for one whose project nobody is indexing.
 _LOOK_AHEAD = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
-    """What the driver is told. `run`: the folder of the run; `flags` make the workers' settings."""
+class DriverOptions:
+    """Options of a driver. `run` is the folder of the run; `flags` make the workers' settings."""
 
     run: Path
     repositories: Path
@@ -46,15 +42,15 @@ class Orders:
 
 @dataclass(slots=True)
 class Driver:
-    """One run over a spool. `stop_reason` says why it ended before its time, with the status."""
+    """One run over the tasks of a file. `stop_reason` and `stop_status` say why it ended early."""
 
-    orders: Orders
-    spool: Spool
+    orders: DriverOptions
+    tasks: TaskFile
     journal: Journal
-    predictions: Predictions
+    predictions: PredictionsWriter
     progress: Progress
-    engine: Engine | None = None
-    tally: Tally = field(init=False)
+    engine: BatchEngine | None = None
+    counts: RunCounts = field(init=False)
     stop_reason: str = ""
     stop_status: Status | None = None
     kept: int = 0  # predictions of instances that are not selected
@@ -67,12 +63,12 @@ class Driver:
     _cancelling: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
-        self.tally = Tally(len(self.spool))
+        self.counts = RunCounts(len(self.tasks))
 
     async def run(self) -> None:
-        """Go on where the journal ends, until nothing is left or the run has to stop.
+        """Continue where the journal ends, until nothing is left or the run has to stop.
 
-        Raises OSError when the journal cannot be written.
+        Raises OSError if the journal cannot be written.
         """
         assert self.engine is not None
         self._restore()
@@ -89,13 +85,13 @@ class Driver:
 
     @property
     def pending(self) -> int:
-        """Instances that were not begun, or are to be begun again."""
+        """The number of instances that have yet to start, or to start again."""
         return len(self._pending)
 
     # --------------------------------------------------------------------------------- stopping
 
     def interrupt(self) -> None:
-        """Ctrl-C: once, what runs may finish; twice, it is stopped."""
+        """Handle Ctrl-C: the first lets running instances finish, the second stops them."""
         if self.stop_status is not Status.INTERRUPTED:
             number = len(self._running)
             self._stop(Status.INTERRUPTED, "interrupted")
@@ -106,22 +102,22 @@ class Driver:
             self.cancel()
 
     def cancel(self) -> None:
-        """Stop what runs; the next run takes it up again."""
+        """Stop the running instances. The next run starts them again."""
         self._stop(Status.INTERRUPTED, "interrupted")
         if self._cancelling is None and self.engine is not None:
             self._cancelling = asyncio.create_task(self.engine.cancel())
 
     def _stop(self, status: Status, reason: str) -> None:
-        """Begin nothing any more."""
-        self.tally.draining = True
+        """Start no further instance."""
+        self.counts.draining = True
         if self.stop_status is None or status is Status.INTERRUPTED:
             self.stop_status, self.stop_reason = status, reason
 
     # --------------------------------------------------------------------------------- choosing
 
     def _restore(self) -> None:
-        """What earlier runs have left to do, and what they have made."""
-        for position, name in enumerate(self.spool.ids):
+        """Read from the journal which instances are finished and which are left."""
+        for position, name in enumerate(self.tasks.ids):
             history = self.journal.state.histories.get(name)
             if history is None:
                 self._pending.append(position)
@@ -130,17 +126,17 @@ class Driver:
             result = files.read_result(folder) if history.finished else None
             if history.finished is not None and result is not None:
                 self.predictions.put(name, result.diff)
-                self.tally.finish(history.finished.status, history.finished.verdict, fresh=False)
+                self.counts.finish(history.finished.status, history.finished.verdict, fresh=False)
             elif history.crashes >= self.orders.max_tries:
                 self.predictions.put(name, files.read_patch(folder))
-                self.tally.give_up(name, "set-aside", history.reason)
+                self.counts.give_up(name, "set-aside", history.reason)
             else:
                 self._pending.append(position)
         self._keep_others()
 
     def _keep_others(self) -> None:
-        """Predictions of instances that this run leaves alone: a selection takes none away."""
-        selected = frozenset(self.spool.ids)
+        """Keep the predictions of instances that are not selected."""
+        selected = frozenset(self.tasks.ids)
         for name, history in self.journal.state.histories.items():
             if name in selected:
                 continue
@@ -154,13 +150,13 @@ class Driver:
                 continue
             self.kept += 1
 
-    def on_stage(self, job: Job, stage: str) -> None:
-        """Once a project has been indexed, its other instances find the index there."""
+    def on_stage(self, job: SolveJob, stage: str) -> None:
+        """Let the other instances of a project start once it has been indexed."""
         if stage == "retrieve":
             self._warm(job)
             self._fill()
 
-    def _warm(self, job: Job) -> None:
+    def _warm(self, job: SolveJob) -> None:
         self._indexed.add(job.task.repo)
         self._indexing.pop(job.task.repo, None)
 
@@ -172,16 +168,16 @@ class Driver:
             self._begin(position)
 
     def _next(self) -> int | None:
-        """The first instance whose project nobody is indexing at the moment."""
+        """Take the first pending instance whose project nobody is indexing at the moment."""
         for ahead in range(min(len(self._pending), _LOOK_AHEAD)):
             position = self._pending[ahead]
-            if not self._indexing or self.spool[position].repo not in self._indexing:
+            if not self._indexing or self.tasks[position].repo not in self._indexing:
                 del self._pending[ahead]
                 return position
         return None
 
     def _begin(self, position: int) -> None:
-        task = self.spool[position]
+        task = self.tasks[position]
         repository = find_repository(self.orders.repositories, task.repo)
         if repository is None:
             self._unusable(task, f"no repository {task.repo} in {self.orders.repositories}")
@@ -194,7 +190,7 @@ class Driver:
         if task.repo not in self._indexed:
             self._indexing[task.repo] = task.instance_id
         self.engine.submit(
-            Job(
+            SolveJob(
                 task=task,
                 repository=str(repository.resolve()),
                 folder=str(self._folder(task.instance_id).resolve()),
@@ -208,12 +204,12 @@ class Driver:
 
     # ---------------------------------------------------------------------------------- judging
 
-    def _take(self, job: Job, ended: Ended) -> None:
-        """What an attempt's end means."""
+    def _take(self, job: SolveJob, ended: AttemptEnded) -> None:
+        """Act on the end of an attempt."""
         name = job.task.instance_id
         position = self._running.pop(name)
         if self._indexing.get(job.task.repo) == name:
-            del self._indexing[job.task.repo]  # the next one tries
+            del self._indexing[job.task.repo]  # the next instance tries
         if ended.blame == "none":
             self._finish(job, ended)
             return
@@ -239,7 +235,7 @@ class Driver:
             case _:
                 self._failed(job, ended, position)
 
-    def _finish(self, job: Job, ended: Ended) -> None:
+    def _finish(self, job: SolveJob, ended: AttemptEnded) -> None:
         name = job.task.instance_id
         self.journal.append(
             Finished(
@@ -252,7 +248,7 @@ class Driver:
         )
         result = files.read_result(Path(job.folder))
         self.predictions.put(name, result.diff if result else "")
-        self.tally.finish(ended.status, ended.verdict, fresh=True)
+        self.counts.finish(ended.status, ended.verdict, fresh=True)
         self._in_a_row = 0
         self._warm(job)
         words = [ended.status.value, *([ended.verdict] if ended.verdict else [])]
@@ -261,18 +257,18 @@ class Driver:
             words.append(_first_line(ended.message))
         self._say(name, f"{', '.join(words)} [{ended.seconds:.1f} s]", ok=accepted)
 
-    def _failed(self, job: Job, ended: Ended, position: int) -> None:
-        """An attempt that crashed, or that something around it has ended."""
+    def _failed(self, job: SolveJob, ended: AttemptEnded, position: int) -> None:
+        """Handle an attempt that crashed or that failed because of its environment."""
         name, reason = job.task.instance_id, _first_line(ended.message)
         crashes = self.journal.state.histories[name].crashes
         self._in_a_row += 1
         if ended.blame == "crash" and crashes >= self.orders.max_tries:
             self.journal.append(SetAside(id=name, tries=crashes, reason=ended.message))
             self.predictions.put(name, files.read_patch(Path(job.folder)))
-            self.tally.give_up(name, "set-aside", reason)
+            self.counts.give_up(name, "set-aside", reason)
             self._say(name, f"set aside after {crashes} tries: {reason}")
         elif ended.blame == "environment" and self._tries[position] >= self.orders.max_tries:
-            self.tally.give_up(name, "left", reason)
+            self.counts.give_up(name, "left", reason)
             self._say(name, f"left for the next run: {reason}")
         else:
             self._pending.append(position)
@@ -280,15 +276,15 @@ class Driver:
         if self._in_a_row >= max(_HOPELESS, 2 * self.orders.workers):
             self._stop(ended.status, f"{self._in_a_row} attempts in a row have failed: {reason}")
 
-    def _unusable(self, task: Task, reason: str) -> None:
+    def _unusable(self, task: SolverTask, reason: str) -> None:
         name = task.instance_id
-        reason = reason.removeprefix(f"{name}: ")  # which is said beside it
-        self.tally.give_up(name, "row", reason)
+        reason = reason.removeprefix(f"{name}: ")  # `_say` prints the name
+        self.counts.give_up(name, "row", reason)
         self._say(name, f"cannot be used: {reason}")
 
     def _say(self, name: str, outcome: str, *, ok: bool = False) -> None:
         if not ok:
-            self.tally.failures.append(f"{name}: {outcome}")
+            self.counts.failures.append(f"{name}: {outcome}")
         self.progress.ended(name, outcome, ok=ok)
 
 

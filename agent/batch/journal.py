@@ -1,7 +1,7 @@
-"""The journal of a run: what has happened, one JSON line each, appended by the driver alone.
+"""The journal of a run: one JSON line for each event, appended by the driver alone.
 
-Everything that money or a decision depends on is on the disk before it is acted upon. `read` folds
-the lines into the state from which a run goes on. The format is described in docs/batch.md.
+Every entry that a payment or a decision depends on is on the disk before the driver acts on it.
+`RunState` folds the entries into the state from which a run goes on.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.batch.messages import Blame
-from agent.durable import AppendFile
 from agent.errors import ConfigurationError, Status
+from agent.files import AppendFile
 
 
 class _Entry(BaseModel):
@@ -24,7 +24,7 @@ class _Entry(BaseModel):
 
 
 class RunStarted(_Entry):
-    """A driver has begun, or gone on. `time`: UTC, ISO 8601."""
+    """A driver has started the run. `time` is UTC, ISO 8601."""
 
     event: Literal["run"] = "run"
     format: Literal[1] = 1
@@ -34,7 +34,7 @@ class RunStarted(_Entry):
 
 
 class RunEnded(_Entry):
-    """A driver has come to its end by itself, after so many seconds. For people; not synced."""
+    """A driver has ended without being killed. Only people read this entry, so it is not synced."""
 
     event: Literal["ended"] = "ended"
     seconds: float
@@ -49,7 +49,7 @@ class Started(_Entry):
 
 
 class Granted(_Entry):
-    """A call may be paid; until it is settled its worst case counts as spent."""
+    """A call may be paid. Until it is settled, its worst case counts as spent."""
 
     event: Literal["granted"] = "granted"
     id: str
@@ -58,7 +58,7 @@ class Granted(_Entry):
 
 
 class Settled(_Entry):
-    """What a granted call has cost. `how`: its reply is on the disk, or there is none."""
+    """The cost of a granted call. `how` says whether it has a reply on the disk."""
 
     event: Literal["settled"] = "settled"
     id: str
@@ -69,8 +69,8 @@ class Settled(_Entry):
     output_tokens: int = 0
 
 
-class StageFinished(_Entry):
-    """A stage of the pipeline has finished. For people: nothing depends on it, it is not synced."""
+class StageEntry(_Entry):
+    """A stage of the pipeline has finished. Only people read this entry, so it is not synced."""
 
     event: Literal["stage"] = "stage"
     id: str
@@ -81,7 +81,7 @@ class StageFinished(_Entry):
 
 
 class Finished(_Entry):
-    """The last word on an instance; its result lies in its folder."""
+    """An instance has a final result, which is in its folder."""
 
     event: Literal["finished"] = "finished"
     id: str
@@ -92,7 +92,7 @@ class Finished(_Entry):
 
 
 class Failed(_Entry):
-    """An attempt that was not the last word, and what is to blame (`messages.Blame`)."""
+    """An attempt has ended without a final result. `blame` is a `messages.Blame`."""
 
     event: Literal["failed"] = "failed"
     id: str
@@ -103,7 +103,7 @@ class Failed(_Entry):
 
 
 class SetAside(_Entry):
-    """An instance that has used up its tries. A run with more of them takes it up again."""
+    """An instance has used up its tries. A run with more tries starts it again."""
 
     event: Literal["set-aside"] = "set-aside"
     id: str
@@ -112,15 +112,7 @@ class SetAside(_Entry):
 
 
 Entry = (
-    RunStarted
-    | RunEnded
-    | Started
-    | Granted
-    | Settled
-    | StageFinished
-    | Finished
-    | Failed
-    | SetAside
+    RunStarted | RunEnded | Started | Granted | Settled | StageEntry | Finished | Failed | SetAside
 )
 
 _ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="event")])
@@ -128,7 +120,7 @@ _ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator=
 
 @dataclass(slots=True)
 class History:
-    """What is known of one instance. `crashes` are the attempts that count against its tries."""
+    """The attempts of one instance. `crashes` count against its tries."""
 
     attempts: int = 0
     crashes: int = 0
@@ -137,18 +129,21 @@ class History:
 
 
 @dataclass(slots=True)
-class State:
-    """The journal, folded. `open` are granted calls that nothing has settled, in order."""
+class RunState:
+    """All entries of a journal, folded. `open` are granted calls that are not settled, in order.
+
+    `bound`: something was paid or has a result, so the settings may not change any more.
+    """
 
     histories: dict[str, History] = field(default_factory=lambda: defaultdict(History))
     open: list[Granted] = field(default_factory=list)
-    bound: bool = False  # something was paid for, or has a result: settings are part of it
+    bound: bool = False
     spent_usd: float = 0.0
     unpriced: int = 0  # replies whose cost is not known
     settled: Counter[tuple[str, str]] = field(default_factory=Counter)  # replies by id and prompt
 
     def add(self, entry: Entry) -> None:
-        """Fold one more entry."""
+        """Fold in one more entry."""
         match entry:
             case Started():
                 self.histories[entry.id].attempts = entry.attempt
@@ -164,7 +159,7 @@ class State:
                 history = self.histories[entry.id]
                 history.crashes += entry.blame == "crash"
                 history.reason = entry.reason
-            case RunStarted() | RunEnded() | StageFinished() | SetAside():
+            case RunStarted() | RunEnded() | StageEntry() | SetAside():
                 pass
 
     def _settle(self, entry: Settled) -> None:
@@ -180,28 +175,28 @@ class State:
             self.spent_usd += entry.cost_usd
 
     def held_usd(self) -> float:
-        """The worst case of all calls that are not settled."""
+        """Return the sum of the worst cases of all open calls, in dollars."""
         return sum(granted.worst_usd or 0.0 for granted in self.open)
 
 
 class Journal:
-    """Appends entries and keeps the state they make. Close it.
+    """Appends entries and folds them into `state`. The caller closes it.
 
-    Methods raise OSError when the disk is full: nothing may then be paid any more.
+    Methods raise OSError if the disk is full; nothing may be paid after that.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read what is there. Raises ConfigurationError for what is no journal."""
-        self.state = State()
+        """Read the entries in `path`. Raises ConfigurationError if it is not a journal."""
+        self.state = RunState()
         if path.exists():
             for entry in read_entries(path):
                 self.state.add(entry)
         self._file = AppendFile(path)
 
     def append(self, entry: Entry) -> None:
-        """Add an entry. It is on the disk on return, unless it is for people only."""
+        """Append an entry. It is on the disk on return, unless it is for people only."""
         line = entry.model_dump_json().encode() + b"\n"
-        self._file.append(line, sync=not isinstance(entry, StageFinished | RunEnded))
+        self._file.append(line, sync=not isinstance(entry, StageEntry | RunEnded))
         self.state.add(entry)
 
     def close(self) -> None:
@@ -210,9 +205,9 @@ class Journal:
 
 
 def read_entries(path: Path) -> Iterator[Entry]:
-    """The entries of a journal; a torn last line counts as not written.
+    """Yield the entries of a journal. A torn last line counts as not written.
 
-    Raises ConfigurationError for any other line that is none.
+    Raises ConfigurationError for any other line that cannot be read.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -223,6 +218,6 @@ def read_entries(path: Path) -> Iterator[Entry]:
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 raise ConfigurationError(
-                    f"{path}:{number}: no entry of a journal ({first['msg']}): name another folder "
-                    "with --run, or take the line out"
+                    f"{path}:{number}: not an entry of a journal ({first['msg']}); name another "
+                    "folder with --run, or remove the line"
                 ) from None

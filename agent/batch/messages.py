@@ -1,34 +1,34 @@
-"""What passes between the driver and a worker: JSON lines, one message each.
+"""Messages between the driver and its workers, and the protocols of both sides of an engine.
 
-The driver sends a `Job`, then an `Answer` to each `Ask` and `Pace`, and a `YourTurn` to each
-`Turn`. Closing the worker's input asks
-it to end. A worker reports what it does and ends with `Ended`; a worker that is gone without one
-has crashed.
+Messages are JSON lines. The driver sends a `SolveJob`, then an `Answer` to each `Ask` and `Pace`,
+and a `SlotGranted` to each `SlotRequest`. Closing the worker's input asks it to end. A worker
+reports what it does and ends with `AttemptEnded`; a worker that exits without it has crashed.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from agent.batch.dataset import Task
 from agent.errors import Status
 from agent.result import UsageSummary
+from agent.swebench import SolverTask
 
 
 class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Job(_Message):
+class SolveJob(_Message):
     """One instance for one worker. `attempt` counts all starts of the instance, from 1.
 
-    `sandbox_tried`: another worker has made sure of the sandbox on this machine.
-    `remote`: the folder is not the driver's own; what is paid has to travel before it is used.
+    `sandbox_tried`: another worker has already checked the sandbox of this machine. `remote`: the
+    folder is not the driver's, so a paid reply must reach the driver before it is used.
     """
 
-    task: Task
+    task: SolverTask
     repository: str
     folder: str
     flags: dict[str, Any]
@@ -38,38 +38,38 @@ class Job(_Message):
 
 
 class Answer(_Message):
-    """Whether the worker may go on, and why not."""
+    """Whether the worker may go on, and the reason if it may not."""
 
     granted: bool
     reason: str = ""
 
 
-class YourTurn(_Message):
-    """One more run of tests may start."""
+class SlotGranted(_Message):
+    """A run of tests may start."""
 
-    kind: Literal["your-turn"] = "your-turn"
-
-
-class Turn(_Message):
-    """May one more run of tests start? `YourTurn` comes when it may, other answers meanwhile."""
-
-    kind: Literal["turn"] = "turn"
+    kind: Literal["slot-granted"] = "slot-granted"
 
 
-class TurnOver(_Message):
-    """A run that might start has ended."""
+class SlotRequest(_Message):
+    """Ask for a CPU slot for a run of tests; other answers may come before `SlotGranted`."""
 
-    kind: Literal["turn-over"] = "turn-over"
+    kind: Literal["slot-request"] = "slot-request"
+
+
+class SlotReleased(_Message):
+    """Give a CPU slot back."""
+
+    kind: Literal["slot-released"] = "slot-released"
 
 
 class Pace(_Message):
-    """May one more request be sent now? The answer waits for its turn and is always yes."""
+    """Ask whether a request may be sent. The answer is always yes, but it may come late."""
 
     kind: Literal["pace"] = "pace"
 
 
 class Ask(_Message):
-    """May a call be paid? `worst_usd` is its worst case, None where no price is known."""
+    """Ask whether a call may be paid. `worst_usd` is None if no price is known."""
 
     kind: Literal["ask"] = "ask"
     sha256: str
@@ -77,10 +77,10 @@ class Ask(_Message):
 
 
 class Paid(_Message):
-    """A reply is on the disk. What was granted for it is settled.
+    """A reply is on the disk, which settles its grant.
 
-    `exchange`: the line of the tape, where it is on another machine's disk; this is answered once
-    the driver has it on its own.
+    `exchange` is the line of the recording if the disk is another machine's. Such a message is
+    answered once the driver has written the line to its own disk.
     """
 
     kind: Literal["paid"] = "paid"
@@ -92,17 +92,17 @@ class Paid(_Message):
 
 
 class Dropped(_Message):
-    """A granted call ended without a reply. `charged`: it may have been paid nevertheless."""
+    """A granted call has ended without a reply. `charged`: it may have cost something."""
 
     kind: Literal["dropped"] = "dropped"
     sha256: str
     charged: bool
 
 
-class OnTape(_Message):
-    """The replies of earlier attempts in order: hash of the prompt, cost, tokens in and out."""
+class EarlierReplies(_Message):
+    """Prompt hash, cost, input and output tokens of the replies of earlier attempts."""
 
-    kind: Literal["on-tape"] = "on-tape"
+    kind: Literal["earlier-replies"] = "earlier-replies"
     replies: tuple[tuple[str, float | None, int, int], ...]
 
 
@@ -116,16 +116,16 @@ class StageDone(_Message):
 
 
 Blame = Literal["none", "row", "environment", "crash", "budget", "stopped"]
-"""Why an attempt is not the last word on its instance.
+"""What is to blame if an attempt has no final result.
 
-"none": it is. "row": its repository, commit or text cannot be used. "environment": provider,
+"none": it has one. "row": its repository, commit or text cannot be used. "environment": provider,
 sandbox or settings failed, which can hit any instance. "crash": the worker died, hung, or had a
-bug. "budget": the driver refused a call. "stopped": it was asked to stop.
+bug. "budget": the driver refused a call. "stopped": the worker was asked to stop.
 """
 
 
-class Ended(_Message):
-    """The worker's last word."""
+class AttemptEnded(_Message):
+    """The last message of a worker."""
 
     kind: Literal["ended"] = "ended"
     status: Status
@@ -136,13 +136,64 @@ class Ended(_Message):
     seconds: float = 0.0
 
 
-Report = Pace | Ask | Paid | Dropped | OnTape | StageDone | Turn | TurnOver | Ended
+WorkerReport = (
+    Pace
+    | Ask
+    | Paid
+    | Dropped
+    | EarlierReplies
+    | StageDone
+    | SlotRequest
+    | SlotReleased
+    | AttemptEnded
+)
 
-REPORTS: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminator="kind")])
+REPORTS: TypeAdapter[WorkerReport] = TypeAdapter(
+    Annotated[WorkerReport, Field(discriminator="kind")]
+)
 
-ANSWERS: TypeAdapter[Answer | YourTurn] = TypeAdapter(Answer | YourTurn)
+ANSWERS: TypeAdapter[Answer | SlotGranted] = TypeAdapter(Answer | SlotGranted)
 
 
-def line_of(message: BaseModel) -> bytes:
-    """One message as it is sent."""
+def encode_line(message: BaseModel) -> bytes:
+    """Return a message as it is sent."""
     return message.model_dump_json().encode("utf-8") + b"\n"
+
+
+class ReportHandler(Protocol):
+    """The driver as an engine sees it: it receives every report of a worker and may answer."""
+
+    async def handle(self, job: SolveJob, report: WorkerReport) -> Answer | None:
+        """Handle a report of the worker of `job`. Return the answer that the worker waits for, if
+        any.
+
+        Raises OSError if the journal cannot be written; the run then has to stop.
+        """
+        ...
+
+    async def worker_exited(self, job: SolveJob) -> None:
+        """Handle the exit of the worker of `job`: it will not pay the calls that were granted to
+        it.
+        """
+        ...
+
+
+class BatchEngine(Protocol):
+    """Runs each job in a process of its own, so that a crash costs one job only."""
+
+    def submit(self, job: SolveJob) -> None:
+        """Start a job."""
+        ...
+
+    def as_completed(self) -> AsyncGenerator[tuple[SolveJob, AttemptEnded], None]:
+        """Yield jobs as they end, until none is left, also those submitted meanwhile.
+
+        A generator that is closed early leaves no worker behind. A job whose worker died without
+        an `AttemptEnded` ends with blame "crash". Raises what `ReportHandler.handle`
+        raises.
+        """
+        ...
+
+    async def cancel(self) -> None:
+        """Ask all jobs to stop, and kill them soon; `as_completed` still yields them."""
+        ...

@@ -1,8 +1,8 @@
-"""The worker: one instance in a process of its own, started by `agent.batch.local`.
+"""The worker: one instance in a process of its own, started by `agent.batch.local.local_engine`.
 
-It reads a `Job`, solves it as `agent solve` does, and reports on its standard output. Its standard
-error is the instance's log. Without a driver (its input ends) it finishes the call that is under
-way, keeps the reply, and goes.
+It reads a `SolveJob`, solves it as `agent solve` does, and reports on its standard output. Its
+standard error is the log of the instance. If its input ends, the driver is gone: it finishes the
+call under way, records the reply, and exits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import importlib
 import os
 import signal
 import ssl
-import sys
 import threading
 import time
 import traceback
@@ -24,31 +23,30 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pydantic import BaseModel
 
-from agent.batch import folder as files
-from agent.batch.guard import Guard
+from agent import runs as files
+from agent.batch.local.cpu_slots import SlotSandbox
 from agent.batch.messages import (
     ANSWERS,
     Answer,
     Ask,
+    AttemptEnded,
     Blame,
     Dropped,
-    Ended,
-    Job,
-    OnTape,
+    EarlierReplies,
     Pace,
     Paid,
+    SlotReleased,
+    SlotRequest,
+    SolveJob,
     StageDone,
-    Turn,
-    TurnOver,
-    line_of,
+    encode_line,
 )
-from agent.batch.tape import Tape
-from agent.batch.turn_taking import TurnTakingSandbox
-from agent.durable import locked
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
 from agent.events import Event, Notice, StageFinished
-from agent.llm.exchange import ChatExchange, format_exchange
-from agent.result import Ledger, SolveResult, summarise
+from agent.files import locked
+from agent.llm.recording import ChatExchange, ReplyGate, ReplyRecording, format_exchange
+from agent.result import Ledger, SolveResult, as_printed, summarise
+from agent.terminal import say
 from agent.types import Usage
 
 if TYPE_CHECKING:
@@ -56,36 +54,28 @@ if TYPE_CHECKING:
     from agent.settings import Settings
     from agent.types import AppliedPatch, Problem
 
-# What a rerun may put right without anything being wrong with the instance.
+# Failures that say nothing about the instance and that another run may not have.
 _ENVIRONMENT = (Status.PROVIDER, Status.SANDBOX, Status.USAGE)
-
 
 _OOM_SCORE = "500"  # of 1000, added to the share of memory that a process has
 
-
 _MODEL_VARIABLE = "PATCHSHOT_MODEL"
 
-# What a solve imports where it needs it, and what libraries import at their first use.
+# Modules that a solve, or a library at its first use, imports late.
 _NEEDED = (
     "agent.console",
-    "agent.llm.call_log",
-    "agent.llm.chat",
-    "agent.llm.choice",
-    "agent.llm.http",
-    "agent.llm.models",
-    "agent.llm.redaction",
-    "agent.llm.remote_budget",
+    "agent.llm",
     "agent.pipeline",
     "agent.problem",
-    "agent.repository.history",
+    "agent.history.commits",
     "agent.repository.snapshot",
-    "agent.retrieval.chunking",
-    "agent.retrieval.explain",
-    "agent.retrieval.history_store",
-    "agent.retrieval.index",
-    "agent.retrieval.presets",
-    "agent.retrieval.ranking",
-    "agent.retrieval.stages",
+    "agent.index.chunking",
+    "agent.ranking.explain",
+    "agent.history.commit_history",
+    "agent.index.index",
+    "agent.ranking.options",
+    "agent.ranking.retriever",
+    "agent.ranking.stages",
     "agent.services",
     "agent.validation.validator",
     "anyio._backends._asyncio",
@@ -103,8 +93,8 @@ _NEEDED = (
 )
 
 
-class PipeDesk:
-    """The driver at the other end of two pipes (`agent.batch.guard.Desk`)."""
+class DriverPipe:
+    """The driver at the other end of two pipes: a `Payer` and a `SlotClient`."""
 
     def __init__(self, source: BinaryIO, descriptor: int, *, remote: bool) -> None:
         self.source = source
@@ -112,44 +102,44 @@ class PipeDesk:
         self._remote = remote
         self._alone = asyncio.Event()
         self._lock = threading.Lock()
-        self._turn = asyncio.Lock()  # one question at a time
+        self._question_lock = asyncio.Lock()  # one question at a time
         self._answers: asyncio.Queue[Answer] = asyncio.Queue()
-        self._turns: asyncio.Queue[None] = asyncio.Queue()
+        self._slots: asyncio.Queue[None] = asyncio.Queue()
 
     async def listen(self, source: asyncio.StreamReader) -> None:
-        """Take answers until the driver has closed its end, or is gone."""
+        """Take answers until the driver closes its end or dies."""
         try:
             while line := await source.readline():
                 answer = ANSWERS.validate_json(line)
                 if isinstance(answer, Answer):
                     self._answers.put_nowait(answer)
                 else:
-                    self._turns.put_nowait(None)
+                    self._slots.put_nowait(None)
         finally:
             self._alone.set()
 
     async def ask(self, sha256: str, worst_usd: float | None) -> str:
-        """Waits for leave to pay a call; why there is none, or ""."""
+        """Wait for permission to pay a call. Return "" or the reason for a refusal."""
         answer = await self._question(Ask(sha256=sha256, worst_usd=worst_usd))
         return "" if answer.granted else answer.reason
 
     async def pace(self) -> None:
-        """Waits until one more request may be sent."""
+        """Wait until one more request may be sent."""
         await self._question(Pace())
 
-    async def turn(self) -> None:
-        """Waits until one more run of tests may start."""
-        self.send(Turn())
-        await self._turns.get()
+    async def take_slot(self) -> None:
+        """Wait until a run of tests may start."""
+        self.send(SlotRequest())
+        await self._slots.get()
 
-    def turn_over(self) -> None:
-        """A run that might start has ended."""
-        self.send(TurnOver())
+    def release_slot(self) -> None:
+        """Give the slot back."""
+        self.send(SlotReleased())
 
     async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
-        """A reply is on the disk; where that is another machine's, it goes to the driver's too.
+        """Report a reply that is on the disk, and send it along if the disk is not the driver's.
 
-        Without a driver it stays here, and the next run asks for it.
+        If the driver is gone, the reply stays here, and the next run asks for it.
         """
         paid = Paid(
             sha256=exchange.sha256,
@@ -168,24 +158,28 @@ class PipeDesk:
         alone.cancel()
 
     def dropped(self, sha256: str, *, charged: bool) -> None:
-        """A call with leave has given no reply."""
+        """Report that a permitted call has given no reply."""
         self.send(Dropped(sha256=sha256, charged=charged))
 
+    def reused(self, exchange: ChatExchange) -> None:
+        """Say so in the log; the driver has counted the reply before."""
+        say("a reply that was paid before is used again")
+
     def send(self, message: BaseModel) -> None:
-        """One message; nothing where nobody listens any more. From any thread."""
-        data = memoryview(line_of(message))
+        """Send a message, from any thread; do nothing if the driver is gone."""
+        data = memoryview(encode_line(message))
         with self._lock, contextlib.suppress(BrokenPipeError):
             while data:
                 data = data[os.write(self._descriptor, data) :]
 
     async def _question(self, message: BaseModel) -> Answer:
-        async with self._turn:
+        async with self._question_lock:
             self.send(message)
             return await self._answers.get()
 
 
 def main() -> None:
-    """Serve one job from standard input, if one comes, in a process that has loaded nothing yet."""
+    """Load all modules and serve one job from standard input, if one comes."""
     get_ready()
     serve()
 
@@ -194,48 +188,49 @@ def serve() -> None:
     """Serve one job from standard input, if one comes."""
     descriptor = os.dup(1)
     os.dup2(2, 1)  # a stray print must not become a message
-    source = _own_input()
-    _die_first()
+    source = _take_input()
+    _prefer_for_oom_kill()
     line = source.readline()
     if not line:
         return
-    job = Job.model_validate_json(line)
+    job = SolveJob.model_validate_json(line)
     folder = Path(job.folder)
     _log_to(folder)
     with locked(folder / files.LOCK, wait=True):
-        asyncio.run(_serve(job, folder, PipeDesk(source, descriptor, remote=job.remote)))
+        asyncio.run(_serve(job, folder, DriverPipe(source, descriptor, remote=job.remote)))
 
 
-def _own_input() -> BinaryIO:
-    """Standard input, kept from the processes that this one starts: they find it empty."""
+def _take_input() -> BinaryIO:
+    """Return standard input, and give the processes that this one starts an empty one."""
     source = os.fdopen(os.dup(0), "rb")
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     return source
 
 
-def _die_first() -> None:
-    """Where memory runs out, the kernel shall take this process, not the driver."""
+def _prefer_for_oom_kill() -> None:
+    """Make the kernel kill this process, not the driver, if memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
 def get_ready() -> None:
-    """What every job needs and takes time to load: modules, models, tokens' ranks, certificates."""
-    from agent.llm.http import usual_trust
-    from agent.retrieval.options import RetrievalOptions
-    from agent.retrieval.shipped import load_shipped
-    from agent.secrets.masking import mask_secrets
-    from agent.services.context import make_counter
+    """Load everything that each job needs and that takes time: modules, models, certificates."""
+    from agent.llm import usual_trust
+    from agent.ranking import RetrievalOptions, load_shipped
+    from agent.secrets import mask_secrets
+    from agent.services import make_counter
     from agent.settings import environment
 
     for name in _NEEDED:
-        with contextlib.suppress(ImportError):  # a library may rename its parts: then it costs time
+        with contextlib.suppress(
+            ImportError
+        ):  # a library may rename its parts, which only costs time
             importlib.import_module(name)
     make_counter(environment((_MODEL_VARIABLE,)).get(_MODEL_VARIABLE)).count("ready")
     load_shipped(RetrievalOptions())
     mask_secrets("ready")
-    with contextlib.suppress(OSError, ssl.SSLError):  # each job says it in its own words
+    with contextlib.suppress(OSError, ssl.SSLError):  # each job reports it itself
         usual_trust()
 
 
@@ -246,57 +241,60 @@ def _log_to(folder: Path) -> None:
         os.dup2(log.fileno(), 2)
 
 
-async def _serve(job: Job, folder: Path, desk: PipeDesk) -> None:
+async def _serve(job: SolveJob, folder: Path, driver: DriverPipe) -> None:
     started = time.monotonic()
-    ended = await _attempt(job, folder, desk)
-    desk.send(ended.model_copy(update={"seconds": round(time.monotonic() - started, 3)}))
+    ended = await _attempt(job, folder, driver)
+    driver.send(ended.model_copy(update={"seconds": round(time.monotonic() - started, 3)}))
 
 
-async def _attempt(job: Job, folder: Path, desk: PipeDesk) -> Ended:
-    """The job with everything that can go wrong, as a message."""
-    print(f"attempt {job.attempt}", file=sys.stderr, flush=True)  # noqa: T201
+async def _attempt(job: SolveJob, folder: Path, driver: DriverPipe) -> AttemptEnded:
+    """Run the job, and turn every failure into a message."""
+    say(f"attempt {job.attempt}")
     try:
-        with contextlib.closing(Tape(folder / files.TAPE)) as tape:
-            desk.send(OnTape(replies=tuple(tape.costs())))
-            return await _solve(job, folder, Guard(tape, desk), desk)
+        with contextlib.closing(ReplyRecording(folder / files.EXCHANGES)) as recording:
+            driver.send(EarlierReplies(replies=tuple(recording.costs())))
+            return await _solve(job, folder, ReplyGate(recording, driver), driver)
     except (RepositoryError, ProblemError) as error:
         return _ended(error.status, "row", str(error))
     except PatchshotError as error:
         return _ended(error.status, "environment", str(error))
     except OSError as error:
         reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
-        return _ended(Status.SANDBOX, "environment", f"{reason}: see to it, then run again")
+        return _ended(Status.SANDBOX, "environment", f"{reason}: repair this and run again")
     except asyncio.CancelledError:
-        return _ended(Status.INTERRUPTED, "stopped", "stopped before it had begun")
+        return _ended(Status.INTERRUPTED, "stopped", "stopped before it began")
     except Exception as error:  # noqa: BLE001  (the last line: a bug must end in one line too)
-        print(_redactor()(traceback.format_exc()), file=sys.stderr)  # noqa: T201
+        say(_redactor()(traceback.format_exc()))
         return _ended(Status.CRASHED, "crash", f"{type(error).__name__}: {error}")
 
 
-def _ended(status: Status, blame: Blame, message: str) -> Ended:
-    return Ended(status=status, blame=blame, message=_redactor()(message))
+def _ended(status: Status, blame: Blame, message: str) -> AttemptEnded:
+    return AttemptEnded(status=status, blame=blame, message=_redactor()(message))
 
 
-async def _solve(job: Job, folder: Path, guard: Guard, desk: PipeDesk) -> Ended:
+async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, driver: DriverPipe) -> AttemptEnded:
     from agent.problem import problem_from_text
-    from agent.repository.snapshot import take_snapshot
+    from agent.repository import take_snapshot
     from agent.settings import load
+    from sandbox import hide_programs
 
+    hide_programs(Path(job.repository))
     settings = load({**job.flags, "project": job.task.repo})
     problem = problem_from_text(job.task.problem_statement, job.task.instance_id)
     ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))
-    with _reporting(settings, desk) as reporter:
+    with _reporting(settings, driver) as reporter:
         before = time.monotonic()
         snapshot = take_snapshot(Path(job.repository), commit=job.task.base_commit)
         ledger.spend("snapshot", time.monotonic() - before)
-        async with _watched(guard, desk):
-            result = await _run(problem, snapshot, settings, reporter, ledger, guard, desk, job)
-    result = _accepted(result, settings)
+        async with _watched(gate, driver):
+            result = await _run(problem, snapshot, settings, reporter, ledger, gate, driver, job)
+    result = as_printed(result, accept_unverified=settings.accept_unverified, redact=_redactor())
     best = ledger.best.patch if ledger.best else None
-    files.write_result(folder, result, _diff(best), guard.tape.exchanges)
-    return Ended(
+    files.write_texts(folder, gate.recording.exchanges)
+    files.write_result(folder, result, _diff(best))
+    return AttemptEnded(
         status=result.status,
-        blame=_blame(result, guard),
+        blame=_blame(result, gate),
         message=result.message,
         verdict=result.verdict,
         usage=result.usage,
@@ -309,11 +307,11 @@ async def _run(
     settings: Settings,
     reporter: Reporter,
     ledger: Ledger,
-    guard: Guard,
-    desk: PipeDesk,
-    job: Job,
+    gate: ReplyGate,
+    driver: DriverPipe,
+    job: SolveJob,
 ) -> SolveResult:
-    """The pipeline. Cancelled before it has begun, it ends like one that was interrupted."""
+    """Run the pipeline. Cancelled before it begins, it ends like an interrupted one."""
     from agent.pipeline import solve
     from agent.services import open_services, solve_options
 
@@ -325,10 +323,10 @@ async def _run(
             snapshot,
             reporter,
             ledger,
-            gate=guard,
+            gate=gate,
             sandbox_tried=job.sandbox_tried,
-            around=lambda inner: TurnTakingSandbox(
-                inner, desk, loop, waited=ledger.wait, note=lambda text: reporter(Notice(text))
+            around=lambda inner: SlotSandbox(
+                inner, driver, loop, waited=ledger.wait, note=lambda text: reporter(Notice(text))
             ),
         ) as services:
             return await solve(problem, snapshot, services, solve_options(settings), ledger)
@@ -337,21 +335,21 @@ async def _run(
 
 
 @contextlib.asynccontextmanager
-async def _watched(guard: Guard, desk: PipeDesk) -> AsyncIterator[None]:
-    """Cancels the block when it is asked to end, or when the driver is gone."""
+async def _watched(gate: ReplyGate, driver: DriverPipe) -> AsyncIterator[None]:
+    """Cancel the block on SIGTERM, or when the driver is gone."""
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
     source = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(source), desk.source
+        lambda: asyncio.StreamReaderProtocol(source), driver.source
     )
 
     def alone(_: asyncio.Task[None]) -> None:
-        guard.salvage = True
+        gate.salvage = True
         task.cancel()
 
-    listening = asyncio.create_task(desk.listen(source))
+    listening = asyncio.create_task(driver.listen(source))
     listening.add_done_callback(alone)
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     try:
@@ -364,15 +362,15 @@ async def _watched(guard: Guard, desk: PipeDesk) -> AsyncIterator[None]:
 
 
 @contextlib.contextmanager
-def _reporting(settings: Settings, desk: PipeDesk) -> Iterator[Reporter]:
-    """Lines in the instance's log, PATCHSHOT_LOG_FILE where it is set, and stages to the driver."""
+def _reporting(settings: Settings, driver: DriverPipe) -> Iterator[Reporter]:
+    """Report to the log of the instance, to PATCHSHOT_LOG_FILE if set, and stages to the driver."""
     from agent.console import PlainReporter
 
     redact = _redactor()
     with ExitStack() as stack:
         plain = cast("Reporter", PlainReporter(verbose=True, redact=redact))
         if settings.log_file is not None:
-            from agent.llm.call_log import LogFile
+            from agent.llm import LogFile
 
             plain = stack.enter_context(LogFile(settings.log_file, plain, redact))
 
@@ -381,38 +379,30 @@ def _reporting(settings: Settings, desk: PipeDesk) -> Iterator[Reporter]:
             if isinstance(event, StageFinished):
                 summary = redact(event.summary)
                 seconds = round(event.seconds, 3)
-                desk.send(StageDone(stage=event.stage, seconds=seconds, summary=summary))
+                driver.send(StageDone(stage=event.stage, seconds=seconds, summary=summary))
 
         yield report
 
 
 def _redactor() -> Callable[[str], str]:
-    from agent.llm.redaction import Redactor
+    from agent.llm import Redactor
     from agent.settings import secret_values
 
     return Redactor(secret_values())
-
-
-def _accepted(result: SolveResult, settings: Settings) -> SolveResult:
-    """The result as `agent solve` would give it out."""
-    update: dict[str, object] = {"message": _redactor()(result.message)}
-    if result.status is Status.UNVERIFIED and settings.accept_unverified:
-        update |= {"status": Status.ACCEPTED, "exit_code": 0}
-    return result.model_copy(update=update)
 
 
 def _diff(patch: AppliedPatch | None) -> bytes:
     return patch.diff if patch else b""
 
 
-def _blame(result: SolveResult, guard: Guard) -> Blame:
-    if guard.refused:
+def _blame(result: SolveResult, gate: ReplyGate) -> Blame:
+    if gate.refused:
         return "budget"
     if result.status is Status.INTERRUPTED:
         return "stopped"
     if result.status is Status.CRASHED:
         return "crash"
-    return "environment" if guard.broke or result.status in _ENVIRONMENT else "none"
+    return "environment" if gate.broke or result.status in _ENVIRONMENT else "none"
 
 
 if __name__ == "__main__":

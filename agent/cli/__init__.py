@@ -1,7 +1,7 @@
-"""The command line: what `agent` takes. Each command parses here and runs in `agent.commands`.
+"""The command line program `agent`. `agent.cli.commands` has one module for each command.
 
-The program starts in `main`. What Python has loaded anyway is all that is imported above it, so
-that a Ctrl-C is answered in words from the first moment on; the commands are in `application`.
+`main` is the entry point. This module imports only modules that Python has already loaded, so that
+Ctrl-C prints a message from the start. `application` lists the commands.
 """
 
 from __future__ import annotations
@@ -17,33 +17,28 @@ INTERRUPTED = 130
 """128 + SIGINT, as shells report it; the same as `agent.errors.Status.INTERRUPTED`."""
 
 PIPE_CLOSED = 141
-"""128 + SIGPIPE: whoever read stdout went away (`agent index --list | head -1`)."""
+"""128 + SIGPIPE: the reader of stdout has closed it (`agent index --list | head -1`)."""
 
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
-"""Python's own number is 700. Next to nothing of what a command makes is garbage in circles, and
-looking for that took a tenth of the time until a model is asked."""
+"""Threshold of the garbage collector; Python's default is 700. Commands create almost no reference
+cycles, and with the default a tenth of the time before the first model call went to collections.
+"""
+
+_COMPLETION = "_{}_COMPLETE"
+"""The variable with which a shell requests completions: `_AGENT_COMPLETE=bash_source agent`."""
 
 STDOUT_CLOSED = 2
-"""Usage: nothing can be printed."""
+"""Exit code of a usage error: stdout cannot be written."""
 
 
 def main() -> None:
-    """Entry point of the command `agent`. Ends in SystemExit."""
+    """Run the command `agent`. Always raises SystemExit."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     try:
         _open_streams()
-        from agent.cli.application import app
-
-        app(prog_name="agent")
+        raise SystemExit(_call(sys.argv[1:]))
     except KeyboardInterrupt:
         _end(INTERRUPTED, "interrupted")
-    except SystemExit as error:
-        # Typer turns these into exit codes of its own, without a word.
-        if _came_of(error, KeyboardInterrupt):
-            _end(INTERRUPTED, "interrupted")
-        if _came_of(error, BrokenPipeError):
-            _end(PIPE_CLOSED)
-        raise
     except BrokenPipeError:
         _end(PIPE_CLOSED)
     except OSError as error:
@@ -53,16 +48,16 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Have something at descriptors 0 to 2, so that no file that is opened later takes their place.
+    """Open `os.devnull` for each of the descriptors 0 to 2 that is closed.
 
-    A closed stdout becomes one that cannot be written to: what is printed there fails, and that is
-    said. What a closed stderr should say is lost.
+    Otherwise a file that is opened later would get the descriptor. Writing to a stdout that was
+    closed fails with an error message. Text for a stderr that was closed is discarded.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, flags)  # the lowest free number, which is this one
+            os.open(os.devnull, flags)  # gets the lowest free number, which is `number`
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115  (open until the end)
     if sys.stdout is None:
@@ -71,18 +66,34 @@ def _open_streams() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
-def _came_of(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether `error` was raised while one of this kind was handled."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, kind):
-            return True
-        seen = seen.__cause__ or seen.__context__
-    return False
+def _call(arguments: list[str]) -> int:
+    """Run the command that the arguments name, and return the exit code.
+
+    Click's own `main` would turn Ctrl-C and closed pipes into other exit codes.
+    """
+    from click.exceptions import ClickException, Exit
+
+    from agent.cli.application import app
+    from agent.terminal import protect_streams
+
+    protect_streams()
+    for program in ("agent", "patchshot"):
+        variable = _COMPLETION.format(program.upper())
+        if variable in os.environ:
+            app.main(prog_name=program, complete_var=variable)
+    try:
+        with app.make_context("agent", arguments) as context:
+            app.invoke(context)
+    except Exit as done:
+        return done.exit_code
+    except ClickException as error:
+        error.show(file=sys.stderr)
+        return error.exit_code
+    return 0
 
 
 def _end(code: int, message: str = "") -> None:
-    """Leave with `code`, without a second error for what stdout still holds."""
+    """Exit with `code`, and discard buffered stdout so that flushing it raises no second error."""
     silent = os.open(os.devnull, os.O_WRONLY)
     if code != INTERRUPTED:
         os.dup2(silent, 1)
@@ -90,5 +101,5 @@ def _end(code: int, message: str = "") -> None:
         if message:
             print(f"agent: {message}", file=sys.stderr, flush=True)  # noqa: T201
     except OSError:
-        os.dup2(silent, 2)  # stderr is gone too
+        os.dup2(silent, 2)  # stderr is closed too
     raise SystemExit(code) from None

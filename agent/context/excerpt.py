@@ -1,4 +1,4 @@
-"""Chooses the lines of an oversized chunk to show: its signature and those that match best."""
+"""Chooses the lines of an oversized chunk to show: its signature and the best matching lines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from agent.context.views import FileView
+from agent.context.layout import FileView
 from agent.types import Chunk, Problem
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
 _SUBWORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}(?![a-z])")
-_TITLE_WEIGHT = 2.0  # the title names the matter, the body also holds logs and environment
+_TITLE_WEIGHT = 2.0  # the title names the subject, the body also holds logs
 _TRACEBACK_WEIGHT = 10.0  # a named line outweighs any words
 _SMOOTHING = 3  # lines on either side that support a line
 _STEP = 4  # lines a window grows by before its tokens are counted again
@@ -19,7 +19,7 @@ _MAX_SIGNATURE = 20  # lines; a longer head is no help in a part
 
 
 def signature_lines(chunk: Chunk, view: FileView) -> tuple[int, ...]:
-    """The line numbers of the chunk's signature, empty where the file does not show it there."""
+    """Return the line numbers of the chunk's signature, empty if the file lacks it there."""
     signature = chunk.signature.strip("\n").split("\n") if chunk.signature.strip() else []
     numbers = tuple(range(chunk.start, min(chunk.start + len(signature), len(view.lines) + 1)))
     same = all(
@@ -36,15 +36,15 @@ def best_lines(
     problem: Problem,
     fits: Callable[[frozenset[int]], bool],
 ) -> frozenset[int]:
-    """The signature and the best matching window of a chunk's `lines`, as large as `fits` allows.
+    """Return the signature and the best window of a chunk's `lines`, as large as `fits` allows.
 
-    Empty when not even the signature and a few lines fit.
+    Empty if not even the signature and a few lines fit.
     """
     numbers = sorted(lines)
     head = frozenset(signature_lines(chunk, view)) & frozenset(numbers)
     scores = _smoothed(_line_scores(numbers, view, problem))
-    # Ties (no evidence at all, too) go to the earliest line. A blank one between two that match may
-    # seem better by a rounding error; shown alone it would be nothing.
+    # Ties go to the earliest line. A blank line between two matches may seem better by a rounding
+    # error, but would show nothing.
     said = [i for i, number in enumerate(numbers) if view.lines[number - 1].strip()]
     best = max(said, key=lambda i: (scores[i], -i), default=0)
     low, high = best, best + 1
@@ -60,7 +60,7 @@ def best_lines(
 
 
 def _grow(scores: Sequence[float], low: int, high: int) -> tuple[int, int]:
-    """One step towards the side whose next lines match better; down when they are equal."""
+    """Grow the window on the side whose next lines match better, or down if they are equal."""
     above = sum(scores[max(0, low - _STEP) : low])
     below = sum(scores[high : high + _STEP])
     if low > 0 and (above > below or high >= len(scores)):
@@ -69,7 +69,7 @@ def _grow(scores: Sequence[float], low: int, high: int) -> tuple[int, int]:
 
 
 def _line_scores(numbers: Sequence[int], view: FileView, problem: Problem) -> list[float]:
-    """How well each line matches the problem: rare shared words, and lines a traceback names."""
+    """Score each line by the rare words it shares with the problem, and by tracebacks."""
     wanted = Counter(dict.fromkeys(_terms(problem.body), 1.0))
     wanted.update(dict.fromkeys(_terms(problem.title), _TITLE_WEIGHT))
     found = [_terms(view.lines[number - 1]) & wanted.keys() for number in numbers]
@@ -84,7 +84,7 @@ def _line_scores(numbers: Sequence[int], view: FileView, problem: Problem) -> li
 
 
 def _smoothed(scores: Sequence[float]) -> list[float]:
-    """Triangular smoothing, so that a dense region beats a lucky line."""
+    """Apply triangular smoothing, so that a dense region beats a single line."""
     return [
         sum(
             scores[j] * (1 - abs(i - j) / (_SMOOTHING + 1))
@@ -102,7 +102,7 @@ def _terms(text: str) -> set[str]:
 
 
 def _named_lines(text: str, path: str) -> frozenset[int]:
-    """Lines of the file that a traceback or a `path:12` reference in `text` names."""
+    """Return the lines of the file that a traceback or a `path:12` reference in `text` names."""
     name = re.escape(path.rsplit("/", 1)[-1])
     pattern = rf"(?<![\w.-]){name}(?:[\"']?,? line |:|#L)(\d{{1,7}})\b"
     return frozenset(int(number) for number in re.findall(pattern, text))

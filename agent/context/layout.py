@@ -1,21 +1,103 @@
-"""How the lines shown of one file are laid out: blocks in line order, each with header and fence.
+"""Renders the shown lines of a file as blocks in line order, each with a header and a fence.
 
-A fenced body holds nothing but lines of the file (the model copies its search texts from it) and
-elision marks, which the preamble of the context explains. Lines that follow each other in the file
-follow each other in the body, whatever put them into the context. A new block, and so a header with
-its line numbers, begins where code goes on after a gap; imports, class headers and signatures stay
-in the block of the code beside them.
+A fenced body holds only lines of the file, from which the model copies its search texts, and
+elision marks, which the preamble of the context explains. Consecutive lines of the file are
+consecutive in the body. A new block with a header and line numbers begins where code continues
+after a gap. Imports, class headers and signatures stay in the block of the code beside them.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from agent.context.views import FileView, Run, runs
+from agent.protocols import Snapshot
+from agent.secrets import mask_secrets
 from agent.types import Chunk, ChunkKind, PieceForm, ScoredChunk
+
+Run = tuple[int, int]  # first and last line, inclusive
+
+
+@dataclass(frozen=True, slots=True)
+class FileView:
+    """A file without its secrets. `lines[i]` is line i + 1; `masked` counts masked values."""
+
+    path: str
+    language: str
+    lines: tuple[str, ...]
+    masked: int
+
+    def text(self, numbers: Iterable[int]) -> str:
+        """Return the lines of these numbers, joined."""
+        return "\n".join(self.lines[number - 1] for number in numbers)
+
+    def run(self, first: int, last: int) -> str:
+        """Return the lines `first` to `last`, joined."""
+        return "\n".join(self.lines[first - 1 : last])
+
+    def is_blank(self, number: int) -> bool:
+        """Whether this line has only white space."""
+        return not self.lines[number - 1].strip()
+
+
+class FileViews:
+    """The views of the files of a snapshot, each made when first needed."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._views: dict[str, FileView] = {}
+
+    def __getitem__(self, path: str) -> FileView:
+        """Return the view of a file. Raises KeyError for a path that is not in the snapshot."""
+        view = self._views.get(path)
+        if view is None:
+            file = self._snapshot.files[path]
+            masked = mask_secrets(self._snapshot.text(path))
+            lines = tuple(masked.text.removesuffix("\n").split("\n"))
+            view = self._views[path] = FileView(path, file.language, lines, masked.count)
+        return view
+
+
+def chunk_lines(chunk: Chunk, view: FileView) -> frozenset[int]:
+    """Return the line numbers of a chunk without its holes and the blank lines beside them.
+
+    Empty for a chunk of blank lines.
+    """
+    numbers = set(range(max(chunk.start, 1), min(chunk.end, len(view.lines)) + 1))
+    for first, last in chunk.holes:
+        numbers.difference_update(range(first, last + 1))
+    return without_blank_ends(numbers, view)
+
+
+def without_blank_ends(numbers: Iterable[int], view: FileView) -> frozenset[int]:
+    """Return the numbers without blank lines at both ends of every run."""
+    return frozenset(n for first, last in runs(numbers) for n in _trimmed(first, last, view))
+
+
+def runs(numbers: Iterable[int]) -> tuple[Run, ...]:
+    """Return line numbers as maximal inclusive ranges, ascending."""
+    found: list[Run] = []
+    first = last = -1
+    for number in sorted(numbers):
+        if number != last + 1 or first < 0:
+            if first >= 0:
+                found.append((first, last))
+            first = number
+        last = number
+    if first >= 0:
+        found.append((first, last))
+    return tuple(found)
+
+
+def _trimmed(first: int, last: int, view: FileView) -> range:
+    while first <= last and view.is_blank(first):
+        first += 1
+    while last > first and view.is_blank(last):
+        last -= 1
+    return range(first, last + 1)
+
 
 ELISION = "⋮"
 PREAMBLE = (
@@ -23,12 +105,14 @@ PREAMBLE = (
     "quote lines from before and after it as one text.\n\n"
 )
 
-# A gap up to this size is shown, as is a blank one: a mark and a header would cost as much.
+# A blank gap and a gap up to this size are shown, since a mark and a header would cost as much.
 _BRIDGE_LINES = 4
 _BRIDGE_CHARACTERS = 60
 
 _BACKTICKS = re.compile(r"`+")
-_NOT_PRINTED = re.compile(r"[\x00-\x1f\x7f`\u2028\u2029]")  # what would break a header line
+_NOT_PRINTED = re.compile(
+    r"[\x00-\x1f\x7f`\u2028\u2029]"
+)  # characters that would break a header line
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +135,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class FileShare:
-    """What the context shows of one file. `support` are further lines that were asked for."""
+    """What the context shows of one file. `support` are lines beside the chosen chunks."""
 
     view: FileView
     choices: tuple[Choice, ...] = ()
@@ -64,7 +148,7 @@ class FileShare:
 
     @property
     def shown(self) -> frozenset[int]:
-        """Every line that is rendered, those that close short gaps included."""
+        """All rendered lines, including those that close short gaps."""
         headers = (choice.header for choice in self.choices)
         numbers = self.code.union(self.support, *headers)
         ends = itertools.pairwise(runs(numbers))
@@ -72,20 +156,20 @@ class FileShare:
         return numbers.union(*(gap for gap in gaps if _is_short(gap, self.view)))
 
     def with_choice(self, choice: Choice) -> FileShare:
-        """The same with one chunk more."""
+        """Return a copy with one more chunk."""
         return replace(self, choices=(*self.choices, choice))
 
     def with_support(self, lines: frozenset[int]) -> FileShare:
-        """The same with these lines too."""
+        """Return a copy with these lines as support."""
         return replace(self, support=self.support | lines)
 
     def blocks(self) -> list[str]:
-        """Each with its header, and a line end at its end."""
+        """Return the rendered blocks, each with its header and a final line feed."""
         code = self.code
         return [_render(self, code, block) for block in _blocks(self, code)]
 
     def render(self) -> str:
-        """The blocks of the file with a blank line between them; "" when nothing is shown."""
+        """Return the blocks with a blank line between them; "" if nothing is shown."""
         return "\n".join(self.blocks())
 
 
@@ -107,7 +191,7 @@ def _blocks(share: FileShare, code: frozenset[int]) -> list[list[Run]]:
 
 
 def _is_apart(share: FileShare, code: frozenset[int], before: Run, after: Run) -> bool:
-    """Whether code ends, and other code goes on, at a gap that is not inside of one chunk."""
+    """Whether the gap lies between code of different chunks."""
     ends = {before[1], after[0]}
     return ends <= code and not any(ends <= choice.lines for choice in share.choices)
 
@@ -128,7 +212,7 @@ def _render(share: FileShare, code: frozenset[int], block: Sequence[Run]) -> str
 
 
 def _name(share: FileShare, start: int) -> str:
-    """The method that a block begins with: its class is not to be seen there."""
+    """Return the name of the method that the block begins with, since its class is not shown."""
     names = (
         choice.chunk.symbol
         for choice in share.choices
@@ -138,7 +222,7 @@ def _name(share: FileShare, start: int) -> str:
 
 
 def _note(code: frozenset[int], block: Sequence[Run]) -> str:
-    """Says where the code of a block stands, if the header's first and last line do not."""
+    """Return which lines of the block are code, if the header does not say so."""
     lines = (code.intersection(range(first, last + 1)) for first, last in block)
     places = [(min(of_run), max(of_run)) for of_run in lines if of_run]
     if not places:

@@ -1,4 +1,4 @@
-"""Says why each chunk is in the context and what was cut, for people and for `--json`."""
+"""Reports why each chunk is in the context and what was cut, for people and for `--json`."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class ReceiptDropped:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The account of one context: token totals, what is in and why, what is out and why.
+    """The report on one context: token totals, the pieces in it, and the chunks left out.
 
-    `reserve`: tokens that were held back, on top of `budget`.
+    `reserve`: tokens that were held back in addition to `budget`.
     """
 
     tokens: int
@@ -61,14 +61,14 @@ class Receipt:
     reserve: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """The same as JSON values: objects, lists, strings, numbers and null only."""
+        """Return the receipt as JSON values."""
         value = asdict(self)
         value["tokens_by_form"] = dict(self.tokens_by_form)
         return value
 
 
 def make_receipt(ranking: Ranking, bundle: ContextBundle) -> Receipt:
-    """Account for a bundle that was packed from this ranking. Pieces keep the bundle's order."""
+    """Make the receipt of a bundle that was packed from this ranking, in the bundle's order."""
     forms = Counter[str]()
     for piece in bundle.pieces:
         forms[piece.form] += piece.tokens
@@ -99,7 +99,7 @@ def make_receipt(ranking: Ranking, bundle: ContextBundle) -> Receipt:
 
 
 def render_receipt(receipt: Receipt) -> str:
-    """The receipt as Markdown tables, readable as plain text too."""
+    """Render the receipt as Markdown tables that are readable as plain text."""
     lines = [
         _total(receipt),
         f"{len(receipt.pieces)} pieces in {_files(receipt.pieces)} files, from "
@@ -116,11 +116,11 @@ def render_receipt(receipt: Receipt) -> str:
 
 
 def _total(receipt: Receipt) -> str:
-    """Tokens used, those held back, and whose the used ones are."""
+    """Return a line with the tokens used, held back, and used by each form."""
     share = receipt.tokens / receipt.budget if receipt.budget else 0.0
     whole = receipt.budget + receipt.reserve
     kept = f"; of {whole:,}, {receipt.reserve / whole:.0%} kept in reserve" if whole else ""
-    # What belongs to no piece: the sentence about elisions, and blank lines between files.
+    # The preamble and blank lines between files belong to no piece.
     rest = receipt.tokens - sum(tokens for _, tokens in receipt.tokens_by_form)
     owners = (*receipt.tokens_by_form, *([("preamble and blank lines", rest)] if rest else []))
     forms = ", ".join(f"{owner} {tokens:,}" for owner, tokens in owners)
@@ -131,7 +131,7 @@ def _total(receipt: Receipt) -> str:
 
 
 class _Ranks:
-    """Finds the chunk that a piece shows or a cut left out: same name, around its lines."""
+    """Finds the rank of the chunk that a piece shows: same name, around its lines."""
 
     def __init__(self, ranking: Ranking) -> None:
         self._ranked = defaultdict[tuple[str, str, float], list[tuple[int, Chunk]]](list)
@@ -140,7 +140,7 @@ class _Ranks:
             self._ranked[chunk.path, chunk.symbol, scored.score].append((rank, chunk))
 
     def of(self, piece: ContextPiece | DroppedChunk) -> int | None:
-        """Its rank, from 1."""
+        """Return the rank, from 1; None if unknown."""
         for rank, chunk in self._ranked.get((piece.path, piece.symbol, piece.score), ()):
             if chunk.start <= piece.start and piece.end <= chunk.end:
                 return rank
@@ -204,7 +204,7 @@ def _place(piece: ReceiptPiece | ReceiptDropped) -> str:
 
 
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """A Markdown table with columns padded to equal width; numbers are aligned to the right."""
+    """Return a Markdown table with padded columns; numbers are aligned to the right."""
     cells = [header, *(tuple(_cell(value) for value in row) for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     right = [name in ("rank", "tokens", "score") for name in header]
@@ -225,6 +225,6 @@ def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str
 
 
 def _cell(text: str) -> str:
-    """Text that cannot break a table: one line, no bar, nothing unprintable."""
+    """Return a text that cannot break a table: one line, bars escaped, printable."""
     flat = "".join(c if c.isprintable() else " " for c in text)
     return flat.replace("|", "\\|")

@@ -1,18 +1,18 @@
-"""What a model needs around a chosen chunk so that it does not quote from memory.
+"""Finds the lines that a model needs around a chosen chunk, so that it does not quote from memory.
 
-The header of a method's class with its decorators, the imports that the chunk uses, and the
-signatures of what it calls; where tokens are left, the other imports and signatures of its file.
+These are the header of a method's class with its decorators, the imports that the chunk uses, and
+the signatures of what it calls. With tokens to spare, the other imports and signatures of its file
+follow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.context.excerpt import signature_lines
-from agent.context.imports import ImportStatement, import_statements
-from agent.context.views import FileViews, chunk_lines
+from agent.context.layout import FileViews, chunk_lines
 from agent.protocols import Chunker, Snapshot
 from agent.types import Chunk, ChunkKind, Ranking
 
@@ -21,19 +21,19 @@ _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 _CALL = re.compile(r"(?:\b([A-Za-z_]\w*)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w*)\s*\(")
 _OWN = frozenset({"self", "cls", "this", "super", "Self"})
 
-# A class whose own lines (fields, docstring) are this few is shown entirely: dataclasses, enums.
+# A class with at most this many lines of its own (fields, docstring) is shown as a whole.
 _SMALL_CLASS = 15
-# A constructor with this many lines at most is shown with its body beside a chosen method.
+# A constructor with at most this many lines is shown with its body beside a chosen method.
 _SMALL_CONSTRUCTOR = 30
-# What remains of a file (imports, constants) is shown entirely if it has no more lines than this.
+# Module code (imports, constants) with at most this many lines is shown as a whole.
 _SMALL_MODULE = 15
-# Signatures shown for one chunk; beyond a handful they crowd out other chunks' support.
+# Signatures shown for one chunk. More would crowd out the support of other chunks.
 _MAX_CALLEES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SupportItem:
-    """Lines of a file that go in together or not at all."""
+    """Lines of a file that are added together or not at all."""
 
     path: str
     lines: frozenset[int]
@@ -42,7 +42,7 @@ class SupportItem:
 class SupportFinder:
     """Finds support in the files of a snapshot.
 
-    With a `chunker` every definition of a file is known, without one only those of the ranking.
+    With a `chunker`, all definitions of a file are known, otherwise only those in the ranking.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class SupportFinder:
                 self._by_name.setdefault(_last_name(scored.chunk), []).append(scored.chunk)
 
     def class_header(self, chunk: Chunk) -> frozenset[int]:
-        """Lines of the decorators and the `class` line around a method, empty for other chunks."""
+        """Return the lines of the class header around a method, with its decorators."""
         owner = self._owner(chunk)
         return frozenset(signature_lines(owner, self._views[owner.path])) if owner else frozenset()
 
     def around(self, chunk: Chunk, shown: frozenset[int]) -> Iterator[SupportItem]:
-        """Support for the lines `shown` of a chunk, the most needed first."""
+        """Return support for the lines `shown` of a chunk, the most important first."""
         text = self._views[chunk.path].text(sorted(shown))
         if owner := self._owner(chunk):
             yield from self._class(owner)
@@ -78,7 +78,7 @@ class SupportFinder:
         yield from self._callees(chunk, text)
 
     def rest_of_file(self, path: str) -> Iterator[SupportItem]:
-        """Every import, what else stands outside of a small file's functions, every signature."""
+        """Return all imports, short module code and all signatures of a file."""
         for statement in self._statements(path):
             yield self._import_item(path, statement)
         for chunk in self._chunks_of(path):
@@ -89,20 +89,20 @@ class SupportFinder:
             yield from self._signature(chunk)
 
     def _owner(self, chunk: Chunk) -> Chunk | None:
-        """The class of a method."""
+        """Return the class of a method."""
         owner = chunk.symbol.rpartition(".")[0] if chunk.kind is ChunkKind.METHOD else ""
         classes = (
             candidate
             for candidate in (self._definitions(chunk.path) if owner else ())
             if candidate.kind is ChunkKind.CLASS and candidate.symbol == owner
         )
-        # A symbol may be defined twice (overloads, branches): the class that begins last before it.
+        # A symbol may be defined twice (overloads, branches): the nearest class above counts.
         return max(
             (c for c in classes if c.start <= chunk.start), key=lambda c: c.start, default=None
         )
 
     def _class(self, chunk: Chunk) -> Iterator[SupportItem]:
-        """A small class entirely, of others the header and the constructor's signature."""
+        """Return a small class as a whole, or the header and constructor of a larger one."""
         lines = chunk_lines(chunk, self._views[chunk.path])
         if 0 < len(lines) <= _SMALL_CLASS:
             yield SupportItem(chunk.path, lines)
@@ -114,14 +114,14 @@ class SupportFinder:
                 yield from self._constructor(candidate)
 
     def _constructor(self, chunk: Chunk) -> Iterator[SupportItem]:
-        """What sets up the state that the methods share: entirely where it is short."""
+        """Return a constructor, as a whole if it is short, and its signature."""
         lines = chunk_lines(chunk, self._views[chunk.path])
         if 0 < len(lines) <= _SMALL_CONSTRUCTOR:
             yield SupportItem(chunk.path, lines)
         yield from self._signature(chunk)
 
     def _callees(self, chunk: Chunk, text: str) -> Iterator[SupportItem]:
-        """Signatures of what is called, in order of the calls."""
+        """Return the signatures of what the text calls, in order of the calls."""
         found: dict[str, Chunk] = {}
         for receiver, name in dict.fromkeys(_CALL.findall(text)):
             callee = self._resolve(chunk, receiver, name)
@@ -132,7 +132,7 @@ class SupportFinder:
             yield from show(callee)
 
     def _resolve(self, chunk: Chunk, receiver: str, name: str) -> Chunk | None:
-        """The one definition that a call can mean; None when there is no or more than one."""
+        """Return the one definition that a call can mean; None if there is none or several."""
         here = [c for c in self._definitions(chunk.path) if _last_name(c) == name]
         owner = chunk.symbol.rpartition(".")[0]
         own = [c for c in here if c.symbol == f"{owner}.{name}"]
@@ -179,3 +179,75 @@ class SupportFinder:
 
 def _last_name(chunk: Chunk) -> str:
     return chunk.symbol.rpartition(".")[2]
+
+
+# ------------------------------------------------------------------------------- import statements
+
+_NAME = re.compile(r"[A-Za-z_$][\w$]*")
+_MAX_STATEMENT = 40  # lines; a longer "statement" is a bracket that never closes
+_PYTHON = r"from\s+[\w.]+\s+import\b|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:[,;#\\]|$)"
+_JAVASCRIPT = (
+    r"import\b(?!\s*\()|export\s.{0,2000}\sfrom\s|(?:const|let|var)\s.{1,500}=\s*require\s*\("
+)
+_C = r"\s*#\s*include\b"
+_JAVA = r"import\s+(?:static\s+)?[\w.*]+\s*;"
+_STARTS: Mapping[str, re.Pattern[str]] = {
+    language: re.compile(pattern)
+    for language, pattern in {
+        "python": _PYTHON,
+        "cython": _PYTHON.replace("import", "c?import"),
+        "javascript": _JAVASCRIPT,
+        "typescript": _JAVASCRIPT,
+        "tsx": _JAVASCRIPT,
+        "c": _C,
+        "cpp": _C,
+        "java": _JAVA,
+        "kotlin": r"import\s+[\w.*]+",
+        "scala": r"import\s+[\w.]+",
+        "go": r"import\b",
+        "rust": r"(?:pub\s+)?use\s+[\w:{]|extern\s+crate\b",
+        "php": r"use\s+(?:function\s+|const\s+)?[\w\\]+|(?:require|include)(?:_once)?\b",
+        "ruby": r"require(?:_relative)?\b",
+        "csharp": r"(?:global\s+)?using\s+(?:static\s+)?[\w.=\s]+;",
+    }.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportStatement:
+    """An import statement on lines `start`..`end`, and the identifiers in it."""
+
+    start: int
+    end: int
+    names: frozenset[str]
+
+
+def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatement, ...]:
+    """Return the top-level import statements of a file; none for unknown languages.
+
+    They are found line by line, without a parser. A false match costs a few tokens only, since the
+    lines are shown unchanged.
+    """
+    pattern = _STARTS.get(language)
+    if pattern is None:
+        return ()
+    found: list[ImportStatement] = []
+    after = 0
+    for index, line in enumerate(lines):
+        if index < after or not pattern.match(line):
+            continue
+        after = _end_of_statement(lines, index)
+        names = frozenset(_NAME.findall("\n".join(lines[index:after])))
+        found.append(ImportStatement(index + 1, after, names))
+    return tuple(found)
+
+
+def _end_of_statement(lines: Sequence[str], start: int) -> int:
+    """Return the index after the last line: brackets are closed and no backslash ends it."""
+    depth = 0
+    for index in range(start, min(len(lines), start + _MAX_STATEMENT)):
+        line = lines[index]
+        depth += sum(line.count(c) for c in "([{") - sum(line.count(c) for c in ")]}")
+        if depth <= 0 and not line.rstrip().endswith("\\"):
+            return index + 1
+    return start + 1

@@ -1,8 +1,9 @@
-"""Metadata of a project that is not installed: `importlib.metadata.version("click")` answers.
+"""Metadata for a project that is not installed, so that `importlib.metadata.version` finds it.
 
-The project itself is never built: its source is on the import path. What many read of their own
-installation is written beside it: name, version and entry points, as the files of the tree say.
-Format: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+The project itself is never built; its source is on the import path. Many projects read name,
+version and entry points of their own installation, so these are written beside the source, as the
+files of the tree state them. Format:
+https://packaging.python.org/en/latest/specifications/recording-installed-packages/
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from agent.protocols import Snapshot
 
 UNKNOWN_VERSION = "0"
-"""Where neither the spec, the tree nor the row knows one."""
+"""The version when neither the spec, the tree nor the row states one."""
 
 _ASSIGNED = re.compile(
     r"^__version__(?:\s*:\s*\w+)?\s*=\s*[\"']([0-9][\w.!+-]*)[\"']", re.MULTILINE
@@ -25,8 +26,8 @@ _PLAIN = re.compile(r"[0-9][\w.!+-]*")
 _VERSION_FILES = ("__init__.py", "__about__.py", "__version__.py", "_version.py", "version.py")
 
 
-def dist_info(name: str, version: str, snapshot: Snapshot) -> Mapping[str, bytes]:
-    """The files of `NAME-VERSION.dist-info`, by path from the root of the tree."""
+def make_dist_info(name: str, version: str, snapshot: Snapshot) -> Mapping[str, bytes]:
+    """Make the files of `NAME-VERSION.dist-info`, by path from the root of the tree."""
     folder = f"{re.sub(r'[-_.]+', '_', name)}-{version.replace('-', '_')}.dist-info"
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", ""]
     files = {
@@ -39,8 +40,8 @@ def dist_info(name: str, version: str, snapshot: Snapshot) -> Mapping[str, bytes
     return files
 
 
-def static_version(name: str, snapshot: Snapshot) -> str:
-    """The version that the tree's files say in plain words, "" for none; nothing is run."""
+def read_static_version(name: str, snapshot: Snapshot) -> str:
+    """Read the version that the tree's files state literally, "" for none. Runs nothing."""
     project = _table(_pyproject(snapshot), "project")
     poetry = _table(_table(_pyproject(snapshot), "tool"), "poetry")
     setup = _setup(snapshot)
@@ -63,7 +64,7 @@ def _assigned(name: str, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _entry_points(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
-    """Groups by name: pyproject.toml's (PEP 621 and poetry), else setup.cfg's."""
+    """Read groups by name from pyproject.toml (PEP 621 and poetry), else from setup.cfg."""
     project = _table(_pyproject(snapshot), "project")
     poetry = _table(_table(_pyproject(snapshot), "tool"), "poetry")
     groups = {
@@ -121,7 +122,7 @@ def _table(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _texts(value: object) -> Mapping[str, str]:
-    """The entries of a foreign table that are text."""
+    """Keep the entries of a foreign table that are text."""
     if not isinstance(value, dict):
         return {}
     return {name: text for name, text in value.items() if isinstance(text, str)}

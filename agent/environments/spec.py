@@ -1,15 +1,18 @@
-"""The file that says in what environment each project's tests are run (docs/eval-patches.md).
+"""The file that says in which environment each project's tests run.
+
+Its fields are described in docs/reference/environments-file.md.
 
 `[default]` holds for every project, `[projects."owner/name"]` for one, an entry of its `ranges` for
-a span of its versions or commits: field by field, the nearest one that gives a field wins.
+a span of its versions or commits. Of each field, the most specific value counts.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,11 +25,10 @@ from pydantic import (
     model_validator,
 )
 
-from agent.environments.mistakes import mistake_in, near
 from agent.errors import ConfigurationError
 
 NO_INDEX = "none"
-"""As `index`: packages come from `find_links` alone, and nothing is asked of the network."""
+"""As `index`: packages come from `find_links` alone, without the network."""
 
 # https://packaging.python.org/en/latest/specifications/dependency-specifiers/ in outline: markers
 # and the form of versions are left to pip.
@@ -39,7 +41,7 @@ _REQUIREMENT = re.compile(
 )
 _PLACE = re.compile(r"(?:[a-z+]+:/)?/\S")
 
-# By field, what it takes.
+# What each field takes.
 _EXPECTED = {
     "default": "a table [default]",
     "projects": 'a table [projects."owner/name"]',
@@ -65,7 +67,7 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def _inside(path: str) -> str:
-    """A folder or file of the tree."""
+    """Check a folder or file of the tree."""
     parts = path.split("/")
     if path.startswith("/") or "\\" in path or "\0" in path or ".." in parts or not path:
         raise ValueError("give a path inside the repository, relative to its root")
@@ -73,7 +75,7 @@ def _inside(path: str) -> str:
 
 
 def _requirement(text: str) -> str:
-    """Something to install, and no option of pip."""
+    """Check that pip would install this, and not read it as an option."""
     if not text.strip() or text.strip().startswith("-") or "\n" in text:
         raise ValueError("give a requirement such as 'pytest==8.3.5', not an option of pip")
     if not (_REQUIREMENT.fullmatch(text.strip()) or _PLACE.match(text.strip())):
@@ -82,7 +84,7 @@ def _requirement(text: str) -> str:
 
 
 def _bound(text: str) -> str:
-    """A version that another one can be before or after."""
+    """Check that another version can be before or after this one."""
     if not re.match(r"\D*\d", text):
         raise ValueError(f"{text!r} is no version; give one such as '8.0'")
     return text
@@ -98,7 +100,7 @@ _Inside = Annotated[str, AfterValidator(_inside)]
 
 
 class _Fields(BaseModel):
-    """What may be said of a project; None: not said here."""
+    """The fields of a table; None where the table does not give one."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
@@ -116,7 +118,7 @@ class _Fields(BaseModel):
 
 
 class _Range(_Fields):
-    """Fields for a span: `since` is included, `until` is not; all bounds that are given hold."""
+    """Fields for a span: `since` is included, `until` is not. All given bounds must hold."""
 
     since: Annotated[str, AfterValidator(_bound)] | None = None
     until: Annotated[str, AfterValidator(_bound)] | None = None
@@ -125,7 +127,7 @@ class _Range(_Fields):
 
     @model_validator(mode="after")
     def _holds_something(self) -> _Range:
-        if self.since and self.until and _order(self.since) >= _order(self.until):
+        if self.since and self.until and _release(self.since) >= _release(self.until):
             raise ValueError(f"since {self.since} is not before until {self.until}: nothing fits")
         return self
 
@@ -143,11 +145,12 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What holds for one instance.
+    """The environment of one instance.
 
-    `python`: a version, a name on PATH or an absolute path; "" for the one that runs us. `metadata`
-    is the name of the distribution whose metadata is written into the tree, "" for none. `index` is
-    an address, "none", or "" for pip's own; `find_links` are absolute paths or addresses.
+    `python` is a version, a name on PATH or an absolute path; "" for the one that runs us.
+    `metadata` is the name of the distribution whose metadata is written into the tree, "" for none.
+    `index` is an address, "none", or "" for pip's own. `find_links` are absolute paths or
+    addresses.
     """
 
     python: str = ""
@@ -164,29 +167,29 @@ class Environment:
 
 
 class EnvironmentSpec:
-    """A spec file. `environment` gives what holds for a project at a commit."""
+    """A spec file. `environment` returns what it says about a project at a commit."""
 
     def __init__(self, data: Mapping[str, Any], folder: Path) -> None:
-        """`folder` is what relative `find_links` are counted from. Raises ValidationError."""
+        """Relative `find_links` start at `folder`. Raises ValidationError."""
         self._file = _File.model_validate(data)
         self._folder = folder
         self._projects = {name.lower(): each for name, each in self._file.projects.items()}
 
     def names(self, project: str) -> bool:
-        """Whether the file has a table of its own for the project."""
+        """Whether the file has a table for the project."""
         return project.lower() in self._projects
 
-    def called(self, name: str) -> str:
-        """The one project of the file with this name after the slash; "" where none or several."""
+    def find_by_name(self, name: str) -> str:
+        """Find the only project with this name after the slash; "" for none or several."""
         found = [p for p in self._file.projects if p.partition("/")[2].lower() == name.lower()]
         return found[0] if len(found) == 1 else ""
 
     def environment(
         self, project: str, version: str = "", *, holds: Callable[[str], bool] | None = None
     ) -> Environment:
-        """What holds for `project` at `version` ("": not known).
+        """Return what the file says about `project` at `version` ("" when unknown).
 
-        `holds` says whether the history of the instance's commit holds a commit; without it, no
+        `holds` says whether the history of the instance's commit contains a commit. Without it, no
         range by commits applies.
         """
         found = self._projects.get(project.lower())
@@ -210,7 +213,7 @@ class EnvironmentSpec:
 
 
 def read_spec(path: Path) -> EnvironmentSpec:
-    """The spec of a file. Raises ConfigurationError, naming the field."""
+    """Read a spec file. Raises ConfigurationError, which names the field."""
     try:
         with path.open("rb") as file:
             data = tomllib.load(file)
@@ -221,25 +224,25 @@ def read_spec(path: Path) -> EnvironmentSpec:
     try:
         return EnvironmentSpec(data, path.absolute().parent)
     except ValidationError as error:
-        raise ConfigurationError(f"--environments {path}: {_in_words(error)}") from None
+        raise ConfigurationError(f"--environments {path}: {_describe_error(error)}") from None
 
 
-def _in_words(error: ValidationError) -> str:
-    """The first mistake: table, field, and what is expected there."""
+def _describe_error(error: ValidationError) -> str:
+    """Describe the first mistake: table, field, and what is expected there."""
     first = error.errors(include_url=False, include_input=False)[0]
     if first["type"] == "extra_forbidden":
         *table, field = first["loc"]
-        known = _known(table)
-        hint = f"{near(str(field), known)} (known: {', '.join(known)})"
-        return f"{_place(first['loc'])}no such field{hint}"
-    place, what = mistake_in(error, _EXPECTED)
+        known = _known_fields(table)
+        hint = f"{suggest_name(str(field), known)} (known: {', '.join(known)})"
+        return f"{_format_location(first['loc'])}no such field{hint}"
+    place, what = describe_mistake(error, _EXPECTED)
     if first["type"] == "string_pattern_mismatch" and "[key]" in first["loc"]:
         return f'[projects.{first["loc"][1]}]: a project is named as "owner/name", in quotes'
-    return f"{_place(place)}{what}"
+    return f"{_format_location(place)}{what}"
 
 
-def _place(place: Sequence[str | int]) -> str:
-    """`[projects."a/b"] ranges, entry 1, since: ` of ("projects", "a/b", "ranges", 0, "since")."""
+def _format_location(place: Sequence[str | int]) -> str:
+    """Format a location, such as `[projects."a/b"] ranges, entry 1, since: `."""
     parts = [f"entry {part + 1}" if isinstance(part, int) else part for part in place]
     table = ""
     if len(parts) > 1 and parts[0] == "projects":
@@ -250,8 +253,8 @@ def _place(place: Sequence[str | int]) -> str:
     return f"{words}: " if words else ""
 
 
-def _known(table: Sequence[str | int]) -> list[str]:
-    """The fields of a table."""
+def _known_fields(table: Sequence[str | int]) -> list[str]:
+    """Return the fields of a table."""
     if not table:
         return list(_File.model_fields)
     if table[0] == "default":
@@ -265,17 +268,47 @@ def _applies(span: _Range, version: str, holds: Callable[[str], bool] | None) ->
     if (span.since_commit or span.until_commit) and holds is None:
         return False
     return (
-        (span.since is None or _order(version) >= _order(span.since))
-        and (span.until is None or _order(version) < _order(span.until))
+        (span.since is None or _release(version) >= _release(span.since))
+        and (span.until is None or _release(version) < _release(span.until))
         and (span.since_commit is None or (holds is not None and holds(span.since_commit)))
         and (span.until_commit is None or (holds is not None and not holds(span.until_commit)))
     )
 
 
-def _order(version: str) -> tuple[int, ...]:
-    """`v2.10rc1` as (2, 10): releases in their order, without what is no number at the end."""
+def _release(version: str) -> tuple[int, ...]:
+    """Parse `v2.10rc1` as (2, 10), to order releases; ignores suffixes and trailing zeros."""
     release = re.match(r"\D*(\d+(?:\.\d+)*)", version)
     numbers = [int(part) for part in release[1].split(".")] if release else []
     while numbers and numbers[-1] == 0:
         numbers.pop()
     return tuple(numbers)
+
+
+def describe_mistake(
+    error: ValidationError, expected: Mapping[str, str], known: Collection[str] = ()
+) -> tuple[tuple[str | int, ...], str]:
+    """Describe the first mistake in a foreign file: its location, and what is wrong there.
+
+    The location has no parts that only pydantic knows. `expected` says what each field takes ("a
+    text"). `known` are fields that the writer gave or could have given, for a suggestion.
+    """
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = first["loc"]
+    named = [part for part in place if part in expected]
+    field = str(named[-1]) if named else str(place[-1]) if place else ""
+    while place and place[-1] != field and isinstance(place[-1], str) and named:
+        place = place[:-1]  # "[key]", or the member of a union
+    if first["type"] == "missing":
+        return place, f"is missing ({expected.get(field, 'it is needed')})" + suggest_name(
+            field, known
+        )
+    if first["type"] == "value_error":
+        return place, str(first.get("ctx", {}).get("error", first["msg"]))
+    wanted = expected.get(field)
+    return place, f"{wanted} is needed" if wanted else first["msg"]
+
+
+def suggest_name(name: str, known: Collection[str]) -> str:
+    """Suggest a known name for a mistyped one, "" for none."""
+    found = get_close_matches(name, sorted(known), 1)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,34 +1,51 @@
-"""Refuses a model call before it is made when its worst case would exceed what is left."""
+"""Refuses a model call before it is made if its worst case would exceed the budget.
+
+The host of a miner's run keeps an account of its own, which bounds the run too:
+
+    GET {proxy}/api/usage?evaluation_run_id=...   {used_cost_usd, remaining_cost_usd, max_cost_usd}
+    GET {proxy}/api/v1/usage                      {total_cost_usd, budget_remaining_usd, ...}
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
 
 from agent.errors import BudgetExceeded, ProviderError, ReplayMismatch
+from agent.events import Notice
+from agent.llm.chat import ChatModelWrapper
+from agent.llm.endpoint import Endpoint, without_credentials
+from agent.llm.failures import Failure
+from agent.llm.http import JsonReply, Outcome, exchange
 from agent.llm.prices import Price
+from agent.llm.protocols import PROTOCOLS
 from agent.llm.protocols.base import Spent
-from agent.protocols import ChatModel
+from agent.llm.server import ModelServer
+from agent.protocols import ChatModel, Reporter
 from agent.types import Completion, Prompt, Usage
+
+if TYPE_CHECKING:
+    import httpx
 
 
 class Host(Protocol):
-    """Where the run takes place, as far as it keeps an account (`agent.llm.remote_budget`)."""
+    """The account that the run's host keeps; `RemoteBudget` is the real one."""
 
     async def ask(self) -> Spent | None:
-        """What is spent now; None when that cannot be told. Never raises."""
+        """What has been spent; None when that is unknown. Never raises."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of a run (None: none) and what of them is spent. A value: spending gives a new one.
+    """The limits of a run and what is spent. It is a value: spending gives a new one.
 
-    `max_cost` in US dollars, `max_tokens` input and output together, `price` of the model where
-    it is known. `ceiling`, of the run's host, is a `max_cost` that holds as far as prices are
-    known; `there` is what the host's own account said last. `caching`: prompts are written to the
-    provider's cache, which costs more than plain input.
+    `max_cost` is in US dollars, `max_tokens` counts input and output together; None means no
+    limit. `price` is the model's, if known. `ceiling` is the `max_cost` of the run's host, checked
+    only when prices are known; `there` is the last statement of the host's account. `caching`:
+    prompts are written to the provider's cache, which costs more than plain input.
     """
 
     max_cost: float | None = None
@@ -41,7 +58,7 @@ class Budget:
     caching: bool = False
 
     def worst_case(self, prompt_tokens: int, max_output_tokens: int) -> Usage:
-        """What a call uses if its reply runs to the limit and nothing comes from a cache."""
+        """The usage of a call whose reply reaches the limit and that reads nothing from a cache."""
         written = prompt_tokens if self.caching else 0
         usage = Usage(prompt_tokens, max_output_tokens, None, 1, cache_write_tokens=written)
         return self.priced(usage)
@@ -57,7 +74,7 @@ class Budget:
         return replace(self, spent=self.spent + self.priced(usage))
 
     def reserve(self, prompt_tokens: int, max_output_tokens: int) -> None:
-        """Check that a call fits, its worst case included; changes nothing.
+        """Check that the worst case of a call fits. Changes nothing.
 
         Raises BudgetExceeded with the figures, or when `max_cost` is set and no price is known.
         """
@@ -112,31 +129,31 @@ class Budget:
             raise _too_dear(worst, left, " of the run's budget at its host", "the budget there")
 
 
-class BudgetedChatModel:
-    """A `ChatModel` that checks the budget before each call and records what it used after it.
+class BudgetedChatModel(ChatModelWrapper):
+    """A `ChatModel` that checks the budget before each call and records the usage after it.
 
-    Calls that run at the same time are held against the budget at their worst case. A call that
-    fails counts as a call; its tokens and cost are not known and count as nothing, or, where no
-    price is known, make the sum unknown. `host` is asked before the first call and after each.
+    Running calls count with their worst case. A failed call counts as a call; its tokens and cost
+    are unknown and count as zero or, if no price is known, make the sum unknown. `host` is asked
+    before the first call and after each one.
     """
 
     def __init__(self, inner: ChatModel, budget: Budget, host: Host | None = None) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._budget = budget
         self._host = host
         self._asked = False  # since the last call
         self._pending: list[Usage] = []
 
     @property
-    def model(self) -> str:
-        """The model's name."""
-        return self._inner.model
+    def budget(self) -> Budget:
+        """The limits, and what is spent."""
+        return self._budget
 
     @property
     def usage(self) -> Usage:
-        """What has been used so far, failed calls included.
+        """The usage so far, failed calls included.
 
-        The cost is the host's own figure where it tells one: it knows embeddings and failed calls.
+        If the host states the cost, that figure is used: it includes embeddings and failed calls.
         """
         there = self._budget.there
         if there is None or there.used is None:
@@ -156,7 +173,7 @@ class BudgetedChatModel:
         worst = self._budget.worst_case(prompt.tokens, max_output_tokens)
         self._pending.append(worst)
         self._asked = False
-        # What a call costs that fails or is interrupted is not known; with a price its limits hold.
+        # The cost of a failed or interrupted call is unknown; a known price keeps the sum known.
         used = Usage(calls=1, cost_usd=None if self._budget.price is None else 0.0)
         try:
             completion = await self._inner.complete(
@@ -164,10 +181,10 @@ class BudgetedChatModel:
             )
             used = self._budget.priced(completion.usage)
         except ReplayMismatch:
-            used = Usage()  # nothing was asked, and nobody
+            used = Usage()  # no model was asked
             raise
         except ProviderError:
-            await self._ask()  # what it cost is known to the host alone
+            await self._ask()  # only the host knows what it cost
             raise
         finally:
             self._pending.remove(worst)
@@ -176,12 +193,12 @@ class BudgetedChatModel:
         return replace(completion, usage=used)
 
     async def _ask(self) -> None:
-        """Learn what the host's account says, if that may have changed."""
+        """Ask the host's account, if it may have changed since the last time."""
         if self._host is None or self._asked:
             return
         self._asked = True
         there = await self._host.ask()
-        if there is not None:  # else what it said last still bounds: a budget does not grow
+        if there is not None:  # otherwise the last statement still holds: a budget does not grow
             self._budget = replace(self._budget, there=there)
 
 
@@ -199,5 +216,95 @@ def _tokens(usage: Usage) -> str:
 
 
 def _dollars(amount: float) -> str:
-    """Four decimals, more for what would otherwise read as nothing."""
+    """An amount with four decimals, or two significant digits if it is smaller."""
     return f"${amount:.4f}" if amount == 0 or amount >= 0.001 else f"${amount:.2g}"
+
+
+# ------------------------------------------------------------------- the account of the run's host
+
+_ASK_SECONDS = 5.0  # for a figure from next door; a call must not wait long for it
+_ASK_FAILURES = 3  # in a row; then it is not asked again
+
+
+class RemoteBudget:
+    """Asks one usage endpoint. Its failures bound nothing and are reported once."""
+
+    def __init__(self, endpoint: Endpoint, client: httpx.AsyncClient, report: Reporter) -> None:
+        self._endpoint = endpoint
+        self._client = client
+        self._report = report
+        self._server = (
+            ModelServer(endpoint, client) if PROTOCOLS[endpoint.kind].serves_runs else None
+        )
+        self._failures = 0
+
+    async def ask(self) -> Spent | None:
+        """What has been spent; None when that is unknown."""
+        if self._failures >= _ASK_FAILURES:
+            return None
+        outcome = await self._get()
+        spent = read_spent(outcome.value if isinstance(outcome, JsonReply) else None)
+        before, self._failures = self._failures, 0 if spent else self._failures + 1
+        if isinstance(outcome, Failure) and outcome.wrong_path:
+            self._failures = _ASK_FAILURES  # a proxy without an account will not get one
+        if self._failures and not before:
+            place = self._endpoint.usage_url or self._endpoint.base_url
+            self._report(
+                Notice(f"{without_credentials(place)} does not say what the run has spent")
+            )
+        return spent
+
+    async def _get(self) -> Outcome | None:
+        if self._server is not None:
+            name = quote(self._endpoint.run_id, safe="")
+            return await self._server.look_up(
+                f"/usage?evaluation_run_id={name}", seconds=_ASK_SECONDS
+            )
+        if self._endpoint.usage_url is None:
+            return None
+        # The page belongs to the proxy, not to the model's server, so it gets no key.
+        there = replace(self._endpoint, base_url=self._endpoint.usage_url, api_key=None)
+        return await exchange(
+            self._client, there, there.base_url, None, seconds=_ASK_SECONDS, headers={}
+        )
+
+
+def ask_remote_budget(
+    endpoint: Endpoint, client: httpx.AsyncClient, report: Reporter
+) -> RemoteBudget | None:
+    """The account at the run's host; None if there is none."""
+    if not PROTOCOLS[endpoint.kind].serves_runs and endpoint.usage_url is None:
+        return None
+    return RemoteBudget(endpoint, client, report)
+
+
+def ceiling(environment: Mapping[str, str]) -> float | None:
+    """RIDGES_MAX_COST_USD in US dollars; None when it is unset or not an amount."""
+    return _amount(environment.get("RIDGES_MAX_COST_USD"))
+
+
+def read_spent(value: Any) -> Spent | None:
+    """The figures of a usage reply; None when it has none."""
+    if not isinstance(value, dict):
+        return None
+    used = _first_amount(value, "used_cost_usd", "total_cost_usd")
+    remaining = _first_amount(value, "remaining_cost_usd", "budget_remaining_usd")
+    if used is None and remaining is None:
+        return None
+    return Spent(used, remaining, _first_amount(value, "max_cost_usd"))
+
+
+def _first_amount(value: Mapping[str, Any], *names: str) -> float | None:
+    amounts = (_amount(value.get(name)) for name in names)
+    return next((amount for amount in amounts if amount is not None), None)
+
+
+def _amount(value: Any) -> float | None:
+    """An amount of at least zero: an overspent budget has nothing left."""
+    if isinstance(value, bool):
+        return None
+    try:
+        amount = float(value)
+    except (TypeError, ValueError):
+        return None
+    return max(0.0, amount) if abs(amount) < float("inf") else None

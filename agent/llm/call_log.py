@@ -1,7 +1,7 @@
-"""One event a model call, and the file that events are kept in (`--log-file`, JSON Lines).
+"""Reports one event for each model call, and writes events to a file (`--log-file`, JSON Lines).
 
-The file holds what was called, how it ended and what it cost; prompts and replies only where they
-are asked for (`--log-bodies`). Keys are masked in every text.
+The file tells which model was called, how the call ended and what it cost. Prompts and replies are
+written only with `--log-bodies`. Keys are masked in every text.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.errors import PatchshotError, UsageError
 from agent.events import Event, ModelCall, ModelExchange, Notice, StageProgress
+from agent.llm.chat import ChatModelWrapper
 from agent.protocols import ChatModel, Reporter
 from agent.types import Completion, Prompt
 
@@ -30,20 +31,20 @@ _WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class _Tries:
-    """How often the running call was tried."""
+    """The number of tries of the running call."""
 
     def __init__(self) -> None:
         self.count = 1
 
 
-# The transports know of tries, the wrapper below of calls: they share what belongs to one task.
+# Transports count tries and `LoggedChatModel` reports calls: they share this, one for each task.
 _TRIES: ContextVar[_Tries | None] = ContextVar("patchshot_tries", default=None)
 
 
 def counting_tries(report: Reporter) -> Reporter:
-    """A reporter for `agent.llm.retry.Retrier`, which tells once before each further try.
+    """A reporter for `Retrier` that counts the tries of the running call.
 
-    Those of the running call are counted.
+    `Retrier` reports once before each further try.
     """
 
     def count(event: Event, /) -> None:
@@ -55,21 +56,16 @@ def counting_tries(report: Reporter) -> Reporter:
     return count
 
 
-class LoggedChatModel:
-    """A `ChatModel` that reports each call of another one when it ends, however it ends.
+class LoggedChatModel(ChatModelWrapper):
+    """A `ChatModel` that reports each call of another one when it ends, in whatever way.
 
-    With `bodies` the whole exchange is reported too.
+    With `bodies` it reports the texts too.
     """
 
     def __init__(self, inner: ChatModel, report: Reporter, *, bodies: bool = False) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._report = report
         self._bodies = bodies
-
-    @property
-    def model(self) -> str:
-        """The inner model's name."""
-        return self._inner.model
 
     async def complete(
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
@@ -81,7 +77,7 @@ class LoggedChatModel:
         started = clock()
         status, error, done = "crashed", "", None
         try:
-            done = await self._inner.complete(
+            done = await super().complete(
                 prompt, max_output_tokens=max_output_tokens, schema=schema
             )
             status = "cut-off" if done.finish_reason == "length" else "ok"
@@ -130,11 +126,11 @@ def error_name(error: PatchshotError) -> str:
 
 
 class LogFile:
-    """A reporter that also appends every event but progress to a file, one JSON object a line.
+    """A reporter that also appends every event except progress to a file, one JSON object a line.
 
-    Each has `time` (UTC, milliseconds), `event` (its class as in `error_name`) and the event's own
-    fields; every text is passed through `redact`. Thread-safe. A disk that fails later ends the
-    log, said once, and nothing else.
+    Each line has `time` (UTC, milliseconds), `event` (the class as in `error_name`) and the event's
+    fields; every text passes through `redact`. Thread-safe. If the disk fails later, that is
+    reported once and only the log ends.
     """
 
     def __init__(self, path: Path, forward: Reporter, redact: Callable[[str], str]) -> None:
@@ -146,7 +142,7 @@ class LogFile:
         self._file: FileIO | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Unbuffered: a line is one write, which neither another run nor a crash can cut in two.
+            # Unbuffered: each line is one write, which no other run and no crash can split.
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise UsageError(
@@ -167,7 +163,7 @@ class LogFile:
                 self._file = None
 
     def __call__(self, event: Event, /) -> None:
-        """Keep the event and pass it on."""
+        """Write the event and pass it on."""
         if not isinstance(event, StageProgress):
             self._write(event)
         if not isinstance(event, ModelExchange):

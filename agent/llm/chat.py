@@ -12,25 +12,44 @@ from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure, read_error_text
 from agent.llm.http import Outcome
 from agent.llm.protocols.base import ChatCall
-from agent.llm.retry import Retrier
-from agent.llm.server import REQUEST_SECONDS, ModelServer
-from agent.llm.shapes import ReadReply
-from agent.llm.wording import one_line, redact
-from agent.protocols import TokenCounter
+from agent.llm.redaction import one_line, redact
+from agent.llm.replies import ReadReply
+from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier
+from agent.protocols import ChatModel, TokenCounter
 from agent.types import Completion, Prompt, Usage
 
 if TYPE_CHECKING:
     import httpx
 
 
+class ChatModelWrapper:
+    """Base of a `ChatModel` that adds something to the calls of `inner`: override `complete`."""
+
+    def __init__(self, inner: ChatModel) -> None:
+        self._inner = inner
+
+    @property
+    def model(self) -> str:
+        """The inner model's name."""
+        return self._inner.model
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Ask the inner model. Raises what it raises."""
+        return await self._inner.complete(
+            prompt, max_output_tokens=max_output_tokens, schema=schema
+        )
+
+
 class HttpChatModel:
     """`ChatModel` over HTTP, in the protocol of `endpoint.kind`.
 
-    What the server refuses (`max_tokens`, a temperature, a response format) is left out from then
-    on, for as long as this object lives. A prompt with a schema should contain the word JSON:
-    some servers insist on it. `counter` counts tokens where the server gives no usage. `others`
-    are models to go on with when the server does not have `endpoint.model` or forbids it; there
-    are some only where nobody has chosen that model.
+    A field that the server refuses (`max_tokens`, a temperature, a response format) is left out
+    from then on. A prompt with a schema should contain the word JSON, because some servers insist
+    on it. `counter` counts tokens when the server gives no usage. `others` are models to try next
+    when the server does not have `endpoint.model` or forbids it; they are given only when the user
+    has not chosen the model.
     """
 
     def __init__(
@@ -63,7 +82,7 @@ class HttpChatModel:
         return self._model or "default"
 
     async def model_names(self) -> tuple[str, ...]:
-        """The models that the server offers, sorted; empty when it does not tell."""
+        """The models that the server lists, sorted; empty when it has no list."""
         return await self._server.model_names()
 
     async def complete(
@@ -71,8 +90,8 @@ class HttpChatModel:
     ) -> Completion:
         """Send the prompt.
 
-        `Completion.text` is "" when the model wrote nothing. `usage.cost_usd` is what the server
-        says, else None. Raises ProviderError (or a subclass), and TimeLimitExceeded when the run
+        `Completion.text` is "" when the model wrote nothing. `usage.cost_usd` is the server's
+        figure or None. Raises ProviderError (or a subclass), and TimeLimitExceeded when the run
         has no time left.
         """
         clock = asyncio.get_running_loop().time
@@ -96,7 +115,7 @@ class HttpChatModel:
     async def _post(
         self, prompt: Prompt, max_output_tokens: int, schema: Mapping[str, Any] | None
     ) -> Outcome:
-        """Send, leaving out what the server refuses; each refusal removes one thing for good."""
+        """Send, without the fields that the server refuses: each refusal removes one for good."""
         while True:
             protocol, model = self._protocol, self._model
             body = protocol.body(
@@ -116,7 +135,7 @@ class HttpChatModel:
             if adapted is None and not self._next_model(model, outcome):
                 return outcome
             if adapted is not None and self._protocol == protocol:
-                self._protocol = adapted  # else a concurrent call has learnt something: use that
+                self._protocol = adapted  # otherwise a concurrent call has adapted it already
 
     def _as_failure(self, value: Any) -> Failure | None:
         """The failure that a server sent as if it were an answer."""
@@ -124,7 +143,7 @@ class HttpChatModel:
         return read_error_text(said, self._endpoint) if isinstance(said, str) else None
 
     def _next_model(self, refused: str, failure: Failure) -> bool:
-        """Whether there is another model to go on with after this one was refused."""
+        """Whether there is another model to try after `refused`."""
         forbidden = failure.status == 403 and not isinstance(failure.error, BudgetRefused)
         if not (isinstance(failure.error, UnknownModel) or forbidden):
             return False
@@ -138,13 +157,13 @@ class HttpChatModel:
         return True
 
     def _notice_ignored_format(self, reply: ReadReply) -> None:
-        """Whoever answers prose to a schema ignores it; a plainer format may be honoured."""
+        """A server that answers prose ignores the schema; it may honour a plainer format."""
         finished = reply.finish_reason == "stop" and reply.text.strip()
         if finished and not reply.text.lstrip().startswith(("{", "[")):
             self._protocol = self._protocol.plainer()
 
     def _usage(self, prompt: Prompt, reply: ReadReply) -> Usage:
-        """As the server says; zeros and absent counts are replaced by counted ones."""
+        """The server's figures; zero or absent counts are replaced by our own."""
         counted = reply.output_tokens or self._counter.count(reply.text)
         return Usage(
             reply.input_tokens or prompt.tokens,

@@ -6,19 +6,14 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from agent.embedding import EmbeddingKind, EmbeddingsUnsupported, InputTooLong
 from agent.errors import BudgetRefused, ContextTooLong, ProviderError
 from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure
 from agent.llm.http import Outcome
 from agent.llm.protocols.base import EmbeddingProtocol
-from agent.llm.retry import Retrier, RetryPolicy
-from agent.llm.server import REQUEST_SECONDS, ModelServer
-from agent.retrieval.embedding_protocol import (
-    EmbeddingKind,
-    EmbeddingsUnsupported,
-    InputTooLong,
-)
-from agent.secrets.masking import mask_secrets
+from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier, RetryPolicy
+from agent.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +26,8 @@ if TYPE_CHECKING:
 class HttpBatchEmbedder:
     """`BatchEmbedder` over HTTP, in the protocol of `endpoint.kind`.
 
-    Retries are the caller's: each call is one attempt. `kind` makes no difference to these
-    protocols. `max_batch` None: as many as the protocol takes.
+    Each call is one attempt; the caller retries. `kind` makes no difference to these protocols.
+    `max_batch` None: as many texts as the protocol takes.
     """
 
     def __init__(
@@ -61,7 +56,7 @@ class HttpBatchEmbedder:
 
     @property
     def name(self) -> str:
-        """Model and server: the part of a cache key that says whose vectors they are."""
+        """Model and server, as part of a cache key."""
         server = hashlib.sha256(self._endpoint.base_url.encode()).hexdigest()[:12]
         return f"{self._endpoint.kind}:{self._endpoint.model or 'default'}@{server}"
 
@@ -71,12 +66,12 @@ class HttpBatchEmbedder:
         """Embed `texts`; float32 of shape (len(texts), d) in their order, not normalised.
 
         Raises InputTooLong, EmbeddingsUnsupported (404, 405, 422, 501), AuthenticationFailed,
-        UnknownModel, BudgetRefused, and ProviderError for what may go better next time.
+        UnknownModel, BudgetRefused, and ProviderError for failures that may pass.
         """
         protocol = self._protocol
         if protocol is None:
             raise EmbeddingsUnsupported(self._unsupported("its protocol has none"))
-        # A recorded secret must not leave this machine; masking keeps the texts' number and order.
+        # Secrets must not leave this machine; masking keeps the number and order of the texts.
         outcome, protocol = await self._post(protocol, [mask_secrets(text).text for text in texts])
         if isinstance(outcome, Failure):
             raise self._translate(outcome)
@@ -91,7 +86,7 @@ class HttpBatchEmbedder:
     async def _post(
         self, protocol: EmbeddingProtocol, texts: Sequence[str]
     ) -> tuple[Outcome, EmbeddingProtocol]:
-        """Send, leaving out what the server refuses; the second value is how it was sent."""
+        """Send, without the fields that the server refuses. Returns the protocol used, too."""
         while True:
             body = protocol.body(self._endpoint.model, texts)
             outcome = await self._server.post(protocol.path, body)

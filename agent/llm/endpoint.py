@@ -1,20 +1,15 @@
-"""A model on a server: the value that says where a request goes, with which key, and why there."""
+"""`Endpoint`: where requests go, with which key, and why. Helpers for URLs and keys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import SecretStr
 
 from agent.errors import ConfigurationError
 
-# What is spoken there: a module of `agent.llm.protocols` each. "openai" is any server that speaks
-# the OpenAI protocol, "miner" every generation of the miners' inference proxy.
-EndpointKind = Literal["openai", "openrouter", "anthropic", "miner"]
-
-# Paths of single calls, which people paste along with the base URL.
+# Paths of single calls, which users paste along with the base URL.
 _SERVED_PATHS = (
     "/chat/completions",
     "/completions",
@@ -32,18 +27,19 @@ _SERVED_PATHS = (
 class Endpoint:
     """One model on one server. `base_url` has no slash at the end; `why` says what chose it.
 
-    `api_key` is None for a server that wants none; it prints as asterisks. `model` is "" where the
-    server is asked for one (`agent.llm.models`). `key_setting`, `url_setting` and `model_setting`
-    name what the user changes when the server refuses them. `run_id` identifies the run to the
-    miners' proxy. `usage_url` answers a GET, without a key, with what the run has spent.
-    `embedding_base_url` is set where the same key opens another server for embeddings. `unused`
-    names variables that would have chosen another server, had this one not come first.
+    `kind` is a name of `agent.llm.protocols.PROTOCOLS`. `api_key` is None for a server
+    that needs none; it prints as asterisks. `model` is "" when the server is asked for one
+    (`agent.llm.models`). `key_setting`, `url_setting` and `model_setting` name the settings that
+    the user changes when the server refuses them. `run_id` identifies the run to the miners'
+    proxy. `usage_url` answers a GET, without a key, with what the run has spent.
+    `embedding_base_url` is set when the same key opens another server for embeddings. `unused`
+    names variables that would have chosen another server if this one had not come first.
     """
 
     base_url: str
     api_key: SecretStr | None
     model: str
-    kind: EndpointKind
+    kind: str
     why: str
     key_setting: str = "PATCHSHOT_API_KEY"
     url_setting: str = "PATCHSHOT_BASE_URL"

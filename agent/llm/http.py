@@ -1,4 +1,4 @@
-"""The one place where httpx is spoken to, and where its errors become `Failure` values."""
+"""Calls to model servers by httpx. It turns httpx's errors into `Failure` values."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 import httpx
 
+from agent.downloads import ACCEPTED, BadBody, read_body, tls_advice
 from agent.errors import ConfigurationError, ProviderError, ProviderUnreachable
 from agent.llm.endpoint import Endpoint, host_of, without_credentials
 from agent.llm.failures import (
@@ -27,9 +28,9 @@ from agent.llm.failures import (
     read_failure,
     unreadable,
 )
-from agent.llm.wording import one_line, redact
+from agent.llm.redaction import one_line, redact
 
-CONNECT_SECONDS = 10.0  # a server that does not take a connection by then will not
+CONNECT_SECONDS = 10.0  # a server that has not accepted a connection by then will not
 _MAX_BODY = 64 * 1024 * 1024  # bytes; a batch of 4096-d vectors as JSON stays well below
 _MAX_CONNECTIONS = 64
 _KEEP_ALIVE_SECONDS = 30.0  # shorter than the idle limit of common gateways (60 s)
@@ -54,17 +55,17 @@ def create_client(
 ) -> httpx.AsyncClient:
     """The client that all calls share; the caller closes it (`async with`).
 
-    With `trust_env`, HTTP(S)_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR hold.
-    `ca_bundle` is a file or folder of certificates to trust in place of the usual ones. HTTP/2 is
-    spoken where the server offers it. Redirects are not followed: a POST would turn into a GET.
-    `transport` replaces the network. Raises ConfigurationError when those variables cannot be used.
+    With `trust_env`, HTTP(S)_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR are used.
+    `ca_bundle` is a file or folder of certificates that replaces the usual ones. HTTP/2 is used
+    when the server offers it. Redirects are not followed: a POST would turn into a GET.
+    `transport` replaces the network. Raises ConfigurationError for unusable variables.
     """
     try:
         return httpx.AsyncClient(
             transport=transport,
             trust_env=trust_env,
             verify=usual_trust(trust_env=trust_env) if ca_bundle is None else _trusting(ca_bundle),
-            # A dependency, but a miner's container may have httpx alone.
+            # h2 is a dependency, but a miner's container may have httpx only.
             http2=importlib.util.find_spec("h2") is not None,
             follow_redirects=False,
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
@@ -73,7 +74,11 @@ def create_client(
                 max_keepalive_connections=_MAX_CONNECTIONS,
                 keepalive_expiry=_KEEP_ALIVE_SECONDS,
             ),
-            headers={"user-agent": "patchshot", "accept": "application/json"},
+            headers={
+                "user-agent": "patchshot",
+                "accept": "application/json",
+                "accept-encoding": ACCEPTED,
+            },
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:
         said = one_line(without_credentials(str(error)))
@@ -114,10 +119,10 @@ def _certificates_set(ca_bundle: str | None) -> str:
 
 
 def usual_trust(*, trust_env: bool = True) -> ssl.SSLContext:
-    """What is trusted where nothing else is said, read once a process.
+    """The certificates that are trusted by default, read once a process.
 
-    It takes 20 ms: who forks workers calls this before. Raises OSError and ssl.SSLError for files
-    that cannot be read.
+    Reading takes 20 ms, so a fork server calls this before it forks. Raises OSError and
+    ssl.SSLError for files that cannot be read.
     """
     named = (os.environ.get(name, "") for name in _CERTIFICATES if trust_env)
     return _trusting(next(filter(None, named), ""))
@@ -125,7 +130,7 @@ def usual_trust(*, trust_env: bool = True) -> ssl.SSLContext:
 
 @functools.lru_cache(maxsize=4)
 def _trusting(certificates: str) -> ssl.SSLContext:
-    """A file or a folder of certificates; those that httpx brings for ""."""
+    """The certificates of a file or a folder; for "" the ones that httpx brings."""
     if not certificates:
         return httpx.create_ssl_context(trust_env=False)
     is_folder = Path(certificates).is_dir()
@@ -145,9 +150,9 @@ async def exchange(
 ) -> Outcome:
     """One request and its whole reply within `seconds`; no retries.
 
-    POST with `payload` as JSON, GET without. `headers` carry the key, as the protocol wants it;
-    `endpoint` is named in errors, and its key is kept out of them. Every expected trouble is a
-    Failure; cancellation passes through at once.
+    POST with `payload` as JSON, GET without. `headers` carry the key as the protocol demands.
+    Errors name `endpoint` but not its key. Every expected failure is a Failure; cancellation
+    passes through at once.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -158,13 +163,11 @@ async def exchange(
         # What httpx lets out when an HTTP/2 connection with several requests is closed
         # (https://github.com/encode/httpx/issues/3072).
         return _translate(httpx.RemoteProtocolError("HTTP/2 stream lost"), endpoint, seconds)
-    if reply is None:
-        return _oversized(endpoint)
-    return read_reply(reply, endpoint)
+    return _unfit(reply, endpoint) if isinstance(reply, BadBody) else read_reply(reply, endpoint)
 
 
 def read_reply(reply: RawReply, endpoint: Endpoint) -> Outcome:
-    """The JSON of a reply, or what its refusal means."""
+    """The JSON of a reply, or its failure."""
     if not 200 <= reply.status < 300:
         return read_failure(reply, endpoint, datetime.now(UTC))
     try:
@@ -180,8 +183,8 @@ async def _send(
     payload: Mapping[str, Any] | None,
     seconds: float,
     headers: Mapping[str, str],
-) -> RawReply | None:
-    """The raw reply; None when its body is larger than the limit."""
+) -> RawReply | BadBody:
+    """The raw reply with its body decoded."""
     is_post = payload is not None
     request = client.build_request(
         "POST" if is_post else "GET",
@@ -194,15 +197,13 @@ async def _send(
     )
     response = await client.send(request, stream=True)
     try:
-        body = bytearray()
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > _MAX_BODY:
-                return None
+        body = await read_body(response, _MAX_BODY)
     finally:
         await response.aclose()
+    if isinstance(body, BadBody):
+        return body
     names = {name.lower(): value for name, value in response.headers.items()}
-    return RawReply(response.status_code, names, bytes(body))
+    return RawReply(response.status_code, names, body)
 
 
 def _encode(payload: Mapping[str, Any]) -> bytes:
@@ -214,16 +215,11 @@ def _encode(payload: Mapping[str, Any]) -> bytes:
 def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
     host = host_of(endpoint)
     said = one_line(redact(str(error), endpoint.api_key)) or type(error).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in said:
-        return Failure(
-            ProviderError(
-                f"the certificate of {host} is not trusted ({said}): set SSL_CERT_FILE to the "
-                "certificates of your network"
-            )
-        )
     proxy = _proxy_of(endpoint.base_url)
     if "WRONG_VERSION_NUMBER" in said and proxy is None:
         text = f"{host} speaks no TLS ({said}): try http:// in {endpoint.url_setting}"
+        return Failure(ProviderError(text))
+    if text := tls_advice(said, host, endpoint.url_setting):
         return Failure(ProviderError(text))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         through = f" through the proxy {proxy[1]} ({proxy[0]})" if proxy else ""
@@ -248,10 +244,13 @@ def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
     return Failure(ProviderUnreachable(text), retriable=True)
 
 
-def _oversized(endpoint: Endpoint) -> Failure:
-    return Failure(
-        ProviderError(
-            f"{host_of(endpoint)} answers with more than {_MAX_BODY >> 20} MiB: check "
-            f"{endpoint.url_setting}"
-        )
-    )
+def _unfit(body: BadBody, endpoint: Endpoint) -> Failure:
+    host = host_of(endpoint)
+    if body.kind == "damaged":
+        text = f"{host} dropped the connection or sent {body.reason}: try again later"
+        return Failure(ProviderUnreachable(text), retriable=True)
+    if body.kind == "too-large":
+        text = f"{host} answers with more than {_MAX_BODY >> 20} MiB: check {endpoint.url_setting}"
+    else:
+        text = f"{host} answers with {body.reason}: check {endpoint.url_setting}"
+    return Failure(ProviderError(text))

@@ -1,8 +1,8 @@
-"""Which model to ask where nobody has named one: a pure choice from the server's own list.
+"""Chooses a model from the server's own list when the user has named none.
 
-Behind a miner's proxy, and on somebody's own server, the list is what may be used at all. The
-choice needs no names: of the models whose calls fit the budget it takes the dearest, because within
-one list the price is what tells of ability; without prices the server's first.
+The list says what may be used, behind a miner's proxy and on somebody's own server. Of the models
+whose calls fit the budget the most expensive one is chosen, because within one list the price is
+the best sign of ability. Without prices it is the first one of the list.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from dataclasses import dataclass, replace
 from agent.errors import ConfigurationError
 from agent.llm.endpoint import Endpoint, without_credentials
 from agent.llm.prices import Price, find_price
+from agent.llm.protocols import PROTOCOLS
 from agent.llm.protocols.base import ModelInfo
 from agent.llm.server import ModelServer
 
-# A run that needs them all: the one call, a repair, and a few steps of the iterative mode.
+# Calls of a long run: the first, a repair, and a few steps of the iterative mode.
 _CALLS = 5
 _SHOWN = 5  # names that an error lists
-_OTHERS = 24  # models to go on with: a refusal takes a second, and there must be time to work
-_LARGEST_FREE_CHOICE = 1  # models that a list may have for its first to be taken without a price
+_OTHERS = 24  # models to try after a refusal; each refusal takes about a second
+_LARGEST_FREE_CHOICE = 1  # from a longer list only some protocols may choose (`list_chooses`)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a run needs of a model: tokens of a call, and dollars for all calls (None: no bound)."""
+    """The needs of a run: tokens of one call, and US dollars for all calls (None: no limit)."""
 
     input_tokens: int
     output_tokens: int
     max_cost: float | None = None
 
     def fits(self, info: ModelInfo) -> bool:
-        """Whether the window holds a call and the budget a whole run; what is not told fits."""
+        """Whether the window holds a call and the budget a run. Unknown figures fit."""
         window = info.context_tokens
         if window is not None and window < self.input_tokens + self.output_tokens:
             return False
@@ -43,7 +44,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """An endpoint with its model, models to go on with if it is refused, and their prices."""
+    """An endpoint with its model, its price, and models to try if it is refused."""
 
     endpoint: Endpoint
     others: tuple[str, ...] = ()
@@ -53,10 +54,10 @@ class Resolved:
 async def resolve_model(server: ModelServer, demand: Demand) -> Resolved:
     """The server's endpoint with a model: its own, or one of the server's list.
 
-    Asks the server only where the endpoint has no model, or where the price is known there alone: a
-    miner's proxy has its own, and a bound on the cost needs one that the table lacks. A miner's
-    proxy without a list chooses itself: `model` stays "". Raises ConfigurationError, naming models
-    that there are, where a person has to choose.
+    Asks the server only when the endpoint has no model or only the server knows its price: a
+    miner's proxy has its own prices, and a limit on the cost may need one that the table lacks. A
+    miner's proxy without a list chooses itself: `model` stays "". Raises ConfigurationError, which
+    names some models, when the user has to choose.
     """
     endpoint = server.endpoint
     if endpoint.model and (server.embeddings or not _needs_price(endpoint, demand)):
@@ -67,10 +68,10 @@ async def resolve_model(server: ModelServer, demand: Demand) -> Resolved:
     if server.embeddings:
         return Resolved(replace(endpoint, model=listed[0].name if listed else ""))
     chosen = rank_models(listed, demand)
-    if endpoint.kind not in ("miner", "openrouter") and len(listed) > _LARGEST_FREE_CHOICE:
+    if not server.protocol.list_chooses and len(listed) > _LARGEST_FREE_CHOICE:
         chosen = ()
     if not chosen:
-        if endpoint.kind == "miner" and not listed:
+        if server.protocol.serves_runs and not listed:
             return Resolved(endpoint)
         raise ConfigurationError(_please_choose(endpoint, listed))
     first, *rest = chosen
@@ -82,7 +83,7 @@ async def resolve_model(server: ModelServer, demand: Demand) -> Resolved:
 
 
 def rank_models(listed: Sequence[ModelInfo], demand: Demand) -> tuple[ModelInfo, ...]:
-    """The models that fit, best first: the dearest for such a call, then in the list's order."""
+    """The models that fit, the most expensive first, then in the order of the list."""
     fitting = [info for info in listed if demand.fits(info)]
     order = {info.name: position for position, info in enumerate(listed)}
     return tuple(
@@ -94,7 +95,7 @@ def rank_models(listed: Sequence[ModelInfo], demand: Demand) -> tuple[ModelInfo,
 
 
 def _needs_price(endpoint: Endpoint, demand: Demand) -> bool:
-    if endpoint.kind == "miner":
+    if PROTOCOLS[endpoint.kind].serves_runs:
         return True
     return demand.max_cost is not None and find_price(endpoint.model) is None
 

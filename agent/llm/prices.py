@@ -1,4 +1,4 @@
-"""What a model costs: list prices from `prices.toml`, found by the model's name."""
+"""The list prices of `prices.toml`, found by the model's name."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _CONTINUES = re.compile(r"$|[:@]|[-_](?!\d{1,2}(?!\d))(?!\d+(?:x\d+)?[a-z])")
 class Price:
     """US dollars per million input and output tokens.
 
-    `cache_read` and `cache_write` are shares of the input price, for input that comes from the
-    provider's prompt cache and goes into it. Unknown discounts count as none.
+    `cache_read` and `cache_write` are shares of the input price, for input that is read from and
+    written to the provider's prompt cache. Unknown discounts count as none.
     """
 
     input: float
     output: float
     cache_read: float = 1.0
-    cache_write: float = 1.25  # Anthropic's; nobody else asks more for writing
+    cache_write: float = 1.25  # Anthropic's; other providers charge nothing extra for writing
 
     def of(self, usage: Usage) -> float:
         """The cost of `usage` in US dollars."""

@@ -1,24 +1,139 @@
-"""The HTTP side of one endpoint: which path works, how often to try, what its refusals mean."""
+"""The HTTP side of one endpoint: it finds the path that works, and retries."""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import math
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from agent.errors import TimeLimitExceeded, UnknownModel
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
+
+from agent.errors import ProviderUnreachable, TimeLimitExceeded, UnknownModel
+from agent.events import Notice
 from agent.llm.endpoint import Endpoint
-from agent.llm.failures import Failure
+from agent.llm.failures import Failure, unknown_model_error
 from agent.llm.http import CONNECT_SECONDS, JsonReply, Outcome, exchange
+from agent.llm.protocols import PROTOCOLS
 from agent.llm.protocols.base import ModelInfo
-from agent.llm.protocols.registry import PROTOCOLS
-from agent.llm.refusals import unknown_model
-from agent.llm.retry import Retrier
-from agent.llm.wording import one_line
+from agent.llm.redaction import one_line
+from agent.protocols import Reporter
 
 if TYPE_CHECKING:
     import httpx
+
+Reply = TypeVar("Reply")
+
+
+def _silent(_: object) -> None:
+    """A reporter for callers that want no events."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Number of tries, and waits that double from `first_wait` to `longest_wait` seconds.
+
+    A Retry-After of up to `longest_asked` seconds is obeyed; a longer one ends the tries at once.
+    """
+
+    tries: int = 4
+    first_wait: float = 1.0
+    longest_wait: float = 30.0
+    longest_asked: float = 120.0  # rate limits count in minutes; beyond two, a person should decide
+
+
+@dataclass(frozen=True, slots=True)
+class Retrier:
+    """A policy with its reporter, the clock of the run, and sleep.
+
+    `time_left` gives the seconds until the deadline of the whole run. `jitter` gives values in
+    [0, 1) that spread the waits, so that parallel callers do not return together.
+    """
+
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    report: Reporter = _silent
+    time_left: Callable[[], float] = lambda: math.inf
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    jitter: Callable[[], float] = random.SystemRandom().random
+
+    async def run(self, attempt: Callable[[], Awaitable[Reply | Failure]]) -> Reply | Failure:
+        """The first reply, or the last failure with the number of tries in its message.
+
+        A failure that is not retriable ends the tries; exceptions and cancellation pass through.
+        """
+        retrying = AsyncRetrying(
+            retry=retry_if_result(_may_succeed_later),
+            stop=self._give_up,
+            wait=self._wait,
+            before_sleep=self._notify,
+            sleep=self.sleep,
+            retry_error_callback=self._exhausted,
+        )
+
+        async def once() -> Reply | Failure:  # tenacity awaits only what is declared `async def`
+            return await attempt()
+
+        return await retrying(once)
+
+    def _wait(self, state: RetryCallState) -> float:
+        """Seconds: exponential with "equal jitter" (half fixed, half random), or as asked."""
+        asked = _failure(state).retry_after
+        spread = self.jitter()
+        doubled = self.policy.first_wait * 2.0 ** (state.attempt_number - 1)
+        backoff = min(self.policy.longest_wait, doubled) * (0.5 + 0.5 * spread)
+        # A little is added to the server's wait, because all its clients return at that moment.
+        return backoff if asked is None else asked + 0.1 * spread * min(asked, 10.0)
+
+    def _give_up(self, state: RetryCallState) -> bool:
+        asked = _failure(state).retry_after or 0.0
+        return (
+            stop_after_attempt(self.policy.tries)(state)
+            or asked > self.policy.longest_asked
+            or state.upcoming_sleep >= self.time_left()
+        )
+
+    def _notify(self, state: RetryCallState) -> None:
+        # An error ends with advice for the case that all tries fail; a notice leaves it out.
+        message = str(_failure(state).error)
+        cause = message.rpartition(": ")[0] or message
+        self.report(
+            Notice(
+                f"{cause}; trying again in {state.upcoming_sleep:.1f} s "
+                f"(try {state.attempt_number + 1} of {self.policy.tries})",
+                "warning",
+            )
+        )
+
+    def _exhausted(self, state: RetryCallState) -> Failure:
+        failure = _failure(state)
+        asked = failure.retry_after or 0.0
+        if self.policy.tries == 1:
+            return failure
+        if asked > self.policy.longest_asked:
+            end = f"the server asks to wait {asked:.0f} s"
+        elif state.attempt_number >= self.policy.tries:
+            end = _tried(state.attempt_number)
+        else:
+            end = f"{_tried(state.attempt_number)}, no time is left for another"
+        return replace(failure, error=ProviderUnreachable(f"{failure.error} ({end})"))
+
+
+def _tried(times: int) -> str:
+    return "tried once" if times == 1 else f"tried {times} times"
+
+
+def _may_succeed_later(outcome: object) -> bool:
+    return isinstance(outcome, Failure) and outcome.retriable
+
+
+def _failure(state: RetryCallState) -> Failure:
+    """The last failure. tenacity asks only after `_may_succeed_later` returned true."""
+    assert state.outcome is not None
+    return cast("Failure", state.outcome.result())
+
 
 REQUEST_SECONDS = 300.0  # long replies of reasoning models take minutes
 _NEAREST = 3  # model names an error suggests
@@ -33,9 +148,10 @@ def _accept(_: Any) -> None:
 class ModelServer:
     """Sends JSON to one endpoint, in the headers of its protocol.
 
-    A protocol has several roots for its paths (`/v1` or not, `/api` or `/agents`): where the first
-    answers 404, 405 or with a web page the next is tried, and what works is remembered. `client`
-    is shared and not closed here. `embeddings`: its models are those that embed.
+    A protocol has several roots for its paths (`/v1` or none, `/api` or `/agents`). If the first
+    answers 404, 405 or with a web page, the next one is tried, and the one that works is
+    remembered. `client` is shared and not closed here. With `embeddings`, `models` lists the
+    models that embed.
     """
 
     def __init__(
@@ -60,8 +176,8 @@ class ModelServer:
     async def post(self, path: str, payload: Mapping[str, Any], check: Check = _accept) -> Outcome:
         """POST to `path` ("/chat/completions") under the base URL, with retries.
 
-        `check` finds what a 2xx reply is a failure nonetheless. Raises TimeLimitExceeded when the
-        run's time is over before a try.
+        `check` recognises 2xx replies that are failures. Raises TimeLimitExceeded when the run's
+        time is over before a try.
         """
         outcome = await self._retrier.run(lambda: self._attempt(path, payload, check))
         if isinstance(outcome, Failure) and isinstance(outcome.error, UnknownModel):
@@ -69,15 +185,15 @@ class ModelServer:
         return outcome
 
     async def get(self, path: str, *, seconds: float = CONNECT_SECONDS) -> Any:
-        """The JSON that a GET of `path` gives, None where there is none; tried once.
+        """The JSON of a GET of `path`, tried once; None if there is none.
 
-        For lists and figures that a run can do without.
+        It is for lists and figures that a run can do without.
         """
         outcome = await self.look_up(path, seconds=seconds)
         return outcome.value if isinstance(outcome, JsonReply) else None
 
     async def look_up(self, path: str, *, seconds: float) -> Outcome | None:
-        """What a GET of `path` gives, tried once; None where no time is left."""
+        """The outcome of a GET of `path`, tried once; None when no time is left."""
         seconds = min(seconds, self._retrier.time_left())
         return await self._rooted(path, None, lambda: seconds) if seconds > 0 else None
 
@@ -119,7 +235,7 @@ class ModelServer:
                 return outcome
             first = first or outcome
         assert isinstance(first, Failure), "a protocol has at least one root"
-        if path in self._answered:  # a gateway's slip, not a wrong address
+        if path in self._answered:  # the gateway failed; the address is right
             return replace(first, retriable=True, wrong_path=False)
         return first
 
@@ -134,20 +250,20 @@ class ModelServer:
     async def _suggest(self, failure: Failure) -> UnknownModel:
         names = nearest(self.endpoint.model, await self.model_names())
         said = one_line(f"{failure.status}: {failure.wording.partition(' | ')[0]}")
-        return unknown_model(self.endpoint, said, names)
+        return unknown_model_error(self.endpoint, said, names)
 
 
 def _is_served(outcome: Outcome) -> bool:
-    """Whether an outcome proves that its path is served; gateways refuse keys on any path."""
+    """Whether an outcome proves that its path is served. Gateways refuse keys on any path."""
     if isinstance(outcome, JsonReply):
         return True
     return outcome.status is not None and outcome.status < 500 and outcome.status not in (401, 403)
 
 
 def nearest(wanted: str, names: tuple[str, ...], limit: int = _NEAREST) -> tuple[str, ...]:
-    """Up to `limit` of `names`, most like `wanted` first; vendor prefixes (`openai/`) count little.
+    """Up to `limit` of `names`, those most like `wanted` first, with or without vendor prefixes.
 
-    All names when there are no more than `limit`.
+    Returns all names when there are no more than `limit`.
     """
     if len(names) <= limit:
         return names

@@ -1,8 +1,8 @@
-"""The miner contract: `agent_main(input)`, called by somebody else's program in its container.
+"""The miner contract: `agent_main(input)`, which another program calls in its own container.
 
-`front` runs in the caller's process and imports nothing but the standard library; the work is done
-by `worker` in a process of its own, so that whatever hangs or dies there, the best patch so far is
-handed back in time.
+`front` runs in the caller's process and imports only the standard library. `worker` solves the task
+in a process of its own, so that the best patch so far is returned in time, whatever hangs or dies
+there. `agent.miner.bundle` writes both as one file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from agent.miner import front
 
 
 def agent_main(input: Mapping[str, Any] | None) -> str | dict[str, str]:
-    """A patch for the problem in `input`, as the contract's versions want it (docs/miner.md).
+    """A patch for the problem in `input`, in the form of the contract (docs/guide/miner.md).
 
-    `{"patch": str}` where the environment is that of the first version, else a non-empty str.
-    Raises an error of `agent.errors` when there is no valid patch to hand back: ProviderError for
-    a model that could not be reached, with the reason as it was.
+    Returns `{"patch": str}` in the environment of the first version, otherwise a non-empty str.
+    Raises an error of `agent.errors` when there is no valid patch: ProviderError if the model
+    could not be reached.
     """
     place = str(Path(__file__).resolve().parents[2])
     outcome = front.solve(input, front.Program(path=place), os.environ)

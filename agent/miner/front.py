@@ -1,16 +1,16 @@
-"""What runs in the caller's process: starts the worker, waits within the clock, hands back a patch.
+"""The part that runs in the caller's process: it starts the worker and returns its patch in time.
 
-`agent bundle` carries this file as it stands, so it imports the standard library only, uses no
-dataclasses (the fourth version's loader does not register its module, which they look up), and is
-read by every Python since 3.7, to say in words that another one is needed.
+`agent bundle` carries this file unchanged. So it imports only the standard library, uses no
+dataclasses (they look up their module, which the fourth version's loader does not register), and
+has a syntax that every Python since 3.7 reads, to say that a newer one is needed.
 
-The worker is a process of its own: a stage that hangs, in C code that holds the interpreter's lock
-too, a crash, or a kernel that kills for memory cost the worker, not the patch that it has already
-reported. It also has its own module names: the caller's file may itself be called `agent`.
+The worker is a process of its own. A stage that hangs (also in C code that holds the interpreter's
+lock), a crash, or the kernel's out-of-memory killer ends the worker, but the patch that it has
+reported is not lost. Its module names are its own, too: the caller's file may be called `agent`.
 
-What goes over the pipes: one JSON line in, which stays open as a sign of life; JSON lines out,
-`{"patch": str or null}` for each better patch (null: none is valid any more), and at last
-`{"end": {"error": str, "message": str}}`.
+Over the pipes go one JSON line to the worker, whose input stays open as a sign of life, and JSON
+lines back: `{"patch": str or null}` for each better patch (null: none is valid any more), and at
+last `{"end": {"error": str, "message": str}}`.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from typing import Any, NamedTuple
 
 OLDEST_PYTHON = (3, 11)
 
-# The contract's names (see docs/miner.md). Never read: `test_patch`, nor anything that is not here.
+# The contract's names (see docs/guide/miner.md). Nothing else is read, above all not `test_patch`.
 INPUT_KEYS = ("instance_id", "problem_statement", "repo", "base_commit", "run_id")
 
-# Where no clock is given: the shortest that version three is known to have given.
+# Used when no clock is given: the shortest that version three is known to have given.
 DEFAULT_SECONDS = 1500.0
 
-# The caller's clock also pays for its own start and for checking the patch: 5% of it is kept, at
-# least 15 s (a slow disk) and at most 90 s (of 2400 s, the longest known); never more than half.
+# The caller's clock also covers its own start and its check of the patch. So 5% of it is reserved,
+# at least 15 s (a slow disk), at most 90 s (the longest known clock is 2400 s), never over half.
 RESERVE_SHARE = 0.05
 RESERVE_RANGE = (15.0, 90.0)
 
-# The worker ends by itself this much before its time is up, with copies and processes removed; of a
-# short clock it takes no more than this share.
+# The worker ends by itself this long before its time is up, to remove its copies and processes; of
+# a short clock it takes at most this share.
 WRAP_UP_SECONDS = 5.0
 WRAP_UP_SHARE = 0.1
-# After its last word, and after being asked to end, a worker has so long.
+# Time that a worker has after its last message, and after it was asked to end.
 GRACE_SECONDS = 3.0
-# A worker whose caller was killed, and that hangs, is ended by the kernel so long after the clock.
+# If the caller was killed and the worker hangs, the kernel ends it this long after the clock.
 ALARM_SECONDS = 30.0
-_LONGEST_ALARM = 1 << 30  # of what alarm(2) takes
+_LONGEST_ALARM = 1 << 30  # seconds that alarm(2) takes
 
-# The worker's first lines: they must be read by any Python, and use nothing of ours.
+# The worker's first lines. Any Python must be able to read them, and they use none of our modules.
 BOOT = """
 import json, os, signal, sys
 out = os.dup(1)
@@ -100,7 +100,7 @@ main(task, out)
 
 
 class Program(NamedTuple):
-    """What the worker runs: the folder `path`, or `files` (path -> text) written to one first.
+    """The code that the worker runs: the folder `path`, or `files` (path -> text) to be written.
 
     `requirements`: (import name, package, requirement) of what must be installed.
     """
@@ -110,7 +110,7 @@ class Program(NamedTuple):
     requirements: tuple[tuple[str, str, str], ...] = ()
 
 
-class Outcome(NamedTuple):
+class MinerResult(NamedTuple):
     """A patch, or the name of an error of `agent.errors` and its message."""
 
     patch: str = ""
@@ -119,15 +119,15 @@ class Outcome(NamedTuple):
 
 
 class AgentFailure(RuntimeError):
-    """What a bundle raises: there is no valid patch, or something is missing to make one."""
+    """Raised by a bundle when there is no valid patch, or something is missing to make one."""
 
 
 class TransportFailure(AgentFailure, ConnectionError):
-    """The model could not be reached, or refused: not the agent's failure, and not masked."""
+    """The model could not be reached or refused: not a failure of the agent."""
 
 
 def answer(task: Any, program: Program, environ: Mapping[str, str]) -> str | dict[str, str]:
-    """What a bundle's `agent_main` gives. Raises AgentFailure."""
+    """The result of a bundle's `agent_main`. Raises AgentFailure."""
     outcome = solve(task, program, environ)
     if outcome.patch:
         return as_answer(outcome.patch, environ)
@@ -135,15 +135,19 @@ def answer(task: Any, program: Program, environ: Mapping[str, str]) -> str | dic
     raise (TransportFailure if transport else AgentFailure)(outcome.message)
 
 
-def solve(task: Any, program: Program, environ: Mapping[str, str]) -> Outcome:
+def solve(task: Any, program: Program, environ: Mapping[str, str]) -> MinerResult:
     """Run the worker on a task of the contract. Takes at most the clock and some seconds."""
     started = time.monotonic()
     if task is not None and not isinstance(task, Mapping):
-        return Outcome(error="UsageError", message="the input must be a dict, as the contract says")
+        return MinerResult(
+            error="UsageError", message="the input must be a dict, as the contract says"
+        )
     given = {key: (task or {}).get(key) for key in INPUT_KEYS}
     unfit = [key for key, value in given.items() if not isinstance(value, (str, type(None)))]
     if unfit:
-        return Outcome(error="UsageError", message=f"input[{unfit[0]!r}] must be a text or None")
+        return MinerResult(
+            error="UsageError", message=f"input[{unfit[0]!r}] must be a text or None"
+        )
     seconds = clock(environ)
     deadline = started + seconds
     try:
@@ -162,13 +166,13 @@ def solve(task: Any, program: Program, environ: Mapping[str, str]) -> Outcome:
             }
             return _run(header, folder, environ, deadline)
     except OSError as error:
-        return Outcome(error="ConfigurationError", message=f"the worker cannot be run: {error}")
+        return MinerResult(error="ConfigurationError", message=f"the worker cannot be run: {error}")
 
 
 def clock(environ: Mapping[str, str]) -> float:
     """Seconds for the whole call: AGENT_TIMEOUT less a reserve, else PATCHSHOT_TIMEOUT or 1500.
 
-    With both, the shorter. What is no positive number counts as not given.
+    With both, the shorter one. A value that is not a positive number counts as not given.
     """
     own = _seconds(environ.get("PATCHSHOT_TIMEOUT"))
     agreed = _seconds(environ.get("AGENT_TIMEOUT"))
@@ -180,7 +184,7 @@ def clock(environ: Mapping[str, str]) -> float:
 
 
 def wrap_up(seconds: float) -> float:
-    """What of a clock of `seconds` the worker keeps for its end."""
+    """The part of a clock of `seconds` that the worker keeps for its end."""
     return min(WRAP_UP_SECONDS, WRAP_UP_SHARE * seconds)
 
 
@@ -193,7 +197,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def as_answer(patch: str, environ: Mapping[str, str]) -> str | dict[str, str]:
-    """The patch as the caller's version of the contract takes it.
+    """The patch in the form of the caller's version of the contract.
 
     The first version, and no later one, names its proxy AI_PROXY_URL: it takes `{"patch": str}`,
     the others a str. PATCHSHOT_MINER_ANSWER (`dict` or `text`) wins over that.
@@ -209,7 +213,7 @@ def as_answer(patch: str, environ: Mapping[str, str]) -> str | dict[str, str]:
 
 @contextlib.contextmanager
 def _private_folder() -> Iterator[Path]:
-    """A folder for everything the worker writes, gone afterwards, whatever became of the worker."""
+    """A folder for everything that the worker writes; it is removed afterwards in any case."""
     base = tempfile.gettempdir()
     if Path(base).resolve() == Path.cwd().resolve():
         raise OSError("no temporary folder can be written; set TMPDIR to one outside the tree")
@@ -230,7 +234,7 @@ def _unpack(files: Mapping[str, str], folder: Path) -> Path:
 
 
 def _import_path() -> list[str]:
-    """The caller's, without the working directory and work trees: a target's modules lie there."""
+    """The caller's path without the working directory and work trees: they hold target modules."""
     here = Path.cwd().resolve()
     entries = [Path(entry) for entry in sys.path if Path(entry).is_absolute()]
     return [
@@ -240,7 +244,7 @@ def _import_path() -> list[str]:
 
 def _run(
     header: Mapping[str, Any], folder: Path, environ: Mapping[str, str], deadline: float
-) -> Outcome:
+) -> MinerResult:
     python = environ.get("PATCHSHOT_MINER_PYTHON") or sys.executable
     if not python:
         raise OSError("the interpreter is unknown; name one with PATCHSHOT_MINER_PYTHON")
@@ -250,7 +254,7 @@ def _run(
         "TMPDIR": str(folder / "tmp"),
         "PATCHSHOT_CACHE_DIR": environ.get("PATCHSHOT_CACHE_DIR") or str(folder / "cache"),
     }
-    # -I: no variable and no working directory says where modules come from.
+    # -I: neither a variable nor the working directory decides where modules come from.
     process = subprocess.Popen(
         [python, "-I", "-c", BOOT],
         stdin=subprocess.PIPE,
@@ -271,28 +275,28 @@ def _send(process: subprocess.Popen[bytes], header: Mapping[str, Any]) -> None:
         process.stdin.write(json.dumps(header).encode("ascii") + b"\n")
         process.stdin.flush()
     except BrokenPipeError:
-        pass  # it died at once; how is said when its output is read
+        pass  # it died at once; reading its output tells how
 
 
-def _collect(process: subprocess.Popen[bytes], deadline: float) -> Outcome:
+def _collect(process: subprocess.Popen[bytes], deadline: float) -> MinerResult:
     patch = ""
     for line in _lines(process, deadline):
         if "end" in line:
             end = line["end"]
-            return Outcome(patch, end["error"], end["message"])
+            return MinerResult(patch, end["error"], end["message"])
         patch = line["patch"] or ""
     if time.monotonic() >= deadline:
         message = "no valid patch within the time (AGENT_TIMEOUT less a reserve, else 1500 s)"
-        return Outcome(patch, "TimeLimitExceeded", message)
+        return MinerResult(patch, "TimeLimitExceeded", message)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACE_SECONDS)
     how = "without a word" if process.returncode is None else f"with code {process.returncode}"
     message = f"the worker ended early, {how}; its last lines on stderr say why"
-    return Outcome(patch, "PatchshotError", message)
+    return MinerResult(patch, "PatchshotError", message)
 
 
 def _lines(process: subprocess.Popen[bytes], deadline: float) -> Iterator[dict[str, Any]]:
-    """What the worker reports, until it ends or time is up."""
+    """The lines of the worker, until it ends or time is up."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     poll = select.poll()
@@ -324,13 +328,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_SECONDS)  # one that hangs inside the kernel is left to it
+            process.wait(GRACE_SECONDS)  # a process that hangs inside the kernel is left there
     if process.stdout is not None:
         process.stdout.close()
 
 
 def _descendants(root: int) -> list[int]:
-    """The processes below `root`, by their parents in proc(5) stat; those nearest first."""
+    """The descendants of `root`, from the parents in proc(5) stat, nearest first."""
     children: dict[int, list[int]] = {}
     for entry in sorted(Path("/proc").iterdir()):
         if entry.name.isdigit():

@@ -1,7 +1,7 @@
 """The worker: one task of the contract in a process of its own, started by `agent.miner.front`.
 
-It solves as `agent solve` does and reports each better patch at once. Nothing is imported here that
-a broken environment could lack before it can be said in words.
+It solves as `agent solve` does and reports each better patch at once. It imports other modules
+late, so that it can report what a broken environment lacks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,18 +36,18 @@ from agent.errors import (
 if TYPE_CHECKING:
     from agent.events import Event
     from agent.protocols import Reporter, Services, Snapshot
-    from agent.result import SolveResult
+    from agent.result import Attempt, SolveResult
     from agent.settings import Settings
     from agent.types import Problem
 
-# Where the first three versions of the contract put the repository; the fourth starts in it.
+# The repository in the first three versions of the contract; the fourth starts in it.
 CONTRACT_REPOSITORY = Path("/sandbox/repo")
 
-# How a call of the chat model ends (`agent.events.ModelCall.status`) where its server, not we,
-# had the time: under way when the clock ran out, or failed before.
+# Ends of a chat call (`agent.events.ModelCall.status`) for which its server is responsible: it was
+# under way when the clock ran out, or it failed before.
 _UNANSWERED = frozenset({"cancelled", "provider-error", "provider-unreachable"})
 
-# What the retrieval, the first call and its checks need at the very least.
+# The least time for retrieval, the first call and its checks.
 _LEAST_SECONDS = 1.0
 
 _ERRORS: Mapping[Status, type[PatchshotError]] = {
@@ -60,8 +60,8 @@ _ERRORS: Mapping[Status, type[PatchshotError]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One call of `agent_main`: what its input says. `seconds` is what is left of the clock."""
+class MinerTask:
+    """The input of one call of `agent_main`. `seconds` is what is left of the clock."""
 
     problem_statement: str
     instance_id: str | None
@@ -70,8 +70,8 @@ class Task:
     seconds: float
 
     @classmethod
-    def of(cls, header: Mapping[str, Any]) -> Task:
-        """From the line that the front sent."""
+    def of(cls, header: Mapping[str, Any]) -> MinerTask:
+        """Read the line that the front sent."""
         return cls(
             header["problem_statement"] or "",
             header["instance_id"],
@@ -91,9 +91,9 @@ class Channel:
     _sent: str | None = None
 
     def patch(self, diff: bytes | None) -> None:
-        """Report the best patch, or that there is none (any more); nothing where that is known.
+        """Report the best patch, or that there is none any more, if that is news.
 
-        The contract carries text: a diff that is no UTF-8 counts as none, and is `unsendable`.
+        The contract carries text: a diff that is not UTF-8 is `unsendable` and counts as none.
         """
         try:
             text = diff.decode("utf-8") if diff else None
@@ -104,7 +104,7 @@ class Channel:
             self._send({"patch": text})
 
     def end(self, error: str, message: str) -> None:
-        """The last word. What the front closes upon it is no interrupt any more."""
+        """Send the last message. The closing of the input no longer counts as an interrupt."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._send({"end": {"error": error, "message": message}})
 
@@ -116,8 +116,8 @@ class Channel:
 
 
 @dataclass(slots=True)
-class Watch:
-    """A reporter that passes all on and knows whether the chat model has ever answered."""
+class AnswerWatch:
+    """A reporter that passes events on and notes whether the chat model has ever answered."""
 
     forward: Reporter
     unanswered: int = 0
@@ -138,13 +138,13 @@ class Watch:
 
 
 def main(header: Mapping[str, Any], descriptor: int) -> None:
-    """Solve the task of the front's line; report on `descriptor`."""
+    """Solve the task in the front's line and report on `descriptor`."""
     channel = Channel(descriptor)
-    # Whoever was started in the background of a shell ignores it, and hands that on.
+    # A process started in the background of a shell ignores SIGINT, and its children inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, name="life-line", daemon=True).start()
     try:
-        solve(Task.of(header), channel)
+        solve(MinerTask.of(header), channel)
     except PatchshotError as error:
         channel.end(type(error).__name__, str(error))
     except KeyboardInterrupt:
@@ -153,12 +153,12 @@ def main(header: Mapping[str, Any], descriptor: int) -> None:
         traceback.print_exc()
         channel.end("PatchshotError", f"internal error: {type(error).__name__}: {error}")
     finally:
-        if os.getppid() != header["caller"]:  # it was killed, and nobody else tidies up
+        if os.getppid() != header["caller"]:  # it was killed and removes nothing
             shutil.rmtree(header["folder"], ignore_errors=True)
 
 
 def _end_with_parent() -> None:
-    """Standard input ends when the caller has had enough, or is gone."""
+    """Interrupt the worker when its standard input ends: the caller has closed it or died."""
     # Not through `sys.stdin`: its lock, held by this thread, would be fatal to a normal exit.
     while os.read(0, 4096):
         pass
@@ -166,9 +166,9 @@ def _end_with_parent() -> None:
 
 
 def say_end(channel: Channel, result: SolveResult, seconds: float, *, is_dead: bool) -> None:
-    """Why there is no patch; where there is one, nobody reads it.
+    """Send the reason why there is no patch. It is ignored if there is one.
 
-    `is_dead`: the model never answered, so that a run out of time is its server's failure.
+    `is_dead`: the model never answered, so its server is responsible for the lack of time.
     """
     status = Status(result.status)
     reason = result.message.strip()
@@ -184,12 +184,11 @@ def say_end(channel: Channel, result: SolveResult, seconds: float, *, is_dead: b
     channel.end(error, f"no valid patch ({status.value}): {reason}")
 
 
-def solve(task: Task, channel: Channel) -> None:
-    """The whole run, and its last word. Raises what `agent.errors` names when it cannot begin."""
-    from agent.models.archive import MODELS
-    from agent.models.texts import SUFFIX, restore
+def solve(task: MinerTask, channel: Channel) -> None:
+    """Run the task and send the last message. Raises PatchshotError when it cannot begin."""
     from agent.problem import problem_from_text
     from agent.settings import environment, load
+    from agent.weights import MODELS, SUFFIX, restore
 
     deadline = time.monotonic() + task.seconds
     restore(MODELS)
@@ -200,11 +199,11 @@ def solve(task: Task, channel: Channel) -> None:
     repository = find_repository(chosen, Path.cwd())
     flags = {"timeout": max(task.seconds, _LEAST_SECONDS), "run_id": task.run_id or None}
     settings = load(flags, repository=repository)
-    if any(MODELS.glob(f"*{SUFFIX}")):  # a bundle: its static vectors are left out by design
+    if any(MODELS.glob(f"*{SUFFIX}")):  # a bundle does not carry the static vectors
         settings = settings.model_copy(update={"without": (*settings.without, "static")})
     with reporting(settings, repository) as reporter:
         snapshot = _snapshot(repository, task, reporter)
-        watch = Watch(reporter)
+        watch = AnswerWatch(reporter)
         result = asyncio.run(_solve(problem, snapshot, settings, watch, channel, deadline))
     say_end(channel, result, task.seconds, is_dead=watch.is_dead)
 
@@ -213,11 +212,10 @@ def solve(task: Task, channel: Channel) -> None:
 def reporting(settings: Settings, repository: Path) -> Iterator[Reporter]:
     """Lines on stderr, and PATCHSHOT_LOG_FILE where it is set; keys are masked in both.
 
-    Raises ConfigurationError for a log inside the repository: no leftover is allowed there.
+    Raises ConfigurationError for a log inside the repository, where nothing may be left behind.
     """
     from agent.console import PlainReporter
-    from agent.llm.call_log import LogFile
-    from agent.llm.redaction import Redactor
+    from agent.llm import LogFile, Redactor
     from agent.settings import secret_values
 
     redact = Redactor(secret_values())
@@ -232,11 +230,13 @@ def reporting(settings: Settings, repository: Path) -> Iterator[Reporter]:
             yield both
 
 
-def _snapshot(repository: Path, task: Task, reporter: Reporter) -> Snapshot:
-    """The work tree as it is, committed or not: that is what the patch is checked against."""
+def _snapshot(repository: Path, task: MinerTask, reporter: Reporter) -> Snapshot:
+    """The work tree as it is, committed or not: the caller checks the patch against it."""
     from agent.events import Notice
-    from agent.repository.snapshot import take_snapshot
+    from agent.repository import take_snapshot
+    from sandbox import hide_programs
 
+    hide_programs(repository)
     snapshot = take_snapshot(repository)
     if task.base_commit and not snapshot.commit.startswith(task.base_commit.lower()):
         note = f"HEAD is {snapshot.commit[:10]}, not the input's base_commit; the tree counts"
@@ -247,11 +247,11 @@ def _snapshot(repository: Path, task: Task, reporter: Reporter) -> Snapshot:
 def find_repository(
     chosen: str | None, working_directory: Path, agreed: Path = CONTRACT_REPOSITORY
 ) -> Path:
-    """PATCHSHOT_REPO where it is set, else the contract's place, else the working directory.
+    """PATCHSHOT_REPO if it is set, else the contract's folder, else the working directory.
 
-    Raises RepositoryError, with the places that were looked at.
+    Raises RepositoryError, which names these folders.
     """
-    from agent.repository.location import locate
+    from agent.repository import locate
 
     if chosen:
         return locate(Path(chosen)).root
@@ -274,11 +274,11 @@ async def _solve(
 ) -> SolveResult:
     from dataclasses import replace
 
-    from agent.miner.best import ValidLedger
     from agent.pipeline import solve as run
+    from agent.result import Ledger
     from agent.services import open_services, solve_options
 
-    ledger = ValidLedger(on_valid=channel.patch)
+    ledger = Ledger(on_record=lambda attempts: channel.patch(best_valid_diff(attempts)))
     async with AsyncExitStack() as stack:
 
         def begin(settings: Settings) -> AbstractAsyncContextManager[Services]:
@@ -290,17 +290,33 @@ async def _solve(
         return await run(problem, snapshot, services, options, ledger)
 
 
+def best_valid_diff(attempts: Sequence[Attempt]) -> bytes | None:
+    """The best patch that does not break the syntax; a patch that was not checked yet counts."""
+    from agent.result import furthest
+    from agent.types import Verdict
+
+    valid = [
+        attempt
+        for attempt in attempts
+        if attempt.patch is not None
+        and attempt.patch.diff
+        and (attempt.report is None or attempt.report.verdict is not Verdict.BROKEN_SYNTAX)
+    ]
+    best = furthest(valid)
+    return best.patch.diff if best is not None and best.patch is not None else None
+
+
 async def open_best(
     stack: AsyncExitStack,
     begin: Callable[[Settings], AbstractAsyncContextManager[Services]],
     settings: Settings,
     reporter: Reporter,
 ) -> Services:
-    """The services; where nothing isolates, without tests, and that is said.
+    """Open the services; without tests, and with a warning, if no sandbox works here.
 
-    A container of the contract often forbids what a sandbox needs. It is a border itself, but
-    whether the target's code may run there unprotected is its owner's word to give
-    (PATCHSHOT_UNSAFE_NO_SANDBOX), never ours.
+    A container of the contract often forbids what a sandbox needs. It isolates by itself, but only
+    its owner may decide that the target's code runs there unprotected
+    (PATCHSHOT_UNSAFE_NO_SANDBOX).
     """
     from agent.events import Notice
 

@@ -1,0 +1,35 @@
+"""From a model's reply to changed files: reading, applying, checking the syntax, and the diff.
+
+`parse_reply` reads a reply in any shape that `agent.patching.readers` knows. `apply_proposal` finds
+the place of each edit with the tiers in `agent.patching.tiers`, from an exact match to ever more
+lenient ones, and changes files in memory only. `check_syntax` says which changed files no longer
+parse, and `unified_diff` writes the result as git would.
+"""
+
+from agent.patching.applying import apply_proposal
+from agent.patching.diff import unified_diff
+from agent.patching.file_tree import OverlayFiles
+from agent.patching.json_scanning import scan
+from agent.patching.parsing import load_json, parse_reply
+from agent.patching.paths import RefusedPath, check_path, is_allowed
+from agent.patching.repair import switched_off
+from agent.patching.schema import reply_schema, wrong_tests
+from agent.patching.syntax import check_syntax, doubtful, parse_python
+
+__all__ = [
+    "OverlayFiles",
+    "RefusedPath",
+    "apply_proposal",
+    "check_path",
+    "check_syntax",
+    "doubtful",
+    "is_allowed",
+    "load_json",
+    "parse_python",
+    "parse_reply",
+    "reply_schema",
+    "scan",
+    "switched_off",
+    "unified_diff",
+    "wrong_tests",
+]

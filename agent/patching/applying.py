@@ -1,20 +1,21 @@
-"""Applies a proposal to files in memory: all edits or none, and never a byte outside of them.
+"""Applies a proposal to files in memory: all edits or none, and no byte outside of them changes.
 
-Edits are applied in order, so that each sees the result of those before it. When one fails the rest
-are still tried, against the state without it, so that one answer names everything that is wrong.
+Edits are applied in order, and each sees the result of those before it. When one fails, the others
+are still tried against the state without it, so that one answer names everything that is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from agent.patching.desk import MAX_WRITTEN, Desk, Done
 from agent.patching.diff import unified_diff
-from agent.patching.files import FileSource, OverlayFiles
-from agent.patching.leaks import leaks
-from agent.patching.matching import Miss
+from agent.patching.edit_session import EditOutcome, EditSession
+from agent.patching.file_tree import FileSource, Tree
+from agent.patching.paths import is_allowed
+from agent.patching.refusals import Miss
 from agent.patching.repair import switched_off
-from agent.patching.tree import Tree
+from agent.secrets import MASK, find_secrets, is_placeholder
 from agent.types import (
     AppliedEdit,
     AppliedPatch,
@@ -25,9 +26,8 @@ from agent.types import (
     FileChange,
     MatchTier,
     PatchProposal,
+    SearchReplace,
 )
-
-__all__ = ["MAX_WRITTEN", "FileSource", "OverlayFiles", "apply_proposal"]
 
 
 def apply_proposal(
@@ -39,37 +39,39 @@ def apply_proposal(
     shown: Mapping[str, Sequence[tuple[int, int]]] | None = None,
     no_repair: Collection[str] = (),
 ) -> AppliedPatch | ApplyFailure:
-    """Apply all edits of a proposal, or name every one that cannot be.
+    """Apply all edits of a proposal, or name every edit that cannot be applied.
 
-    `allow`: patterns of protected paths that may be edited (see `paths.check_path`), also by keys
-    (see `leaks`).
-    `include_test`: the reproduction test is created as one more edit, after the others.
-    `shown`: inclusive line ranges that the model was shown, by path; they decide between places.
+    `allow`: patterns of protected paths that may be edited (see `paths.check_path`) and that may
+    gain keys (see `leaks`).
+    `include_test`: also create the reproduction test, after the other edits.
+    `shown`: inclusive line ranges that the model was shown, by path. They decide between several
+    matches of one search text.
     `no_repair`: repairs and lenient tiers that are switched off (`repair.REPAIRS`, `MatchTier`).
-    Raises ConfigurationError for a name in `no_repair` that there is not.
+
+    Raises ConfigurationError for an unknown name in `no_repair`.
     """
     off = switched_off(no_repair)
     refused = _refused_reader(proposal, off)
     if refused is not None:
         return ApplyFailure((refused,))
-    desk = Desk(Tree(files), allow, shown or {}, off)
+    session = EditSession(Tree(files), allow, shown or {}, off)
     applied: list[AppliedEdit] = []
     failures: list[EditFailure] = []
     for index, edit in enumerate(_edits(proposal, include_test=include_test)):
-        done = desk.apply(index, edit)
+        done = session.apply(index, edit)
         if isinstance(done, Miss):
             failures.append(_failure(index, edit, done))
         else:
             applied.append(_applied(index, edit, done))
     if not failures:
-        desk.add_missing_imports(proposal)
-    changes = desk.tree.changes()
+        session.add_missing_imports(proposal)
+    changes = session.tree.changes()
     if not changes and not failures:
         failures.append(_nothing(proposal, applied))
     failures.extend(_leaks(changes, applied, allow))
     if failures:
         return ApplyFailure(tuple(failures))
-    repairs = (*proposal.repairs, *desk.repairs)
+    repairs = (*proposal.repairs, *session.repairs)
     return AppliedPatch(changes, unified_diff(changes), tuple(applied), repairs)
 
 
@@ -80,19 +82,21 @@ def _edits(proposal: PatchProposal, *, include_test: bool) -> Sequence[Edit]:
     return (*proposal.edits, CreateFile(test.path, test.content))
 
 
-def _applied(index: int, edit: Edit, done: Done) -> AppliedEdit:
+def _applied(index: int, edit: Edit, done: EditOutcome) -> AppliedEdit:
     written = "" if edit.path.removeprefix("./") == done.path else _shown(edit.path)
     return AppliedEdit(index, done.path, done.tier, done.line, written)
 
 
 def _failure(index: int, edit: Edit, miss: Miss) -> EditFailure:
-    return EditFailure(index, _shown(edit.path), miss.kind, miss.reason, miss.candidates)
+    return EditFailure(
+        index, _shown(edit.path), miss.kind, miss.reason, miss.candidates, miss.advice
+    )
 
 
 def _leaks(
     changes: Sequence[FileChange], applied: Sequence[AppliedEdit], allow: Collection[str]
 ) -> Iterator[EditFailure]:
-    """What must not be written, as the failure of the first edit of that file."""
+    """Report each leak as a failure of the first edit of that file."""
     for leak in leaks(changes, allow):
         index = next((edit.index for edit in applied if edit.path == leak.path), 0)
         yield EditFailure(index, leak.path, "secret", leak.reason)
@@ -101,17 +105,16 @@ def _leaks(
 def _nothing(proposal: PatchProposal, applied: Sequence[AppliedEdit]) -> EditFailure:
     path = _shown(proposal.edits[0].path) if proposal.edits else ""
     if applied and all(edit.tier is MatchTier.ALREADY_APPLIED for edit in applied):
-        line = applied[0].line
-        reason = (
-            f"the replacement already is in the file, at line {line}: every edit seems to be "
-            "applied, or asks for no change; say what else has to change"
-        )
-        return EditFailure(0, path, "no-change", reason)
+        advice = "say what else has to change"
+        if not all(isinstance(e, SearchReplace) and e.search != e.replace for e in proposal.edits):
+            return EditFailure(0, path, "no-change", "the edits ask for no change", advice=advice)
+        reason = f"the replacement is in the file already, at line {applied[0].line}"
+        return EditFailure(0, path, "already-applied", reason, advice=advice)
     return EditFailure(0, path, "no-change", "the edits together change nothing")
 
 
 def _refused_reader(proposal: PatchProposal, off: Collection[str]) -> EditFailure | None:
-    """A repair that the reader made though it is switched off fails the reply."""
+    """Return a failure if the reader made a repair that is switched off."""
     for repair in proposal.repairs:
         if repair.name in off:
             path = _shown(proposal.edits[0].path) if proposal.edits else ""
@@ -121,5 +124,61 @@ def _refused_reader(proposal: PatchProposal, off: Collection[str]) -> EditFailur
 
 
 def _shown(path: str) -> str:
-    """A path of the model's as it may be printed: hidden characters are spelled out."""
+    """Return a path of the model in a printable form, with hidden characters escaped."""
     return path if path.isprintable() else path.encode("unicode_escape").decode()
+
+
+# ------------------------------------------------------------------------------------------ secrets
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """A file that a proposal must not write, and why. The reason never repeats the value."""
+
+    path: str
+    reason: str
+
+
+def leaks(changes: Sequence[FileChange], allow: Collection[str] = ()) -> tuple[Leak, ...]:
+    """Return one entry for each file that would gain a key, or a mask in place of a value.
+
+    A model that was talked into it could copy a key from another place into a file, and one that
+    was shown a masked line could write the mask over the value. Only keys of a known form count: a
+    random-looking value with a telling name may be a fixture that the change needs.
+
+    `allow`: patterns of paths that are not checked, as in `paths.check_path`.
+    """
+    had = {value for change in changes for value in _values(_text(change.before))}
+    written = (change for change in changes if not is_allowed(change.path, allow))
+    found = ((change.path, _problem(change, had)) for change in written)
+    return tuple(Leak(path, problem) for path, problem in found if problem)
+
+
+def _problem(change: FileChange, had: Collection[str]) -> str:
+    before, after = _text(change.before), _text(change.after)
+    if after.count(MASK) > before.count(MASK):
+        return (
+            f'line {_line(after, after.index(MASK))} would hold "{MASK}", which stands for a value '
+            "that is not shown: the value would be lost. Quote and change other lines only"
+        )
+    for found in find_secrets(after):
+        value = after[found.start : found.end]
+        if found.known_form and value not in had and not is_placeholder(value):
+            return (
+                f"line {_line(after, found.start)} would add what looks like a secret "
+                f"({found.what}); read it from the environment or a file, or write a value that "
+                f"says that it is made up (a user's --allow {change.path} lets it pass)"
+            )
+    return ""
+
+
+def _values(text: str) -> Iterator[str]:
+    return (text[found.start : found.end] for found in find_secrets(text))
+
+
+def _text(data: bytes | None) -> str:
+    return (data or b"").decode("utf-8", "replace")
+
+
+def _line(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1

@@ -1,13 +1,12 @@
-"""Git-style unified diffs, made in the process: the same bytes whatever git is installed.
+"""Writes unified diffs in the format of git, with the same bytes whatever git is installed.
 
-Lines are matched as patience diff does (lines that are unique on both sides anchor the rest), and
-by the longest common subsequence between anchors. A gap too large for that is replaced as a whole:
-less pretty, never wrong. Formats: git's `diff-format` documentation and `quote.c`.
+Lines are matched as in patience diff: lines that are unique on both sides are anchors, and between
+anchors the longest common subsequence decides. A gap too large for that is replaced as a whole,
+which is less readable but correct. Formats: git's `diff-format` documentation and `quote.c`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Indel
 
+from agent.repository import blob_id
 from agent.types import FileChange
 
 _CONTEXT = 3
@@ -22,10 +22,10 @@ _CONTEXT = 3
 # Product of line counts up to which a gap is compared exactly (bit-parallel: 4e6 takes about 1 ms).
 _MAX_GAP = 4_000_000
 
-# Hexadecimal digits of a blob id: enough to stay unique in any repository.
+# Hexadecimal digits of a blob id, enough to be unique in any repository.
 _ID_DIGITS = 12
 
-# As git's default hunk heading: the last line before the hunk that begins with a letter, _ or $.
+# As in git, a hunk is headed by the last line before it that begins with a letter, _ or $.
 _HEADING = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_$")
 _HEADING_BYTES = 80
 
@@ -45,7 +45,7 @@ class _Change:
 
 
 def unified_diff(changes: Sequence[FileChange]) -> bytes:
-    """One diff of all changes, ordered by path; unchanged files are left out."""
+    """Return one diff of all changes in order of path, without unchanged files."""
     changed = (change for change in changes if change.before != change.after)
     return b"".join(_file_diff(c) for c in sorted(changed, key=lambda change: change.path))
 
@@ -76,12 +76,11 @@ def _mode_lines(change: FileChange) -> Iterator[bytes]:
 def _blob_id(content: bytes | None) -> bytes:
     if content is None:
         return b"0" * _ID_DIGITS
-    digest = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False)
-    return digest.hexdigest()[:_ID_DIGITS].encode()
+    return blob_id(content)[:_ID_DIGITS].encode()
 
 
 def _name(prefix: str, path: str) -> bytes:
-    """The name as git prints it: in C quotes if it has control characters, quotes, backslashes."""
+    """Return a name as git prints it: C-quoted if it has controls, quotes or backslashes."""
     raw = (prefix + path).encode("utf-8", "surrogateescape")
     if not any(byte < 0x20 or byte in b'"\\\x7f' for byte in raw):
         return raw
@@ -97,7 +96,7 @@ def _quoted(byte: int) -> bytes:
 
 
 def _lines(content: bytes | None) -> Lines:
-    """Lines with their line feeds; the last may lack it."""
+    """Split into lines with their line feeds; the last may lack one."""
     if not content:
         return ()
     lines = [line + b"\n" for line in content.split(b"\n")]
@@ -118,7 +117,7 @@ def _hunks(a: Lines, b: Lines) -> Iterator[bytes]:
 
 
 def _groups(changes: Sequence[_Change]) -> Iterator[list[_Change]]:
-    """Changes whose context would touch or overlap share a hunk."""
+    """Group changes whose context would touch or overlap."""
     group: list[_Change] = []
     for change in changes:
         if group and change.a_start - group[-1].a_end > 2 * _CONTEXT:
@@ -162,7 +161,7 @@ def _marked(sign: bytes, lines: Lines) -> Iterator[bytes]:
 def _heading(a: Lines, floor: int, start: int) -> bytes:
     for index in range(start - 1, floor - 1, -1):
         if a[index][0] in _HEADING:
-            # A comment to every reader: a character cut in half, or in another encoding, may go.
+            # Readers ignore this text, so a character that is cut in half can be dropped.
             return a[index][:_HEADING_BYTES].decode("utf-8", "ignore").rstrip().encode()
     return b""
 
@@ -171,7 +170,7 @@ def _heading(a: Lines, floor: int, start: int) -> bytes:
 
 
 def _changes(a: Lines, b: Lines) -> list[_Change]:
-    """What differs, in order, as maximal runs."""
+    """Return the differences in order, as maximal runs."""
     changes: list[_Change] = []
     a_done = b_done = 0
     for a_start, b_start, size in [*_common_runs(a, b), (len(a), len(b), 0)]:
@@ -182,7 +181,7 @@ def _changes(a: Lines, b: Lines) -> list[_Change]:
 
 
 def _common_runs(a: Lines, b: Lines) -> list[tuple[int, int, int]]:
-    """Runs (a, b, size) of equal lines, increasing on both sides."""
+    """Return runs (a, b, size) of equal lines, increasing on both sides."""
     runs: list[tuple[int, int, int]] = []
     pending = [(0, len(a), 0, len(b))]
     while pending:
@@ -221,7 +220,7 @@ def _common_tail(a: Lines, b: Lines, a_low: int, a_high: int, b_low: int, b_high
 def _between(
     anchors: Sequence[tuple[int, int]], a_low: int, a_high: int, b_low: int, b_high: int
 ) -> Iterator[tuple[int, int, int, int]]:
-    """The regions that the anchors cut; all but the first begin with their anchor."""
+    """Return the regions between anchors; all but the first begin with their anchor."""
     a_start, b_start = a_low, b_low
     for a_anchor, b_anchor in anchors:
         yield a_start, a_low + a_anchor, b_start, b_low + b_anchor
@@ -230,7 +229,7 @@ def _between(
 
 
 def _anchors(a: Lines, b: Lines) -> list[tuple[int, int]]:
-    """Lines unique on both sides, as the longest increasing sequence of index pairs."""
+    """Return lines unique on both sides, as the longest increasing sequence of index pairs."""
     in_a, in_b = Counter(a), Counter(b)
     place = {line: index for index, line in enumerate(b) if in_b[line] == 1}
     pairs = [

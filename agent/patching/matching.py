@@ -1,10 +1,10 @@
-"""Where in a file an edit belongs. Tiers are tried in order; a stricter one that finds several
-places ends the search, since a more lenient one could only find more.
+"""Finds where in a file an edit belongs.
 
-A tier is a function from page and wanted texts to places (`agent.patching.tiers`). What it
-tolerates is context: the lines that a reply keeps are the file's own afterwards, to the byte. A
-place is taken only if it is the only one, or if a hint decides; and beyond the exact tier only if
-the file still parses where it did before.
+Tiers (`agent.patching.tiers`) are tried in order, from an exact match to lenient ones. A tier that
+finds several occurrences ends the search, since a more lenient one could only find more. Lenient
+tiers tolerate differences in the context only: lines that a reply keeps stay the file's own, byte
+for byte. An occurrence is used if it is the only one or if a hint decides. Beyond the exact tier,
+a file that parsed before must still parse.
 """
 
 from __future__ import annotations
@@ -12,31 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from agent.patching.filetext import FileText, plain
-from agent.patching.refusing import Miss, ambiguous, no_match, splits_word
+from agent.patching.file_text import FileText, plain
+from agent.patching.refusals import Miss, ambiguous, no_match, splits_word
 from agent.patching.repair import mend_exact
 from agent.patching.tiers import basic
-from agent.patching.tiers.applied import already_added, already_applied
-from agent.patching.tiers.basic import Find, Place
+from agent.patching.tiers.basic import Find, Occurrence, already_added, already_applied
 from agent.patching.tiers.elision import abbreviates, elision
-from agent.patching.tiers.hints import LINE_TOLERANCE, Hints, choose
-from agent.patching.tiers.lines import MAX_OCCURRENCES, Page, Wanted
+from agent.patching.tiers.hints import Hints, choose
+from agent.patching.tiers.lines import Page, Wanted
 from agent.patching.tiers.loose import blank_lines, near
 from agent.patching.tiers.variants import Variant, variants
 from agent.types import MatchTier, Repair, SearchReplace
-
-__all__ = [
-    "LINE_TOLERANCE",
-    "LOOSE_TIERS",
-    "MAX_OCCURRENCES",
-    "TIERS",
-    "Hints",
-    "Located",
-    "Match",
-    "Miss",
-    "Sight",
-    "locate",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +36,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The one place of an edit, the tier that found it, and what was put right on the way."""
+    """The match of an edit, the tier that found it, and the repairs made on the way."""
 
     tier: MatchTier
     match: Match
@@ -66,10 +52,10 @@ def _always(_: Match) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What else is known when an edit is looked for.
+    """What is known beside the texts of an edit.
 
-    `intact`: whether the file would parse after a match, if it does now. `off`: names of tiers and
-    repairs that are switched off.
+    `intact` says of a match whether a file that parses now would still parse. `off`: names of tiers
+    and repairs that are switched off.
     """
 
     hints: Hints = field(default_factory=Hints)
@@ -79,7 +65,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One way to find places. `find` gives all of them (at most MAX_OCCURRENCES), in order."""
+    """One way to match. `find` returns all occurrences (at most MAX_OCCURRENCES) in order."""
 
     name: MatchTier
     find: Find
@@ -88,7 +74,7 @@ class Tier:
 _LINES = (basic.trailing_space, basic.indentation, basic.tabs, basic.white_space)
 
 
-def _elision(page: Page, wanted: Wanted) -> Sequence[Place]:
+def _elision(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
     return elision(page, wanted, _LINES)
 
 
@@ -100,20 +86,20 @@ TIERS: Sequence[Tier] = (
     Tier(MatchTier.WHITE_SPACE, basic.white_space),
     Tier(MatchTier.PUNCTUATION, basic.punctuation),
 )
-"""Tried with every form of the search text (`tiers.variants`)."""
+"""Tried with every variant of the search text (`tiers.variants`)."""
 
 LOOSE_TIERS: Sequence[Tier] = (
     Tier(MatchTier.ELISION, _elision),
     Tier(MatchTier.BLANK_LINES, blank_lines),
     Tier(MatchTier.NEAR, near),
 )
-"""Tried after all others, with its last form."""
+"""Tried after all others, with the last variant only."""
 
 _ORDER = tuple(MatchTier)
 
 
 def locate(file: FileText, edit: SearchReplace, sight: Sight | None = None) -> Located | Miss:
-    """Find the one place that an edit means. `file` must be the state that the edit sees."""
+    """Find the one match of an edit. `file` must be the state that the edit sees."""
     sight = sight or Sight(Hints(edit.line, edit.within))
     search, replace = plain(edit.search), plain(edit.replace)
     if search == replace:
@@ -122,13 +108,15 @@ def locate(file: FileText, edit: SearchReplace, sight: Sight | None = None) -> L
         return _insertion(file, replace, sight)
     if not search and file.text:
         return Miss(
-            "no-match", "the search text is empty, but the file is not: quote the text to replace"
+            "no-match",
+            "the search text is empty, but the file is not",
+            advice="quote the text to replace",
         )
     return _Search(Page(file.text), edit, Wanted.of(search, replace), sight).run()
 
 
 def _unchanged(file: FileText, text: str) -> Located | Miss:
-    """An edit that asks for no change: harmless beside others if it quotes the file."""
+    """Accept an edit that asks for no change if it quotes the file."""
     found = basic.occurrences(file.text, text) if text else ()
     if not found:
         return Miss("no-change", "search and replace are the same text (apart from line ends)")
@@ -136,7 +124,7 @@ def _unchanged(file: FileText, text: str) -> Located | Miss:
 
 
 def _insertion(file: FileText, text: str, sight: Sight) -> Located | Miss:
-    """New lines before a line that the reply names by its number alone."""
+    """Insert lines before a line that the reply names by its number alone."""
     page, line = Page(file.text), sight.hints.line or 0
     if line > len(page.lines) + 1:
         return Miss("no-match", f"the file has {len(page.lines)} lines, none can go before {line}")
@@ -147,14 +135,12 @@ def _insertion(file: FileText, text: str, sight: Sight) -> Located | Miss:
     match = Match(start, start, whole)
     if sight.intact(match):
         return Located(MatchTier.EXACT, match)
-    reason = f"before line {line} the new lines would break the syntax; quote lines around them"
-    return Miss("broken-syntax", reason)
+    reason = f"before line {line} the new lines would break the syntax"
+    return Miss("broken-syntax", reason, advice="quote lines around them")
 
 
 @dataclass(slots=True)
 class _Search:
-    """One edit on its way through the tiers."""
-
     page: Page
     edit: SearchReplace
     wanted: Wanted
@@ -175,11 +161,11 @@ class _Search:
         return self._nowhere()
 
     def _attempts(self) -> Iterator[tuple[MatchTier, Tier, Variant]]:
-        """What is tried, strictest first, with the tier's name under which it is reported."""
+        """Return what to try, strictest first, with the name of the tier that is reported."""
         yield from self._named([TIERS[0]], Variant(MatchTier.EXACT, self.wanted))
         forms = list(variants(self.wanted)) if self.wanted.says_something else []
         for form in forms:
-            # An exact match of another form than the reply's own is one by whole lines.
+            # An exact match of a variant counts as a match by whole lines.
             yield from self._named(TIERS[1:], form)
         if forms:
             yield from self._named(LOOSE_TIERS, forms[-1])
@@ -202,8 +188,8 @@ class _Search:
             return hints
         return Hints(variant.line, hints.within, hints.shown)
 
-    def _take(self, name: MatchTier, place: Place, variant: Variant) -> Located | Miss | None:
-        """The place with the text that leaves the file whole; None if no text does."""
+    def _take(self, name: MatchTier, place: Occurrence, variant: Variant) -> Located | Miss | None:
+        """Return the match with a text that leaves the file intact; None if there is none."""
         if name is MatchTier.EXACT:
             return splits_word(self.page, self.edit, place) or self._exact(place)
         text = place.make()
@@ -217,7 +203,7 @@ class _Search:
         self.broken.append((name, match))
         return None
 
-    def _exact(self, place: Place) -> Located:
+    def _exact(self, place: Occurrence) -> Located:
         literal = Match(place.start, place.end, place.make() or "")
         if already_added(self.page, self.wanted, place.start):
             return Located(MatchTier.ALREADY_APPLIED, literal)

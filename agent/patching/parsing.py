@@ -1,9 +1,8 @@
-"""Reads a model's reply, whatever shape it was written in, as one `PatchProposal`, or says why not.
+"""Reads a model's reply in any known shape as one `PatchProposal`, or says why it cannot.
 
-Every reader of `READERS` looks at the whole reply. What stands inside of another shape is of that
-shape: a diff in a JSON string, a JSON object in a SEARCH block. If more than one shape is left,
-they must say the same. Nothing is ever half read: a reply with one broken edit is a failure as a
-whole.
+Every reader of `agent.patching.readers.READERS` looks at the whole reply. A shape inside another
+one belongs to the outer one: a diff in a JSON string, a JSON object in a SEARCH block. If several
+shapes remain, they must ask for the same edits. A reply with one broken edit fails as a whole.
 """
 
 from __future__ import annotations
@@ -12,49 +11,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.patching.readers.base import SHOWN, Outcome, Reader, Reading, Reply, Trouble, truncated
-from agent.patching.readers.blocks import read_blocks
-from agent.patching.readers.diffs import read_diffs
-from agent.patching.readers.envelopes import read_envelopes
-from agent.patching.readers.json_objects import (
-    choose,
-    fault_trouble,
-    is_clean,
-    json_reader,
-    read_loose_edits,
-    read_patch_strings,
-)
-from agent.patching.readers.names import is_placeholder_path, says_nothing
-from agent.patching.readers.tags import read_tags
-from agent.patching.readers.whole_files import read_whole_files
-from agent.patching.scanning import Found, Scan, scan
+from agent.patching.json_scanning import Found, Scan, scan
+from agent.patching.readers import READERS
+from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble, truncated
+from agent.patching.readers.fences import is_placeholder_path, says_nothing
+from agent.patching.readers.json_objects import choose, fault_trouble
 from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, Repair, SearchReplace
 
 _ACTION_KEYS = frozenset({"action", "edits"})
 
-# A reply with more lines is no patch; readers need not be quick on it.
+# A reply with more lines is not a patch, and readers would be slow on it.
 MAX_LINES = 1_000_000
-
-# Strictest first: of several that say the same the first is reported.
-READERS: Sequence[Reader] = (
-    Reader("json", json_reader(lambda found: found.whole and is_clean(found))),
-    Reader("json-fenced", json_reader(lambda found: found.fenced and is_clean(found))),
-    Reader("json-prose", json_reader(is_clean)),
-    Reader("json-lenient", json_reader(lambda _: True)),
-    Reader("apply-patch", read_envelopes),
-    Reader("search-replace", read_blocks),
-    Reader("tags", read_tags),
-    Reader("unified-diff", read_diffs),
-    Reader("json-patch", read_patch_strings),
-    Reader("json-edits", read_loose_edits),
-    Reader("whole-files", read_whole_files),
-)
 
 
 def parse_reply(text: str, *, finish_reason: str = "stop") -> PatchProposal | ParseFailure:
-    """Read a reply. `finish_reason` "length" says that it was cut off at the output limit.
+    """Read a reply. The `finish_reason` "length" means that it was cut off at the output limit.
 
-    Never raises; takes time linear in the length of the text.
+    Never raises. Takes time linear in the length of the text.
     """
     reply = Reply(text, cut_off=finish_reason == "length")
     early = _nothing_to_read(reply)
@@ -74,7 +47,7 @@ def parse_reply(text: str, *, finish_reason: str = "stop") -> PatchProposal | Pa
 
 
 def _with_repairs(reply: Reply, reading: Reading) -> PatchProposal:
-    """The proposal with what the reader forgave, where that may be switched off."""
+    """Add the repair of an unclosed fence, which `--no-repair` can switch off."""
     last = reply.fences[-1] if reply.fences else None
     starts = [start for start, end in reading.spans if last and start >= last.start]
     if last is None or last.closed or not starts:
@@ -87,7 +60,10 @@ def _with_repairs(reply: Reply, reading: Reading) -> PatchProposal:
 
 
 def load_json(text: str, *, finish_reason: str = "stop") -> dict[str, Any] | ParseFailure:
-    """The one JSON object of a reply in the iterative mode: an action, or a patch. Never raises."""
+    """Return the one JSON object of a reply in the iterative mode: an action or a patch.
+
+    Never raises.
+    """
     reply = Reply(text, cut_off=finish_reason == "length")
     early = _nothing_to_read(reply)
     if early is not None:
@@ -102,11 +78,11 @@ def load_json(text: str, *, finish_reason: str = "stop") -> dict[str, Any] | Par
     return chosen.failure
 
 
-# ------------------------------------------------------------------------------- several outcomes
+# -------------------------------------------------------------------------- choice between outcomes
 
 
 def _outcomes(reply: Reply) -> list[Reading | Trouble]:
-    """What each reader makes of the reply; of the JSON readers only the first that accepts."""
+    """Return the outcomes of all readers, one for each set of spans (the first wins)."""
     found: list[Reading | Trouble] = []
     seen: set[tuple[tuple[int, int], ...]] = set()
     for reader in READERS:
@@ -125,7 +101,7 @@ def _spans(outcome: Reading | Trouble) -> tuple[tuple[int, int], ...]:
 
 
 def _outermost(outcomes: Sequence[Reading | Trouble]) -> list[Reading | Trouble]:
-    """Without those that lie wholly inside of what another one read."""
+    """Drop outcomes that lie wholly inside the spans of another one."""
     return [
         outcome
         for outcome in outcomes
@@ -151,7 +127,7 @@ def _same(one: PatchProposal, other: PatchProposal) -> bool:
 
 
 def _essence(edit: Edit) -> Edit:
-    """An edit without what shapes write differently: hints and a last line break."""
+    """Return the edit without hints and the last line break, which shapes write differently."""
     match edit:
         case SearchReplace(path=path, search=search, replace=new):
             return SearchReplace(path, search.removesuffix("\n"), new.removesuffix("\n"))
@@ -174,7 +150,7 @@ def _mixed(reply: Reply, one: Reading, other: Reading) -> ParseFailure:
 
 
 def _meant(proposal: PatchProposal) -> PatchProposal | ParseFailure:
-    """Without the edits of a quoted example, and without exact repetitions of an edit."""
+    """Drop the edits of a quoted example, and exact repetitions of an edit."""
     meant = [edit for edit in dict.fromkeys(proposal.edits) if not _is_example(edit)]
     if not meant and proposal.edits:
         path = proposal.edits[0].path

@@ -1,32 +1,34 @@
-"""Which paths an edit may name. Everything that git, a file system or an interpreter could read in
-another way than it looks is refused; what decides how code is run or checked needs leave.
+"""Checks the paths that edits name, and resolves paths that are slightly wrong.
 
-Sources: git's own `verify_path` and `is_ntfs_dotgit` (path.c), CVE-2014-9390 and CVE-2019-1352;
+Paths that git, a file system or an interpreter could read differently from how they look are
+refused. Files that decide how code is run or checked are protected: a user must allow their edits.
+
+Sources: git's `verify_path` and `is_ntfs_dotgit` (path.c), CVE-2014-9390 and CVE-2019-1352;
 Python's `site` module for start-up files.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
-from agent.patching.protected import PROTECTED
-from agent.secrets.files import is_secret_path
+from agent.patching.protected import PROTECTED, first_match
+from agent.secrets import is_secret_path
 
 # NAME_MAX of Linux file systems, in bytes.
 _MAX_NAME = 255
 
-# Far below PATH_MAX (4096): the work tree's own place comes before it.
+# Far below PATH_MAX (4096), since the path of the work tree comes before it.
 _MAX_PATH = 1024
 
 # Characters that an edit never needs and that hide what a path is: controls, format characters
 # (bidi, zero-width), surrogates, private use, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
-# Letters that are drawn as nothing (Unicode: Default_Ignorable_Code_Point).
+# Letters without a visible form (Unicode: Default_Ignorable_Code_Point).
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | {
     chr(code) for code in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
 }
@@ -40,23 +42,23 @@ _STARTUP = frozenset({"sitecustomize", "usercustomize"})
 _STARTUP_SUFFIXES = (".pyc", ".pyo", ".pth")
 _METADATA_SUFFIXES = (".egg-info", ".dist-info", ".egg-link")
 
-# Signs that no new file needs: quoting accidents of models, and what Windows cannot hold.
+# Characters that no new file needs: slips of models in quoting, and what Windows forbids.
 _ODD_IN_NEW = re.compile(r"[<>:\"|?*`]")
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedPath:
-    """Why a path is not taken."""
+    """Why a path is refused."""
 
     reason: str
 
 
 def check_path(path: str, *, allow: Collection[str] = (), new: bool = False) -> str | RefusedPath:
-    """The normalised path (without `./`), or why it is refused.
+    """Return the normalised path (without `./`), or why it is refused.
 
-    `allow` lifts the protection of paths: shell patterns, matched against the whole path, or
-    against the name alone if they have no slash; `*` also spans slashes. What is refused for
-    safety cannot be allowed. `new`: the path is to be created.
+    `allow` lifts the protection of paths. It holds shell patterns, matched against the whole path,
+    or against the name alone if they have no slash; `*` also spans slashes. Paths that are refused
+    for safety cannot be allowed. `new`: the path is to be created.
     """
     form = _form_problem(path)
     if form:
@@ -73,31 +75,29 @@ def check_path(path: str, *, allow: Collection[str] = (), new: bool = False) -> 
         return RefusedPath("a new file's path must not have any of < > : \" | ? * `")
     protected = _protection(normal)
     if protected and not is_allowed(normal, allow):
-        return RefusedPath(f"{protected}; leave it as it is")
+        return RefusedPath(protected)
     return normal
 
 
 def is_allowed(path: str, allow: Collection[str]) -> bool:
-    """Whether a user's leave covers a normalised path."""
-    return _matching(path, allow) is not None
+    """Whether a pattern of `allow` covers a normalised path."""
+    return first_match(path, allow) is not None
 
 
 def folded(name: str) -> str:
-    """A name as a file system that ignores case, width and invisible characters sees it."""
+    """Return a name as a file system sees it that ignores case, width and invisible characters."""
     shown = (c for c in name if c not in _INVISIBLE and unicodedata.category(c) != "Cf")
     return unicodedata.normalize("NFKC", "".join(shown)).casefold()
 
 
 def _protection(normal: str) -> str | None:
-    if is_secret_path(folded(normal)):
+    path = folded(normal)
+    if is_secret_path(path):
         return "files such as this hold secrets"
-    pattern = _matching(folded(normal), PROTECTED)
-    if pattern is None:
-        return None
-    return (
-        f"the path is protected by the rule {pattern} (CI, hooks, lock files and conftest.py "
-        "decide what checks mean)"
-    )
+    for one in PROTECTED:
+        if (rule := one.rule(path)) is not None:
+            return f"the path is protected by the rule {rule} ({one.why})"
+    return None
 
 
 def _form_problem(path: str) -> str | None:
@@ -136,10 +136,111 @@ def _part_problem(part: str) -> str | None:
     return None
 
 
-def _matching(path: str, patterns: Collection[str]) -> str | None:
-    """The first pattern that covers the path."""
-    name = path.rsplit("/", 1)[-1]
-    for pattern in patterns:
-        if fnmatchcase(path if "/" in pattern else name, pattern):
-            return pattern
+def parents(path: str) -> Iterator[str]:
+    """Return the folders above a path, innermost first."""
+    while "/" in path:
+        path = path.rsplit("/", 1)[0]
+        yield path
+
+
+# ----------------------------------------------------------------------------- slightly wrong paths
+
+# Files of one name that are opened. A large project has a thousand files `__init__.py`.
+_MAX_LOOKED_INTO = 50
+# Folders in which containers keep the project, and the prefixes that diffs put before paths.
+_ROOTS = ("/testbed/", "/repo/", "/workspace/", "/app/", "/code/", "/src/", "/project/")
+DIFF_SIDES = ("a/", "b/")
+_Fits = Callable[[str], bool]
+
+
+def resolve_existing(
+    written: str, known: Collection[str], shown: Collection[str], fits: _Fits, *, distinct: bool
+) -> str | None:
+    """Return the one existing file that `written` means, None if there is none or several.
+
+    It may be spelled differently, be shortened, or name a folder that the file has left. Rules are
+    tried in order, and the first that finds any file decides, if the edit fits into one of them
+    only. Likeness of names does not count.
+
+    `fits`: whether the edit can be applied to a file. `distinct`: whether its text is long enough
+    to be searched in files with quite another path. `shown`: the files that the model was shown.
+    """
+    path = _unquoted(written)
+    if ".." in path.split("/") or not path.strip("/"):
+        return None
+    for candidates in _rules(path, known, shown, distinct=distinct):
+        if candidates:
+            fitting = [one for one in candidates[:_MAX_LOOKED_INTO] if fits(one)]
+            if len(candidates) > _MAX_LOOKED_INTO or len(fitting) > 1:
+                return None
+            if fitting:
+                return fitting[0]
     return None
+
+
+def namesakes(written: str, known: Collection[str]) -> list[str]:
+    """Return existing files that a path may name in another spelling or shortened, sorted."""
+    path = _unquoted(written)
+    if ".." in path.split("/") or not path.strip("/"):
+        return []
+    normal = posixpath.normpath(path).strip("/").casefold()
+    tails = {tail.casefold() for tail in _tails(path)} | {normal}
+    ending = f"/{normal}"
+    return sorted(
+        other for other in known if other.casefold() in tails or other.casefold().endswith(ending)
+    )
+
+
+def shortened(written: str, others: Collection[str]) -> list[str]:
+    """Return the paths among `others` that end with the whole written path, sorted."""
+    ending = f"/{posixpath.normpath(_unquoted(written)).strip('/')}".casefold()
+    return sorted(other for other in others if other.casefold().endswith(ending))
+
+
+def resolve_new(written: str, known: Collection[str]) -> str | None:
+    """Return the path of a new file without the root of a container or the prefix of a diff."""
+    path = written.strip().strip("`'\"").strip()
+    if ".." in path.split("/") or "\\" in path:
+        return None
+    folders = {folder for other in known for folder in parents(other)}
+    if path.startswith("/"):
+        root = next((root for root in _ROOTS if path.startswith(root)), None)
+        inside = [tail for tail in _tails(path) if posixpath.dirname(tail) in folders]
+        if inside:
+            return inside[0]
+        return path.removeprefix(root) if root else None
+    side = next((side for side in DIFF_SIDES if path.startswith(side)), None)
+    if side is None or side.rstrip("/") in folders:
+        return path if path != written else None
+    return path.removeprefix(side)
+
+
+def _rules(
+    path: str, known: Collection[str], shown: Collection[str], *, distinct: bool
+) -> Iterator[Sequence[str]]:
+    normal = posixpath.normpath(path).lstrip("/")
+    if normal in known:
+        yield [normal]
+    yield [tail for tail in _tails(path) if tail in known][:1]
+    ending = f"/{normal}"
+    yield sorted(other for other in known if other.endswith(ending))
+    lower = normal.casefold()
+    yield sorted(other for other in known if other.casefold() == lower)
+    yield sorted(other for other in known if other.casefold().endswith(f"/{lower}"))
+    if distinct:
+        name = posixpath.basename(normal)
+        yield sorted(other for other in known if posixpath.basename(other) == name)
+        yield sorted(other for other in shown if other in known)
+
+
+def _tails(path: str) -> Iterator[str]:
+    """Return the path without its first folder, its first two, and so on; longest first."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    first = 0 if path.startswith("/") else 1
+    for start in range(first, len(parts)):
+        yield "/".join(parts[start:])
+
+
+def _unquoted(written: str) -> str:
+    path = written.strip().strip("`'\"").strip()
+    return path if "/" in path else path.replace("\\", "/")

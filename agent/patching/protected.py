@@ -1,49 +1,170 @@
-"""Files that decide what runs on other machines, or what the tests mean: edited with leave only.
+"""The classes of files that edits may touch only if the user allows it.
 
-Patterns as in `allow` of `paths.check_path`, in the folded form in which paths are compared.
+A class is a reason, not a list of names: what a tool of a developer or a service runs or obeys by
+itself, when a folder is opened, entered, built, committed or pushed. The names are those of the
+tools that are in use.
 """
 
 from __future__ import annotations
 
-# Continuous integration: what a service runs, with its own secrets, when the patch is pushed.
-_CI = (
-    *(".github/workflows/*", ".github/actions/*", ".gitea/workflows/*", ".gitea/actions/*"),
-    *(".forgejo/workflows/*", ".forgejo/actions/*", ".woodpecker/*", ".woodpecker.y*ml"),
-    *(".gitlab-ci.y*ml", "*.gitlab-ci.y*ml", ".gitlab/ci/*", ".circleci/*", ".buildkite/*"),
-    *(".teamcity/*", ".travis.y*ml", ".cirrus.y*ml", ".cirrus.star", ".drone.y*ml"),
-    *(".drone.star", ".drone.jsonnet", ".appveyor.y*ml", "appveyor.y*ml"),
-    *("azure-pipelines*.y*ml", ".azure-pipelines/*", ".azuredevops/*", ".vsts-ci.y*ml"),
-    *("bitbucket-pipelines.y*ml", "jenkinsfile", "jenkinsfile.*", "*.jenkinsfile", ".jenkins/*"),
-    *("cloudbuild.y*ml", "cloudbuild.json", "buildspec.y*ml", ".semaphore/*", "codefresh.y*ml"),
-    *(
-        ".build.y*ml",
-        ".builds/*",
-        "wercker.y*ml",
-        ".zuul.y*ml",
-        ".zuul.d/*",
-        ".copr/*",
-        ".packit.y*ml",
+from collections.abc import Collection
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+
+def first_match(path: str, patterns: Collection[str]) -> str | None:
+    """Return the first pattern that covers the path."""
+    name = path.rsplit("/", 1)[-1]
+    for pattern in patterns:
+        if fnmatchcase(path if "/" in pattern else name, pattern):
+            return pattern
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedClass:
+    """Files that something other than the target's tests runs or obeys by itself.
+
+    `why` is the reason. `folders` are names of folders, at any depth,
+    of which everything is protected, and files of the same names. `patterns` are as in `allow` of
+    `check_path`. All are compared with the folded path (see `folded`).
+    """
+
+    why: str
+    folders: frozenset[str] = frozenset()
+    patterns: tuple[str, ...] = ()
+
+    def rule(self, path: str) -> str | None:
+        """Return the folder or pattern that covers a folded path."""
+        parts = path.split("/")
+        folder = next((part for part in parts if part in self.folders), None)
+        return folder or first_match(path, self.patterns)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+PROTECTED: tuple[ProtectedClass, ...] = (
+    ProtectedClass(
+        "the tools of a developer run what is in an environment",
+        _words(
+            ".venv .virtualenv .tox .nox node_modules .direnv __pypackages__ .conda .pixi .devenv"
+            " .eggs site-packages __pycache__"
+        ),
+        (
+            # Programs have source folders `venv`. These are the files that an environment has.
+            *("venv/*", "*/venv/bin/*", "*/venv/lib/*", "*/venv/lib64/*", "pyvenv.cfg"),
+            *(f"{way}bin/{name}" for way in ("", "*/") for name in ("python", "python3*")),
+            *(f"{way}bin/activate*" for way in ("", "*/")),
+        ),
     ),
-    *(".harness/*", ".tekton/*", "screwdriver.yaml", ".readthedocs.y*ml", "netlify.toml"),
+    ProtectedClass(
+        "an editor runs its tasks and plugins when it opens the folder or a file",
+        _words(
+            ".vscode .idea .fleet .zed .vim .nvim .emacs.d .settings .externaltoolbuilders .theia"
+            " nbproject"
+        ),
+        (
+            *("*.code-workspace", "*.sublime-project", "*.sublime-workspace", "*.iml", "*.ipr"),
+            *(".exrc", "_exrc", ".vimrc", "_vimrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".lazy.lua"),
+            *(".vimspector.json", ".local.vimrc", ".localvimrc", ".lvimrc", ".project"),
+            *(".dir-locals.el", ".dir-locals-2.el", ".projectile", ".kateconfig"),
+        ),
+    ),
+    ProtectedClass(
+        "an AI agent takes commands, hooks, servers or orders from it",
+        _words(
+            ".claude .claude-plugin .cursor .continue .windsurf .codeium .codex .gemini .roo .cline"
+            " .clinerules .amazonq .opencode .kilocode .junie .augment .goose .trae .qwen .kiro"
+            " .crush .factory .openhands .agents"
+        ),
+        (
+            *(".mcp.json", ".aider*", ".cursorrules", ".windsurfrules", ".roomodes", ".goosehints"),
+            *("agents.md", "agents.override.md", "claude.md", "claude.local.md", "gemini.md"),
+            *("copilot-instructions.md", ".github/instructions/*", ".github/prompts/*"),
+            *(".github/agents/*", ".github/hooks/*", ".github/chatmodes/*", ".crush.json"),
+            *("opencode.json", "opencode.jsonc", "crush.json"),
+        ),
+    ),
+    ProtectedClass(
+        "a package manager runs it, or takes packages from where it says",
+        _words(".yarn .bundle .pnpm-store"),
+        (
+            *(".yarnrc", ".yarnrc.y*ml", ".pnpmfile.cjs", ".pnpmfile.mjs", ".npmrc", ".pnp.*js"),
+            *(".bunfig.toml", "bunfig.toml", "pip.conf", ".condarc", "nuget.config"),
+            *(f"{way}.cargo/{name}" for way in ("", "*/") for name in ("config", "config.toml")),
+        ),
+    ),
+    ProtectedClass(
+        "every build is started through it",
+        _words(".mvn"),
+        (
+            *("gradlew", "gradlew.bat", "mvnw", "mvnw.cmd", "gradle/wrapper/*"),
+            *("*/gradle/wrapper/*", ".bazelrc", ".bazeliskrc", "tools/bazel", ".buckconfig"),
+            *("directory.build.rsp", ".jvmopts", ".sbtopts"),
+        ),
+    ),
+    ProtectedClass(
+        "a development container, or an IDE in a cloud, runs its commands",
+        _words(".devcontainer .codesandbox .stackblitz .gitpod .idx"),
+        (
+            *(".devcontainer.json", ".gitpod.y*ml", ".gitpod.dockerfile", ".stackblitzrc"),
+            *(".replit", "replit.nix", "devfile.y*ml", ".devfile.y*ml"),
+        ),
+    ),
+    ProtectedClass(
+        "a version control system runs its hooks and filters, or fetches what it names",
+        _words(".hg .svn .jj .bzr .pijul .sl _darcs .repo"),
+        # No folder is a bare repository of git without a file HEAD. See also `Tree.in_repository`.
+        (".hgrc", ".hgsub", ".lfsconfig", "head"),
+    ),
+    ProtectedClass(
+        "a shell, version manager or debugger loads it when it starts in the folder",
+        _words(".asdf .mise"),
+        (
+            *(".envrc", ".mise.toml", "mise.toml", ".mise.*.toml", "mise.*.toml", ".rtx.toml"),
+            *("mise/config.toml", ".config/mise.toml", ".config/mise/*", ".tool-versions"),
+            *(".autoenv", ".autoenv.zsh", ".rvmrc", ".rbenv-vars", ".pryrc", ".irbrc"),
+            *(".gdbinit", ".lldbinit", ".pdbrc", ".pdbrc.py", "devenv.nix"),
+        ),
+    ),
+    ProtectedClass(
+        "hooks of git run when somebody commits, pushes or checks out",
+        _words(".githooks .git-hooks .hooks .husky .lefthook .overcommit"),
+        (
+            *(".huskyrc", ".huskyrc.*", "husky.config.*", ".pre-commit-config.y*ml"),
+            *(".pre-commit-hooks.y*ml", ".overcommit.y*ml", "lefthook.y*ml", ".lefthook.y*ml"),
+            *("lefthook.toml", ".lefthook.toml", "lefthook-local.y*ml", ".simple-git-hooks.*"),
+            *("simple-git-hooks.*", ".lintstagedrc", ".lintstagedrc.*", "lint-staged.config.*"),
+        ),
+    ),
+    ProtectedClass(
+        "a service runs it with secrets of its own when the patch is pushed",
+        patterns=(
+            *(".github/workflows/*", ".github/actions/*", ".gitea/workflows/*", ".gitea/actions/*"),
+            *(".forgejo/workflows/*", ".forgejo/actions/*", ".woodpecker/*", ".woodpecker.y*ml"),
+            *(".gitlab-ci.y*ml", "*.gitlab-ci.y*ml", ".gitlab/ci/*", ".circleci/*"),
+            *(".buildkite/*", ".teamcity/*", ".travis.y*ml", ".cirrus.y*ml", ".cirrus.star"),
+            *(".drone.y*ml", ".drone.star", ".drone.jsonnet", ".appveyor.y*ml", "appveyor.y*ml"),
+            *("azure-pipelines*.y*ml", ".azure-pipelines/*", ".azuredevops/*", ".vsts-ci.y*ml"),
+            *("bitbucket-pipelines.y*ml", "jenkinsfile", "jenkinsfile.*", "*.jenkinsfile"),
+            *(".jenkins/*", "cloudbuild.y*ml", "cloudbuild.json", "buildspec.y*ml"),
+            *(".semaphore/*", "codefresh.y*ml", ".build.y*ml", ".builds/*", "wercker.y*ml"),
+            *(".zuul.y*ml", ".zuul.d/*", ".copr/*", ".packit.y*ml", ".harness/*", ".tekton/*"),
+            *("screwdriver.yaml", ".readthedocs.y*ml", "netlify.toml", "vercel.json"),
+        ),
+    ),
+    ProtectedClass("it decides what the tests mean", patterns=("conftest.py",)),
+    ProtectedClass(
+        "it pins what a package manager installs",
+        patterns=(
+            *("poetry.lock", "uv.lock", "pdm.lock", "pipfile.lock", "pylock.toml", "pylock.*.toml"),
+            *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml"),
+            *("cargo.lock", "gemfile.lock", "composer.lock", "go.sum", "pixi.lock"),
+            *("conda-lock.yml", "bun.lock", "bun.lockb", "deno.lock", "flake.lock", "mix.lock"),
+            *("pubspec.lock", "gradle.lockfile", "packages.lock.json"),
+        ),
+    ),
 )
-
-# Hooks and start-up tasks: what a developer's own tools run on checkout, commit or opening.
-_HOOKS = (
-    *(".githooks/*", ".git-hooks/*", ".hooks/*", ".husky/*", ".huskyrc", ".huskyrc.*"),
-    *("husky.config.*", ".pre-commit-config.y*ml", ".pre-commit-hooks.y*ml", ".overcommit.y*ml"),
-    *("lefthook.y*ml", ".lefthook.y*ml", "lefthook.toml", ".lefthook.toml", ".lefthook/*"),
-    *(".simple-git-hooks.*", "simple-git-hooks.*", ".vscode/tasks.json", ".vscode/launch.json"),
-    *(".vscode/settings.json", ".devcontainer/*", ".devcontainer.json", ".envrc"),
-)
-
-_TESTS = ("conftest.py",)
-
-_LOCKS = (
-    *("poetry.lock", "uv.lock", "pdm.lock", "pipfile.lock", "pylock.toml", "pylock.*.toml"),
-    *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml"),
-    *("cargo.lock", "gemfile.lock", "composer.lock", "go.sum", "pixi.lock", "conda-lock.yml"),
-    *("bun.lock", "bun.lockb", "deno.lock", "flake.lock", "mix.lock", "pubspec.lock"),
-    *("gradle.lockfile", "packages.lock.json"),
-)
-
-PROTECTED: tuple[str, ...] = (*_CI, *_HOOKS, *_TESTS, *_LOCKS)
+"""What edits may touch only if the user allows it. The first class that covers a path counts."""

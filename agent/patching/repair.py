@@ -1,7 +1,7 @@
-"""What is put right in a reply without asking the model again: small, named, switched off by name.
+"""Small repairs of a reply without another call. Each has a name and can be switched off.
 
-A repair is made only where the reply as it stands would fail or be wrong for sure, and where its
-own words leave one way to mend it. What was done, and the failure that it saved, is reported.
+A repair is made only where the reply would certainly fail or be wrong, and where its own words
+leave one way to correct it. The repair and the failure that it prevented are reported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 
 from agent.errors import ConfigurationError
-from agent.patching.tiers.basic import Place
+from agent.patching.tiers.basic import Occurrence
 from agent.patching.tiers.lines import Page, Wanted, indent_of, is_blank
 from agent.types import MatchTier, Repair
 
@@ -24,7 +24,7 @@ REPAIRS: Mapping[str, str] = MappingProxyType(
         "unclosed-fence": "a code fence that is not closed",
     }
 )
-"""Names and what they mend. `unclosed-fence` is done by the readers of replies."""
+"""Name and description of each repair. The parser of replies makes `unclosed-fence`."""
 
 _TIERS = frozenset(tier.value for tier in MatchTier) - {
     "exact",
@@ -36,7 +36,10 @@ _TIERS = frozenset(tier.value for tier in MatchTier) - {
 
 
 def switched_off(names: Collection[str]) -> frozenset[str]:
-    """Names of repairs and lenient tiers; `all` stands for all. Raises ConfigurationError."""
+    """Return the names of repairs and lenient tiers; `all` stands for every one.
+
+    Raises ConfigurationError for an unknown name.
+    """
     known = {*REPAIRS, *_TIERS}
     unknown = sorted(set(names) - known - {"all"})
     if unknown:
@@ -47,21 +50,21 @@ def switched_off(names: Collection[str]) -> frozenset[str]:
     return frozenset(known) if "all" in names else frozenset(names)
 
 
-# ------------------------------------------------------------------------- slips of an exact match
+# ------------------------------------------------------------------------ repairs of an exact match
 
-# What stands at the margin of a module more often than not.
+# Lines that mostly stand at the left margin of a module.
 _OUTERMOST = re.compile(r"(?:async def|def|class|@|if __name__|from|import)\b")
 
 
 def mend_exact(
     page: Page,
     wanted: Wanted,
-    place: Place,
+    place: Occurrence,
     literal: str,
     intact: Callable[[str], bool],
     off: Collection[str],
 ) -> tuple[str, tuple[Repair, ...]]:
-    """The replacement for an exact match, with the slips that its surroundings give away mended."""
+    """Return the replacement for an exact match, with slips repaired that its surroundings show."""
     text, repairs = literal, []
     if "final-newline" not in off and _joins_lines(page, wanted, place):
         text += "\n"
@@ -76,8 +79,8 @@ def mend_exact(
     return text, tuple(repairs)
 
 
-def _joins_lines(page: Page, wanted: Wanted, place: Place) -> bool:
-    """Whether a line feed got lost between the replacement and the next line."""
+def _joins_lines(page: Page, wanted: Wanted, place: Occurrence) -> bool:
+    """Whether the line feed between the replacement and the next line is missing."""
     return (
         wanted.search.endswith("\n")
         and bool(wanted.replace)
@@ -87,7 +90,7 @@ def _joins_lines(page: Page, wanted: Wanted, place: Place) -> bool:
 
 
 def _indented(
-    page: Page, wanted: Wanted, place: Place, text: str, intact: Callable[[str], bool]
+    page: Page, wanted: Wanted, place: Occurrence, text: str, intact: Callable[[str], bool]
 ) -> str | None:
     margin = _margin(page, place)
     if margin and len(wanted.old) == 1 and _hangs(wanted, margin):
@@ -99,8 +102,8 @@ def _indented(
     return next((way for way in ways if intact(way)), None)
 
 
-def _margin(page: Page, place: Place) -> str:
-    """The part of the indentation that stands before the match, "" if more does."""
+def _margin(page: Page, place: Occurrence) -> str:
+    """Return the indentation before the match, "" if other text stands there."""
     line = page.text[page.text.rfind("\n", 0, place.start) + 1 : place.start]
     return line if line and is_blank(line) else ""
 
@@ -119,7 +122,7 @@ def _hangs(wanted: Wanted, margin: str) -> bool:
 
 
 def _ways(wanted: Wanted, text: str, margin: str) -> Iterator[str]:
-    """The replacement moved to where the search text's first or least indented line stands."""
+    """Return the replacement indented like the first or least indented line of the search text."""
     old = [indent_of(line) for line in wanted.old if not is_blank(line)]
     new = [indent_of(line) for line in text.split("\n") if not is_blank(line)]
     if not old or not new:

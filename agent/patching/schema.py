@@ -1,8 +1,8 @@
-"""The shape of a reply: pydantic models, the JSON Schema sent to servers, and the way into values.
+"""The schema of a reply: pydantic models, the JSON Schema sent to servers, and the conversion.
 
-One set of strict models serves both sides. `reply_schema` turns them into the dialect of OpenAI's
-strict `json_schema` mode (every property required, optional ones nullable, no additional
-properties, no `$ref`, `anyOf` for alternatives).
+One set of strict models serves both directions. `reply_schema` turns them into the dialect of
+OpenAI's strict `json_schema` mode: every property required, optional ones nullable, no additional
+properties, no `$ref`, `anyOf` for alternatives.
 Source: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,15 +24,16 @@ from agent.types import (
     RenameFile,
     ReproductionTest,
     SearchReplace,
+    WrongTest,
 )
 
-# A reply with more edits is no patch for one issue; it would only cost time to find that out.
+# A reply with more edits is not a patch for one issue.
 MAX_EDITS = 500
 
-# Problems named in one reason: enough to repair all, short enough to read.
+# Number of problems that one reason names.
 _MAX_PROBLEMS = 10
 
-# How much of the model's thought a "no edit" reason repeats.
+# Characters of the model's thought that a "no edit" reason repeats.
 _THOUGHT_SHOWN = 500
 
 
@@ -65,14 +67,14 @@ class DeleteModel(_Strict):
 
 
 class RenameModel(_Strict):
-    """Move a file. Read, but not asked for: it is no part of the JSON Schema."""
+    """Move a file. Accepted, but not in the JSON Schema."""
 
     path: str
     to: str
 
 
 class WholeFileModel(_Strict):
-    """A whole file, new or to be replaced. Read, but not asked for."""
+    """A whole file, new or to be replaced. Accepted, but not in the JSON Schema."""
 
     path: str
     content: str
@@ -85,6 +87,13 @@ class ReproductionTestModel(_Strict):
     content: str = Field(description="a complete test module")
 
 
+class WrongTestModel(_Strict):
+    """A reproduction test of an earlier reply that was wrong."""
+
+    path: str = Field(description="path of a reproduction test that an earlier reply brought")
+    reason: str = Field(description="what is wrong with that test")
+
+
 class ReplyModel(_Strict):
     """What the model returns."""
 
@@ -92,10 +101,13 @@ class ReplyModel(_Strict):
     edits: list[SearchReplaceModel | CreateModel | DeleteModel]
     reproduction_test: ReproductionTestModel | None = None
     missing: list[str] = Field(default=[], description="code that was needed but not shown")
+    wrong_tests: list[WrongTestModel] = Field(
+        default=[], description="reproduction tests of earlier replies that were wrong"
+    )
 
 
 def reply_schema() -> dict[str, Any]:
-    """JSON Schema of a reply, fit for strict `json_schema` mode. Same bytes for every call."""
+    """Return the JSON Schema of a reply for strict `json_schema` mode. Always the same bytes."""
     raw = ReplyModel.model_json_schema()
     schema: dict[str, Any] = _strict_schema(raw, raw["$defs"])
     return schema
@@ -119,7 +131,7 @@ def _strict_schema(node: Any, definitions: Mapping[str, Any]) -> Any:
     return result
 
 
-# ------------------------------------------------------------------------------------- into values
+# --------------------------------------------------------------------------------------- conversion
 
 
 _EDIT_MODELS: Sequence[tuple[type[_Strict], frozenset[str]]] = (
@@ -133,7 +145,7 @@ _ASKED_FOR = _EDIT_MODELS[:3]
 
 
 def unknown_keys(reply: Mapping[str, Any]) -> bool:
-    """Whether a reply has keys, at any level, that the schema does not know."""
+    """Whether a reply has keys, at any level, that the schema lacks."""
     edits = reply.get("edits")
     test = reply.get("reproduction_test")
     known = frozenset().union(*(_fields(model) for model, _ in _ASKED_FOR))
@@ -148,13 +160,13 @@ def unknown_keys(reply: Mapping[str, Any]) -> bool:
 
 
 def to_proposal(reply: Mapping[str, Any], reader: str) -> PatchProposal | ParseFailure:
-    """Check a parsed reply and turn it into values. Null fields and unknown keys count as absent.
+    """Check a parsed reply and convert it. Null fields and unknown keys count as absent.
 
-    The failure is "schema", with the place of every problem, or "no-edit" for an empty list.
+    The failure is "schema", with the location of every problem, or "no-edit" for an empty list.
     """
     problems: list[str] = []
     edits = _edits(reply.get("edits"), problems)
-    given = {**_present(reply, ReplyModel), "edits": []}
+    given = {**_present(reply, ReplyModel), "edits": [], "wrong_tests": []}
     test = given.get("reproduction_test")
     if isinstance(test, dict):
         given["reproduction_test"] = _present(test, ReproductionTestModel)
@@ -170,7 +182,19 @@ def to_proposal(reply: Mapping[str, Any], reader: str) -> PatchProposal | ParseF
         reproduction_test=ReproductionTest(wanted.path, wanted.content) if wanted else None,
         missing=tuple(rest.missing),
         reader=reader,
+        wrong_tests=wrong_tests(reply.get("wrong_tests")),
     )
+
+
+def wrong_tests(given: object) -> tuple[WrongTest, ...]:
+    """Return the earlier tests that a reply takes back; entries without a reason do not count."""
+    found = []
+    for one in given if isinstance(given, list) else []:
+        with suppress(ValidationError):
+            model = WrongTestModel.model_validate(one)
+            if model.path and model.reason.strip():
+                found.append(WrongTest(model.path, model.reason.strip()))
+    return tuple(found)
 
 
 def _edits(raw: Any, problems: list[str]) -> list[Edit]:
@@ -191,7 +215,7 @@ def _edit(raw: Any, place: str, problems: list[str]) -> Edit | None:
     if not isinstance(raw, dict):
         problems.append(f"{place}: must be an object, is {_kind(raw)}")
         return None
-    # `"delete": false` beside another kind says nothing; alone it asks for nothing.
+    # `"delete": false` asks for nothing.
     given = {k: v for k, v in raw.items() if v is not None and (k, v) != ("delete", False)}
     fitting = [(model, keys) for model, keys in _EDIT_MODELS if keys & given.keys()]
     if len(fitting) != 1:
@@ -204,7 +228,7 @@ def _edit(raw: Any, place: str, problems: list[str]) -> Edit | None:
 def _as_edit(model: BaseModel | None) -> Edit | None:
     match model:
         case SearchReplaceModel(path=path, search=search, replace=replace, line=line):
-            # A hint below 1 names no line; the edit stands or falls without it.
+            # A hint below 1 names no line and is ignored.
             return SearchReplace(path, search, replace, line if line and line > 0 else None)
         case CreateModel(path=path, create=content):
             return CreateFile(path, content)

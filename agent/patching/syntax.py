@@ -1,28 +1,34 @@
-"""Finds edited files that no longer parse. In this process, without running anything of the target.
+"""Finds edited files that no longer parse, in this process and without running the target's code.
 
-A patch is blamed only for what it broke: a file that did not parse before is not held against it.
-For Python, two readers must agree: this interpreter's grammar, which is exact but of one version,
-and tree-sitter's, which reads every version. Where they disagree the target's own interpreter is
-the judge (`agent.validation.running.bench`). Other languages are read with tree-sitter.
+A file that did not parse before the patch is not counted against it. For Python, two parsers must
+agree: that of this interpreter, which is exact for one version, and tree-sitter's, which reads
+all versions. Where they disagree, `agent.validation` asks the interpreter of the target. Other
+languages are parsed with tree-sitter.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import json
+import threading
 import tomllib
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from agent.patching.python_source import parse_python
-from agent.repository.languages import language_of
-from agent.retrieval.grammars import GRAMMARS
+from agent.index import GRAMMARS
+from agent.patching.file_text import FileText, Spliced
+from agent.patching.matching import Match
+from agent.repository import language_of
 from agent.types import FileChange, SyntaxProblem
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
+
 
 # Macros make valid C and C++ unreadable without its headers; a header may be either language.
 _UNRELIABLE = frozenset({"c", "cpp"})
@@ -30,20 +36,20 @@ _UNRELIABLE = frozenset({"c", "cpp"})
 # "JSON with comments" by the programs that read these.
 _COMMENTED_JSON = ("tsconfig", "jsconfig", "devcontainer", ".eslintrc", "settings", "launch")
 
-# A file beyond this is data or generated, and slow to parse.
+# A larger file holds data or generated code, and is slow to parse.
 _MAX_BYTES = 4 * 1024 * 1024
 
 _Found = tuple[int, str]  # line (1-based), message
 
 
 def check_syntax(changes: Iterable[FileChange]) -> tuple[SyntaxProblem, ...]:
-    """The problems that the changes brought, in order of path; at most one a file."""
+    """Return the syntax problems that the changes caused, one a file, in order of path."""
     found = (_check(change) for change in sorted(changes, key=lambda change: change.path))
     return tuple(problem for problem in found if problem is not None)
 
 
 def doubtful(changes: Iterable[FileChange]) -> tuple[str, ...]:
-    """Python files, in order, that this interpreter refuses and `check_syntax` lets pass."""
+    """Return the Python files, sorted, that this interpreter refuses and `check_syntax` accepts."""
     refused = [
         change.path
         for change in changes
@@ -56,9 +62,9 @@ def doubtful(changes: Iterable[FileChange]) -> tuple[str, ...]:
 
 
 def parses(path: str, data: bytes) -> bool:
-    """Whether a file's bytes parse, by the strictest reader at hand; true where there is none.
+    """Whether the bytes of a file parse; True for a language without a parser.
 
-    For Python this interpreter alone decides: tree-sitter passes over most faults of indentation.
+    For Python this interpreter alone decides, since tree-sitter misses most faults of indentation.
     """
     if language_of(path) == "python":
         return _python_error(data) is None
@@ -79,7 +85,7 @@ def _check(change: FileChange) -> SyntaxProblem | None:
 
 
 def _reader(path: str, data: bytes) -> Callable[[bytes], _Found | None] | None:
-    """What finds the first problem of a file's bytes, by language; None: not checked."""
+    """Return the parser of the language, which finds the first problem; None if not checked."""
     language = language_of(path, data[:128])
     if language == "python":
         return _both_python
@@ -138,13 +144,13 @@ def _toml(data: bytes) -> _Found | None:
 
 
 def _line_in(message: str) -> int:
-    """The number in "... (at line 3, column 5)"; 1 when it names the end of the document."""
+    """Return the number in "... (at line 3, column 5)"; 1 at the end of the document."""
     digits = message.rpartition("at line ")[2].partition(",")[0]
     return int(digits) if digits.isdigit() else 1
 
 
 def _tree(language: str, data: bytes) -> _Found | None:
-    """The first place that tree-sitter cannot read."""
+    """Return the first error that tree-sitter finds."""
     root = _parser(language).parse(data).root_node
     if not root.has_error:
         return None
@@ -157,7 +163,7 @@ def _tree(language: str, data: bytes) -> _Found | None:
 
 
 def _errors(root: Node) -> Iterator[Node]:
-    """Error and missing nodes in the order of the text. A loop: trees may be deep."""
+    """Return error and missing nodes in order of the text, without recursion: trees may be deep."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -174,3 +180,66 @@ def _parser(language: str) -> Parser:
     grammar = GRAMMARS[language]
     factory = getattr(importlib.import_module(grammar.module), grammar.factory)
     return tree_sitter.Parser(tree_sitter.Language(factory()))
+
+
+# ------------------------------------------------------------------------------- edits of one reply
+
+# Bytes of one file (2 MB take a second in the slowest grammar), and of all files that are parsed
+# for one reply. Files beyond these limits are not checked, and tiers that rely on it are not used.
+MAX_PARSED = 2 * 1024 * 1024
+_MAX_IN_ALL = 6 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Checker:
+    """Checks whether edits keep files intact, and remembers each state of a file.
+
+    `left`: bytes that may still be parsed.
+    """
+
+    left: int = _MAX_IN_ALL
+    _known: dict[tuple[str, bytes], bool] = field(default_factory=dict)
+
+    def affords(self, data: bytes) -> bool:
+        """Whether a file of this size can be checked."""
+        return len(data) <= min(MAX_PARSED, self.left)
+
+    def spend(self, data: bytes) -> bool:
+        """Subtract the size of a file from what is left; False if it is too large."""
+        if not self.affords(data):
+            return False
+        self.left -= len(data)
+        return True
+
+    def intact(self, path: str, file: FileText, match: Match) -> bool:
+        """Whether a file that parses still does so after a match. True if it cannot be checked."""
+        if not self.affords(file.data):
+            return True
+        new = file.splice(match.start, match.end, match.replacement)
+        if not isinstance(new, Spliced):
+            return True  # the caller reports this
+        return self._parses(path, new.data) or not self._parses(path, file.data)
+
+    def _parses(self, path: str, data: bytes) -> bool:
+        key = (path, data)
+        if key not in self._known:
+            self._known[key] = parses(path, data) if self.spend(data) else True
+        return self._known[key]
+
+
+# ------------------------------------------------------------------------------------------- Python
+
+# Up to Python 3.11.7 and 3.12.1 the parser counts the depth of all threads together and raises
+# SystemError when two of them differ (https://github.com/python/cpython/issues/106905). Warning
+# filters are shared by all threads too.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def parse_python(source: str | bytes) -> ast.Module:
+    """Return the syntax tree without printing warnings. Raises what `ast.parse` raises.
+
+    Safe to call from several threads, which take turns.
+    """
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source)

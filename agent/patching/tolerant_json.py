@@ -1,15 +1,18 @@
-"""A JSON parser that forgives what models get wrong, and nothing that would be a guess.
+"""A JSON parser that accepts common slips of models but never guesses.
 
 Beyond RFC 8259 it takes trailing and missing commas, `//`, `#` and `/* */` comments, raw line
 breaks and tabs in strings, single, typographic, triple and backtick quotes, unquoted keys,
 strings joined by `+` or inside parentheses, `\\'`, Python's `True`, `False` and `None`, and a
 closing bracket that is missing although the text goes on. Every such slip is named in the result,
-so that a strict reader can decline it. What could be read in two ways is a fault instead: an
+so that a strict reader can refuse it. A text with two possible meanings is a fault instead: an
 unknown escape beside a known one (`\\d`: was `\\n` next to it meant as a line break?), a backslash
 in a string without JSON quotes, a key given twice with different values, an unescaped quote inside
 a string.
 
-Linear time, no recursion deeper than `MAX_DEPTH`, no `eval`.
+The library `json_repair` was tried and not used: it accepts a reply that was cut off, keeps the
+last of two values of a key and changes strings with unknown escapes, all without saying so.
+
+Runs in linear time, without recursion deeper than `MAX_DEPTH` and without `eval`.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-# A reply is four levels deep; whatever goes far beyond is an attack or an accident.
+# A reply is four levels deep. Much deeper nesting is an attack or an accident.
 MAX_DEPTH = 64
 
 # Values that one text may hold in total. A reply of 500 edits has about 3,000.
 MAX_VALUES = 100_000
 
-# Digits of a number; far beyond any line number, far below what makes `int` slow.
+# Digits of a number: far more than a line number has, far fewer than make `int` slow.
 _MAX_NUMBER = 40
 
 _STANDARD = json.JSONDecoder(strict=False)  # not strict: control characters in strings
@@ -49,7 +52,7 @@ _QUOTE_SLIPS = {"'": "single quotes", "“": "typographic quotes", "”": "typog
 _VERBATIM = ('"""', "'''", "`")
 _QUOTES = frozenset("\"'`“”")
 
-# A code fence that ends here proves that the reply was not cut off before its closing brackets.
+# A code fence that ends proves that the reply was not cut off before its closing brackets.
 _FENCE_CLOSES = re.compile(r"(?:`{3,}+|~{3,}+)[ \t]*+(?:\n|\Z)")
 
 # Escapes of Python and C that mean one thing there and would be another text if taken literally.
@@ -70,7 +73,7 @@ _PYTHON_WORDS = {"True": True, "False": False, "None": None}
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A value that ends before `end`. `slips` names the liberties taken, sorted."""
+    """A value that ends before `end`. `slips` names the accepted deviations from JSON, sorted."""
 
     value: Any
     end: int
@@ -82,7 +85,7 @@ class Fault:
     """Why no value could be read.
 
     `truncated`: the text ended inside an open object, array or string. `reached`: how far the text
-    was looked at, for callers that budget their work. `keys`: keys of the outermost object so far.
+    was read, for callers that limit their work. `keys`: keys of the outermost object so far.
     """
 
     offset: int
@@ -105,7 +108,7 @@ def parse_at(text: str, start: int, work: Work | None = None) -> Parsed | Fault:
 
 @dataclass(slots=True)
 class Work:
-    """What is left to spend on one text; shared by all attempts at it."""
+    """The values that may still be read from one text, shared by all attempts."""
 
     values: int = MAX_VALUES
 
@@ -210,7 +213,7 @@ class _Parser:
         raise self.unexpected(wanted)
 
     def closes_without(self, bracket: str) -> bool:
-        """Whether the bracket was forgotten: an outer one, or the end of the fence, stands here."""
+        """Whether a closing bracket is missing: an outer one or the end of the fence is here."""
         other = "]" if bracket == "}" else "}"
         outer = other in self.open[:-1] and self.text.startswith(other, self.pos)
         if not outer and not self.fence_closes():
@@ -224,7 +227,7 @@ class _Parser:
         return own_line and _FENCE_CLOSES.match(self.text, self.pos) is not None
 
     def comma_forgotten(self, bracket: str, ended: int) -> bool:
-        """Between `}` and `{` of a list; before a key on a line of its own."""
+        """Whether a comma is missing: between `}` and `{`, or before a key on a new line."""
         if bracket == "]":
             forgotten = self.text[ended - 1] == "}" and self.text.startswith("{", self.pos)
         else:
@@ -258,7 +261,7 @@ class _Parser:
     # ----------------------------------------------------------------------------------- strings
 
     def strings(self) -> str:
-        """One string, or several joined by `+`."""
+        """Read one string, or several joined by `+`."""
         parts = [self.string()]
         while True:
             after = self.pos
@@ -271,7 +274,7 @@ class _Parser:
             parts.append(self.another_string())
 
     def joined_strings(self) -> str:
-        """Python's way to write one string over several lines: ("..." "...")."""
+        """Read a string that is split over several lines as in Python: ("..." "...")."""
         self.pos += 1
         self.space()
         parts = [self.another_string()]
@@ -302,7 +305,7 @@ class _Parser:
         return self.unescaped(match[1], match.start(1))
 
     def verbatim(self, quote: str) -> str:
-        """A string in which nothing is escaped; the line break after its opening is not of it."""
+        """Read a string without escapes; a line break after the opening quotes does not count."""
         start = self.pos + len(quote)
         end = self.text.find(quote, start)
         if end < 0:
@@ -381,7 +384,7 @@ class _Parser:
         return _WORDS[name] if name in _WORDS else _PYTHON_WORDS[name]
 
     def cut_word(self, name: str) -> None:
-        """`tru` at the end of the text is a value that was cut off."""
+        """Raise if the text ends inside a word (`tru`), so that the value was cut off."""
         at_end = self.pos + len(name) == len(self.text)
         if name and at_end and any(w.startswith(name) for w in (*_WORDS, *_PYTHON_WORDS)):
             raise _Stop(self.pos, "the text ends inside an open object", truncated=True)

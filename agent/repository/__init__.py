@@ -1,0 +1,49 @@
+"""Reads a git repository that may be hostile, without writing to it or running its code.
+
+`take_snapshot` returns an immutable view of a commit or of the work tree: files, bytes, skipped
+paths, and how the work tree differs from the commit. `open_repository` gives access to commits and
+blobs. `changed_paths` names the files with uncommitted changes, and `merge_texts` merges three
+texts. `decode` turns bytes into text, and `language_of` and `is_test_path` classify paths.
+"""
+
+from agent.repository.git import GitRepository, merge_texts, open_repository
+from agent.repository.git_listings import EXECUTABLE_MODE, SUBMODULE_MODE, SYMLINK_MODE
+from agent.repository.languages import (
+    TEXT,
+    is_generated_path,
+    is_test_path,
+    is_vendored_path,
+    language_of,
+)
+from agent.repository.location import Location, locate
+from agent.repository.selection import Selection, checked_path, skipped_in_words
+from agent.repository.snapshot import MAX_FILE_BYTES, changed_paths, take_snapshot
+from agent.repository.text import decode, is_binary
+from agent.repository.worktree import Kind, blob_id, read_files
+
+__all__ = [
+    "EXECUTABLE_MODE",
+    "MAX_FILE_BYTES",
+    "SUBMODULE_MODE",
+    "SYMLINK_MODE",
+    "TEXT",
+    "GitRepository",
+    "Kind",
+    "Location",
+    "Selection",
+    "blob_id",
+    "changed_paths",
+    "checked_path",
+    "decode",
+    "is_binary",
+    "is_generated_path",
+    "is_test_path",
+    "is_vendored_path",
+    "language_of",
+    "locate",
+    "merge_texts",
+    "open_repository",
+    "read_files",
+    "skipped_in_words",
+    "take_snapshot",
+]

@@ -1,8 +1,8 @@
-"""How a work tree differs from a commit, by content: git's filters and stat caches play no part.
+"""Compares a work tree with a commit by content, without git's filters and stat caches.
 
-Whether a file changed is decided by the git id of its bytes. The index's time stamps are not
-trusted: a file rewritten within their resolution would look unchanged (git's "racy" problem), and
-reading 3,000 files takes a tenth of a second.
+The git id of the bytes decides whether a file changed. The time stamps of the index are not
+trusted: a file rewritten within their resolution would look unchanged (git's "racy" problem).
+Reading 3,000 files takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from agent.errors import RepositoryError
 from agent.repository.git import GitRepository
-from agent.repository.listings import (
+from agent.repository.git_listings import (
     EXECUTABLE_MODE,
     SUBMODULE_MODE,
     SYMLINK_MODE,
     TreeEntry,
 )
-from agent.repository.selection import is_safe_path, lfs_content_id
+from agent.repository.selection import checked_path, is_safe_path, lfs_content_id, shown_path, some
 from agent.repository.worktree import DiskFile, Kind, read_files
 
 
 class State(enum.Enum):
-    """What became of a path of the commit, or of a new one. Values are words for people."""
+    """How a path differs from the commit. Values are words for people."""
 
     SAME = "same"
     CONVERTED = "converted"  # CRLF on disk where the commit has LF: a checkout does that
@@ -34,19 +36,19 @@ class State(enum.Enum):
     MODE = "mode"  # only the executable bit
     NEW = "new"
     DELETED = "deleted"
-    LINK = "link"  # a link that is new or points elsewhere; an overlay cannot carry it
-    UNKNOWN = "unknown"  # unreadable, or never looked at
+    LINK = "link"  # a new or changed link, which an overlay cannot hold
+    UNKNOWN = "unknown"  # unreadable, or not checked
 
 
 CLEAN = frozenset({State.SAME, State.CONVERTED, State.LFS, State.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A path to look at on disk. `head` is its entry in the commit, `mode` what git holds it for.
+class CandidatePath:
+    """A path to compare. `head` is its entry in the commit, None for a new path.
 
-    `mode` is the index's, else the commit's, else "" for an untracked path. `sparse`: left out of
-    the work tree on purpose. `nested`: the folder of another repository.
+    `mode` comes from the index, else from the commit; "" for an untracked path. `sparse`: a sparse
+    checkout leaves it out of the work tree. `nested`: the folder of another repository.
     """
 
     path: bytes
@@ -57,30 +59,35 @@ class Candidate:
 
     @property
     def readable(self) -> bool:
-        """Whether to look on disk. A name with `..` could lead anywhere, a submodule is no file."""
+        """Whether to read it from disk. A name with `..` is unsafe, and a submodule is no file."""
         return not self.nested and is_safe_path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A candidate, what stands on disk there, and what that means."""
+    """A path, the file on disk, and how it differs from the commit."""
 
-    candidate: Candidate
+    candidate: CandidatePath
     disk: DiskFile
     state: State
 
 
 def candidates(
     git: GitRepository, head: Iterable[TreeEntry], *, exclude: frozenset[bytes]
-) -> tuple[Candidate, ...]:
-    """Every path of the commit, of the index, and untracked but not ignored; in byte order."""
+) -> tuple[CandidatePath, ...]:
+    """Return the paths of the commit, of the index, and untracked ones, in byte order.
+
+    Ignored paths and those in `exclude` are left out.
+    """
     found = {
-        entry.path: Candidate(entry.path, entry, entry.mode, nested=entry.mode == SUBMODULE_MODE)
+        entry.path: CandidatePath(
+            entry.path, entry, entry.mode, nested=entry.mode == SUBMODULE_MODE
+        )
         for entry in head
     }
     for staged in git.index():
         known = found.get(staged.path)
-        found[staged.path] = Candidate(
+        found[staged.path] = CandidatePath(
             staged.path,
             known.head if known else None,
             staged.mode,
@@ -90,12 +97,14 @@ def candidates(
     for path in git.untracked():
         name = path.removesuffix(b"/")
         if name not in found and name not in exclude:
-            found[name] = Candidate(name, None, nested=path.endswith(b"/"))
+            found[name] = CandidatePath(name, None, nested=path.endswith(b"/"))
     return tuple(found[path] for path in sorted(found))
 
 
-def survey(git: GitRepository, paths: Sequence[Candidate], *, limit: int) -> tuple[Finding, ...]:
-    """Look at every candidate on disk, in their order. Files above `limit` bytes are not kept."""
+def survey(
+    git: GitRepository, paths: Sequence[CandidatePath], *, limit: int
+) -> tuple[Finding, ...]:
+    """Compare all paths with the disk, in order. Files above `limit` bytes are not kept."""
     readable = [candidate.path for candidate in paths if candidate.readable]
     in_commit = {candidate.path for candidate in paths if candidate.head is not None}
     disk = read_files(git.location.root, readable, limit=limit, hashed=in_commit)
@@ -109,7 +118,7 @@ def survey(git: GitRepository, paths: Sequence[Candidate], *, limit: int) -> tup
     return tuple(_recognise_lfs(git, findings))
 
 
-def _state(candidate: Candidate, disk: DiskFile) -> State:
+def _state(candidate: CandidatePath, disk: DiskFile) -> State:
     head = candidate.head
     if disk.kind is Kind.UNREADABLE:
         return State.UNKNOWN
@@ -124,7 +133,7 @@ def _state(candidate: Candidate, disk: DiskFile) -> State:
 
 def _file_state(head: TreeEntry, disk: DiskFile) -> State:
     if head.mode == SYMLINK_MODE:
-        # Without `core.symlinks` git checks a link out as a file that holds its target.
+        # Without `core.symlinks`, git checks out a link as a file that holds its target.
         return State.SAME if head.oid == disk.blob else State.MODIFIED
     if head.oid not in (disk.blob, disk.blob_lf):
         return State.MODIFIED
@@ -134,7 +143,7 @@ def _file_state(head: TreeEntry, disk: DiskFile) -> State:
 
 
 def _recognise_lfs(git: GitRepository, findings: Sequence[Finding]) -> Iterable[Finding]:
-    """Tell Git LFS's own checkouts from changes: the commit has a pointer to what is on disk."""
+    """Mark files that Git LFS checked out: the commit has a pointer to the content on disk."""
     changed = [finding for finding in findings if finding.state is State.MODIFIED]
     pointers: Mapping[str, bytes] = {}
     if changed and _uses_lfs(findings):
@@ -160,6 +169,78 @@ def _sha256(disk: DiskFile) -> str:
 
 
 def describe(findings: Iterable[Finding]) -> str:
-    """The changes in words: "2 modified, 1 new"; "" for a clean work tree."""
+    """Return the changes in words: "2 modified, 1 new"; "" for a clean work tree."""
     counts = Counter(f.state.value for f in findings if f.state not in CLEAN)
     return ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
+
+
+# ------------------------------------------------------------------------------------------ overlay
+
+# Bytes of one changed file and of all of them, in memory and in each copy of the repository. A
+# forgotten data set or a `node_modules` that nobody ignored is larger.
+MAX_OVERLAY_FILE_BYTES = 64 * 1024 * 1024
+MAX_OVERLAY_BYTES = 512 * 1024 * 1024
+# The private clone has these files as in the work tree, but pointers in place of Git LFS contents,
+# which may have many gigabytes.
+_NOT_CARRIED = frozenset({State.SAME, State.LFS, State.UNKNOWN})
+
+
+def build_overlay(
+    root: Path,
+    findings: Sequence[Finding],
+    *,
+    file_limit: int = MAX_OVERLAY_FILE_BYTES,
+    total_limit: int = MAX_OVERLAY_BYTES,
+) -> tuple[Mapping[str, bytes | None], tuple[str, ...]]:
+    """Return what turns a checkout of the commit into the work tree, and notes for the user.
+
+    The overlay maps paths to bytes, None for a deleted file. Links, names that are not UTF-8 and
+    files above `file_limit` bytes are left out and named in the notes. Raises RepositoryError if
+    the overlay would have more than `total_limit` bytes.
+    """
+    changed = [finding for finding in findings if finding.state not in _NOT_CARRIED]
+    left_out = [finding for finding in changed if not _is_carried(finding, file_limit)]
+    carried = [finding for finding in changed if _is_carried(finding, file_limit)]
+    _check_total(root, carried, total_limit)
+    unread = [finding.candidate.path for finding in carried if _is_unread(finding)]
+    read = read_files(root, unread, limit=file_limit)
+    overlay: dict[str, bytes | None] = {}
+    for finding in carried:
+        path = finding.candidate.path
+        data = read[path].data if path in read else finding.disk.data
+        if (
+            data is not None or finding.state is State.DELETED
+        ):  # otherwise it is gone or has grown meanwhile
+            overlay[path.decode("utf-8")] = data
+    return overlay, _notes(left_out, findings)
+
+
+def _is_carried(finding: Finding, file_limit: int) -> bool:
+    named = checked_path(finding.candidate.path) is not None
+    return named and finding.state is not State.LINK and finding.disk.size <= file_limit
+
+
+def _is_unread(finding: Finding) -> bool:
+    return finding.state is not State.DELETED and finding.disk.data is None
+
+
+def _check_total(root: Path, carried: Iterable[Finding], limit: int) -> None:
+    total = sum(finding.disk.size for finding in carried)
+    if total > limit:
+        largest = sorted(carried, key=lambda f: (-f.disk.size, f.candidate.path))
+        names = some([shown_path(finding.candidate.path) for finding in largest[:3]])
+        raise RepositoryError(
+            f"{root}: {total / 1e6:,.0f} MB of uncommitted files (limit {limit / 1e6:,.0f} MB; "
+            f"the largest: {names}); ignore or commit them, or use --dirty ignore"
+        )
+
+
+def _notes(left_out: Sequence[Finding], findings: Iterable[Finding]) -> tuple[str, ...]:
+    notes = []
+    if left_out:
+        names = some([shown_path(finding.candidate.path) for finding in left_out])
+        notes.append(f"{names}: changed, but left out of the sandbox's copy (link, size or name)")
+    pointers = sum(finding.state is State.LFS for finding in findings)
+    if pointers:
+        notes.append(f"{pointers:,} Git LFS files are left as pointers in the sandbox's copy")
+    return tuple(notes)

@@ -1,13 +1,12 @@
-"""Reading a git repository that nobody trusts. The one module that uses GitPython.
+"""Reads an untrusted git repository.
 
-Two git directories are at work. `rev-parse` runs on the user's own, to name paths and commits.
-Everything else runs on a private, empty one made for the call, which borrows the user's objects and
-copies of the index and of `info/exclude`. So none of the target's configuration is in force while
-files are listed and blobs read, a missing object of a partial clone is missing rather than fetched,
-and nothing of the user's repository is written: not even the time stamp of a shared index, which
-git sets whenever it reads a split index.
+Git runs in a private directory, which borrows the user's objects, references and reflogs, and has
+copies of HEAD, the packed references, the index and `info/exclude`. So the configuration of the
+target is not in force, a missing object of a partial clone is not fetched, and nothing in the
+user's repository is written, not even the time stamp of a shared index, which git sets whenever it
+reads a split index. What is borrowed is checked first: git would wait for ever on a FIFO.
 
-Every call has a time limit and dies with its process group.
+Every command has limits of time, memory and output, and its process group dies with it.
 """
 
 from __future__ import annotations
@@ -16,102 +15,169 @@ import contextlib
 import os
 import re
 import shutil
-import signal
-import stat
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent.errors import RepositoryError
-from agent.repository.listings import (
+from agent.repository.git_listings import (
+    SUBMODULE_MODE,
     IndexEntry,
     TreeEntry,
     batch_contents,
     index_entries,
     records,
+    sizes_by_id,
     tree_entries,
 )
+from agent.repository.git_process import GitOutput, GitRunner
 from agent.repository.location import Location, locate
-from sandbox.hardened_git import environment, options
-from sandbox.private import make_private
+from sandbox import (
+    WorkspaceError,
+    check_objects,
+    check_references,
+    find_git_directory,
+    git_environment,
+    make_private,
+    read_control_file,
+)
 
-if TYPE_CHECKING:
-    from git.cmd import Git
-
-# A listing of 100,000 files takes seconds; what takes longer hangs (a FIFO as configuration file).
+# A listing of 100,000 files takes seconds.
 GIT_SECONDS = 120.0
 
-# A commit graph is a cache in the repository's own hands: parents are read from the commits.
+# Paths of one commit or index. The largest public repositories have half as many. A tree of ten
+# million paths fits into two kilobytes of objects.
+MOST_PATHS = 1_000_000
+
+# The index of a million files has a tenth of it, and so have a million packed references.
+_CONTROL_BYTES = 1 << 30
+_CONFIG_BYTES = 16 << 20
+
+# The names that git resolves outside of `refs`.
+_HEADS = ("HEAD", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
+
+_REFTABLE = "[core]\nrepositoryformatversion = 1\n[extensions]\nrefstorage = reftable\n"
+
+# The repository controls its commit graph file, so parents are read from the commits.
 _PLAIN_WALK = ("core.commitGraph=false",)
-
-
-@dataclass(frozen=True, slots=True)
-class _Output:
-    code: int
-    stdout: bytes
-    stderr: bytes
-
-    @property
-    def complaint(self) -> str:
-        """What git said, on one line, fit for a terminal."""
-        lines = self.stderr.decode("utf-8", errors="replace").splitlines()
-        said = next((line for line in lines if line.startswith(("fatal:", "error:"))), "")
-        words = said or (lines[0] if lines else f"git ended with exit code {self.code}")
-        return re.sub(r"[\x00-\x1f\x7f-\x9f]", "?", words)[:300]
 
 
 @contextlib.contextmanager
 def open_repository(path: Path, *, seconds: float = GIT_SECONDS) -> Iterator[GitRepository]:
-    """Open the repository that `path` is in, for reading. `seconds` limits each call of git.
+    """Open the repository that contains `path`, for reading. `seconds` limits each call of git.
 
-    Its private directory is one that is swept if we are killed. Raises RepositoryError: git
-    missing, no repository, broken, or one with SHA-256 object names.
+    The private directory is removed even if this process is killed. Raises RepositoryError if git
+    is missing, or the repository is missing, broken, or has SHA-256 object names.
     """
-    runner = _Runner(_program("git"), _program("env"), seconds)
+    runner = GitRunner(_program("git"), _program("env"), seconds)
     location = locate(path)
-    real = _RealGitDir(runner, location)
     held = make_private()
     try:
         private = held.path / "git"
         private.mkdir()
-        yield GitRepository(runner, location, real, private)
+        yield GitRepository(runner, location, private)
+    except WorkspaceError as error:
+        raise RepositoryError(str(error)) from None
+    finally:
+        held.remove()
+
+
+def merge_texts(
+    ours: bytes, base: bytes, theirs: bytes, *, seconds: float = GIT_SECONDS
+) -> bytes | None:
+    """Return the three-way merge of texts; None if changes overlap or a text is binary.
+
+    `git merge-file` runs on copies in a private directory, which is no repository, so it reads the
+    settings and attributes of none. Raises RepositoryError if git is missing.
+    """
+    runner = GitRunner(_program("git"), _program("env"), seconds)
+    held = make_private()
+    try:
+        names = ("ours", "base", "theirs")
+        for name, data in zip(names, (ours, base, theirs), strict=True):
+            (held.path / name).write_bytes(data)
+        # The private directory may lie inside a repository, if TMPDIR does.
+        closed = {"GIT_CEILING_DIRECTORIES": str(held.path.parent)}
+        output = runner.run(
+            ["merge-file", "-p", "-q", *names],
+            cwd=held.path,
+            variables={**git_environment(), **closed},
+        )
+        return output.stdout if output.code == 0 else None
     finally:
         held.remove()
 
 
 class GitRepository:
-    """Reads of one repository. Made by `open_repository`, usable until its `with` block ends."""
+    """Reads one repository. Made by `open_repository`, usable until its `with` block ends."""
 
-    def __init__(
-        self, runner: _Runner, location: Location, real: _RealGitDir, private: Path
-    ) -> None:
+    def __init__(self, runner: GitRunner, location: Location, private: Path) -> None:
         self.location = location
-        self.bare = real.bare
         self._runner = runner
-        self._real = real
         self._private = private
+        self._directory = find_git_directory(location.root)
+        check_objects(self._directory.objects)
+        check_references(self._directory.common)
         self._prepare()
+        self._settings = self._read_settings()
+        linked = self._directory.own != self._directory.common
+        self.bare = location.bare or (
+            not linked and _is_true(self._settings.get("core.bare", "false"))
+        )
 
     def _prepare(self) -> None:
-        (self._private / "refs").mkdir()
-        (self._private / "info").mkdir()
-        (self._private / "HEAD").write_text("ref: refs/heads/none\n")
-        _copy_file(self._real.exclude, self._private / "info" / "exclude")
-        _copy_file(self._real.shallow, self._private / "shallow")
-        index = self._private / "index"
-        if not _copy_file(self._real.index, index):
+        """Make the private directory. Raises WorkspaceError for a file that git could not read."""
+        own, common = self._directory.own, self._directory.common
+        for folder in ("info", "logs"):
+            (self._private / folder).mkdir()
+        for name, place in (("refs", common), ("logs/refs", common), ("logs/HEAD", own)):
+            (self._private / name).symlink_to((place / name).absolute())
+        for name in ("info/exclude", "packed-refs", "shallow"):
+            self._copy(common / name, name)
+        for name in _HEADS:
+            self._copy(own / name, name)
+        if not (index := self._copy(own / "index", "index")):
             return
-        content = index.read_bytes()
-        for shared in self._real.index.parent.glob("sharedindex.*"):
-            if _names(content, shared.name.partition(".")[2]):
-                _copy_file(shared, self._private / shared.name)
+        for shared in own.glob("sharedindex.*"):
+            if _names(index, shared.name.partition(".")[2]):
+                self._copy(shared, shared.name)
+
+    def _copy(self, source: Path, name: str) -> bytes | None:
+        data = read_control_file(source, _CONTROL_BYTES)
+        if data is not None:
+            (self._private / name).write_bytes(data)
+        return data
+
+    def _read_settings(self) -> Mapping[str, str | None]:
+        """Return the repository's own settings, without the files that they include.
+
+        A name without a value is None. Raises RepositoryError for what cannot be read here.
+        """
+        data = read_control_file(self._directory.common / "config", _CONFIG_BYTES) or b""
+        output = self._git("config", "--file", "-", "--null", "--list", stdin=data, outside=True)
+        root = self.location.root
+        if output.code != 0:
+            raise RepositoryError(
+                f"{root}: not a usable git repository ({output.complaint}); "
+                "see what `git status` says there"
+            )
+        entries = (os.fsdecode(record).partition("\n") for record in records(output.stdout))
+        settings = {name: value if parted else None for name, parted, value in entries}
+        kind = settings.get("extensions.objectformat") or "sha1"
+        if kind.lower() != "sha1":
+            raise RepositoryError(
+                f"{root}: its objects have {kind} names, only sha1 is supported; "
+                "export the files into a new repository"
+            )
+        if settings.get("extensions.refstorage") == "reftable":  # git 2.45 and later
+            (self._private / "reftable").symlink_to((self._directory.own / "reftable").absolute())
+            (self._private / "config").write_text(_REFTABLE)
+        return settings
 
     def resolve(self, revision: str) -> str:
-        """The id of the commit that a revision names. Raises RepositoryError when none does."""
-        output = self._real.git(
-            "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"
+        """Return the id of the commit that a revision names. Raises RepositoryError for none."""
+        output = self._git(
+            "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}", outside=True
         )
         commit = output.stdout.decode("ascii", errors="replace").strip()
         if output.code == 0 and re.fullmatch(r"[0-9a-f]{40}", commit):
@@ -121,39 +187,49 @@ class GitRepository:
             raise RepositoryError(
                 f"{root}: no commit {revision!r} here; check the name, or fetch it first"
             )
+        if "extension" in output.complaint:
+            raise RepositoryError(f"{root}: {output.complaint}; install a newer git")
         raise RepositoryError(f"{root}: no commits yet; commit once, then try again")
 
     def tree(self, commit: str, *, sizes: bool) -> tuple[TreeEntry, ...]:
-        """All files of a commit, in git's order. `sizes` reads the object headers too."""
-        arguments = ["ls-tree", "-r", "-z", "--full-tree", *(["-l"] if sizes else [])]
-        listing = self._read(*arguments, "--end-of-options", commit)
-        return tree_entries(listing)
+        """Return all files of a commit in git's order. `sizes` reads the object headers too."""
+        listing = self._read(
+            "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", commit, paths=MOST_PATHS
+        )
+        entries = tree_entries(listing)
+        if not sizes:
+            return entries
+        # `ls-tree --long` reads the header of a blob as often as the tree names it.
+        oids = sorted({entry.oid for entry in entries if entry.mode != SUBMODULE_MODE})
+        stdin = "".join(f"{oid}\n" for oid in oids).encode("ascii")
+        known = sizes_by_id(self._read("cat-file", "--batch-check", "--buffer", stdin=stdin))
+        return tuple(replace(entry, size=known.get(entry.oid)) for entry in entries)
 
     def index(self) -> tuple[IndexEntry, ...]:
-        """The index, once a path (an unmerged file has up to three entries there)."""
-        return index_entries(self._read("ls-files", "-t", "-s", "-z"))
+        """Return the index with each path once (an unmerged file has up to three entries)."""
+        return index_entries(self._read("ls-files", "-t", "-s", "-z", paths=MOST_PATHS))
 
     def untracked(self) -> tuple[bytes, ...]:
-        """Files that are neither in the index nor ignored; a nested repository ends with `/`."""
+        """Return files neither in the index nor ignored. A nested repository ends in `/`."""
         ignore = [f"core.excludesFile={file}" for file in self._user_excludes()]
         listing = self._read(
-            "ls-files", "--others", "--exclude-standard", "-z", configuration=ignore
-        )
+            "ls-files", "--others", "--exclude-standard", "-z", configuration=ignore,
+            paths=MOST_PATHS,
+        )  # fmt: skip
         return tuple(records(listing))
 
     def blobs(self, oids: Sequence[str]) -> Mapping[str, bytes]:
-        """The contents of blobs by id, read in one call. What the repository lacks is left out."""
+        """Return the contents of blobs by id, read in one call, without missing ones."""
         if not oids:
             return {}
         stdin = "".join(f"{oid}\n" for oid in oids).encode("ascii")
         return dict(batch_contents(self._read("cat-file", "--batch", "--buffer", stdin=stdin)))
 
     def ancestors(self, commit: str, limit: int) -> tuple[str, ...]:
-        """The last `limit` commits of a commit's history, merges left out, by falling date.
+        """Return the last `limit` commits of the history of a commit, newest first, no merges.
 
-        The commit itself is one of them. Only parents are followed, so nothing that came later is
-        among them. The commit at which a shallow clone ends seems to add every file: it is left
-        out.
+        The commit itself is included. Only parents are followed, so no later commit is among them.
+        The commit at which a shallow clone ends is left out, since it seems to add every file.
         """
         listing = self._read(
             "rev-list", "--no-merges", f"--max-count={limit}", "--end-of-options", commit,
@@ -169,10 +245,10 @@ class GitRepository:
         attributes: str = "",
         configuration: Sequence[str] = (),
     ) -> bytes:
-        """`git log` of just these commits, each against its parent, in their order.
+        """Return the `git log` of these commits, each against its parent, in their order.
 
-        `arguments` say what to print. `attributes` alone decide how files are compared: git runs
-        outside the work tree, and no driver of the repository's configuration is in force.
+        `arguments` say what to print. Only `attributes` decide how files are compared, since git
+        runs outside the work tree and without the drivers of the repository's configuration.
         """
         if not commits:
             return b""
@@ -187,21 +263,18 @@ class GitRepository:
         )  # fmt: skip
 
     def shallow_ends(self) -> frozenset[str]:
-        """The commits at which a shallow clone ends; none where the history is whole."""
+        """Return the commits at which a shallow clone ends; none for a complete history."""
         try:
             return frozenset((self._private / "shallow").read_text("ascii").split())
         except (FileNotFoundError, UnicodeDecodeError):
             return frozenset()
 
     def trusts_file_mode(self) -> bool:
-        """Whether executable bits on disk mean something (`core.fileMode`, on by default)."""
-        output = self._git(
-            "config", "--file", str(self._real.config), "--type=bool", "--get", "core.fileMode"
-        )
-        return output.stdout.strip() != b"false"
+        """Whether executable bits on disk count (`core.fileMode`, on by default)."""
+        return _is_true(self._settings.get("core.filemode", "true"))
 
     def _user_excludes(self) -> tuple[str, ...]:
-        """The ignore file that the user's own configuration names; never the repository's."""
+        """Return the ignore file in the user's configuration, never that of the repository."""
         output = self._git(
             "config", "--global", "--includes", "--type=path", "--get", "core.excludesFile",
             without=("GIT_CONFIG_GLOBAL",),
@@ -215,8 +288,11 @@ class GitRepository:
         stdin: bytes = b"",
         configuration: Sequence[str] = (),
         outside: bool = False,
+        paths: int | None = None,
     ) -> bytes:
-        output = self._git(*arguments, stdin=stdin, configuration=configuration, outside=outside)
+        output = self._git(
+            *arguments, stdin=stdin, configuration=configuration, outside=outside, paths=paths
+        )
         if output.code != 0:
             raise RepositoryError(
                 f"{self.location.root}: git cannot read it ({output.complaint}); "
@@ -231,125 +307,23 @@ class GitRepository:
         configuration: Sequence[str] = (),
         without: Sequence[str] = (),
         outside: bool = False,
-    ) -> _Output:
+        paths: int | None = None,
+    ) -> GitOutput:
         work_tree = self._private if outside else self.location.root
         borrowed = {
             "GIT_DIR": str(self._private),
-            "GIT_OBJECT_DIRECTORY": str(self._real.objects),
+            "GIT_OBJECT_DIRECTORY": str(self._directory.objects.absolute()),
             "GIT_WORK_TREE": str(work_tree),
         }
         extra = [part for setting in configuration for part in ("-c", setting)]
-        variables = {**environment(), **borrowed}
+        variables = {**git_environment(), **borrowed}
         return self._runner.run(
             [*extra, *arguments],
             cwd=work_tree,
             variables={name: value for name, value in variables.items() if name not in without},
             stdin=stdin,
+            paths=paths,
         )
-
-
-class _RealGitDir:
-    """The user's git directory: only `rev-parse` ever runs on it."""
-
-    def __init__(self, runner: _Runner, location: Location) -> None:
-        self._runner = runner
-        self._location = location
-        paths = ("objects", "index", "info/exclude", "config", "shallow")
-        output = self.git(
-            "rev-parse", "--is-bare-repository", "--show-object-format",
-            *(part for path in paths for part in ("--git-path", path)),
-        )  # fmt: skip
-        lines = os.fsdecode(output.stdout).splitlines()
-        if output.code != 0 or len(lines) != 2 + len(paths):
-            raise RepositoryError(
-                f"{location.root}: not a usable git repository ({output.complaint}); "
-                "see what `git status` says there"
-            )
-        if lines[1] != "sha1":
-            raise RepositoryError(
-                f"{location.root}: its objects have {lines[1]} names, only sha1 is supported; "
-                "export the files into a new repository"
-            )
-        self.bare = location.bare or lines[0] == "true"
-        self.objects, self.index, self.exclude, self.config, self.shallow = (
-            location.root / line for line in lines[2:]
-        )
-
-    def git(self, *arguments: str) -> _Output:
-        git_dir = f"--git-dir={self._location.git_dir}"
-        return self._runner.run(
-            [git_dir, *arguments], cwd=self._location.root, variables=environment()
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Runner:
-    """Starts git through GitPython, in an environment of its own, and bounds its time."""
-
-    git: str
-    env: str
-    seconds: float
-
-    def run(
-        self,
-        arguments: Sequence[str],
-        *,
-        cwd: Path,
-        variables: Mapping[str, str],
-        stdin: bytes = b"",
-    ) -> _Output:
-        # GitPython adds to the caller's environment and cannot take away from it; a GIT_DIR or
-        # GIT_CONFIG_COUNT set there must not reach git, so `env -i` starts from nothing.
-        settings = [f"{name}={value}" for name, value in sorted(variables.items())]
-        trusted = ("-c", "safe.directory=*")  # another user's repository is read all the same
-        argv = [self.env, "-i", *settings, self.git, *options(), *trusted, *arguments]
-        if any("\0" in part for part in argv):
-            raise RepositoryError("a NUL character in a path or revision; give it without")
-        process = _start(_gitpython(cwd), argv)
-        try:
-            stdout, stderr = process.communicate(stdin, timeout=self.seconds)
-        except subprocess.TimeoutExpired:
-            raise RepositoryError(
-                f"{cwd}: git took longer than {self.seconds:g} s and was stopped; "
-                "check the disk and the repository's configuration"
-            ) from None
-        finally:
-            _end(process)
-        return _Output(process.returncode, stdout, stderr)
-
-
-def _start(git: Git, argv: Sequence[str]) -> subprocess.Popen[bytes]:
-    from git.exc import GitError
-
-    try:
-        wrapper = git.execute(
-            argv, istream=subprocess.PIPE, as_process=True, start_new_session=True
-        )
-    except (GitError, OSError) as error:
-        raise RepositoryError(f"git cannot be started ({error}); check its installation") from None
-    process, wrapper.proc = wrapper.proc, None  # its finalizer would reap the process a second time
-    assert process is not None
-    return process
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the group (after a time limit or an interrupt) and close the pipes."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
-
-
-def _gitpython(cwd: Path) -> Git:
-    # GitPython looks for git when it is imported, and would raise or warn by itself.
-    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    from git.cmd import Git
-
-    return Git(cwd)
 
 
 def _program(name: str) -> str:
@@ -360,26 +334,14 @@ def _program(name: str) -> str:
     return str(Path(found).absolute())
 
 
+def _is_true(value: str | None) -> bool:
+    """Whether git takes the value of a setting for true; None is a name without a value."""
+    word = "true" if value is None else value.lower()
+    return word in ("true", "yes", "on") or (word.isdigit() and int(word) != 0)
+
+
 def _names(index: bytes, shared_index: str) -> bool:
-    """Whether a split index refers to the shared index of this name (old ones stay for weeks)."""
+    """Whether a split index refers to this shared index (old ones stay for weeks)."""
     return re.fullmatch(r"[0-9a-f]{40}", shared_index) is not None and (
         int(shared_index, 16).to_bytes(20, "big") in index
     )
-
-
-def _copy_file(source: Path, target: Path) -> bool:
-    """Copy a regular file; False where there is none. A FIFO in its place would block a reader."""
-    try:
-        descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise RepositoryError(
-            f"{source}: {error.strerror}; run as a user who may read the repository"
-        ) from None
-    with os.fdopen(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return False
-        with target.open("wb") as copy:
-            shutil.copyfileobj(stream, copy)
-    return True

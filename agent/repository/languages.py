@@ -1,4 +1,4 @@
-"""Which language a path holds; whether it is a test, generated or vendored. Names only, no I/O."""
+"""Classifies paths by name: language, test, generated, vendored. Reads no files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 TEXT = "text"
 
-_FOLDERS_KNOWN = 16_384  # folders judged once for all their files
+_FOLDERS_KNOWN = 16_384  # folders whose classification is cached
 
 _EXTENSIONS: Mapping[str, tuple[str, ...]] = {
     # Languages that a parser reads.
@@ -112,9 +112,9 @@ _SHEBANG = re.compile(rb"#![ \t]*(?:\S*/)?(?:env[ \t]+(?:-S[ \t]+)?)?(?:\S*/)?([
 
 
 def language_of(path: str, head: bytes = b"") -> str:
-    """The language of a file: a name of this module, `"text"` when unknown.
+    """Return the language of a file, `"text"` if unknown.
 
-    Where the name says nothing, the `#!` line in `head` (the file's first bytes) decides.
+    If the name says nothing, the `#!` line in `head` (the first bytes of the file) decides.
     """
     name = path.rpartition("/")[2].lower()
     dot = name.rfind(".")
@@ -152,11 +152,11 @@ _TEST_CLASS_FILE = re.compile(
 )
 # A folder of these names holds tests at any depth.
 _TEST_FOLDERS = frozenset({"tests", "__tests__", "__mocks__", "__snapshots__", "testdata"})
-# These also name library code (`django/test/`, `numpy/testing/`, `org/springframework/test/`): they
-# count at the top of the repository only, or below `src/` (Maven, Gradle) ...
+# These also name library code (`django/test/`, `numpy/testing/`, `org/springframework/test/`). They
+# count only at the top of the repository or below `src/` (Maven, Gradle).
 _TOP_TEST_FOLDERS = frozenset({"test", "testing", "e2e"})
-# ... and at any depth in languages whose monorepos repeat them (`packages/a/test/x.js`), unless a
-# folder `lib` above says that they are shipped.
+# These count at any depth in languages with monorepos (`packages/a/test/x.js`), unless a folder
+# `lib` above shows that they are shipped.
 _PROJECT_TEST_FOLDERS = frozenset({"test", "spec", "specs", "e2e"})
 _PROJECT_LANGUAGES = frozenset({"javascript", "typescript", "tsx", "ruby"})
 
@@ -177,7 +177,7 @@ def is_test_path(path: str) -> bool:
 
 @lru_cache(maxsize=_FOLDERS_KNOWN)
 def _test_folder(folder: str) -> tuple[bool, bool]:
-    """Whether the folder holds tests, and whether it does in the languages of monorepos."""
+    """Return whether the folder holds tests, and whether it does in languages of monorepos."""
     if not folder:
         return False, False
     folders = folder.lower().split("/")
@@ -212,7 +212,7 @@ _GENERATED_NAME = re.compile(
 
 
 def is_vendored_path(path: str) -> bool:
-    """Whether the file is another project's code, kept in a folder that says so."""
+    """Whether the file is the code of another project, by a folder such as `vendor`."""
     return _vendor_folder(path.rpartition("/")[0])
 
 
@@ -222,5 +222,5 @@ def _vendor_folder(folder: str) -> bool:
 
 
 def is_generated_path(path: str) -> bool:
-    """Whether a tool wrote the file (minified, protobuf output, lock files), judged by its name."""
+    """Whether a tool wrote the file, by its name (minified, protobuf output, lock files)."""
     return _GENERATED_NAME.fullmatch(path.rpartition("/")[2].lower()) is not None

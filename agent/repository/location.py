@@ -1,7 +1,7 @@
-"""Where a repository is, found by looking at folders only: no git, no configuration is read.
+"""Finds a repository by its folders only, without git and without reading configuration.
 
-git itself would let the repository's own configuration (`core.worktree`) name any folder of the
-machine as its work tree; here the work tree is the folder that holds `.git`, and nothing else.
+With git, the configuration of the repository (`core.worktree`) could name any folder of the machine
+as its work tree. Here the work tree is always the folder that holds `.git`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Location:
     """A repository on disk.
 
     `root` is the top of the work tree, or the git directory itself when there is none (`bare`).
-    `git_dir` is what `--git-dir` takes: a directory, or a `.git` file that names one. `inside` is
-    the asked path below `root`, POSIX, "" for `root` itself.
+    `git_dir` is the value of `--git-dir`: a directory, or a `.git` file that names one. `inside` is
+    the given path relative to `root` (POSIX), "" for `root` itself.
     """
 
     root: Path
@@ -28,15 +28,15 @@ class Location:
 
     @property
     def is_surely_whole(self) -> bool:
-        """Whether it is plainly no shallow clone. A linked work tree has to be asked (by git)."""
+        """Whether it is certainly no shallow clone. Of a linked work tree only git knows."""
         return self.git_dir.is_dir() and not (self.git_dir / "shallow").exists()
 
 
 def locate(path: Path) -> Location:
-    """The repository that `path` is in: itself, or the nearest parent that holds `.git`.
+    """Return the repository that contains `path`: itself or the nearest parent with `.git`.
 
-    A bare repository is taken only where `path` names it, never found on the way up: a project may
-    carry one among its files. Raises RepositoryError.
+    A bare repository counts only if `path` names it, since a project may have one among its files.
+    Raises RepositoryError.
     """
     try:
         return _locate(path)

@@ -1,4 +1,4 @@
-"""Which files of a repository retrieval sees, and why it does not see the others."""
+"""Selects the files of a repository that retrieval sees, and records why others are skipped."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LFS_POINTER_BYTES = 1024
 
 _NAMED = 3  # paths named in a message
 
-# Names that would break a line of output, a prompt or a terminal: controls and bidirectional marks.
+# Characters that would break a line of output, a prompt or a terminal: controls, direction marks.
 _UNSHOWABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-# Names that mean another place than they seem to (git itself refuses to check them out).
+# Parts of a path that lead elsewhere (git refuses to check them out).
 _NO_COMPONENT = frozenset({b"", b".", b"..", b".git"})
 
 
@@ -32,7 +32,7 @@ def is_safe_path(raw: bytes) -> bool:
 
 
 def checked_path(raw: bytes) -> str | None:
-    """The path as text; None when it is not safe or not UTF-8."""
+    """Return the path as text; None if it is not safe or not UTF-8."""
     try:
         return raw.decode("utf-8") if is_safe_path(raw) else None
     except UnicodeDecodeError:
@@ -40,19 +40,19 @@ def checked_path(raw: bytes) -> str | None:
 
 
 def shown_path(raw: bytes) -> str:
-    """The path for people: what is not UTF-8 or not showable as a backslash escape."""
+    """Return a printable path, with backslash escapes for what is not UTF-8 or not printable."""
     path = raw.decode("utf-8", errors="backslashreplace")
     return _UNSHOWABLE.sub(lambda match: ascii(match.group())[1:-1], path)
 
 
 def some(paths: Sequence[str]) -> str:
-    """The first few paths by name, the others by number: "a, b, c and 4 more"."""
+    """Return the first few paths and the number of the others: "a, b, c and 4 more"."""
     named = ", ".join(sorted(paths)[:_NAMED])
     return f"{named} and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else named
 
 
 def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
-    """Counts by reason, the most frequent first: "4 links, 2 too large"; "" for none."""
+    """Return counts by reason, most frequent first: "4 links, 2 too large"; "" for none."""
     counts = Counter(file.reason for file in skipped)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{n:,} {_IN_WORDS[reason][n != 1]}" for reason, n in ordered)
@@ -79,18 +79,18 @@ _IN_WORDS: Mapping[SkipReason, tuple[str, str]] = {
     "too-large": ("too large", "too large"),
     "unreadable": ("that cannot be read", "that cannot be read"),
 }
-"""By reason, for one file and for several."""
+"""Words for each reason, for one file and for several."""
 
 
 def lfs_content_id(data: bytes) -> str | None:
-    """The SHA-256 (hex) of the content that a Git LFS pointer stands for; None for other bytes."""
+    """Return the SHA-256 (hex) of the content of a Git LFS pointer; None for other bytes."""
     match = _LFS_POINTER.match(data) if len(data) < _LFS_POINTER_BYTES else None
     return match.group(1).decode("ascii") if match else None
 
 
 @dataclass(slots=True)
 class Selection:
-    """Collects the usable files, their bytes and the skipped paths. Not thread-safe."""
+    """Collects usable files, their bytes, and skipped paths. Not thread-safe."""
 
     max_file_bytes: int
     files: dict[str, SourceFile] = field(default_factory=dict)
@@ -98,11 +98,11 @@ class Selection:
     skipped: list[SkippedFile] = field(default_factory=list)
 
     def skip(self, raw: bytes, reason: SkipReason) -> None:
-        """Note that retrieval does not see this path."""
+        """Record that retrieval does not see this path."""
         self.skipped.append(SkippedFile(shown_path(raw), reason))
 
     def add(self, raw: bytes, data: bytes, *, blob: str, executable: bool) -> None:
-        """Take a regular file, or skip it when its name or its bytes are not fit for retrieval."""
+        """Add a regular file, or skip it if its name or its bytes are not fit for retrieval."""
         path = checked_path(raw)
         if path is None:
             self.skip(raw, "name-not-utf-8" if is_safe_path(raw) else "name-outside")
@@ -120,5 +120,5 @@ class Selection:
             self.contents[path] = data
 
     def summary(self) -> str:
-        """What was skipped, in words; "" when nothing was."""
+        """Return what was skipped in words; "" for nothing."""
         return skipped_in_words(self.skipped)

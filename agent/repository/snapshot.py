@@ -1,4 +1,4 @@
-"""An immutable view of a repository at one moment: of a commit, or of the work tree as it is."""
+"""Takes an immutable snapshot of a commit or of the work tree."""
 
 from __future__ import annotations
 
@@ -10,37 +10,36 @@ from types import MappingProxyType
 from typing import Literal
 
 from agent.errors import RepositoryError
-from agent.repository.changes import Finding, State, candidates, describe, survey
+from agent.repository.changes import Finding, State, build_overlay, candidates, describe, survey
 from agent.repository.git import GitRepository, open_repository
-from agent.repository.listings import (
+from agent.repository.git_listings import (
     EXECUTABLE_MODE,
     SUBMODULE_MODE,
     SYMLINK_MODE,
     TreeEntry,
 )
 from agent.repository.location import Location
-from agent.repository.overlay import build_overlay
-from agent.repository.selection import Selection, is_safe_path, some
+from agent.repository.selection import Selection, is_safe_path, shown_path, some
 from agent.repository.text import decode
 from agent.repository.worktree import Kind
 from agent.types import SkippedFile, SkipReason, SourceFile
 
 Dirty = Literal["include", "ignore", "refuse"]
 
-# Hand-written sources stay far below; data, dumps and bundles lie above and only cost time.
+# Hand-written sources are far smaller. Larger files are data, dumps and bundles.
 MAX_FILE_BYTES = 1_000_000
-# Blobs asked of git at once: bounds what is held twice while a reply is cut into files.
+# Bytes of blobs that are read at once, which bounds the memory for the reply of git.
 _BATCH_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RepositorySnapshot:
-    """The real `agent.protocols.Snapshot`. Made by `take_snapshot`.
+    """An implementation of `agent.protocols.Snapshot`. Made by `take_snapshot`.
 
-    Work-tree bytes are as on disk. `dirty` ignores a conversion of line ends that a checkout makes,
-    while `overlay()` carries such files too, since their bytes differ from the commit's. It holds
-    regular files only: a link that became a file is there with the file's bytes, a file that became
-    a link is there as deleted. `notes` are sentences for the user.
+    The bytes of a work tree are those on disk. `dirty` ignores line ends that a checkout converts,
+    but `overlay()` has such files, since their bytes differ from the commit. The overlay has
+    regular files only: a link that became a file is there with the bytes of the file, and a file
+    that became a link counts as deleted. `notes` are sentences for the user.
     """
 
     root: Path
@@ -54,11 +53,11 @@ class RepositorySnapshot:
     _skipped_paths: frozenset[str]
 
     def read(self, path: str) -> bytes:
-        """The file's bytes. Raises KeyError for a path that is not in `files`."""
+        """Return the bytes of a file. Raises KeyError for a path that is not in `files`."""
         return self._contents[path]
 
     def text(self, path: str) -> str:
-        """The file decoded, with `\\n` line ends. Raises KeyError for a path not in `files`."""
+        """Return the text with `\\n` line ends. Raises KeyError for a path not in `files`."""
         python = self.files[path].language == "python"
         return decode(self._contents[path], cookie=python).text
 
@@ -67,7 +66,7 @@ class RepositorySnapshot:
         return path in self.files or path in self._skipped_paths
 
     def overlay(self) -> Mapping[str, bytes | None]:
-        """How the work tree differs from `commit`: path -> bytes, None for deleted."""
+        """Return how the work tree differs from `commit`: path -> bytes, None for deleted."""
         return self._overlay
 
 
@@ -79,15 +78,15 @@ def take_snapshot(
     max_file_bytes: int = MAX_FILE_BYTES,
     exclude: Collection[Path] = (),
 ) -> RepositorySnapshot:
-    """Read the repository that `repo` is in, once, without writing to it or running anything of it.
+    """Read the repository that contains `repo` once, without writing to it or running its code.
 
-    With `commit` (any revision name) the files are those of that commit and the work tree plays no
-    part; a bare repository can be read in this way only. Otherwise `dirty` decides: "include" takes
-    tracked and untracked, not ignored, files as they are on disk; "ignore" takes HEAD; "refuse"
-    raises where they differ. `exclude` names untracked files to leave out: the problem file itself,
-    if it lies in the repository. Files above `max_file_bytes` are skipped.
+    With `commit` (any revision name) the files are those of that commit. A bare repository can only
+    be read in this way. Otherwise `dirty` decides: "include" takes tracked and untracked files (but
+    not ignored ones) as they are on disk, "ignore" takes HEAD, and "refuse" raises if they differ.
+    `exclude` names untracked files to leave out, such as the problem file. Files above
+    `max_file_bytes` are skipped.
 
-    Raises RepositoryError, also when no usable file is left.
+    Raises RepositoryError, also if no usable file is left.
     """
     with open_repository(repo) as git:
         if git.bare and commit is None:
@@ -104,6 +103,18 @@ def take_snapshot(
     return snapshot
 
 
+def changed_paths(repo: Path) -> tuple[str, ...]:
+    """Return the tracked files whose content on disk is not that of HEAD, in order.
+
+    Raises RepositoryError.
+    """
+    with open_repository(repo) as git:
+        head = git.tree(git.resolve("HEAD"), sizes=False)
+        findings = survey(git, candidates(git, head, exclude=frozenset()), limit=0)
+    changed = (State.MODIFIED, State.DELETED, State.LINK)
+    return tuple(shown_path(f.candidate.path) for f in findings if f.state in changed)
+
+
 def _relative(root: Path, paths: Collection[Path]) -> frozenset[bytes]:
     real = (path.resolve() for path in paths)
     return frozenset(
@@ -113,7 +124,7 @@ def _relative(root: Path, paths: Collection[Path]) -> frozenset[bytes]:
     )
 
 
-# ------------------------------------------------------------------------------------- of a commit
+# ------------------------------------------------------------------------------------------ commits
 
 
 def _of_commit(git: GitRepository, commit: str, limit: int) -> RepositorySnapshot:
@@ -134,7 +145,7 @@ def _of_commit(git: GitRepository, commit: str, limit: int) -> RepositorySnapsho
 
 
 def _is_wanted(entry: TreeEntry, selection: Selection) -> bool:
-    """Whether to read the blob; notes the reason where not."""
+    """Whether to read the blob. If not, records the reason."""
     if entry.mode == SUBMODULE_MODE:
         selection.skip(entry.path, "submodule")
     elif entry.mode == SYMLINK_MODE:
@@ -161,7 +172,7 @@ def _batches(entries: Iterable[TreeEntry]) -> Iterator[list[TreeEntry]]:
         yield batch
 
 
-# ----------------------------------------------------------------------------------- of a work tree
+# --------------------------------------------------------------------------------------- work trees
 
 
 def _of_work_tree(
@@ -187,7 +198,7 @@ def _of_work_tree(
 
 
 def _select(finding: Finding, selection: Selection) -> None:
-    """Take the file, or note why not. What is simply not there is not worth a note."""
+    """Add the file, or record why it is skipped. A file that is just absent is not recorded."""
     candidate, disk = finding.candidate, finding.disk
     reason = _skip_reason(finding)
     if reason is not None:
@@ -205,7 +216,7 @@ def _skip_reason(finding: Finding) -> SkipReason | None:
     if disk.kind is Kind.FILE:
         return _file_skip_reason(finding)
     if disk.kind is Kind.UNREADABLE and not is_safe_path(candidate.path):
-        return "name-outside"  # it was not even looked at
+        return "name-outside"  # it was not read at all
     return _SKIPPED_KINDS.get(disk.kind)
 
 
@@ -229,7 +240,7 @@ _SKIPPED_KINDS: Mapping[Kind, SkipReason] = {
 
 
 def _check_inside(location: Location, tracked: Iterable[bytes]) -> None:
-    """Refuse a folder that only happens to lie below some repository (a home under git, say)."""
+    """Refuse a folder of which the repository above tracks nothing, such as a home under git."""
     prefix = f"{location.inside}/".encode("utf-8", "surrogateescape")
     if location.inside and not any(path.startswith(prefix) for path in tracked):
         raise RepositoryError(
@@ -269,7 +280,7 @@ def _build(
 
 
 def _skip_notes(skipped: Iterable[SkippedFile]) -> Iterator[str]:
-    """What the user can do something about, by name; a binary file is nothing to report."""
+    """Return notes on skipped files that the user can do something about."""
     names = defaultdict[SkipReason, list[str]](list)
     for file in skipped:
         names[file.reason].append(file.path)

@@ -1,10 +1,9 @@
-"""Bytes to text, for retrieval and for problem files.
+"""Decodes bytes of sources and problem files.
 
-Decoding never fails: what no encoding explains is replaced, and the value says so. The applier of
-patches works on bytes and does not go through here.
+Decoding never fails. Bytes that fit no encoding are replaced, and the result says so.
 
-Lines are what `text.split("\\n")` gives. `str.splitlines` also cuts at form feeds and U+2028 and
-would number lines differently from git and from editors.
+Lines are those of `text.split("\\n")`. `str.splitlines` also splits at form feeds and U+2028, so
+its line numbers would differ from those of git and editors.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing import Literal
 
 NewlineStyle = Literal["lf", "crlf", "cr", "mixed", "none"]
 
-# As git does (buffer_is_binary): a NUL byte this early means that nobody edits the file as text.
+# As in git (buffer_is_binary), a NUL byte in this many first bytes means a binary file.
 BINARY_PROBE_BYTES = 8192
 
-# UTF-32 before UTF-16: the little-endian mark of the one begins with that of the other.
+# UTF-32 first: its little-endian mark begins with that of UTF-16.
 _BOMS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -32,8 +31,8 @@ _BOMS: tuple[tuple[bytes, str], ...] = (
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t\f]*(?:#|\r?$)")
 
-# Character encodings only. Python knows more "encodings" (punycode is quadratic in its input,
-# unicode_escape rewrites the text, rot13 is a joke), and a repository may name any of them.
+# Character encodings only. A repository may name other codecs of Python: punycode is quadratic in
+# its input, and unicode_escape and rot13 rewrite the text.
 _CHARACTER_ENCODING = re.compile(
     r"(?:ascii|utf-8(?:-sig)?|iso8859-\d+|latin-1|cp\d+|mac-[a-z]+|koi8-[rtu]|kz1048|tis-620|ptcp154"
     r"|big5(?:hkscs)?|gb2312|gbk|gb18030|hz|euc_\w+|euc-\w+|shift_jis\w*|iso2022_\w+|johab)"
@@ -43,11 +42,11 @@ _COOKIE_SEARCH_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """Text with `\\n` line ends, and what it was.
+    """Text with `\\n` line ends, and how it was encoded.
 
-    `encoding` is a Python codec name. `bom`: the bytes began with a byte-order mark, which is not
-    in `text`. `newline` is the style of the bytes. `replaced`: some bytes fit no encoding and stand
-    in the text as U+FFFD.
+    `encoding` is the name of a Python codec. `bom`: the bytes began with a byte-order mark, which
+    `text` lacks. `newline` is the style of the bytes. `replaced`: some bytes fit no encoding and
+    became U+FFFD.
     """
 
     text: str
@@ -58,7 +57,7 @@ class DecodedText:
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether the bytes are no text: a NUL in the first 8 KiB that no UTF-16/32 mark explains."""
+    """Whether the first 8 KiB have a NUL byte and no byte-order mark of UTF-16 or UTF-32."""
     if b"\0" not in data[:BINARY_PROBE_BYTES]:
         return False
     found = _byte_order_mark(data)
@@ -68,8 +67,8 @@ def is_binary(data: bytes) -> bool:
 def decode(data: bytes, *, cookie: bool = False) -> DecodedText:
     """Decode by the first that fits: byte-order mark, coding cookie, UTF-8, cp1252, latin-1.
 
-    `cookie`: whether a Python coding cookie counts. It does in Python sources only; elsewhere a
-    heading like "# Wrong encoding: cp1252" would pass for one.
+    `cookie`: whether a coding cookie counts. Use it for Python sources only, since elsewhere a
+    heading like "# Wrong encoding: cp1252" would count as one.
     """
     mark = _byte_order_mark(data)
     if mark is not None:
@@ -100,7 +99,7 @@ def _decode_unmarked(data: bytes, cookie: bool) -> tuple[str, str, bool]:
 
 
 def _decode_damaged(data: bytes) -> tuple[str, str, bool]:
-    """Not UTF-8 as a whole: either UTF-8 with a few bad bytes, or a single-byte encoding."""
+    """Decode UTF-8 with a few bad bytes, or a single-byte encoding."""
     lenient = data.decode("utf-8", errors="replace")
     bad = lenient.count("\ufffd")
     good = sum(1 for character in lenient if character > "\x7f") - bad
@@ -113,7 +112,7 @@ def _decode_damaged(data: bytes) -> tuple[str, str, bool]:
 
 
 def declared_encoding(data: bytes) -> str | None:
-    """The encoding that a PEP 263 cookie in the first two lines names, or None."""
+    """Return the encoding in a PEP 263 cookie on the first two lines, or None."""
     lines = data[:_COOKIE_SEARCH_BYTES].split(b"\n", 2)[:2]
     for line in lines:
         match = _COOKIE.match(line)
@@ -135,8 +134,8 @@ def _character_encoding(name: str) -> str | None:
 def _normalise_newlines(text: str) -> tuple[str, NewlineStyle]:
     """Return the text with `\\n` ends, and its style.
 
-    A lone carriage return ends a line only where the file has no line feed at all (old Macintosh
-    files): elsewhere git and editors count it as a character of its line.
+    A lone carriage return ends a line only in a file without line feeds (old Macintosh files).
+    Elsewhere git and editors count it as a character of its line.
     """
     if "\r" not in text:
         return text, "lf" if "\n" in text else "none"

@@ -1,7 +1,8 @@
-"""Reading files as they are on disk, without following a single symbolic link.
+"""Reads files from disk without following symbolic links.
 
 Each folder is opened component by component from the root with O_NOFOLLOW, and each file relative
-to its folder's descriptor: whatever is swapped while reading, nothing outside the root is reached.
+to the descriptor of its folder. So nothing outside the root is read, even if paths are swapped
+meanwhile.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-# Reads from a warm cache are bound by the interpreter, so more threads only cost; from a cold or a
-# network disk four reads in flight hide most of the latency.
+# Reads from a warm cache are bound by the interpreter, so more threads do not help. On a cold or
+# network disk, four concurrent reads hide most of the latency.
 _THREADS = 4
 _READ_BYTES = 1 << 20
 
-# A larger file is not hashed, so it counts as changed: a sparse one of a terabyte costs nothing to
+# A larger file is not hashed and counts as changed. A sparse file of a terabyte costs nothing to
 # make and twenty minutes to read.
 _MAX_HASHED = 4 << 30
 
@@ -32,7 +33,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Kind(enum.Enum):
-    """What stands at a path on disk."""
+    """What is at a path on disk."""
 
     FILE = "file"
     SYMLINK = "symlink"
@@ -45,7 +46,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DiskFile:
-    """A path on disk. For a file: `data` (None when above the limit), `size` in bytes, git ids.
+    """A path on disk. A file has `data` (None if above the limit), `size` in bytes, and git ids.
 
     `blob` is the git blob id (SHA-1) of the bytes, or of the target of a link. `blob_lf` is the id
     after replacing CRLF by LF, as git would on the way in; equal to `blob` without a CRLF.
@@ -62,16 +63,16 @@ class DiskFile:
 
 
 def blob_id(data: bytes) -> str:
-    """The git blob id, SHA-1 in hex (git-hash-object)."""
+    """Return the git blob id, SHA-1 in hex (git-hash-object)."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def read_files(
     root: Path, paths: Iterable[bytes], *, limit: int, hashed: Container[bytes] = ()
 ) -> Mapping[bytes, DiskFile]:
-    """What stands at each path below `root`.
+    """Return what is at each path below `root`.
 
-    Files above `limit` bytes are not kept; those of them that are in `hashed` are hashed.
+    Files above `limit` bytes are not kept, but those in `hashed` are hashed.
     """
     folders = [
         (folder, [name for _, name in group])
@@ -102,7 +103,7 @@ def _read_folder(
 
 @contextlib.contextmanager
 def _opened(root: Path, folder: bytes) -> Iterator[int | Kind]:
-    """A descriptor of the folder, or what is wrong with it."""
+    """Open the folder; return a descriptor, or why it cannot be read."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in filter(None, folder.split(b"/")):
@@ -183,7 +184,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
     data = os.read(descriptor, size + 1)
     if len(data) == size:
         return data
-    parts = [data]  # it grew or shrank since fstat, or the system gave less than was asked for
+    parts = [data]  # it grew or shrank since fstat, or the read was short
     while data:
         data = os.read(descriptor, _READ_BYTES)
         parts.append(data)
@@ -191,7 +192,7 @@ def _read_all(descriptor: int, size: int) -> bytes:
 
 
 def _hashed(descriptor: int, size: int, executable: bool) -> DiskFile:
-    """The ids of a file that is too large to keep. Its CRLF form is not computed."""
+    """Return the ids of a file that is too large to keep, without `blob_lf`."""
     git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     sha256 = hashlib.sha256()
     while part := os.read(descriptor, _READ_BYTES):

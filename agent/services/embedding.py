@@ -1,4 +1,4 @@
-"""Where embeddings come from, if from anywhere."""
+"""The embedding server or local embedding model that the settings choose."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
 from agent.protocols import Embedder, Reporter
-from agent.services.model import Client, Tapes, endpoint, in_words, is_local, make_clock
+from agent.services.model import SharedClient, Tapes, endpoint, in_words, is_local, make_clock
 from agent.settings import Settings, environment
 
 if TYPE_CHECKING:
-    from agent.llm.endpoint import Endpoint
-    from agent.retrieval.embedding_protocol import BatchEmbedder
+    from agent.embedding import BatchEmbedder
+    from agent.llm import Endpoint
 
-# The original system's default; EMBED_CONCURRENCY is its name for the setting.
+# The default of the original system. EMBED_CONCURRENCY is its name for the setting.
 DEFAULT_CONCURRENCY = 8
 
-_SHARE_OF_TIME = 0.1  # of what is left of the run, for the list of models
+_SHARE_OF_TIME = 0.1  # share of the remaining run time that listing the models may take
 
 
 async def make_embedder(
     stack: AsyncExitStack,
     settings: Settings,
-    client: Client,
+    client: SharedClient,
     reporter: Reporter,
     time_left: Callable[[], float],
     tapes: Tapes,
 ) -> Embedder | None:
-    """The embedder that the settings choose, None for lexical retrieval.
+    """Return the embedder that the settings choose; None means lexical retrieval.
 
-    Asks a miner's proxy for its list of models where the settings name none.
+    Asks a miner's proxy for its list of models if the settings name no model.
     """
     if tapes.recording is not None:
-        from agent.llm.replay import ReplayingEmbedder
+        from agent.llm.recording import ReplayingEmbedder
 
         return ReplayingEmbedder(tapes.recording) if tapes.recording.has_embeddings else None
     embedder = await _live_embedder(stack, settings, client, reporter, time_left)
@@ -50,41 +50,37 @@ async def make_embedder(
 async def _live_embedder(
     stack: AsyncExitStack,
     settings: Settings,
-    client: Client,
+    client: SharedClient,
     reporter: Reporter,
     time_left: Callable[[], float],
 ) -> Embedder | None:
     model = await _batch_embedder(settings, client, time_left)
     if model is None:
         return None
-    from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
-    from agent.retrieval.vector_cache import VectorCache
+    from agent.embedding import EmbeddingOptions, ParallelEmbedder, VectorCache
 
     options = EmbeddingOptions(concurrency=_concurrency(settings))
     cache = VectorCache(settings.cache_dir / "vectors.sqlite", reporter)
     stack.callback(cache.close)
-    # A model on this machine does not hang: it is only slow where the machine is.
+    # A model on this machine may be slow but does not hang, so it gets no time limit.
     bound = None if settings.embed == "local" else time_left
     return ParallelEmbedder(model, reporter, options, cache, bound)
 
 
 async def _batch_embedder(
-    settings: Settings, client: Client, time_left: Callable[[], float]
+    settings: Settings, client: SharedClient, time_left: Callable[[], float]
 ) -> BatchEmbedder | None:
     if settings.embed == "local":
-        from agent.retrieval.local_embedder import LocalEmbedder, local_model
+        from agent.embedding.local import LocalEmbedder
 
-        return LocalEmbedder(local_model(settings.embed_weights))
+        return LocalEmbedder()
     chosen = embedding_endpoint(settings)
     if chosen is None:
         return None
-    from agent.llm.embeddings import HttpBatchEmbedder
-    from agent.llm.models import Demand, resolve_model
-    from agent.llm.retry import Retrier
-    from agent.llm.server import ModelServer
+    from agent.llm import Demand, HttpBatchEmbedder, ModelServer, Retrier, resolve_model
 
     if not chosen.model:
-        # The list of a server that hangs must not use up a short run.
+        # Waiting for the model list of a server that hangs must not use up a short run.
         retrier = Retrier(time_left=lambda: time_left() * _SHARE_OF_TIME)
         server = ModelServer(chosen, client.get(), retrier=retrier, embeddings=True)
         chosen = (await resolve_model(server, Demand(0, 0))).endpoint
@@ -92,9 +88,8 @@ async def _batch_embedder(
 
 
 def embedding_endpoint(settings: Settings) -> Endpoint | None:
-    """The embedding server that the settings choose, None for none. Raises ConfigurationError."""
-    from agent.llm.choice import ProviderSettings, choose_embedding_endpoint
-    from agent.llm.sources import ENVIRONMENT_NAMES
+    """Return the embedding server that the settings choose, or None. Raises ConfigurationError."""
+    from agent.llm import ENVIRONMENT_NAMES, ProviderSettings, choose_embedding_endpoint
 
     if settings.embed in ("off", "local"):
         return None
@@ -119,11 +114,11 @@ def embedding_endpoint(settings: Settings) -> Endpoint | None:
 
 
 def embedding_in_words(settings: Settings) -> str:
-    """Where embeddings come from, for `agent doctor`."""
+    """Describe the source of embeddings for `agent doctor`."""
     if settings.embed == "local":
-        from agent.retrieval.local_embedder import LocalEmbedder, local_model
+        from agent.embedding.local import LocalEmbedder
 
-        return f"local: {LocalEmbedder(local_model(settings.embed_weights)).name}"
+        return f"local: {LocalEmbedder().name}"
     chosen = embedding_endpoint(settings)
     if chosen is None:
         return "off: lexical retrieval (set PATCHSHOT_EMBED_MODEL, or --embed local)"
@@ -131,9 +126,12 @@ def embedding_in_words(settings: Settings) -> str:
 
 
 async def live_embedding(settings: Settings) -> str:
-    """One real embedding, past the cache, for `agent doctor --live`: its size, and how fast."""
+    """Request one embedding without the cache, for `agent doctor --live`.
+
+    Return its size and duration as text.
+    """
     async with AsyncExitStack() as stack:
-        model = await _batch_embedder(settings, Client(stack), make_clock(60.0))
+        model = await _batch_embedder(settings, SharedClient(stack), make_clock(60.0))
         if model is None:
             return "off"
         started = time.perf_counter()

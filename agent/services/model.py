@@ -1,4 +1,4 @@
-"""The chat model, the HTTP client that all calls share, recordings and the budget."""
+"""The chat model, the shared HTTP client, recordings and the budget."""
 
 from __future__ import annotations
 
@@ -6,47 +6,49 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agent.protocols import ChatModel, Reporter
-from agent.services.context import make_counter
-from agent.settings import Settings, environment
+from agent.settings import HISTORY_TOKENS, Settings, environment
 
 if TYPE_CHECKING:
     import httpx
 
-    from agent.llm.budget import Budget, BudgetedChatModel
-    from agent.llm.endpoint import Endpoint
-    from agent.llm.models import Resolved
-    from agent.llm.prices import Price
-    from agent.llm.recording import Recorder
-    from agent.llm.remote_budget import RemoteBudget
-    from agent.llm.replay import Recording
-    from agent.llm.retry import Retrier
+    from agent.llm import (
+        Budget,
+        BudgetedChatModel,
+        Endpoint,
+        Price,
+        RemoteBudget,
+        Resolved,
+        Retrier,
+    )
+    from agent.llm.recording import Recorder, Recording
+    from agent.protocols import TokenCounter
 
-# The pipeline's own clock ends a run at its time limit. Requests and waits are cut a moment later,
-# so that a slow server is reported as the time limit that it is.
+# The pipeline's own clock ends a run at its time limit. Requests and waits are cut off slightly
+# later, so that a slow server is reported as an exceeded time limit.
 _GRACE_SECONDS = 2.0
 
-# What a prompt holds beside the context: instructions, the issue, and what a repair call adds.
-# Only for choosing a model whose window is large enough.
+# Estimated tokens of a prompt beside the context: instructions, the issue, and the text that a
+# repair call adds. It is only used to choose a model with a large enough window.
 _PROMPT_TOKENS = 10_000
 
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 
 
-class Client:
-    """The one HTTP client, made when first needed, closed with the stack."""
+class SharedClient:
+    """The shared HTTP client. It is created on first use and closed with the stack."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
         self._client: httpx.AsyncClient | None = None
 
     def get(self) -> httpx.AsyncClient:
-        """The client, made at the first call."""
-        from agent.llm.http import create_client
+        """Return the client. The first call creates it."""
+        from agent.llm import create_client
 
         if self._client is None:
             self._client = create_client(ca_bundle=_ca_bundle())
@@ -55,7 +57,7 @@ class Client:
 
 
 class Tapes:
-    """What is recorded to and replayed from, if anything."""
+    """The recording to write to and the recording to replay from. Both are optional."""
 
     def __init__(
         self,
@@ -67,23 +69,25 @@ class Tapes:
         self.recorder: Recorder | None = None
         self.recording: Recording | None = None
         if record is not None:
+            from agent.llm import Redactor
             from agent.llm.recording import Recorder
-            from agent.llm.redaction import Redactor
             from agent.settings import secret_values
 
             hide = Redactor(secret_values()).known
             self.recorder = stack.enter_context(Recorder(record, hide, reporter))
         if replay is not None:
-            from agent.llm.replay import Recording
+            from agent.llm.recording import Recording
 
             self.recording = Recording(replay)
 
 
 class Gate(Protocol):
-    """What stands between a run's budget and its model where runs share a budget and a rate."""
+    """Wraps the model of a run whose replies are kept, or that shares a budget with others."""
 
     def guard(self, chat: ChatModel, budget: Budget, /) -> ChatModel:
-        """The model that is called instead; `budget` tells worst cases and prices."""
+        """Return the model to call instead of `chat`; `budget` gives worst-case costs and
+        prices.
+        """
         ...
 
     async def sleep(self, seconds: float, /) -> None:
@@ -93,17 +97,20 @@ class Gate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """The chat model with what its server tells of prices and of the run's budget."""
+    """The chat model, the prices that its server reports, and the budget of the run.
+
+    `recorder` records each reply that the run gets, also one that was paid before.
+    """
 
     chat: ChatModel
     price: Price | None = None
     host: RemoteBudget | None = None
+    recorder: Recorder | None = None
 
 
 def endpoint(settings: Settings) -> Endpoint:
-    """The chat server that the settings choose. Raises ConfigurationError."""
-    from agent.llm.choice import ProviderSettings, choose_endpoint
-    from agent.llm.sources import ENVIRONMENT_NAMES
+    """Return the chat server that the settings choose. Raises ConfigurationError."""
+    from agent.llm import ENVIRONMENT_NAMES, ProviderSettings, choose_endpoint
 
     protocol = None if settings.protocol == "auto" else settings.protocol
     return choose_endpoint(
@@ -117,47 +124,44 @@ def endpoint(settings: Settings) -> Endpoint:
 async def make_chat_model(
     stack: AsyncExitStack,
     settings: Settings,
-    client: Client,
+    client: SharedClient,
     reporter: Reporter,
     time_left: Callable[[], float],
     tapes: Tapes,
     gate: Gate | None = None,
 ) -> ChosenModel:
-    """The model that the settings choose, or the recording that stands for it.
+    """Make the model that the settings choose, or replay a recording in its place.
 
-    Asks the server for its list of models where the settings name none.
+    Asks the server for its list of models if the settings name no model.
     """
     if tapes.recording is not None:
-        from agent.llm.replay import ReplayingChatModel
+        from agent.llm.recording import ReplayingChatModel
 
         return ChosenModel(ReplayingChatModel(tapes.recording))
     if is_local(settings):
-        from agent.llm.prices import Price
+        from agent.llm import Price
 
         made = ChosenModel(_local_model(stack, settings), Price(0.0, 0.0))
     else:
         sleep = asyncio.sleep if gate is None else gate.sleep
         made = await _http_model(settings, client, reporter, time_left, sleep)
-    if tapes.recorder is not None:
-        from agent.llm.recording import RecordingChatModel
-
-        return ChosenModel(RecordingChatModel(made.chat, tapes.recorder), made.price, made.host)
-    return made
+    return replace(made, recorder=tapes.recorder)
 
 
 def is_local(settings: Settings) -> bool:
-    """Whether the model runs on this machine, in a process of our own.
+    """Whether the model runs on this machine, in a subprocess of this program.
 
-    So say a model or a base URL that begins with `local:`, and a model file with neither.
+    That is the case if the model or the base URL begins with `local:`, or if only a model file is
+    set.
     """
     named = (settings.model, settings.base_url)
-    if any((name or "").startswith("local:") for name in named):  # agent.llm.local_model.PREFIX
+    if any((name or "").startswith("local:") for name in named):  # PREFIX of agent.llm.local
         return True
     return settings.local_model is not None and not any(named)
 
 
 def _local_model(stack: AsyncExitStack, settings: Settings) -> ChatModel:
-    from agent.llm.local_model import LocalChatModel, local_options
+    from agent.llm.local import LocalChatModel, local_options
 
     options = local_options(
         settings.model or "",
@@ -173,19 +177,16 @@ def _local_model(stack: AsyncExitStack, settings: Settings) -> ChatModel:
 
 async def _http_model(
     settings: Settings,
-    client: Client,
+    client: SharedClient,
     reporter: Reporter,
     time_left: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
 ) -> ChosenModel:
-    from agent.llm.call_log import counting_tries
-    from agent.llm.chat import HttpChatModel
-    from agent.llm.remote_budget import remote_budget
-    from agent.llm.retry import Retrier
+    from agent.llm import HttpChatModel, Retrier, ask_remote_budget, counting_tries
 
     chosen = endpoint(settings)
     retrier = Retrier(report=counting_tries(reporter), time_left=time_left, sleep=sleep)
-    host = remote_budget(chosen, client.get(), reporter)
+    host = ask_remote_budget(chosen, client.get(), reporter)
     resolved = await _resolved(settings, chosen, client, retrier, host)
     model = HttpChatModel(
         resolved.endpoint,
@@ -203,13 +204,11 @@ async def _http_model(
 async def _resolved(
     settings: Settings,
     chosen: Endpoint,
-    client: Client,
+    client: SharedClient,
     retrier: Retrier,
     host: RemoteBudget | None,
 ) -> Resolved:
-    from agent.llm.models import Demand, resolve_model
-    from agent.llm.remote_budget import ceiling
-    from agent.llm.server import ModelServer
+    from agent.llm import Demand, ModelServer, ceiling, resolve_model
 
     bounds = [settings.max_cost, ceiling(environment(("RIDGES_MAX_COST_USD",)))]
     if host is not None and not chosen.model:
@@ -223,13 +222,34 @@ async def _resolved(
     return await resolve_model(ModelServer(chosen, client.get(), retrier=retrier), demand)
 
 
+def most_in_words(settings: Settings, budget: Budget) -> str:
+    """Return the most that a run may use: `at most 1 + 1 + 12 calls, 400,000 tokens, $0.31`.
+
+    A run may not reach it: every reply would have to be as long as it may be.
+    """
+    stages = [1, settings.repairs, settings.max_steps if settings.iterative else 0]
+    planned = sum(stages)
+    calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
+    each = " + ".join(str(stage) for stage in stages if stage)
+    parts = [f"{each if calls == planned else calls} call{'s' * (calls != 1)}"]
+    written = calls * settings.max_output_tokens
+    read = calls * max(settings.context_tokens + _PROMPT_TOKENS, HISTORY_TOKENS)
+    tokens = written + read if budget.max_tokens is None else min(written + read, budget.max_tokens)
+    parts.append(f"{tokens:,} tokens")
+    worst = budget.worst_case(max(0, tokens - written), min(written, tokens)).cost_usd
+    bounds = [bound for bound in (worst, budget.max_cost, budget.ceiling) if bound is not None]
+    if bounds:
+        parts.append(f"${min(bounds):.2f}")
+    return f"at most {', '.join(parts)}"
+
+
 def within_budget(
     settings: Settings, chosen: ChosenModel, gate: Gate | None = None
 ) -> BudgetedChatModel:
-    """The model behind the limits on cost, tokens and calls, those of the run's host included."""
-    from agent.llm.budget import Budget, BudgetedChatModel
-    from agent.llm.prices import Price, find_price
-    from agent.llm.remote_budget import ceiling
+    """Apply the limits on cost, tokens and calls to the model, including those of the run's
+    host.
+    """
+    from agent.llm import Budget, BudgetedChatModel, Price, ceiling, find_price
 
     price = chosen.price or find_price(chosen.chat.model)
     if settings.price_input is not None and settings.price_output is not None:
@@ -243,35 +263,42 @@ def within_budget(
         caching=settings.prompt_cache and price is not None and price.cache_read < 1,
     )
     chat = chosen.chat if gate is None else gate.guard(chosen.chat, budget)
+    if chosen.recorder is not None:
+        from agent.llm.recording import RecordingChatModel
+
+        chat = RecordingChatModel(chat, chosen.recorder)
     return BudgetedChatModel(chat, budget, chosen.host)
 
 
 def _ca_bundle() -> str | None:
-    """What REQUESTS_CA_BUNDLE names, where the variables that httpx reads itself are not set.
+    """Return the value of REQUESTS_CA_BUNDLE if the variables that httpx itself reads are not set.
 
-    Containers behind a proxy with a certificate of its own may set only that one.
+    Containers behind a proxy with its own certificate may set only this variable.
     """
     given = environment(_CERTIFICATES)
     return given.get("REQUESTS_CA_BUNDLE") if len(given) == 1 else None
 
 
 def make_clock(seconds: float, waited: Callable[[], float] = lambda: 0.0) -> Callable[[], float]:
-    """What is left of a run that takes at most `seconds` from now, with a moment of grace.
+    """Return a function that gives the remaining seconds of a run, including a short grace period.
 
-    What it has `waited` for others in between does not count.
+    The time that the run has `waited` for other runs is not counted.
     """
     deadline = time.monotonic() + seconds + _GRACE_SECONDS
     return lambda: deadline + waited() - time.monotonic()
 
 
 async def live_call(settings: Settings) -> str:
-    """One real call, for `agent doctor --live`: what answered, and how fast."""
+    """Make one model call for `agent doctor --live`.
+
+    Return the answering model and the duration as text.
+    """
     from agent.prompting import make_prompt
     from agent.types import Message
 
     async with AsyncExitStack() as stack:
         made = await make_chat_model(
-            stack, settings, Client(stack), lambda _: None, make_clock(60.0), Tapes(stack)
+            stack, settings, SharedClient(stack), lambda _: None, make_clock(60.0), Tapes(stack)
         )
         chat = within_budget(settings, made)
         prompt = make_prompt(
@@ -284,9 +311,12 @@ async def live_call(settings: Settings) -> str:
 
 
 def model_in_words(settings: Settings) -> str:
-    """Which chat model would be asked, where, and why, for `agent doctor`. Asks nobody."""
+    """Describe the chat model that would be called, its server, and the reason for the choice.
+
+    `agent doctor` prints this. No request is sent.
+    """
     if is_local(settings):
-        from agent.llm.local_model import local_options
+        from agent.llm.local import local_options
 
         options = local_options(settings.model or "", settings.local_model)
         return f"{options.name} in a process of its own, no network ({options.path})"
@@ -294,10 +324,19 @@ def model_in_words(settings: Settings) -> str:
 
 
 def in_words(chosen: Endpoint) -> str:
-    """Which model, where, and why; without what a URL may carry of credentials."""
-    from agent.llm.endpoint import without_credentials
+    """Describe the model, its server and the reason for the choice, without credentials in the
+    URL.
+    """
+    from agent.llm import without_credentials
 
     model = chosen.model or "a model of the server's list"
     speaks = "" if chosen.kind == "openai" else f" as {chosen.kind}"
     unused = f"; not used: {', '.join(chosen.unused)}" if chosen.unused else ""
     return f"{model} at {without_credentials(chosen.base_url)}{speaks} ({chosen.why}{unused})"
+
+
+def make_counter(model: str | None) -> TokenCounter:
+    """Return the exact token counter that fits the model best."""
+    from agent.tokens import TiktokenCounter, encoding_for
+
+    return TiktokenCounter(encoding_for(model or ""))

@@ -11,26 +11,50 @@ from typing import TYPE_CHECKING
 
 from agent.protocols import Embedder, Reporter, Retriever, Snapshot
 from agent.services.embedding import make_embedder
-from agent.services.model import Client, Tapes
+from agent.services.model import SharedClient, Tapes
 from agent.settings import Settings
 
 if TYPE_CHECKING:
-    from agent.retrieval.index import Index, IndexSummary
-    from agent.retrieval.options import RetrievalOptions
-    from agent.retrieval.store import Records
+    from agent.cache import Records
+    from agent.context import PackingOptions
+    from agent.index import Index, IndexSummary
+    from agent.ranking import RetrievalOptions
+
+
+def packing_options(settings: Settings) -> PackingOptions:
+    """Return the options for filling the context."""
+    from agent.context import PackingOptions
+    from agent.ranking import split_name
+
+    options = PackingOptions(
+        budget=settings.context_tokens,
+        reserve=settings.context_reserve,
+        max_chunks=settings.max_chunks,
+    )
+    if split_name(settings.preset)[0] == "original":
+        # Add only whole chunks without surrounding lines, and stop at the first that does not fit.
+        return replace(
+            options,
+            max_chunks=settings.max_chunks or 30,
+            support_share=0.0,
+            chunk_share=1.0,
+            part_share=0.0,
+            stop_at_oversized=True,
+        )
+    return options
 
 
 @asynccontextmanager
 async def open_retriever(
     settings: Settings, reporter: Reporter, *, workers: int | None = None
 ) -> AsyncIterator[Retriever]:
-    """Retrieval alone, for the commands that make no model call.
+    """Open a retriever for commands that make no model call.
 
-    `workers`: processes that cut files on a cold cache; None for one a core.
+    `workers`: processes that chunk files when the cache is cold; None means one per core.
     """
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(
-            stack, settings, Client(stack), reporter, lambda: math.inf, Tapes(stack)
+            stack, settings, SharedClient(stack), reporter, lambda: math.inf, Tapes(stack)
         )
         yield make_retriever(settings, embedder, reporter, workers)
 
@@ -38,13 +62,13 @@ async def open_retriever(
 def make_retriever(
     settings: Settings, embedder: Embedder | None, reporter: Reporter, workers: int | None = None
 ) -> Retriever:
-    """The retriever of the settings, over the index on disk."""
-    from agent.retrieval.ranking import HybridRetriever
+    """Make the retriever of the settings over the index on disk."""
+    from agent.ranking import HybridRetriever
 
     options = retrieval_options(settings)
     sources = None
     if settings.corpora:
-        from agent.services.evidence import evidence_sources
+        from agent.services.search import evidence_sources
 
         index = make_index(settings, reporter)
         sources = evidence_sources(settings, options, index, reporter)
@@ -60,8 +84,11 @@ def make_retriever(
 
 
 def retrieval_options(settings: Settings) -> RetrievalOptions:
-    """The preset, with what was set beside it. Raises ConfigurationError for unknown names."""
-    from agent.retrieval.presets import preset
+    """Return the preset with the options that were set separately.
+
+    Raises ConfigurationError for unknown names.
+    """
+    from agent.ranking import preset
 
     options = preset(settings.preset)
     options = replace(options, without=options.without.union(settings.without))
@@ -73,14 +100,14 @@ def retrieval_options(settings: Settings) -> RetrievalOptions:
 
 
 def index_path(settings: Settings) -> Path:
-    """Where chunks are kept between runs."""
+    """Return the path of the cached chunks."""
     return settings.cache_dir / "index.sqlite"
 
 
 def shared_records(settings: Settings, reporter: Reporter) -> Callable[[], Records | None] | None:
-    """What opens the index records that a team shares, where its store is a server with room.
+    """Return a function that opens the shared index records; None without a PostgreSQL store.
 
-    One that cannot be reached is said once and not asked again.
+    The function returns None if the server cannot be reached, and does not try it again.
     """
     url = settings.store or ""
     if not url.startswith(("postgresql:", "postgres:")):
@@ -89,7 +116,7 @@ def shared_records(settings: Settings, reporter: Reporter) -> Callable[[], Recor
 
     def opened() -> Records | None:
         nonlocal gone
-        from agent.stores.opening import open_records
+        from agent.search.stores import open_records
 
         records = None if gone else open_records(url, reporter)
         gone = records is None
@@ -101,7 +128,7 @@ def shared_records(settings: Settings, reporter: Reporter) -> Callable[[], Recor
 def fill_index(
     settings: Settings, snapshot: Snapshot, reporter: Reporter, *, workers: int | None = None
 ) -> IndexSummary:
-    """Cut and cache what is not cached yet, as the retriever will look for it.
+    """Chunk and cache the files that are not cached yet, in the form that the retriever reads.
 
     `workers` as for `open_retriever`.
     """
@@ -109,9 +136,9 @@ def fill_index(
 
 
 def make_index(settings: Settings, reporter: Reporter, workers: int | None = None) -> Index:
-    """The code index of the settings, as the retriever reads it."""
-    from agent.retrieval.index import Index
-    from agent.retrieval.shipped import load_shipped
+    """Make the code index of the settings, as the retriever reads it."""
+    from agent.index import Index
+    from agent.ranking import load_shipped
 
     return Index(
         reporter,
@@ -123,18 +150,18 @@ def make_index(settings: Settings, reporter: Reporter, workers: int | None = Non
 
 
 def missing_models(settings: Settings) -> tuple[str, ...]:
-    """What the settings ask for and the installation lacks, a line each."""
-    from agent.retrieval.shipped import load_shipped
+    """Return one line for each model that the settings need and that is not installed."""
+    from agent.ranking import load_shipped
 
     return load_shipped(retrieval_options(settings)).notes
 
 
 def fill_history(settings: Settings, snapshot: Snapshot, reporter: Reporter) -> int:
-    """Read and cache the commit history that the retriever will ask; how many commits it has.
+    """Read and cache the commit history that the retriever uses; return the number of commits.
 
-    0 where the settings leave it out, and for a snapshot that is in no repository on disk.
+    Returns 0 if the settings turn history off, or if the snapshot is not from a repository on disk.
     """
-    from agent.retrieval.history_store import CommitHistory, history_path
+    from agent.history import CommitHistory, history_path
 
     if not retrieval_options(settings).uses_history:
         return 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +13,45 @@ from typing import TYPE_CHECKING
 from agent.errors import ConfigurationError, SandboxUnavailable
 from agent.events import Notice
 from agent.protocols import Reporter, Snapshot, Validator
-from agent.settings import Settings, environment
+from agent.services.model import make_counter
+from agent.settings import Settings, environment, work_tree_of
 
 if TYPE_CHECKING:
+    from agent.settings import Settings
     from agent.types import KnownTests, Problem
-    from agent.validation.running.surroundings import Surroundings
-    from sandbox.types import Probe, Sandbox
+    from agent.validation import ProjectSetup
+    from sandbox import Probe, Sandbox
+
+
+class Ahead:
+    """Tests the sandbox and loads the tokenizer in threads that start at once.
+
+    The interpreter joins these threads at exit.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        threads = ThreadPoolExecutor(2, thread_name_prefix="ahead")
+        self._sandbox = threads.submit(self._made_sure) if settings.tests else None
+        threads.submit(self._load_ranks)
+        threads.shutdown(wait=False)
+
+    def sandbox(self) -> Sandbox:
+        """Wait for the test to end and return the sandbox of the settings.
+
+        Raises SandboxError if the sandbox lacks a guarantee, and ConfigurationError if the settings
+        contradict each other.
+        """
+        return self._made_sure() if self._sandbox is None else self._sandbox.result()
+
+    def _made_sure(self) -> Sandbox:
+        from sandbox import check_isolation
+
+        return check_isolation(make_sandbox(self._settings))
+
+    def _load_ranks(self) -> None:
+        with suppress(ConfigurationError):
+            make_counter(self._settings.model).count("ready")
 
 
 async def open_validator(
@@ -31,22 +65,21 @@ async def open_validator(
     trial: Callable[[], Sandbox] | None = None,
     around: Callable[[Sandbox], Sandbox] | None = None,
 ) -> Validator:
-    """A validator in the sandbox of the settings, closed with `stack`; without tests, syntax only.
+    """Make a validator in the sandbox of the settings; without tests it checks only the syntax.
 
-    `sandbox_tried`: somebody has just made sure of it on this machine. `trial`: waits for somebody
-    who is doing so (`ahead.Ahead`). `around`: what is put around the sandbox.
+    `sandbox_tried`: the sandbox has just been tested on this machine. `trial`: waits for a running
+    test (`Ahead`). `around`: wraps the sandbox. `stack` closes the validator.
 
     Raises SandboxUnavailable.
     """
-    from agent.validation.validator import NullValidator, SandboxValidator, ValidationOptions
-    from sandbox.choose import made_sure
-    from sandbox.types import SandboxError
+    from agent.validation import NullValidator, SandboxValidator, ValidationOptions
+    from sandbox import SandboxError, check_isolation
 
     if not settings.tests:
         return NullValidator()
     untried = make_sandbox(settings)
     try:
-        make_sure = trial or partial(made_sure, untried)
+        make_sure = trial or partial(check_isolation, untried)
         sandbox = untried if sandbox_tried else await asyncio.to_thread(make_sure)
     except SandboxError as error:
         raise SandboxUnavailable(
@@ -62,8 +95,9 @@ async def open_validator(
         timeout=settings.test_timeout,
         virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),
         known=_known_tests(settings),
+        allow=settings.allow,
         cache=settings.cache_dir / "runs" if settings.run_cache else None,
-        surroundings=surroundings,
+        setup=surroundings,
     )
     if around is not None:
         sandbox = around(sandbox)
@@ -73,25 +107,26 @@ async def open_validator(
 
 async def _environment(
     settings: Settings, snapshot: Snapshot, reporter: Reporter
-) -> tuple[Path | None, Surroundings]:
-    """The interpreter for the target's tests and what stands around them, built where need be.
+) -> tuple[Path | None, ProjectSetup]:
+    """Return the interpreter for the target's tests and the setup of the project; build them if
+    needed.
 
     Raises ConfigurationError.
     """
-    from agent.validation.running.surroundings import Surroundings
+    from agent.validation import ProjectSetup
 
     if settings.environments is None:
-        return settings.python, Surroundings()
-    from agent.environments.solving import target_of
+        return settings.python, ProjectSetup()
+    from agent.environments import prepare_target
 
     def note(text: str) -> None:
         reporter(Notice(text))
 
-    return await asyncio.to_thread(target_of, settings, snapshot, note)
+    return await asyncio.to_thread(prepare_target, settings, snapshot, note)
 
 
 def _other_backends(settings: Settings) -> str:
-    """The options that choose another backend than the settings do."""
+    """Return the command line options that choose another backend."""
     backend = "container" if settings.image is not None else settings.sandbox
     options = {"container": "--image", "landlock": "--sandbox landlock"}
     if backend in options:
@@ -100,9 +135,12 @@ def _other_backends(settings: Settings) -> str:
 
 
 def _known_tests(settings: Settings) -> KnownTests | None:
-    """The tests that are given to decide, None for none. Raises ConfigurationError."""
+    """Return the tests that decide whether a patch is accepted, or None.
+
+    Raises ConfigurationError.
+    """
     from agent.types import KnownTests
-    from agent.validation.judging.known import read_known
+    from agent.validation import read_known
 
     named = KnownTests(settings.fail_to_pass, settings.pass_to_pass)
     row = read_known(settings.tests_from) if settings.tests_from else KnownTests()
@@ -113,13 +151,16 @@ def _known_tests(settings: Settings) -> KnownTests | None:
 
 
 def make_sandbox(settings: Settings) -> Sandbox:
-    """The backend of the settings, untried. Raises ConfigurationError when they contradict."""
-    from sandbox import choose
-    from sandbox.types import SandboxError
+    """Make the backend of the settings without testing it.
+
+    Raises ConfigurationError if the settings contradict each other.
+    """
+    from sandbox import SandboxError
+    from sandbox import make_sandbox as make_one
 
     unsafe, backend, image = settings.unsafe_no_sandbox, settings.sandbox, settings.image
     try:
-        return choose.make_sandbox(unsafe=unsafe, backend=backend, image=image)
+        return make_one(unsafe=unsafe, backend=backend, image=image)
     except SandboxError as error:
         given = (
             (f"--sandbox {backend}", backend != "auto"),
@@ -131,34 +172,33 @@ def make_sandbox(settings: Settings) -> Sandbox:
 
 
 def why_no_python(settings: Settings) -> str:
-    """Why the interpreter that tests here would be tried with first cannot start in the sandbox.
+    """Return why the interpreter that is tried first for tests cannot start in the sandbox.
 
-    "" when nothing speaks against it.
+    Returns "" if it can.
     """
-    from agent.validation.frameworks.interpreter import candidates
-    from sandbox.interpreter import find_interpreter
-    from sandbox.landlock import why_shut_out
-    from sandbox.types import SandboxError
+    from agent.validation import candidates
+    from sandbox import SandboxError, explain_closed_paths, find_interpreter
 
     sandbox = make_sandbox(settings)
     if sandbox.foreign_root:
         return ""
     active = environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV")
     try:
-        first = candidates(Path.cwd(), settings.python, active)[0]
-        found = find_interpreter(first.path)
+        root = work_tree_of(Path.cwd())
+        first = candidates(root, settings.python, active)[0]
+        found = find_interpreter(first.path, work_tree=root)
     except (ConfigurationError, SandboxError) as error:
         return str(error)
-    why = why_shut_out(sandbox, (found.executable, *found.paths))
+    why = explain_closed_paths(sandbox, (found.executable, *found.paths))
     return f"{found.executable} does not start inside the sandbox: {why}" if why else ""
 
 
 def probe_sandboxes(settings: Settings) -> tuple[Probe, ...]:
-    """What backends guarantee here, found by trying them: the chosen one first, then the others.
+    """Test which guarantees the backends give here: the chosen one first, then the others.
 
-    Raises ConfigurationError when the settings contradict.
+    Raises ConfigurationError if the settings contradict each other.
     """
-    from sandbox.choose import other_backends
+    from sandbox import other_backends
 
     chosen = make_sandbox(settings)
     return (chosen.probe(), *other_backends(chosen.name, settings.image))

@@ -1,4 +1,8 @@
-"""The validator of the pipeline: syntax, then tests before and after, then the verdict."""
+"""The validators of the pipeline.
+
+`SandboxValidator` checks the syntax, runs tests before and after the patch, and reaches a verdict;
+the steps are in `agent.validation.patch_validation`. `NullValidator` (`--no-tests`) runs nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,59 +15,90 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
-from agent.errors import PatchshotError, SandboxUnavailable
-from agent.events import Event
-from agent.patching.syntax import check_syntax
+from agent.errors import ConfigurationError, PatchshotError, SandboxUnavailable
+from agent.events import Event, Notice
+from agent.patching import check_syntax
 from agent.protocols import Reporter, Snapshot
 from agent.types import (
     AppliedPatch,
     FileChange,
+    Outcome,
     Problem,
     ReproductionTest,
     TestRun,
     ValidationReport,
+    Verdict,
 )
-from agent.validation.choosing.choice import TestChooser
+from agent.validation.choosing.chooser import TestChooser
 from agent.validation.choosing.selection import select_tests
-from agent.validation.frameworks.registry import framework_of
-from agent.validation.frameworks.runners import split_command
+from agent.validation.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
+from agent.validation.judging.needs import not_started
 from agent.validation.judging.wording import listed
-from agent.validation.layout import is_test_file
-from agent.validation.running.bench import Bench, Task, ValidationOptions
-from agent.validation.running.held import share_out
-from agent.validation.running.plan import import_roots
-from agent.validation.running.runs import BASE, SOURCE
-from agent.validation.syntax_only import NullValidator, broken_syntax, nothing_run
-from agent.validation.trial import Trial
-from sandbox.types import Sandbox, SandboxError
+from agent.validation.patch_validation import PatchValidation, broken_syntax
+from agent.validation.path_rules import is_test_file
+from agent.validation.plan import group_changes, import_roots
+from agent.validation.reports.run_results import COMMAND_ID, nothing_run
+from agent.validation.runners.commands import split_command
+from agent.validation.runners.registry import runner_of
+from agent.validation.runs import BASE, SOURCE
+from sandbox import Sandbox, SandboxError
 
-__all__ = ["NullValidator", "SandboxValidator", "ValidationOptions"]
+_NO_TESTS = "Tests are switched off (--no-tests); only the syntax was checked."
 
-_NONE_TIED = "no test file is tied to the change; name some"
+_NO_TESTS_FOUND = "no test file is tied to the change; name some"
+
+_FAILS = (
+    "the test command fails on the base (exit code {code}) and reports no tests that can be read: "
+    "only a patch with which it passes can be more than unverified"
+)
 
 # The backend of --unsafe-no-sandbox.
-_BARE = "process"
+_WITHOUT_ISOLATION = "process"
 _NOT_ISOLATED = "run without isolation"
 
 _T = TypeVar("_T")
 
 
+class NullValidator:
+    """Checks syntax only: the verdict is BROKEN_SYNTAX or UNVERIFIED, the backend "none"."""
+
+    async def check(self) -> None:
+        """Do nothing: no command is run."""
+
+    async def prepare(self) -> None:
+        """Do nothing."""
+
+    async def validate(
+        self,
+        patch: AppliedPatch,
+        test: ReproductionTest | None,
+        earlier: Sequence[ReproductionTest] = (),
+    ) -> ValidationReport:
+        """Report what no longer parses. No test is run."""
+        started = time.perf_counter()
+        problems = check_syntax(patch.changes)
+        if problems:
+            return broken_syntax(problems, "none", time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return ValidationReport(Verdict.UNVERIFIED, _NO_TESTS, "none", seconds=seconds)
+
+    async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
+        """Return a run without outcomes."""
+        return nothing_run(_NO_TESTS)
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
 def quiet(event: Event, /) -> None:
-    """The reporter of those who want no progress."""
-
-
-def _without_isolation(report: ValidationReport) -> ValidationReport:
-    """Every result says so, in the first line too."""
-    first, line_end, rest = report.reason.partition("\n")
-    reason = f"{first} ({_NOT_ISOLATED}){line_end}{rest}"
-    return replace(report, reason=reason, notes=(*report.notes, _NOT_ISOLATED))
+    """Ignore progress events."""
 
 
 class SandboxValidator:
     """Runs tests in `sandbox`, on private copies of `snapshot`. Close it to remove the copies.
 
-    One validation at a time; concurrent calls wait. Raises SandboxUnavailable when the sandbox
-    itself fails and ConfigurationError for an interpreter or command that cannot be used.
+    It runs one validation at a time; concurrent calls wait. Raises SandboxUnavailable when the
+    sandbox itself fails and ConfigurationError for an interpreter or command that cannot be used.
     """
 
     def __init__(
@@ -78,9 +113,11 @@ class SandboxValidator:
         self._problem = problem
         self._options = options or ValidationOptions()
         if self._options.test_cmd is not None:
-            split_command(self._options.test_cmd)  # what cannot be split is said at once
+            split_command(self._options.test_cmd)  # raises for what cannot be split
         self._backend = sandbox.name
-        self._bench = Bench(snapshot, sandbox, self._options, reporter)
+        self._reporter = reporter
+        self._is_checked = False  # the user's test command starts on the base
+        self._executor = SuiteExecutor(snapshot, sandbox, self._options, reporter)
         self._choosers: dict[str, TestChooser] = {}
         self._lock = asyncio.Lock()
 
@@ -98,50 +135,64 @@ class SandboxValidator:
     async def aclose(self) -> None:
         """Remove the private copies. Safe to call twice."""
         async with self._lock:
-            await asyncio.to_thread(self._bench.close)
+            await asyncio.to_thread(self._executor.close)
 
     async def prepare(self) -> None:
-        """Check out the base, find the interpreter. What fails is said by the first validation."""
+        """Check out the base and find the interpreter. The first validation reports any error."""
         with suppress(PatchshotError):
-            await self._in_thread(self._bench.prepare)
+            await self._in_thread(self._executor.prepare)
+
+    async def check(self) -> None:
+        """Start the interpreter and run the test command that the user named, on the base.
+
+        Raises ConfigurationError if one of them does not start, and SandboxUnavailable.
+        """
+        if self._options.python is not None or self._options.test_cmd is not None:
+            await self._in_thread(self._check)
 
     async def validate(
-        self, patch: AppliedPatch, test: ReproductionTest | None
+        self,
+        patch: AppliedPatch,
+        test: ReproductionTest | None,
+        earlier: Sequence[ReproductionTest] = (),
     ) -> ValidationReport:
-        """Check a patch, with the reply's reproduction test where there is one."""
+        """Check a patch, and the reproduction tests of its reply and of `earlier` replies."""
         started = time.perf_counter()
         problems = check_syntax(patch.changes)
         if problems:
             return broken_syntax(problems, self._backend, time.perf_counter() - started)
-        report = await self._in_thread(lambda cancel: self._trial(cancel).report(patch, test))
-        if self._backend == _BARE:
+        await self.check()
+        report = await self._in_thread(
+            lambda cancel: self._patch_validation(cancel).report(patch, test, earlier)
+        )
+        if self._backend == _WITHOUT_ISOLATION:
             report = _without_isolation(report)
         return replace(report, seconds=time.perf_counter() - started)
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
-        """Run test files on the patched tree (None: the base), its configuration as on the base.
+        """Run test files on the patched tree, or on the base where `patch` is None.
 
-        Paths that are not there are left out; no paths at all means the tests that are tied to the
-        patch, or to the problem where there is no patch.
+        The tests' configuration is as on the base. Missing paths are left out. Without paths it
+        runs the tests that belong to the patch, or to the problem where there is no patch.
         """
         roots = import_roots(self._snapshot, patch.changes if patch else ())
-        shares = share_out(patch.changes if patch else (), self._snapshot.exists, roots)
-        changes = tuple(sorted((*shares.source, *shares.tests), key=lambda c: c.path))
-        asked = tuple(paths) or self._tied_to(changes)
+        groups = group_changes(patch.changes if patch else (), self._snapshot, roots)
+        changes = tuple(sorted((*groups.source, *groups.tests), key=lambda c: c.path))
+        asked = tuple(paths) or self._tests_for(changes)
         wanted = tuple(dict.fromkeys(path for path in asked if self._is_there(path, patch)))
         if not wanted:
-            return nothing_run(f"no such test file: {listed(asked)}" if asked else _NONE_TIED)
+            return nothing_run(f"no such test file: {listed(asked)}" if asked else _NO_TESTS_FOUND)
         return await self._in_thread(
             lambda cancel: self._run_files(
                 wanted, changes, roots, SOURCE if patch else BASE, cancel
             )
         )
 
-    # ------------------------------------------------------------------------- inside the thread
+    # ------------------------------------------------------------------------------- in the thread
 
-    def _trial(self, cancel: threading.Event) -> Trial:
-        return Trial(
-            self._bench,
+    def _patch_validation(self, cancel: threading.Event) -> PatchValidation:
+        return PatchValidation(
+            self._executor,
             self._snapshot,
             self._problem.text,
             self._options,
@@ -149,6 +200,21 @@ class SandboxValidator:
             cancel,
             self._choosers,
         )
+
+    def _check(self, cancel: threading.Event) -> None:
+        suite, _ = self._executor.suite((), cancel)
+        if self._options.test_cmd is None or self._is_checked:
+            return
+        job = SuiteJob(suite, (), import_roots(self._snapshot, ()), "the test command")
+        (run,) = self._executor.run([Task(job, (), BASE)], cancel)
+        if cancel.is_set():
+            return
+        why = not_started(run)
+        if why:
+            raise ConfigurationError(f"--test-cmd {self._options.test_cmd!r}: on the base {why}")
+        self._is_checked = True
+        if run.outcomes.get(COMMAND_ID) is Outcome.FAILED:
+            self._reporter(Notice(_FAILS.format(code=run.exit_code), "warning"))
 
     def _run_files(
         self,
@@ -158,18 +224,18 @@ class SandboxValidator:
         where: str,
         cancel: threading.Event,
     ) -> TestRun:
-        suite, tools = self._bench.suite(paths, cancel)
-        if not framework_of(suite).selects(suite):  # the user's command runs what it runs
-            suite = self._bench.suite_of_files(paths, cancel)
+        suite, tools = self._executor.suite(paths, cancel)
+        if not runner_of(suite).selects(suite):  # the user's command cannot run single files
+            suite = self._executor.suite_of_files(paths, cancel)
         if tools.interpreter is None and tools.problem:
             return nothing_run(tools.problem)
-        job = self._bench.job(suite, paths, roots, listed(paths))
+        job = self._executor.job(suite, paths, roots, listed(paths))
         if not job.targets:
-            return nothing_run(f"these files cannot be run by {suite.framework}: {listed(paths)}")
-        (run,) = self._bench.run([Task(job, changes, where)], cancel)
+            return nothing_run(f"these files cannot be run by {suite.runner}: {listed(paths)}")
+        (run,) = self._executor.run([Task(job, changes, where)], cancel)
         return run
 
-    def _tied_to(self, changes: Sequence[FileChange]) -> tuple[str, ...]:
+    def _tests_for(self, changes: Sequence[FileChange]) -> tuple[str, ...]:
         limit = self._options.max_test_files
         chosen = select_tests(self._snapshot, changes, self._problem.text, limit)
         new = (c.path for c in changes if c.before is None and is_test_file(c.path))
@@ -179,10 +245,10 @@ class SandboxValidator:
         changed = {c.path: c.after is not None for c in patch.changes} if patch else {}
         return changed.get(path, self._snapshot.exists(path))
 
-    # --------------------------------------------------------------------------------- the border
+    # ------------------------------------------------------------------------------ the event loop
 
     async def _in_thread(self, work: Callable[[threading.Event], _T]) -> _T:
-        """Run blocking work in a thread; on cancellation stop what it runs and wait for its end."""
+        """Run blocking work in a thread. A cancellation stops its processes and awaits its end."""
         async with self._lock:
             cancel = threading.Event()
             task = asyncio.ensure_future(asyncio.to_thread(work, cancel))
@@ -192,7 +258,14 @@ class SandboxValidator:
                 cancel.set()
                 await asyncio.wait({task})  # no process and no copy outlives this call
                 if not task.cancelled():
-                    task.exception()  # whatever it was, the cancellation is what counts
+                    task.exception()  # its own error does not matter any more
                 raise
             except SandboxError as error:
                 raise SandboxUnavailable(str(error)) from error
+
+
+def _without_isolation(report: ValidationReport) -> ValidationReport:
+    """Add the warning to the notes and to the first line of the reason."""
+    first, line_end, rest = report.reason.partition("\n")
+    reason = f"{first} ({_NOT_ISOLATED}){line_end}{rest}"
+    return replace(report, reason=reason, notes=(*report.notes, _NOT_ISOLATED))

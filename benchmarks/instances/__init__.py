@@ -1,4 +1,5 @@
-"""Real bugs with known tests, mined from the histories of public projects (docs/benchmarks.md).
+"""Real bugs with known tests, mined from the histories of public projects.
 
-Nothing of those projects is kept here: the rows are made again from clones of them.
+`docs/design/benchmarks.md` has the results. Nothing of those projects is kept here: the rows are
+made again from clones of them.
 """

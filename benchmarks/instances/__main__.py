@@ -54,13 +54,13 @@ def _mine(given: argparse.Namespace) -> int:
     from agent.environments.preparing import Environments
     from agent.environments.spec import read_spec
     from benchmarks.instances.mining import Mine, Wanted
-    from sandbox.choose import choose_sandbox
+    from sandbox.choose import check_isolation, make_sandbox
 
     spec = read_spec(given.spec)
     named = tuple(tomllib.loads(given.spec.read_text("utf-8")).get("projects", {}))
     environments = Environments(spec, given.cache, note=lambda line: print(line, file=sys.stderr))
     wanted = Wanted(given.limit, given.commits, given.tries)
-    sandbox = choose_sandbox(unsafe=False)
+    sandbox = check_isolation(make_sandbox(unsafe=False))
     mine = Mine(given.repos, given.output, environments, sandbox, wanted)
     failed = 0
     for repo in given.projects or named:

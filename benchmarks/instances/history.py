@@ -45,7 +45,7 @@ def repairs(git: GitRepository, repo: str, tip: str, limit: int) -> Iterator[Rep
     seen: set[str] = set()
     commits = git.ancestors(git.resolve(tip), limit)
     for start in range(0, len(commits), _AT_ONCE):
-        for entry in _log(git, commits[start : start + _AT_ONCE]):
+        for entry in read_log(git, commits[start : start + _AT_ONCE]):
             parts = sort_parts(entry.touched)
             problem = describe(entry.message, repo.rpartition("/")[2]) if parts else None
             if parts is None or problem is None or problem.casefold() in seen:
@@ -60,7 +60,8 @@ def diff(git: GitRepository, commit: str, paths: Sequence[str]) -> str:
     return output.decode("utf-8", "replace").lstrip("\n")
 
 
-def _log(git: GitRepository, commits: Sequence[str]) -> Iterator[Entry]:
+def read_log(git: GitRepository, commits: Sequence[str]) -> Iterator[Entry]:
+    """The entries of these commits. Raises RepositoryError."""
     output = git.changes(commits, "--numstat", "-z", "--no-renames", "--format=%x00%H %P%x00%B%x00")
     return parse_log(output)
 

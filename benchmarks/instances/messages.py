@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agent.training.messages import clean_message
+from training.messages import clean_message
 
 LEAST_CHARS = 40
 _LEAST_WORDS = 15

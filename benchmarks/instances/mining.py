@@ -10,14 +10,15 @@ from pathlib import Path
 
 from agent.environments.preparing import Environments, Prepared
 from agent.errors import ConfigurationError, PatchshotError
-from agent.evaluation.repositories import find_repository
 from agent.repository.git import open_repository
 from agent.repository.snapshot import take_snapshot
-from agent.training.projects import EXAM_PROJECTS
+from agent.swebench.repositories import find_repository
 from agent.types import KnownTests
 from benchmarks.instances.history import Repair, diff, repairs
 from benchmarks.instances.verifying import Rejected, verify
-from sandbox.types import Sandbox, SandboxError
+from sandbox.protocol import Sandbox
+from sandbox.types import SandboxError
+from training.projects import EXAM_PROJECTS
 
 _SHORT = 10  # digits of a commit in an id
 

@@ -7,10 +7,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from agent.errors import RepositoryError
-from agent.evaluation.repositories import find_repository
+from agent.evaluation.patches.applying import CommitTree, apply_patch
 from agent.repository.git import open_repository
-from agent.scoring.applying import apply_patch
-from agent.scoring.trees import CommitTree
+from agent.swebench.repositories import find_repository
 
 
 def reproduction_test(repositories: Path, row: Mapping[str, Any]) -> dict[str, str] | None:

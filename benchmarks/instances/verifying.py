@@ -12,10 +12,11 @@ from agent.environments.preparing import Prepared
 from agent.protocols import Snapshot
 from agent.repository.git import open_repository
 from agent.types import FileChange, KnownTests, Outcome, TestRun
-from agent.validation.running.bench import Bench, Task, ValidationOptions
-from agent.validation.running.plan import import_roots
+from agent.validation.executor import SuiteExecutor, Task, ValidationOptions
+from agent.validation.plan import import_roots
 from benchmarks.instances.history import Repair
-from sandbox.types import Ended, Sandbox
+from sandbox.protocol import Sandbox
+from sandbox.types import Ended
 
 RUN_SECONDS = 120.0
 """Of one run: what takes longer makes evaluations of the whole set a matter of hours."""
@@ -48,10 +49,10 @@ def verify(
     changes = _changes(repository, repair.commit, paths)
     tests = tuple(change for change in changes if change.path in repair.parts.tests)
     options = ValidationOptions(
-        python=around.python, timeout=RUN_SECONDS, surroundings=around.surroundings
+        python=around.python, timeout=RUN_SECONDS, setup=around.surroundings
     )
     cancel = threading.Event()
-    with closing(Bench(snapshot, sandbox, options, lambda _: None)) as bench:
+    with closing(SuiteExecutor(snapshot, sandbox, options, lambda _: None)) as bench:
         suite, _ = bench.suite(repair.parts.sources, cancel)
         roots = import_roots(snapshot, changes)
         cases = tuple(c.path for c in tests if c.path in repair.parts.cases and c.after)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.batch.journal import Settled, StageFinished, read_entries
+from agent.batch.journal import Settled, StageEntry, read_entries
 from agent.errors import ConfigurationError
 from benchmarks.keeping import RESULTS
 
@@ -79,7 +79,7 @@ def from_run(folder: Path, stages: Stages) -> Stages:
     ready: dict[tuple[str, int], list[float]] = defaultdict(list)
     settled: list[Settled] = []
     for entry in read_entries(journal):
-        if isinstance(entry, StageFinished):
+        if isinstance(entry, StageEntry):
             if entry.stage in ("retrieve", "pack"):
                 ready[entry.id, entry.attempt].append(entry.seconds)
             elif entry.stage == "validate":

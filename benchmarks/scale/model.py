@@ -71,7 +71,7 @@ class Tally:
 
 
 _BACK_OFF = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Seconds before a try after a refusal; the last one repeats. As `agent.llm.retry`, no jitter."""
+"""Seconds before a try after a refusal; the last one repeats. As `agent.llm.server`, no jitter."""
 
 _MEGABYTE = 1e6
 _BULK = 0.9  # of the instances

@@ -1,4 +1,4 @@
-"""What a case of the suite is. The table of `docs/security.md` is made from all of them."""
+"""A case of the suite. The table of `docs/security.md` is made from all cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CHANGES = "would change the machine"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One attack: what it does, and what stops it, both as the table says it."""
+    """One attack: what it does and what stops it, in the words of the table."""
 
     name: str
     level: str
@@ -35,12 +35,13 @@ class Case:
 class RunCase(Case):
     """An attack by code that a sandbox runs.
 
-    `script` is Python; it gets the arguments of its trap, and is contained when the trap has no
-    evidence, it printed no line that begins with "got", and `problem` finds none in the result. It
-    must print "tried" before it attacks: one that fails earlier proves nothing. `control` says why
-    the attack is not tried without a sandbox; where it is empty it is, and must find evidence.
-    `here`: only backends that run in this very process (the trap is set in it). `needs`: the
-    guarantee (see `tests.support.claims`) without which a backend does not claim to hold it.
+    `script` is Python and gets the arguments of its trap. It is contained when the trap has no
+    evidence, the script printed no line that begins with "got", and `problem` finds nothing in the
+    result. The script must print "tried" before it attacks, because one that fails earlier proves
+    nothing. `control` says why the attack is not tried without a sandbox; where it is empty, the
+    attack is tried and must leave evidence. `here` means: only backends that run in this process,
+    where the trap is set. `needs` is the guarantee (see `tests.support.claims`) without which a
+    backend does not claim to contain the attack.
     """
 
     level: str = "run"
@@ -54,5 +55,5 @@ class RunCase(Case):
     needs: str = ""
 
     def is_claimed_by(self, backend: str) -> bool:
-        """Whether containing this attack is part of what a backend promises."""
+        """Whether a backend promises to contain this attack."""
         return not self.needs or self.needs in CLAIMS[backend]

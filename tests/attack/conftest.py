@@ -1,4 +1,4 @@
-"""Backends under attack, and the record of what was seen: `--attack-record FILE`."""
+"""Backends under attack, and the record of the results: `--attack-record FILE`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap import BwrapSandbox
-from sandbox.container import ContainerSandbox
-from sandbox.landlock import LandlockSandbox
+from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.container.backend import ContainerSandbox
+from sandbox.landlock.backend import LandlockSandbox
 from tests.attack.cases import BACKENDS
 from tests.support.attack_backends import AttackedBackend
 from tests.support.images import remove_image, require_container
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Record:
-    """Gathers how the tests of each case ended; the worst of a case and a backend counts."""
+    """Gathers how the tests of each case ended; the worst end for a case and backend counts."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._target: str | None = config.getoption("--attack-record", default=None)
@@ -101,7 +101,7 @@ def nobody_runner() -> Iterator[Runner]:
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> AttackedBackend:
-    """Every backend that claims to hold untrusted code, as root and as a user."""
+    """Every backend that claims to contain untrusted code, as root and as a user."""
     name: str = request.param
     if name == "container":
         return AttackedBackend(name, request.getfixturevalue("container"))

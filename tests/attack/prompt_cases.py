@@ -30,6 +30,12 @@ PROMPT_CASES = (
         stopped_by="masked before anything is cut, files of secrets left out; the receipt says so",
     ),
     Case(
+        name="files of secrets in the sandbox",
+        level="prompt",
+        does="has code under test print `.env`, `secrets.yaml`, keys, also by git from the commit",
+        stopped_by="placeholders in the copy, nothing in its git history, values masked in output",
+    ),
+    Case(
         name="secrets for an embedding server",
         level="prompt",
         does="has a key in a chunk that is embedded remotely",
@@ -51,7 +57,25 @@ PROMPT_CASES = (
         name="terminal escapes",
         level="prompt",
         does="sends control sequences in output, names, replies and reasons to the user's terminal",
-        stopped_by="everything said on stderr is printable text",
+        stopped_by="a filter before stdout and stderr; only a diff on a pipe is exact",
+    ),
+    Case(
+        name="reply that unfolds",
+        level="patch",
+        does="a model server or an issue's page sends gzip, or gzip within gzip, of gigabytes",
+        stopped_by="one layer is undone, by hand, up to a size; more layers are refused",
+    ),
+    Case(
+        name="reply that drips",
+        level="patch",
+        does="a server sends a byte now and then, of its headers or of its body",
+        stopped_by="one limit of time from the connection to the last byte",
+    ),
+    Case(
+        name="server with a wrong certificate",
+        level="patch",
+        does="a server's certificate is self-signed, expired, or another host's",
+        stopped_by="nothing is sent to it; one line says what is wrong, and nothing is tried again",
     ),
     Case(
         name="terminal input (TIOCSTI)",

@@ -1,4 +1,4 @@
-"""Attacks by the repository itself, on whoever reads it or makes a copy of it."""
+"""Attacks by the repository itself on programs that read or copy it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from tests.support.attack_repository import SECRET, Hostile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepositoryCase(Case):
-    """`plant` arms the repository. `trigger`: git commands that set it off in a user's shell; the
-    control expects a canary, or the secret in their output. `below`: the folder that is solved for.
-    `watched`: what must stay as it is, down to time stamps.
+    """An attack by a repository that `plant` arms.
+
+    `trigger` are git commands that set it off in a user's shell; the control expects a canary, or
+    the secret in their output. `below` is the folder that is solved for. `watched` must stay
+    unchanged, including time stamps.
     """
 
     level: str = "repository"
@@ -119,7 +121,7 @@ def _future(hostile: Hostile) -> None:
 
 
 def _hard_links(hostile: Hostile) -> None:
-    """Nothing to plant: the attack is what runs in the copy, which overwrites every object."""
+    """Plant nothing: the attack runs in the copy and overwrites every object."""
 
 
 def _links(hostile: Hostile) -> None:

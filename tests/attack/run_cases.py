@@ -1,4 +1,4 @@
-"""All attacks of code that runs as a test, and what is put before each of their scripts."""
+"""All attacks by code that runs as a test, and the text before each of their scripts."""
 
 from __future__ import annotations
 

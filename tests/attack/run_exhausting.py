@@ -1,4 +1,4 @@
-"""Code that takes what it can: processes, memory, disk, time, output."""
+"""Attacks that exhaust processes, memory, disk, time or output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.attack_traps import canaries, survivors
 
 
 def ended(*how: Ended) -> Callable[[RunResult], str]:
-    """The run must have ended in one of these ways."""
+    """Make a check that the run ended in one of these ways."""
     return lambda result: "" if result.ended in how else f"it ended by {result.ended}"
 
 

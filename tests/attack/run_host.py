@@ -1,4 +1,4 @@
-"""Code that reaches for the files and the processes of the host."""
+"""Attacks on the files and processes of the host."""
 
 from __future__ import annotations
 

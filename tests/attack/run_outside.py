@@ -1,4 +1,4 @@
-"""Code that reaches for the network and the kernel."""
+"""Attacks on the network and the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of `docs/security.md`: every case, what stops it, and what a run of the suite saw.
+"""The table of `docs/security.md`: every case, what stops it, and the result of the suite.
 
 python -m tests.attack.table            # the table from the recorded results
 python -m tests.attack.table --record   # runs the suite first, and records what it sees
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.attack.cases import BACKENDS, LEVELS, Case, RunCase
+from tests.attack.host_cases import HOST_CASES
 from tests.attack.patch_cases import PATCH_CASES
 from tests.attack.prompt_cases import PROMPT_CASES
 from tests.attack.repository_cases import REPOSITORY_CASES
@@ -28,7 +29,7 @@ RESULTS = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "security.md"
 
 CASES: tuple[Case, ...] = (
-    *(*PATCH_CASES, *REPOSITORY_CASES, *RUN_CASES, *VERDICT_CASES, *PROMPT_CASES),
+    *(*PATCH_CASES, *REPOSITORY_CASES, *HOST_CASES, *RUN_CASES, *VERDICT_CASES, *PROMPT_CASES),
 )
 _BEGIN, _END = "<!-- attacks: begin -->", "<!-- attacks: end -->"
 _WORDS = {"passed": "yes", "skipped": "not tried", "failed": "**NO**"}
@@ -44,13 +45,13 @@ Seen = Mapping[str, Mapping[str, str]]
 
 
 def recorded() -> tuple[Seen, str]:
-    """What was seen, by case and backend ("agent" where none takes part), and where."""
+    """Read the results by case and backend ("agent" where none takes part), and the machine."""
     stored = json.loads(RESULTS.read_text())
     return stored["seen"], stored["machine"]
 
 
 def render() -> str:
-    """The tables, one for each level."""
+    """Render the tables, one for each level."""
     seen, machine = recorded()
     words = '"yes": contained or refused; "not claimed": see the backends above.'
     lines = [f"Seen on {machine}. {words}"]
@@ -81,14 +82,14 @@ def _row(*cells: str) -> str:
 
 
 def page_with(table: str) -> str:
-    """The page with this table in the place of its own."""
+    """Replace the table of the page."""
     before, _, rest = PAGE.read_text().partition(_BEGIN)
     _, _, after = rest.partition(_END)
     return f"{before}{_BEGIN}\n{table}{_END}{after}"
 
 
 def record() -> int:
-    """Run the suite and store what it came to; its exit code."""
+    """Run the suite, store its results and return its exit code."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "seen.json")
         argv = [sys.executable, "-m", "pytest", "-q", "tests/attack", f"--attack-record={target}"]

@@ -1,4 +1,4 @@
-"""What bubblewrap shows of this machine, and what its mounts allow."""
+"""What a command sees of this machine under bubblewrap, and what its mounts allow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap import BwrapSandbox
+from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.types import Command, Ended, SandboxError
-from sandbox.workspace import empty
+from sandbox.workspace.copy import empty_workspace
 from tests.support.sandboxes import SYSTEM_PYTHON, Runner
 
 
@@ -132,7 +132,7 @@ class TestOnThisHost:
     def test_a_link_in_the_workspace_does_not_lead_out(self, tmp_path: Path) -> None:
         secret = tmp_path / "secret"
         secret.write_text("hunter2")
-        with empty(mount=Path("/srv/project")) as workspace:
+        with empty_workspace(mount=Path("/srv/project")) as workspace:
             (workspace.path / "link").symlink_to(secret)
             script = "cat link; echo owned >link; ln -sf /etc/passwd out; cat out"
             result = self.sandbox.run(Command(("/bin/sh", "-c", script)), workspace)
@@ -144,7 +144,7 @@ class TestOnThisHost:
         (home / ".ssh").mkdir(parents=True)
         (home / ".ssh" / "id_ed25519").write_text("hunter2")
         (home / "project").mkdir()
-        with empty(mount=home / "project") as workspace:
+        with empty_workspace(mount=home / "project") as workspace:
             script = f"find {home} | sort; cat {home}/.ssh/*; touch {home}/x"
             result = BwrapSandbox(homes=(home,)).run(Command(("sh", "-c", script)), workspace)
         assert result.stdout.decode().split() == [str(home), str(home / "project")]
@@ -157,7 +157,7 @@ class TestOnThisHost:
         command = Command(("true",), read_only=(tmp_path / asked,))
         sandbox = BwrapSandbox(homes=(home,))
         with (
-            empty(mount=Path("/srv/project")) as workspace,
+            empty_workspace(mount=Path("/srv/project")) as workspace,
             pytest.raises(SandboxError, match="refused to show"),
         ):
             sandbox.run(command, workspace)
@@ -171,7 +171,7 @@ class TestOnThisHost:
         (tmp_path / "neighbour").write_text("hunter2")
         (tmp_path / "alias").symlink_to("tools")
         script = f"cat {tmp_path}/alias/tool; echo x >{tools}/new; cat {tmp_path}/neighbour"
-        with empty(mount=Path("/srv/project")) as workspace:
+        with empty_workspace(mount=Path("/srv/project")) as workspace:
             command = Command(("sh", "-c", script), read_only=(tmp_path / "alias",))
             result = self.sandbox.run(command, workspace)
         assert result.stdout == b"tool"
@@ -184,7 +184,7 @@ class TestOnThisHost:
             tools.chmod(0o755)
             shutil.copy("/usr/bin/id", tools / "id")
             (tools / "id").chmod(0o4755)
-            with empty(mount=Path("/srv/project")) as workspace:
+            with empty_workspace(mount=Path("/srv/project")) as workspace:
                 shutil.copy("/usr/bin/id", workspace.path / "id")
                 (workspace.path / "id").chmod(0o4755)
                 for program in (tools / "id", "./id"):
@@ -198,7 +198,7 @@ class TestOnThisHost:
         environment = tmp_path / "project" / ".venv"
         environment.mkdir(parents=True)
         (environment / "marker").write_text("real")
-        with empty(mount=tmp_path / "project") as workspace:
+        with empty_workspace(mount=tmp_path / "project") as workspace:
             script = "cat .venv/marker; echo x >.venv/new"
             command = Command(("sh", "-c", script), read_only=(environment,))
             result = self.sandbox.run(command, workspace)
@@ -210,7 +210,7 @@ class TestOnThisHost:
         environment.mkdir(parents=True)
         victim = tmp_path / "victim"
         victim.mkdir()
-        with empty(mount=tmp_path / "project") as workspace:
+        with empty_workspace(mount=tmp_path / "project") as workspace:
             (workspace.path / ".venv").symlink_to(victim)
             with pytest.raises(SandboxError, match=r"\.venv"):
                 self.sandbox.run(Command(("true",), read_only=(environment,)), workspace)
@@ -218,16 +218,17 @@ class TestOnThisHost:
     @pytest.mark.parametrize("mount", ["/", "/usr", "/etc", "/proc", "/tmp", "/report"])
     def test_the_workspace_cannot_hide_the_system(self, mount: str) -> None:
         with (
-            empty(mount=Path(mount)) as workspace,
+            empty_workspace(mount=Path(mount)) as workspace,
             pytest.raises(SandboxError, match="cannot be mounted"),
         ):
             self.sandbox.run(Command(("true",)), workspace)
 
     def test_nothing_survives_a_killed_agent(self, tmp_path: Path) -> None:
         code = (
-            "import sys; from pathlib import Path; from sandbox.bwrap import BwrapSandbox; "
-            "from sandbox.types import Command; from sandbox.workspace import empty; "
-            f"w = empty(mount=Path('/srv/p'), parent=Path({str(tmp_path)!r})); "
+            "import sys; from pathlib import Path; from sandbox.bwrap.backend import BwrapSandbox; "
+            "from sandbox.types import Command; "
+            "from sandbox.workspace.copy import empty_workspace; "
+            f"w = empty_workspace(mount=Path('/srv/p'), parent=Path({str(tmp_path)!r})); "
             "print('ready', flush=True); "
             "BwrapSandbox().run(Command(('sh', '-c', 'while :; do echo x >>alive; sleep 0.05; "
             "done')), w)"
@@ -244,9 +245,9 @@ class TestOnThisHost:
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
     def test_root_of_a_user_namespace_is_isolated_too(self, nobody_runner: Runner) -> None:
-        """As in a rootless container: uid 0, but no other uid exists to drop to."""
+        """As in a rootless container, uid 0 has no other uid to drop to."""
         code = (
-            "from sandbox.bwrap import BwrapSandbox; p = BwrapSandbox().probe(); "
+            "from sandbox.bwrap.backend import BwrapSandbox; p = BwrapSandbox().probe(); "
             "print(p.isolated, p.problem)"
         )
         done = subprocess.run(
@@ -267,12 +268,12 @@ class TestOnThisHost:
             pytest.skip("only root gives each workspace a uid of its own")
         users = set()
         for _ in range(2):
-            with empty(mount=Path("/srv/project")) as workspace:
+            with empty_workspace(mount=Path("/srv/project")) as workspace:
                 users.add(self.sandbox.run(Command(("id", "-u")), workspace).stdout)
         assert len(users) == 2
 
     def test_the_next_run_sees_what_the_last_one_wrote(self) -> None:
-        with empty(mount=Path("/srv/project")) as workspace:
+        with empty_workspace(mount=Path("/srv/project")) as workspace:
             self.sandbox.run(Command(("sh", "-c", "echo one >a")), workspace)
             workspace.write("b", b"two\n")
             result = self.sandbox.run(Command(("sh", "-c", "echo >>b; cat a b")), workspace)

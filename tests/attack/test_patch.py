@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.output import write_into_work_tree
-from agent.errors import RepositoryError
+from agent.cli.commands.output import write_into_work_tree
 from agent.patching.applying import apply_proposal
 from agent.patching.parsing import parse_reply
 from agent.protocols import Snapshot
@@ -64,8 +63,7 @@ def _applied(reply: str, world: World, snapshot: Snapshot) -> bool:
     patch = apply_proposal(proposal, snapshot, include_test=True)
     if isinstance(patch, ApplyFailure):
         return False
-    write_into_work_tree(patch, snapshot)
-    return True
+    return not write_into_work_tree(patch, snapshot.root).failed
 
 
 @pytest.mark.parametrize("case", _BY_CASE)
@@ -147,8 +145,9 @@ def test_a_file_that_has_become_a_link_is_not_written_through(world: World) -> N
     (world.outside / "same.py").write_bytes(snapshot.read("app.py"))
     (world.root / "app.py").symlink_to("../outside/same.py")
     before = fingerprint(world.folder)
-    with pytest.raises(RepositoryError, match="link"):
-        write_into_work_tree(patch, snapshot)
+    delivery = write_into_work_tree(patch, snapshot.root)
+    assert delivery.failed
+    assert "app.py is a link now" in delivery.message
     assert fingerprint(world.folder) == before
 
 
@@ -163,7 +162,8 @@ def test_a_folder_that_has_become_a_link_is_not_written_through(world: World) ->
     shutil.move(world.root / "pkg", world.outside / "pkg")
     (world.root / "pkg").symlink_to("../outside/pkg")
     before = fingerprint(world.folder)
-    with pytest.raises((RepositoryError, OSError)):
-        write_into_work_tree(patch, snapshot)
+    delivery = write_into_work_tree(patch, snapshot.root)
+    assert delivery.failed
+    assert "pkg/mod.py is behind a link now" in delivery.message
     assert fingerprint(world.folder) == before
     assert run_git(world.root, "status", "--porcelain") != ""

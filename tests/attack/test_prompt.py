@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 import pytest
 from rich.console import Console
 
-from agent.commands.common import say
 from agent.console import PlainReporter, TerminalReporter
 from agent.context.receipt import make_receipt, render_receipt
 from agent.events import Notice, StageFinished, StageStarted
+from agent.index.chunking import TreeSitterChunker
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
 from agent.protocols import Services
+from agent.ranking.texts import document_text
 from agent.result import Ledger, SolveResult
-from agent.retrieval.chunking import TreeSitterChunker
-from agent.retrieval.texts import document_text
-from agent.secrets.masking import MASK
+from agent.secrets.finding import MASK
+from agent.terminal import say
 from agent.types import Chunk, ChunkKind, Problem, Verdict
 from tests.support.fakes import (
     EventLog,

@@ -52,7 +52,7 @@ def test_with_plain_git_it_works(case: RepositoryCase, tmp_path: Path) -> None:
 
 
 def test_hard_links_would_carry_the_attack_into_the_users_objects(tmp_path: Path) -> None:
-    """The control of that case: a local clone shares its files with the original."""
+    """The control of that case: a local clone shares files with the original."""
     hostile = make_hostile_base(tmp_path)
     before = fingerprint(hostile.root / ".git" / "objects")
     run_git(tmp_path, "clone", "-q", "--local", str(hostile.root), "clone")

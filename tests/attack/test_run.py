@@ -1,4 +1,4 @@
-"""Code that runs as a test attacks the machine; what it reached is asked outside of the sandbox."""
+"""Code that runs as a test attacks the machine; checks outside the sandbox find what it reached."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _evidence(case: RunCase, found: list[str], result: RunResult) -> list[str]:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user can pass: only the sandbox may be what stops an attack."""
+    """A folder that every user can pass, so that only the sandbox can stop an attack."""
     folder = Path(tempfile.mkdtemp(prefix="attacked-"))
     folder.chmod(0o755)
     yield folder
@@ -69,7 +69,7 @@ def test_it_is_contained(case: RunCase, backend: AttackedBackend, open_folder: P
 
 @pytest.mark.parametrize("case", _CONTROLS)
 def test_without_a_sandbox_it_works(case: RunCase, tmp_path: Path) -> None:
-    """So that the test above can fail: its oracle sees the attack where nothing stops it."""
+    """Shows that the test above can fail: its oracle sees the attack where nothing stops it."""
     folder = tmp_path / "folder"
     folder.mkdir()
     with case.trap(tmp_path) as trap:

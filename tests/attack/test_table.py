@@ -1,4 +1,4 @@
-"""The page says what the suite has seen, of every case and of nothing else."""
+"""The page lists the results of every case of the suite, and of nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.attack.table import CASES, PAGE, page_with, recorded, render
 
 
 def test_the_page_is_up_to_date() -> None:
-    """`python -m tests.attack.table` writes it anew."""
+    """`python -m tests.attack.table` writes the table again."""
     assert PAGE.read_text() == page_with(render())
 
 

@@ -1,4 +1,4 @@
-"""Keys pushed into the terminal of the agent would be run by the user's shell afterwards."""
+"""The user's shell would run keys that an attack pushes into the terminal of the agent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _AGENT = """
 import fcntl, os, subprocess, sys
 from pathlib import Path
 from sandbox.types import Command
-from sandbox.workspace import empty
+from sandbox.workspace.copy import empty_workspace
 fcntl.ioctl(0, 0x540E, 0)  # TIOCSCTTY
 backend, python, attack, word = sys.argv[1:]
 argv = (python, "-I", "-c", attack, word)
@@ -46,22 +46,22 @@ if backend == "none":
     said = subprocess.run(argv, stdout=subprocess.PIPE).stdout
 else:
     if backend == "bwrap":
-        from sandbox.bwrap import BwrapSandbox
+        from sandbox.bwrap.backend import BwrapSandbox
         chosen = BwrapSandbox()
     elif backend == "landlock":
-        from sandbox.landlock import LandlockSandbox
+        from sandbox.landlock.backend import LandlockSandbox
         chosen = LandlockSandbox()
     else:
-        from sandbox.container import ContainerSandbox
+        from sandbox.container.backend import ContainerSandbox
         chosen = ContainerSandbox(os.environ["IMAGE"], "podman")
-    with empty(mount=Path("/srv/project")) as workspace:
+    with empty_workspace(mount=Path("/srv/project")) as workspace:
         said = chosen.run(Command(argv), workspace).stdout
 Path(os.environ["SAID"]).write_bytes(said)
 """
 
 
 def _typed(backend: str, folder: Path, image: str = "") -> tuple[str, str, bytes]:
-    """The word that was to be typed, what the terminal shows, and what the attack printed."""
+    """Return the word to be typed, what the terminal shows, and what the attack printed."""
     word, said = marker(), folder / "said"
     ours, theirs = os.openpty()
     try:

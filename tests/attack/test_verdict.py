@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from agent.repository.snapshot import take_snapshot
 from agent.types import Problem, ReproductionTest, ValidationReport, Verdict
 from agent.validation.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap import BwrapSandbox
+from sandbox.bwrap.backend import BwrapSandbox
 from tests.attack.verdict_cases import BUG, FILES, FIX, VERDICT_CASES, VerdictCase
 from tests.support.validation import edit, patch_of
 
@@ -26,7 +27,9 @@ _BY_CASE = [
 ]
 
 
-def _validated(root: Path, patch: dict[str, str | None]) -> ValidationReport:
+def _validated(
+    root: Path, patch: dict[str, str | None], test: ReproductionTest = _ISSUE
+) -> ValidationReport:
     snapshot = take_snapshot(root)
     changes = [edit(path, FILES.get(path), text) for path, text in patch.items()]
     options = ValidationOptions(python=Path(sys.executable), timeout=60.0)
@@ -34,7 +37,7 @@ def _validated(root: Path, patch: dict[str, str | None]) -> ValidationReport:
     async def run() -> ValidationReport:
         problem = Problem("add() subtracts", "")
         async with SandboxValidator(snapshot, problem, BwrapSandbox(), options) as validator:
-            return await validator.validate(patch_of(*changes), _ISSUE)
+            return await validator.validate(patch_of(*changes), test)
 
     return asyncio.run(run())
 
@@ -42,7 +45,8 @@ def _validated(root: Path, patch: dict[str, str | None]) -> ValidationReport:
 @pytest.mark.usefixtures("bwrap_works")
 @pytest.mark.parametrize("case", _BY_CASE)
 def test_it_is_not_believed(case: VerdictCase, make_repository: Callable[..., Path]) -> None:
-    report = _validated(make_repository(FILES), case.patch)
+    test = replace(_ISSUE, content=case.test) if case.test else _ISSUE
+    report = _validated(make_repository(FILES), case.patch, test)
     assert report.verdict in case.allowed, report.reason
 
 

@@ -59,6 +59,7 @@ def test_problems_that_cannot_be_used(tmp_path: Path, make_repository: MakeRepos
         assert name in last_line(done)
 
 
+@pytest.mark.slow
 def test_repositories_that_cannot_be_used(tmp_path: Path, issue: Path) -> None:
     for name in ("plain", "fresh", "blank"):
         (tmp_path / name).mkdir()
@@ -118,6 +119,7 @@ def test_without_a_model(tmp_path: Path, issue: Path, make_repository: MakeRepos
     assert "PATCHSHOT_BASE_URL" in last_line(done)
 
 
+@pytest.mark.slow
 def test_an_unreachable_server(
     tmp_path: Path, issue: Path, make_repository: MakeRepository
 ) -> None:
@@ -131,6 +133,7 @@ def test_an_unreachable_server(
     assert "127.0.0.1" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_cost_limit_refuses_before_the_call(
     tmp_path: Path, issue: Path, make_repository: MakeRepository
 ) -> None:

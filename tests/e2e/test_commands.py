@@ -117,6 +117,7 @@ def test_search_finds_the_function_and_says_why(user: User, repository: Path) ->
     assert found["results"][0]["reasons"]
 
 
+@pytest.mark.slow
 def test_context_shows_the_code_and_the_receipt(user: User, repository: Path) -> None:
     arguments = ("context", "--problem", "issue.md", "--repo", str(repository))
     shown = user.ok(*arguments)
@@ -179,6 +180,7 @@ def test_doctor_says_what_works(user: User) -> None:
     assert findings["sandbox"]["detail"]
 
 
+@pytest.mark.slow
 def test_a_recorded_run_is_replayed_offline_and_refused_once_the_prompt_has_changed(
     user: User, repository: Path
 ) -> None:
@@ -220,6 +222,7 @@ def test_solve_applies_only_when_told_to(user: User, repository: Path) -> None:
     assert (repository / "tests/test_total.py").read_text() == TEST["content"]
 
 
+@pytest.mark.slow
 def test_given_tests_decide_and_the_model_is_not_told_which(user: User, repository: Path) -> None:
     """The row lies in the repository itself, and the one repair call says that they fail."""
     require_sandbox()
@@ -238,6 +241,7 @@ def test_given_tests_decide_and_the_model_is_not_told_which(user: User, reposito
     assert not any(word in told for word in ("test_of_the_row", "row.json", "the answer"))
 
 
+@pytest.mark.slow
 def test_the_iterative_mode_solves_what_one_call_did_not(user: User, repository: Path) -> None:
     require_sandbox()
     actions = [
@@ -256,6 +260,7 @@ def test_the_iterative_mode_solves_what_one_call_did_not(user: User, repository:
     assert "1 passed, 0 failed" in provider.chats[-1].prompt
 
 
+@pytest.mark.slow
 def test_no_tests_to_run_is_said_plainly(user: User, make_repository: MakeRepository) -> None:
     require_sandbox()
     bare = {path: text for path, text in FILES.items() if not path.startswith("tests/")}
@@ -269,6 +274,7 @@ def test_no_tests_to_run_is_said_plainly(user: User, make_repository: MakeReposi
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_embeddings_from_a_server_are_used_and_cached(user: User, repository: Path) -> None:
     with ScriptedProvider([Good(REPLY)]) as provider:
         variables = {

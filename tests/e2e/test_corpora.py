@@ -126,6 +126,7 @@ def many_functions(make_repository: MakeRepository) -> Path:
     return make_repository(files)
 
 
+@pytest.mark.slow
 def test_a_killed_index_is_whole_after_the_next(
     user: User, make_repository: MakeRepository
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_killed_index_is_whole_after_the_next(
     assert user.search(root, "case 7 9 of the table", "intent")["results"]
 
 
+@pytest.mark.slow
 def test_two_at_a_time_never_harm_each_other(user: User, make_repository: MakeRepository) -> None:
     root = many_functions(make_repository)
     arguments = ("index", "--repo", str(root), "--corpus", "docs", "--store", user.store, "-q")
@@ -158,6 +160,7 @@ def test_two_at_a_time_never_harm_each_other(user: User, make_repository: MakeRe
     assert (after["embedded"], after["known"], after["complete"]) == (0, 2_400, True)
 
 
+@pytest.mark.slow
 def test_intents_by_a_model_are_paid_once(user: User, repository: Path) -> None:
     def reply(request: Any) -> str:
         name = request.prompt.split('name="')[1].split('"')[0]
@@ -252,6 +255,7 @@ def test_a_store_that_is_down_falls_back_or_stops(user: User, repository: Path) 
     assert done.returncode == 2
 
 
+@pytest.mark.slow
 def test_collections_are_listed_and_dropped(user: User, repository: Path) -> None:
     user.index(repository, "docs")
     listed = user.ok("index", "--list", "--store", user.store)
@@ -269,6 +273,7 @@ def test_search_without_corpora_is_as_it_was(user: User, repository: Path) -> No
     assert "corpus" not in found["results"][0]
 
 
+@pytest.mark.slow
 def test_an_accepted_patch_is_remembered_where_asked(user: User, repository: Path) -> None:
     edit = {"path": "shop/cart.py", "search": "return sum(prices)", "replace": "return 0"}
     issue = user.home / "issue.md"
@@ -294,6 +299,7 @@ def test_an_accepted_patch_is_remembered_where_asked(user: User, repository: Pat
     assert again["results"] == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(user: User, make_repository: MakeRepository) -> None:
     import resource
 

@@ -114,6 +114,7 @@ def test_kill_does_not_lose_the_patch_that_was_asked_for_as_a_file(
     assert b"+    return a + b" in run.output.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_prints_its_best_patch_and_cleans_up(
     repository: Path, tmp_path: Path, number: int
@@ -133,6 +134,7 @@ def test_an_interrupted_run_prints_its_best_patch_and_cleans_up(
     assert fingerprint(repository) == before
 
 
+@pytest.mark.slow
 def test_the_next_run_removes_what_a_killed_one_left(repository: Path, tmp_path: Path) -> None:
     with ScriptedProvider([Good(REPLY)]) as provider:
         run = Run(repository, tmp_path / "home", provider)
@@ -143,7 +145,7 @@ def test_the_next_run_removes_what_a_killed_one_left(repository: Path, tmp_path:
         assert left, "the killed run had private copies"
         done = subprocess.run(
             [sys.executable, "-c", "import sys; from pathlib import Path; "
-             "from sandbox.workspace import sweep_stale; sweep_stale(Path(sys.argv[1]))",
+             "from sandbox.workspace.private import sweep_stale; sweep_stale(Path(sys.argv[1]))",
              str(run.temporary)],
             cwd=ROOT,
             timeout=60,

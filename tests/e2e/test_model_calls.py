@@ -122,6 +122,7 @@ def test_the_log_has_calls_and_no_bodies(bench: Bench, tmp_path: Path) -> None:
     assert "add subtracts" not in log.read_text()
 
 
+@pytest.mark.slow
 def test_the_log_has_bodies_where_they_are_asked_for(bench: Bench, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     bench.problem.write_text(f"# add subtracts\n\nWith `KEY={SECRET}` set, add(1, 2) gives -1.\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.precomputed.writing import write_vector
+from agent.search.precomputed.vector_files import write_vector
 from tests.support.agent_process import run_agent
 from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider, embed_text
@@ -23,6 +23,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.slow
 def test_another_programs_vectors_by_command(tmp_path: Path) -> None:
     def agent(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         data = str(tmp_path / "data")

@@ -124,7 +124,7 @@ def test_an_evaluation_that_says_nothing_is_refused(batch: Path) -> None:
     (batch / "e.json").write_text('{"resolved_ids": []}')
     done = _run(batch, "report", "preds.run", "-o", "e.html", "--evaluation", "e.json")
     assert done.returncode == 2
-    assert "says of no instance" in done.stderr
+    assert "does not say of any instance" in done.stderr
     assert not (batch / "e.html").exists()
 
 

@@ -1,4 +1,4 @@
-"""A prompt beyond the model's window, in the words of every protocol: packed again, tried once."""
+"""A prompt that exceeds the model's window, for every protocol: it is packed again, once."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import json
 
 import pytest
 
-from agent.context.options import PackingOptions
+from agent.context.builder import PackingOptions
 from agent.errors import Status
+from agent.index.chunking import TreeSitterChunker
 from agent.llm.budget import Budget, BudgetedChatModel
 from agent.llm.http import create_client
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
 from agent.protocols import Services
 from agent.result import Ledger, SolveResult
-from agent.retrieval.chunking import TreeSitterChunker
 from agent.types import Problem, Verdict
 from tests.support.fakes import (
     EventLog,

@@ -1,4 +1,4 @@
-"""Every protocol against every fault, over real sockets: what must come of it."""
+"""The expected outcome of every fault with every protocol, over real sockets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 import trustme
 from numpy.typing import NDArray
 
+from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
+from agent.embedding.protocol import EmbeddingsUnsupported
 from agent.errors import AuthenticationFailed, ProviderError, ProviderUnreachable, UnknownModel
 from agent.events import Event, Notice
+from agent.llm.budget import ask_remote_budget
 from agent.llm.http import create_client
 from agent.llm.protocols.base import Spent
-from agent.llm.remote_budget import remote_budget
-from agent.llm.retry import RetryPolicy
+from agent.llm.server import RetryPolicy
 from agent.protocols import Reporter
-from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
-from agent.retrieval.embedding_protocol import EmbeddingsUnsupported
 from agent.types import Completion
 from tests.support.faults import PASSING, Fault, FaultServer, Plan, always, never, once
 from tests.support.faults_clients import QUICK, SPOKEN, Spoken, batch_embedder, chat_model
@@ -140,7 +140,7 @@ def test_what_is_spent_is_told_by_the_host(name: str) -> None:
     async def run(server: FaultServer) -> Spent | None:
         endpoint = replace(spoken.endpoint(server), usage_url=f"{server.url}/api/v1/usage")
         async with create_client(trust_env=False) as client:
-            remote = remote_budget(endpoint, client, lambda _: None)
+            remote = ask_remote_budget(endpoint, client, lambda _: None)
             assert remote is not None
             return await remote.ask()
 
@@ -161,7 +161,7 @@ def embed(
     *parts: Sequence[str],
     report: Reporter = lambda _: None,
 ) -> NDArray[np.float32]:
-    """The vectors of the last of `parts`, embedded one after the other by one embedder."""
+    """Embed `parts` one after the other, and return the vectors of the last."""
 
     async def run() -> NDArray[np.float32]:
         async with create_client(trust_env=False) as client:

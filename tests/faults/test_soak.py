@@ -1,4 +1,4 @@
-"""Thousands of calls while one in ten fails: nothing is lost, nothing leaks."""
+"""Thousands of calls of which one in ten fails: nothing is lost, nothing leaks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_no_result_is_lost_and_nothing_leaks(solves: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A server, how the command is told of it, and the end that the run must have."""
+    """A server, the settings that name it, and the expected end of the run."""
 
     name: str
     status: Status

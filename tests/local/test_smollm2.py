@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ContextTooLong, Status
-from agent.llm.local_model import LocalChatModel, local_options
+from agent.llm.local.local_model import LocalChatModel, local_options
 from agent.result import SolveResult
 from agent.types import Completion
 from tests.support.agent_process import AGENT, agent_environment

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.commands.report import ReportRequest, run
+from agent.cli.commands.report import ReportRequest, run
 from tests.support.browser import open_browser
 from tests.support.hostile_run import make_hostile_run
 from tests.support.run_folders import make_run, write_evaluation

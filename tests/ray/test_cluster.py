@@ -64,7 +64,7 @@ def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
     with RayCluster(*hidden) as cluster:
         process = bench.start(*on(cluster, bench, "--workers", "4", "--run", "tmp/run"))
         bench.wait(lambda: script.repairs() == 4)
-        assert cluster.second.jobs() >= 2  # a nursery and its workers
+        assert cluster.second.jobs() >= 2  # a server and its workers
         cluster.second.kill()
         script.go.set()
         code, summary = bench.finish(process)

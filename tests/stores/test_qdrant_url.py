@@ -19,8 +19,8 @@ import pytest
 
 from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
 from agent.events import Event, Notice
-from agent.stores.base import Selection
-from agent.stores.opening import open_store
+from agent.search.stores.base import EntryFilter
+from agent.search.stores.registry import open_store
 from tests.support import store_processes
 from tests.support.agent_process import run_agent
 from tests.support.qdrant_http import Fault
@@ -82,7 +82,7 @@ def test_every_request_carries_the_key(tmp_path: Path) -> None:
             assert collection.upsert([entry("a"), entry("b", unit(0, 1))]) == 2
             assert ids_of(collection.search(unit(1)[None], 1)[0]) == ["a"]
             assert collection.contents({"b"}) == {"b": "hash of b"}
-            assert collection.delete(Selection(ids=frozenset({"b"}))) == 1
+            assert collection.delete(EntryFilter(ids=frozenset({"b"}))) == 1
             assert [one.entries for one in store.collections()] == [1]
             store.drop("things")
             assert store.collections() == ()
@@ -126,7 +126,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_request(
         collection = store.collection("things", MODEL, DIMENSION)
         assert collection.upsert(entries) == 20
         assert ids_of(collection.search(entries[3].vector[None], 1)[0]) == ["e03"]
-        assert collection.delete(Selection(ids=frozenset({"e05"}))) == 1
+        assert collection.delete(EntryFilter(ids=frozenset({"e05"}))) == 1
         assert collection.upsert(entries) == 1
         assert collection.count() == 20
     assert engine.notices == []
@@ -156,14 +156,14 @@ def test_what_a_killed_creation_left_out_is_made_up(server: QdrantServer, engine
             store.collection("things", MODEL, DIMENSION)
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert([entry("a", tags=("t",))])
-        chosen = Selection("project", tags=frozenset({"t"}), under="src")
+        chosen = EntryFilter("project", tags=frozenset({"t"}), under="src")
         assert ids_of(collection.search(unit(1)[None], 5, chosen)[0]) == ["a"]
 
 
 def test_a_server_that_stays_away(
     lasting: QdrantServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.stores.qdrant_requests._PAUSES", (0.05, 0.05))
+    monkeypatch.setattr("agent.search.stores.qdrant.client._PAUSES", (0.05, 0.05))
     engine = Engine("qdrant-url", lasting.new_url(), tmp_path)
     with engine.open() as store:
         collection = store.collection("things", MODEL, DIMENSION)
@@ -183,8 +183,8 @@ def test_a_server_that_stays_away(
 def test_a_slow_server_is_waited_for_once(
     server: QdrantServer, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.stores.qdrant_opening._SECONDS", 1)
-    monkeypatch.setattr("agent.stores.qdrant_requests._PATIENCE", 0.9)
+    monkeypatch.setattr("agent.search.stores.qdrant.client._SECONDS", 1)
+    monkeypatch.setattr("agent.search.stores.qdrant.client._PATIENCE", 0.9)
     with engine.open() as store:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert([entry("a")])
@@ -326,7 +326,7 @@ def test_another_model_or_dimension_is_refused(engine: Engine) -> None:
         assert store.collection("things", MODEL, DIMENSION).count() == 1
 
 
-def test_an_older_collection_is_migrated(engine: Engine) -> None:
+def test_an_older_collection_is_refused_until_it_is_dropped(engine: Engine) -> None:
     from qdrant_client import models
 
     client = plain_client(engine.url)
@@ -341,10 +341,12 @@ def test_an_older_collection_is_migrated(engine: Engine) -> None:
     client.upsert("things", [point])
     client.close()
     with engine.open() as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        (found,) = collection.search(unit(1)[None], 5, Selection(languages=frozenset({"text"})))[0]
-        assert (found.id, found.payload) == ("old", "p")
-        assert [one.version for one in store.collections()] == [1]
+        assert [one.version for one in store.collections()] == [0]
+        with pytest.raises(StoreMismatch, match=r"version 0.*--drop things and index again"):
+            store.collection("things", MODEL, DIMENSION)
+        store.drop("things")
+        assert store.collection("things", MODEL, DIMENSION).upsert([entry("new")]) == 1
+        assert [(one.version, one.entries) for one in store.collections()] == [(1, 1)]
 
 
 def test_a_server_that_is_too_old_is_left_as_it_was(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,13 +15,10 @@ import pytest
 from agent.errors import StoreError, StoreMismatch, StoreUnreachable
 from agent.events import Event, Notice
 from agent.repository.snapshot import take_snapshot
+from agent.search.stores.base import EVERYTHING, EntryFilter
+from agent.search.stores.registry import open_records, open_store
 from agent.services.retrieval import fill_index
 from agent.settings import load
-from agent.stores import pgvector, pgvector_rows
-from agent.stores import postgres as connecting
-from agent.stores.base import EVERYTHING, Selection
-from agent.stores.opening import open_records, open_store
-from agent.stores.records import PostgresRecords
 from tests.support import store_processes
 from tests.support.full_disk import full_at
 from tests.support.postgres import PostgresServer
@@ -37,6 +34,9 @@ from tests.support.stores import (
     require,
     unit,
 )
+
+if TYPE_CHECKING:  # imported where it is used: the other engines are tested without psycopg
+    from agent.search.stores.postgres.records import PostgresRecords
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +56,12 @@ def server_engine(server: PostgresServer, folder: Path) -> Engine:
 @pytest.fixture
 def served(postgres: PostgresServer, tmp_path: Path) -> Engine:
     return server_engine(postgres, tmp_path)
+
+
+def records_of(engine: Engine, **options: Any) -> PostgresRecords:
+    from agent.search.stores.postgres.records import PostgresRecords
+
+    return PostgresRecords(engine.url, engine.said.append, **options)
 
 
 def notices(said: list[Event]) -> list[str]:
@@ -95,7 +101,7 @@ def test_a_folder_of_qdrant_belongs_to_one_process(tmp_path: Path) -> None:
 
 def test_a_killed_server_is_connected_to_again(postgres: PostgresServer, served: Engine) -> None:
     entries = [entry(f"e{n}", v) for n, v in enumerate(random_units(50, seed=1))]
-    with served.open() as store, PostgresRecords(served.url, served.said.append) as records:
+    with served.open() as store, records_of(served) as records:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert(entries)
         records.put([(b"k" * 16, b"data")])
@@ -118,8 +124,8 @@ def test_a_server_that_stays_away_is_said(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connecting, "_PAUSES", (0.05, 0.05))
-    with served.open() as store, PostgresRecords(served.url, served.said.append) as records:
+    monkeypatch.setattr("agent.search.stores.postgres.connection._PAUSES", (0.05, 0.05))
+    with served.open() as store, records_of(served) as records:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert([entry("a")])
         records.put([(b"k" * 16, b"data")])
@@ -158,8 +164,8 @@ def test_a_password_is_never_shown() -> None:
 def test_an_index_of_the_server_keeps_the_contract(
     served: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pgvector, "INDEX_FROM", 1_000)
-    monkeypatch.setattr(pgvector_rows, "NARROW", 100)
+    monkeypatch.setattr("agent.search.stores.postgres.store.INDEX_FROM", 1_000)
+    monkeypatch.setattr("agent.search.stores.postgres.statements.NARROW", 100)
     vectors = random_units(3_000, seed=2)
     vectors[5] = 0
     entries = [
@@ -178,8 +184,8 @@ def test_an_index_of_the_server_keeps_the_contract(
         queries = random_units(20, seed=3)
         for selection in (
             EVERYTHING,
-            Selection(languages=frozenset({"go"})),
-            Selection(tags=frozenset({"rare"})),
+            EntryFilter(languages=frozenset({"go"})),
+            EntryFilter(tags=frozenset({"rare"})),
         ):
             found = collection.search(queries, 10, selection)
             hits = total = 0
@@ -241,41 +247,21 @@ def test_a_newer_schema_is_refused(served: Engine) -> None:
         served.open()
 
 
-def test_an_older_schema_is_migrated(served: Engine) -> None:
-    execute(
-        served,
-        "CREATE EXTENSION vector",
-        "CREATE SCHEMA patchshot",
-        "COMMENT ON SCHEMA patchshot IS 'vectors and records of patchshot, version 0'",
-        'CREATE TABLE patchshot.collection (key SERIAL PRIMARY KEY, name TEXT COLLATE "C" NOT NULL'
-        " UNIQUE, model TEXT NOT NULL, dimension INTEGER NOT NULL)",
-        f"INSERT INTO patchshot.collection (name, model, dimension) VALUES ('things', '{MODEL}',"
-        f" {DIMENSION})",
-        'CREATE TABLE patchshot.entry_1 (id TEXT COLLATE "C" PRIMARY KEY, content TEXT NOT NULL,'
-        ' project TEXT NOT NULL, corpus TEXT NOT NULL, path TEXT COLLATE "C" NOT NULL,'
-        f" tags TEXT NOT NULL, payload TEXT NOT NULL, vector vector({DIMENSION}) NOT NULL)",
-        "INSERT INTO patchshot.entry_1 VALUES ('old', 'hash', 'project', 'code', 'a.py', '', 'p',"
-        " '[1,0,0,0,0,0,0,0]')",
-    )
-    with served.open() as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        (found,) = collection.search(unit(1)[None], 5)[0]
-        assert (found.id, found.payload, found.fields.language) == ("old", "p", "text")
-        assert collection.upsert([entry("new", language="go")]) == 1
-        assert collection.count(Selection(languages=frozenset({"text"}))) == 1
-    with PostgresRecords(served.url, served.said.append) as records:
-        records.put([(b"k" * 16, b"data")])
-        assert records.heads([b"k" * 16], 2) == {b"k" * 16: (b"da", 4)}
+def test_an_older_schema_is_refused_and_left_as_it_was(served: Engine) -> None:
+    mark = "vectors and records of patchshot, version 0"
+    execute(served, "CREATE EXTENSION vector", "CREATE SCHEMA patchshot")
+    execute(served, f"COMMENT ON SCHEMA patchshot IS '{mark}'")
+    with pytest.raises(StoreMismatch, match=r"version 0.*DROP SCHEMA patchshot CASCADE"):
+        served.open()
+    query = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
+    assert ways(served, query.replace("%s", "'patchshot'")) == [(mark,)]
 
 
 def test_records_of_two_nodes(served: Engine) -> None:
     keys = [number.to_bytes(16, "big") for number in range(450)]
     data = {key: bytes([number % 256]) * (number + 1) for number, key in enumerate(keys)}
     days = iter((1.0, 2.0))
-    nodes = [
-        PostgresRecords(served.url, served.said.append, clock=lambda: next(days) * 86_400)
-        for _ in range(2)
-    ]
+    nodes = [records_of(served, clock=lambda: next(days) * 86_400) for _ in range(2)]
     with nodes[0] as one, nodes[1] as two:
         one.put(list(data.items())[:440])
         assert two.get(keys) == dict(list(data.items())[:440])
@@ -330,11 +316,11 @@ def test_tables_of_other_versions(tmp_path: Path, version: int) -> None:
                 store.collection("things", MODEL, DIMENSION)
             return
         assert store.collections()[0].version == 0
-        collection = store.collection("things", MODEL, DIMENSION)
-        (found,) = collection.search(unit(1)[None], 5)[0]
-        assert (found.id, found.payload, found.fields.language) == ("old", "p", "text")
-        assert collection.upsert([entry("new", language="go")]) == 1
-        assert [(one.version, one.entries) for one in store.collections()] == [(1, 2)]
+        with pytest.raises(StoreMismatch, match=r"version 0.*--drop things and index again"):
+            store.collection("things", MODEL, DIMENSION)
+        store.drop("things")
+        assert store.collection("things", MODEL, DIMENSION).upsert([entry("new")]) == 1
+        assert [(one.version, one.entries) for one in store.collections()] == [(1, 1)]
 
 
 def test_a_full_disk_keeps_a_whole_call_out_of_a_table(tmp_path: Path) -> None:
@@ -385,10 +371,12 @@ def test_collections_of_other_versions(tmp_path: Path, version: int) -> None:
             with pytest.raises(StoreMismatch, match=r"version 2.*upgrade patchshot"):
                 store.collection("things", MODEL, DIMENSION)
             return
-        collection = store.collection("things", MODEL, DIMENSION)
-        (found,) = collection.search(unit(1)[None], 5)[0]
-        assert (found.id, found.payload, found.fields.language) == ("old", "p", "text")
-        assert [one.version for one in store.collections()] == [1]
+        assert [one.version for one in store.collections()] == [0]
+        with pytest.raises(StoreMismatch, match=r"version 0.*--drop things and index again"):
+            store.collection("things", MODEL, DIMENSION)
+        store.drop("things")
+        assert store.collection("things", MODEL, DIMENSION).upsert([entry("new")]) == 1
+        assert [(one.version, one.entries) for one in store.collections()] == [(1, 1)]
 
 
 def test_a_collection_of_somebody_else_is_left_alone(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.types import Command, Ended, Limits, RunResult, Sandbox
-from sandbox.workspace import empty
+from sandbox.protocol import Sandbox
+from sandbox.types import Command, Ended, Limits, RunResult
+from sandbox.workspace.copy import empty_workspace
 from tests.support.sandbox_driver import MOUNT
 from tests.support.sandboxes import SYSTEM_PYTHON, Runner
 
@@ -44,7 +45,7 @@ class AttackedBackend:
             given["report_size"] = given.pop("report", Limits().report)
             return self.runner(*argv, environment=environment, report=report, **given)  # type: ignore[arg-type]
         command = Command(argv, environment, limits=Limits(**given), report=report)  # type: ignore[arg-type]
-        with empty(mount=MOUNT, parent=parent) as workspace:
+        with empty_workspace(mount=MOUNT, parent=parent) as workspace:
             return self.sandbox.run(command, workspace)
 
 

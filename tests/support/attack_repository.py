@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import PatchshotError
+from agent.history.commits import read_commits
 from agent.repository.git import open_repository
-from agent.repository.history import read_commits
 from agent.repository.snapshot import take_snapshot
-from sandbox.bwrap import BwrapSandbox
+from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.types import Command, Limits, SandboxError
-from sandbox.workspace import Workspace, prepare
+from sandbox.workspace.copy import Workspace, prepare_workspace
 from tests.conftest import run_git
 
 SECRET = "the-secret-that-must-not-come-out"
@@ -114,7 +114,7 @@ def everything_the_agent_does(hostile: Hostile, repo: Path | None = None) -> byt
                 repr(facts).encode() for batch in read_commits(git, ancestors) for facts in batch
             ]
         try:
-            workspace = prepare(snapshot.root, snapshot.commit, snapshot.overlay())
+            workspace = prepare_workspace(snapshot.root, snapshot.commit, snapshot.overlay())
         except SandboxError as error:
             seen.append(str(error).encode())
             continue

@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.batch import folder as files
-from agent.batch.dataset import Task
-from agent.batch.messages import Blame, Ended, Job
+from agent import runs as files
+from agent.batch.messages import AttemptEnded, Blame, SolveJob
 from agent.errors import Status
 from agent.result import Ledger, summarise
+from agent.swebench.instances import SolverTask
 
 
-def make_task(number: int = 1, **other: Any) -> Task:
+def make_task(number: int = 1, **other: Any) -> SolverTask:
     """Instance `number` of a shop."""
     values = {
         "instance_id": f"owner__shop-{number}",
@@ -22,19 +22,21 @@ def make_task(number: int = 1, **other: Any) -> Task:
         "base_commit": "a" * 40,
         "problem_statement": f"issue {number}",
     }
-    return Task.model_validate({**values, **other})
+    return SolverTask.model_validate({**values, **other})
 
 
-def make_job(number: int = 1, folder: Path = Path("nowhere")) -> Job:
+def make_job(number: int = 1, folder: Path = Path("nowhere")) -> SolveJob:
     """A first attempt at instance `number`."""
     task = make_task(number)
-    return Job(task=task, repository="/nowhere", folder=str(folder), flags={})
+    return SolveJob(task=task, repository="/nowhere", folder=str(folder), flags={})
 
 
-def ended(blame: Blame = "none", status: Status = Status.ACCEPTED, message: str = "why") -> Ended:
+def ended(
+    blame: Blame = "none", status: Status = Status.ACCEPTED, message: str = "why"
+) -> AttemptEnded:
     """A last word."""
     verdict = "verified" if status is Status.ACCEPTED else None
-    return Ended(status=status, blame=blame, message=message, verdict=verdict, seconds=1.0)
+    return AttemptEnded(status=status, blame=blame, message=message, verdict=verdict, seconds=1.0)
 
 
 class ScriptedEngine:
@@ -46,29 +48,29 @@ class ScriptedEngine:
 
     def __init__(
         self,
-        script: Callable[[Job], Ended] | Sequence[Ended],
+        script: Callable[[SolveJob], AttemptEnded] | Sequence[AttemptEnded],
         *,
-        on_end: Callable[[Job], None] = lambda _job: None,
+        on_end: Callable[[SolveJob], None] = lambda _job: None,
     ) -> None:
         self._script = script if callable(script) else self._in_order(script)
         self._on_end = on_end
-        self.running: list[Job] = []
+        self.running: list[SolveJob] = []
         self.submitted: list[str] = []
         self.most = 0
         self.cancelled = False
 
     @staticmethod
-    def _in_order(words: Sequence[Ended]) -> Callable[[Job], Ended]:
+    def _in_order(words: Sequence[AttemptEnded]) -> Callable[[SolveJob], AttemptEnded]:
         rest = list(words)
         return lambda _job: rest.pop(0)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: SolveJob) -> None:
         """Remember the job."""
         self.running.append(job)
         self.submitted.append(job.task.instance_id)
         self.most = max(self.most, len(self.running))
 
-    async def as_completed(self) -> AsyncGenerator[tuple[Job, Ended], None]:
+    async def as_completed(self) -> AsyncGenerator[tuple[SolveJob, AttemptEnded], None]:
         """The oldest job first."""
         while self.running:
             await asyncio.sleep(0)
@@ -89,4 +91,4 @@ def leave_result(folder: Path, name: str, status: Status = Status.ACCEPTED) -> N
     folder.mkdir(parents=True, exist_ok=True)
     result = summarise(Ledger(), status=status, message="why")
     result = result.model_copy(update={"diff": f"diff of {name}"})
-    files.write_result(folder, result, result.diff.encode(), [])
+    files.write_result(folder, result, result.diff.encode())

@@ -6,8 +6,7 @@ of a guarantee run on those that claim it.
 
 from __future__ import annotations
 
-from sandbox.cgroups import usable_hierarchies
-from sandbox.hierarchies import Bound
+from sandbox.processes.cgroups import Bound, usable_hierarchies
 
 BACKENDS = ("bwrap", "bwrap-user", "container", "landlock", "landlock-user", "process")
 

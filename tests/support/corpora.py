@@ -1,4 +1,4 @@
-"""A small project with documents, and a pool over it: for the tests of `agent.corpora`."""
+"""A small project with documents, and a pool over it: for the tests of `agent.search`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.corpora.opening import Places, make_pool
-from agent.corpora.passages import CorpusSource, CorpusUnavailable, Label, Passage
-from agent.corpora.pool import Pool
+from agent.embedding.static import StaticEncoder, load_static
 from agent.events import Event
+from agent.index.index import Index
 from agent.protocols import Embedder, Retriever, Snapshot
-from agent.retrieval.index import Index
-from agent.retrieval.static import StaticEncoder, load_static
-from agent.stores.opening import open_store
+from agent.search.opening import SearchPaths, make_pool
+from agent.search.passages import CorpusSource, CorpusUnavailable, Label, Passage
+from agent.search.pool import Pool
+from agent.search.stores.registry import open_store
 from tests.support.fakes import MemorySnapshot
 
 FILES = {
@@ -80,9 +80,9 @@ def small_index() -> Index:
     return Index(quiet, None, workers=1, encoder=encoder())
 
 
-def places(folder: Path) -> Places:
+def places(folder: Path) -> SearchPaths:
     """All below one folder."""
-    return Places(folder / "cache", folder / "data")
+    return SearchPaths(folder / "cache", folder / "data")
 
 
 @contextmanager

@@ -101,14 +101,22 @@ class ScriptedValidator:
     seen: list[tuple[AppliedPatch, ReproductionTest | None]] = field(default_factory=list)
     runs: list[tuple[AppliedPatch | None, tuple[str, ...]]] = field(default_factory=list)
     hang: bool = False
+    earlier: list[tuple[ReproductionTest, ...]] = field(default_factory=list)
 
     async def validate(
-        self, patch: AppliedPatch, test: ReproductionTest | None
+        self,
+        patch: AppliedPatch,
+        test: ReproductionTest | None,
+        earlier: Sequence[ReproductionTest] = (),
     ) -> ValidationReport:
         self.seen.append((patch, test))
+        self.earlier.append(tuple(earlier))
         if self.hang:
             await asyncio.sleep(3600)
         return self.reports[min(len(self.seen), len(self.reports)) - 1]
+
+    async def check(self) -> None:
+        """Nothing is named."""
 
     async def prepare(self) -> None:
         """Nothing to prepare."""

@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from agent.llm.chat import HttpChatModel
 from agent.llm.embeddings import HttpBatchEmbedder
-from agent.llm.endpoint import Endpoint, EndpointKind
-from agent.llm.retry import Retrier, RetryPolicy
+from agent.llm.endpoint import Endpoint
+from agent.llm.server import Retrier, RetryPolicy
 from tests.support.faults_dialects import KEY, MODEL, Generation
 from tests.support.llm import WordCounter
 
@@ -30,7 +30,7 @@ class Spoken:
     """One protocol: how it is chosen, and where it lives on the server."""
 
     name: str
-    kind: EndpointKind
+    kind: str
     path: str = ""
     generation: Generation = "p3"
     missing: tuple[str, ...] = ()

@@ -14,9 +14,9 @@ from pydantic import SecretStr
 
 from agent.events import Event
 from agent.llm.chat import HttpChatModel
-from agent.llm.endpoint import Endpoint, EndpointKind
+from agent.llm.endpoint import Endpoint
 from agent.llm.http import create_client
-from agent.llm.retry import Retrier, RetryPolicy
+from agent.llm.server import Retrier, RetryPolicy
 from agent.types import Message, Prompt
 
 KEY = "sk-test-0123456789abcdef"
@@ -51,7 +51,7 @@ def endpoint(
     *,
     key: str | None = KEY,
     model: str = "test-model",
-    kind: EndpointKind = "openai",
+    kind: str = "openai",
     run_id: str = "",
 ) -> Endpoint:
     """An endpoint, of an OpenAI-compatible server where nothing else is said."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from agent.planning.grounding import Grounded
-from agent.planning.intents import Intent, intent_of
-from agent.planning.planner import Planner, PlanOptions
-from agent.retrieval.evidence import mention_evidence
-from agent.retrieval.index import Index
-from agent.retrieval.options import RetrievalOptions
-from agent.retrieval.ranking import HybridRetriever
-from agent.retrieval.several import SeveralQueries
+from agent.index.index import Index
+from agent.ranking.evidence import mention_evidence
+from agent.ranking.options import RetrievalOptions
+from agent.ranking.retriever import HybridRetriever
+from agent.search.plans.grounding import Grounded, SeveralQueries
+from agent.search.plans.intents import Intent, intent_of
+from agent.search.plans.planner import Planner, PlanOptions
 from agent.types import Problem, Ranking
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore

@@ -82,7 +82,7 @@ class RayNode:
             time.sleep(0.05)
 
     def jobs(self) -> int:
-        """Patchshot's own processes on it, nurseries and workers."""
+        """Return the number of Patchshot's processes on it: fork servers and workers."""
         count = 0
         for process in self.processes():
             try:

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.batch import folder as files
-from agent.batch.dataset import Task
-from agent.batch.fingerprint import Fingerprint
+from agent import runs as files
+from agent.batch.checks import Fingerprint
 from agent.batch.journal import (
     Entry,
     Failed,
@@ -22,11 +21,11 @@ from agent.batch.journal import (
     RunStarted,
     SetAside,
     Settled,
-    StageFinished,
+    StageEntry,
     Started,
 )
 from agent.errors import Status
-from agent.llm.exchange import (
+from agent.llm.recording.exchanges import (
     ChatExchange,
     ChatReply,
     ChatRequest,
@@ -34,6 +33,7 @@ from agent.llm.exchange import (
     RecordedUsage,
 )
 from agent.result import SolveResult
+from agent.swebench.instances import SolverTask
 
 ISSUE = """Basket.total_price is one too low
 
@@ -93,7 +93,7 @@ class RunFolder:
         self.random = random.Random(seed)
         (root / "instances").mkdir(parents=True)
         self._entries: list[Entry] = []
-        self._tasks: list[Task] = []
+        self._tasks: list[SolverTask] = []
         self.resolved: dict[str, bool] = {}
         made_with = Fingerprint(
             dataset="5e" * 32,
@@ -102,7 +102,7 @@ class RunFolder:
         )
         (root / "run.json").write_text(made_with.model_dump_json(indent=2))
 
-    def task(self, number: int, **other: Any) -> Task:
+    def task(self, number: int, **other: Any) -> SolverTask:
         """A selected instance."""
         project = ("owner/shop", "acme/ledger", "north/atlas")[number % 3]
         values = {
@@ -112,7 +112,7 @@ class RunFolder:
             "problem_statement": ISSUE,
             **other,
         }
-        made = Task.model_validate(values)
+        made = SolverTask.model_validate(values)
         self._tasks.append(made)
         return made
 
@@ -120,7 +120,7 @@ class RunFolder:
         """Entries of the journal."""
         self._entries += entries
 
-    def end(self, task: Task, status: str, verdict: str | None, message: str) -> None:
+    def end(self, task: SolverTask, status: str, verdict: str | None, message: str) -> None:
         """Let an instance end, with the files of its folder."""
         name = task.instance_id
         if status == "not-begun":
@@ -174,10 +174,10 @@ class RunFolder:
         seconds = {stage: round(mean * draw(0, 0.7), 3) for stage, mean in means.items()}
         for stage, taken in seconds.items():
             summary = f"{stage} has done what it should"
-            self.add(StageFinished(id=name, attempt=1, stage=stage, seconds=taken, summary=summary))
+            self.add(StageEntry(id=name, attempt=1, stage=stage, seconds=taken, summary=summary))
         return seconds
 
-    def exchange(self, task: Task, reply: str = '{"edits": []}') -> ChatExchange:
+    def exchange(self, task: SolverTask, reply: str = '{"edits": []}') -> ChatExchange:
         """One call about an instance."""
         tokens = round(4000 * self.random.lognormvariate(0, 0.4))
         usage = RecordedUsage(
@@ -315,7 +315,7 @@ def receipt() -> dict[str, Any]:
 
 
 def _write_result(folder: Path, result: SolveResult) -> None:
-    """As `agent.batch.folder` does, without waiting for the disk."""
+    """As `agent.runs.folder` does, without waiting for the disk."""
     (folder / files.PATCH).write_text(result.diff)
     (folder / files.RECEIPT).write_text(json.dumps(result.receipt))
     short = result.model_copy(update={"receipt": None})

@@ -13,11 +13,12 @@ import sys
 import threading
 from pathlib import Path
 
-from sandbox.bwrap import BwrapSandbox
-from sandbox.landlock import LandlockSandbox
-from sandbox.process import ProcessSandbox
-from sandbox.types import Command, Limits, RunResult, Sandbox
-from sandbox.workspace import empty
+from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.in_place import ProcessSandbox
+from sandbox.landlock.backend import LandlockSandbox
+from sandbox.protocol import Sandbox
+from sandbox.types import Command, Limits, RunResult
+from sandbox.workspace.copy import empty_workspace
 
 BACKENDS = {"bwrap": BwrapSandbox, "landlock": LandlockSandbox, "process": ProcessSandbox}
 MOUNT = Path("/srv/project")
@@ -37,7 +38,7 @@ def execute(request: dict[str, object], sandbox: Sandbox | None = None) -> RunRe
     if given["cancel_after"] is not None:
         threading.Timer(given["cancel_after"], cancel.set).start()
     backend = sandbox or BACKENDS[given["backend"]]()
-    with empty(mount=MOUNT) as workspace:
+    with empty_workspace(mount=MOUNT) as workspace:
         for path, text in given["files"].items():
             workspace.write(path, text.encode())
         return backend.run(command, workspace, cancel=cancel)

@@ -19,17 +19,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
+from agent.index.chunking import TreeSitterChunker
 from agent.llm.budget import Budget, BudgetedChatModel
 from agent.llm.call_log import LoggedChatModel
 from agent.llm.http import create_client
-from agent.llm.retry import RetryPolicy
+from agent.llm.server import RetryPolicy
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
 from agent.protocols import Embedder, Services
+from agent.ranking.retriever import embed_both
 from agent.result import Ledger, SolveResult
-from agent.retrieval.chunking import TreeSitterChunker
-from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
-from agent.retrieval.ranking import embed_both
 from agent.types import Problem, Ranking, Verdict
 from tests.support.fakes import (
     EventLog,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from agent.stores.base import Selection
+from agent.search.stores.base import EntryFilter
 from tests.support.store_writer import lines, start
 from tests.support.stores import DIMENSION, MODEL, Engine, ids_of, unit
 
@@ -33,7 +33,7 @@ def readers_see_whole_batches(engine: Engine) -> None:
         assert lines(writer, 1) == ["ready"]
         while writer.poll() is None:
             for reader, counts in zip(readers, seen, strict=True):
-                counts.append(reader.count(Selection(project="project")))
+                counts.append(reader.count(EntryFilter(project="project")))
                 assert len(reader.search(unit(1)[None], 5)[0]) >= min(5, counts[-1])
         assert writer.stdout is not None
         writer.stdout.close()

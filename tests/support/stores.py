@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 
 from agent.events import Event, Notice
-from agent.stores.base import EVERYTHING, Entry, Fields, Selection, VectorStore, score_of
-from agent.stores.opening import open_store
+from agent.search.stores.base import EVERYTHING, Entry, EntryFilter, Fields, VectorStore, score_of
+from agent.search.stores.registry import open_store
 
 DIMENSION = 8
 MODEL = "test-model"
@@ -104,7 +104,7 @@ def entry(
     return Entry(name, f"hash of {name}" if content is None else content, chosen, fields, payload)
 
 
-def fits(fields: Fields, name: str, selection: Selection) -> bool:
+def fits(fields: Fields, name: str, selection: EntryFilter) -> bool:
     """What a selection means, in plain words."""
     under = selection.under
     return (
@@ -121,7 +121,7 @@ def plainly(
     entries: Iterable[Entry],
     query: NDArray[np.float32],
     top_k: int,
-    selection: Selection = EVERYTHING,
+    selection: EntryFilter = EVERYTHING,
     at_least: float = 0.0,
 ) -> list[tuple[str, float]]:
     """Ids and scores, found by looking at each entry."""

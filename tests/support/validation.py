@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import subprocess
 import sys
@@ -9,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agent.types import AppliedPatch, FileChange, Outcome, TestRun
-from agent.validation.frameworks.runners import INSIDE
-from agent.validation.reports import seal
+from agent.validation.reports import report_lines
+from agent.validation.runners.commands import INSIDE
 from sandbox.types import Command, Ended, Probe, RunResult
-from sandbox.workspace import Workspace
+from sandbox.workspace.copy import Workspace
 
 
 def patch_of(*changes: FileChange) -> AppliedPatch:
@@ -74,24 +76,33 @@ class ScriptedSandbox:
 
 
 def plugin_in(command: Command, tree: Path) -> Callable[[bytes], bytes]:
-    """Starts as our plugin does: takes the key away. Gives what seals a report as it would."""
-    if seal.KEY_VARIABLE not in command.environment:
+    """Starts as our plugin does: takes the key away. Returns what signs a report as it would."""
+    if report_lines.KEY_VARIABLE not in command.environment:
         return lambda report: report
-    key = (tree / seal.KEY_NAME).read_bytes()
-    (tree / seal.KEY_NAME).unlink()
-    return lambda report: seal.sealed(report.splitlines(), key)
+    key = (tree / report_lines.KEY_FILE).read_bytes()
+    (tree / report_lines.KEY_FILE).unlink()
+    return lambda report: signed(report.splitlines(), key)
 
 
-def sealed_away(folder: Path, *paths: str) -> RunResult:
-    """Run pytest with our plugin as the bench does, but without a sandbox; report unsealed."""
-    report, junit, key = folder / "report", folder / "junit.xml", seal.new_key()
-    (folder / seal.KEY_NAME).write_bytes(key)
+def signed(lines: list[bytes], key: bytes) -> bytes:
+    """Sign lines as the plugin does (see `agent.validation.reports.report_lines`)."""
+    written, last = [], b""
+    for line in lines:
+        last = hmac.new(key, last + line, hashlib.sha256).hexdigest()[:16].encode()
+        written.append(line + b"\t" + last + b"\n")
+    return b"".join(written)
+
+
+def run_plugin(folder: Path, *paths: str) -> RunResult:
+    """Run pytest with our plugin and without a sandbox, and remove the signatures."""
+    report, junit, key = folder / "report", folder / "junit.xml", report_lines.new_key()
+    (folder / report_lines.KEY_FILE).write_bytes(key)
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{folder}:{INSIDE}",
         "SANDBOX_REPORT": str(report),
         "SANDBOX_JUNIT": str(junit),
-        seal.KEY_VARIABLE: str(folder / seal.KEY_NAME),
+        report_lines.KEY_VARIABLE: str(folder / report_lines.KEY_FILE),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     options = ("-p", "patchshot_pytest", "--continue-on-collection-errors", f"--rootdir={folder}")
@@ -102,7 +113,7 @@ def sealed_away(folder: Path, *paths: str) -> RunResult:
         capture_output=True,
         timeout=60,
     )
-    written = seal.opened(report.read_bytes() if report.exists() else b"", key)
+    written = report_lines.verified(report.read_bytes() if report.exists() else b"", key)
     xml = junit.read_bytes() if junit.exists() else b""
     ended = Ended.EXITED
     return RunResult(ended, done.returncode, done.stdout, done.stderr, 0.1, written, "", xml)

@@ -3,13 +3,13 @@ from __future__ import annotations
 import asyncio
 import json
 
-from agent import iterative
-from agent.context.options import PackingOptions
+from agent import actions, iterative
+from agent.context.builder import PackingOptions
 from agent.context.packing import pack
+from agent.index.chunking import TreeSitterChunker
 from agent.iterative import IterativeOptions
 from agent.protocols import Services
 from agent.result import Attempt
-from agent.retrieval.chunking import TreeSitterChunker
 from agent.types import ParseFailure, Problem, Ranking, Verdict
 from tests.support.fakes import (
     EventLog,
@@ -131,6 +131,7 @@ def test_the_step_limit_keeps_what_was_edited():
     )
     assert len(chat.calls) == 2
     assert attempt.patch is not None
+    assert attempt.ended == "the limit of 2 steps was reached (--max-steps)"
     assert "1 action left. Finish now." in results(chat)[0]
 
 
@@ -139,6 +140,20 @@ def test_nonsense_ends_the_mode():
     assert len(chat.calls) == 3
     assert attempt.parse_failure.kind in ("malformed", "schema")
     assert "That was not one JSON action" in results(chat)[0]
+
+
+def test_the_same_action_three_times_ends_the_mode():
+    attempt, chat, _ = run(*[act(action="search", query="add")] * 3, FINISH)
+    assert len(chat.calls) == 3
+    assert attempt.ended == "the model repeated one action 3 times (search 'add')"
+    assert attempt.parse_failure.kind == "no-edit"
+
+
+def test_an_action_may_be_repeated_after_an_edit():
+    tests = act(action="run_tests", paths=["t.py"])
+    attempt, chat, _ = run(tests, tests, edit("a - b", "a + b"), tests, tests, FINISH)
+    assert len(chat.calls) == 6
+    assert (attempt.ended, attempt.patch is None) == ("", False)
 
 
 def test_unknown_and_malformed_actions_are_told_apart_from_the_rest():
@@ -161,7 +176,7 @@ def test_reading_beyond_the_end_and_absent_files_is_answered():
 
 
 def test_several_regions_are_read_at_once_within_one_limit(monkeypatch):
-    monkeypatch.setattr(iterative, "MAX_READ_LINES", 4)
+    monkeypatch.setattr(actions, "MAX_READ_LINES", 4)
     regions = [
         {"path": "pkg/calc.py"},
         {"path": "pkg/none.py"},

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from agent.context.options import PackingOptions
+from agent.context.builder import PackingOptions
 from agent.errors import BudgetExceeded, ProviderUnreachable, Status
 from agent.events import Notice, StageFinished, StageStarted
+from agent.index.chunking import TreeSitterChunker
 from agent.patching.schema import reply_schema
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
 from agent.protocols import Services
 from agent.result import Ledger
-from agent.retrieval.chunking import TreeSitterChunker
 from agent.types import Problem, Verdict
 from tests.support.fakes import (
     EventLog,
@@ -103,6 +103,24 @@ def test_the_reproduction_test_goes_to_the_validator_and_not_into_the_diff():
     assert bench.validator.seen[0][1].path == "tests/test_new.py"
     assert "test_new" not in result.diff
     assert result.reproduction_test == test
+
+
+def test_the_tests_of_earlier_replies_count_until_one_is_taken_back_with_a_reason():
+    tests = [{"path": f"tests/test_{n}.py", "content": f"x = {n}\n"} for n in range(2)]
+    wrong = [{"path": "tests/test_0.py", "reason": "it asserts\nthe bug"}]
+    bench = Bench(
+        reply(reproduction_test=tests[0]),
+        reply(reproduction_test=tests[1], wrong_tests=[{"path": "tests/test_0.py"}]),
+        reply(wrong_tests=wrong),
+        verdicts=(Verdict.REGRESSED, Verdict.REGRESSED, Verdict.VERIFIED),
+        policy=PolicyOptions(repairs=2, iterative=False),
+    )
+    result = bench.solve()
+    counted = [[test.path for test in earlier] for earlier in bench.validator.earlier]
+    assert counted == [[], ["tests/test_0.py"], ["tests/test_1.py"]]
+    told = "the reply takes its earlier test tests/test_0.py back: it asserts the bug"
+    assert result.attempts[-1].validation.notes == [told]
+    assert "wrong_tests" in bench.chat.prompts[1].messages[-1].content
 
 
 @pytest.mark.parametrize("bad", ["this is no JSON", UNMATCHED, EMPTY])

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import ContextTooLong, Status
-from agent.policy import PolicyOptions, Room, Step, next_step, room_after
-from agent.result import Attempt, AttemptKind, furthest
+from agent.policy import NextStep, PolicyOptions, Room, next_step, room_after
+from agent.result import Attempt, AttemptKind, furthest, outcome
 from agent.types import AppliedPatch, ApplyFailure, EditFailure, ParseFailure, Verdict
 from tests.support.fakes import report
 
 PATCH = AppliedPatch((), b"", ())
+NO_EDIT = ParseFailure("no-edit", "the reply has no edit")
+_THERE = EditFailure(0, "a.py", "already-applied", "the replacement is in the file already")
+THERE = Attempt("repair", apply_failure=ApplyFailure((_THERE,)))
 
 
 def parsed_badly(kind: AttemptKind = "one-shot") -> Attempt:
@@ -52,7 +57,7 @@ def test_a_reply_that_is_no_patch_has_the_status_of_its_kind(kind, status):
 
 @pytest.mark.parametrize("verdict", [Verdict.VERIFIED, Verdict.NOT_REGRESSED, Verdict.UNVERIFIED])
 def test_what_another_call_cannot_improve_ends_the_run(verdict):
-    assert next_step([judged(verdict)], PolicyOptions()) is Step.ACCEPT
+    assert next_step([judged(verdict)], PolicyOptions()) is NextStep.ACCEPT
 
 
 @pytest.mark.parametrize(
@@ -61,16 +66,44 @@ def test_what_another_call_cannot_improve_ends_the_run(verdict):
 def test_failure_is_repaired_once_then_iterated_then_given_up(first):
     options = PolicyOptions(repairs=1)
     attempts = [first]
-    assert next_step(attempts, options) is Step.REPAIR
+    assert next_step(attempts, options) is NextStep.REPAIR
     attempts.append(parsed_badly("repair"))
-    assert next_step(attempts, options) is Step.ITERATE
+    assert next_step(attempts, options) is NextStep.ITERATE
     attempts.append(parsed_badly("iterative"))
-    assert next_step(attempts, options) is Step.GIVE_UP
+    assert next_step(attempts, options) is NextStep.GIVE_UP
+
+
+@pytest.mark.parametrize("second", [THERE, Attempt("repair", parse_failure=NO_EDIT)])
+def test_two_replies_that_say_that_nothing_is_left_to_edit_end_the_run(second):
+    first = replace(THERE, kind="one-shot")
+    assert next_step([first], PolicyOptions()) is NextStep.REPAIR
+    assert next_step([first, second], PolicyOptions()) is NextStep.GIVE_UP
+    status, message = outcome([first, second])
+    assert (status, status.exit_code) == (Status.ALREADY_FIXED, 3)
+    assert message == (
+        "the issue seems to be fixed already (a.py: the replacement is in the file already)"
+    )
+    assert next_step([first, parsed_badly("repair")], PolicyOptions()) is NextStep.ITERATE
+
+
+def test_the_message_names_what_ended_the_run():
+    red = judged(Verdict.REGRESSED)
+    lost = Attempt("iterative", parse_failure=NO_EDIT, ended="the model repeated one action")
+    assert outcome([red, lost]) == (
+        Status.BROKEN,
+        "the model repeated one action; the best patch: regressed",
+    )
+    assert outcome([parsed_badly(), lost]) == (Status.NO_EDIT, "the model repeated one action")
+    assert outcome([red, parsed_badly("repair")])[1].startswith(
+        "the last attempt (repair) failed: "
+    )
+    good = replace(judged(Verdict.VERIFIED, "iterative"), ended="the step limit")
+    assert outcome([red, good]) == (Status.ACCEPTED, "verified")
 
 
 def test_without_repairs_and_iterations_one_failure_is_the_end():
     options = PolicyOptions(repairs=0, iterative=False)
-    assert next_step([parsed_badly()], options) is Step.GIVE_UP
+    assert next_step([parsed_badly()], options) is NextStep.GIVE_UP
 
 
 def test_the_furthest_attempt_is_by_verdict_then_by_fewest_new_failures_then_the_later():

@@ -148,7 +148,7 @@ def test_names_that_cannot_be_read(tmp_path: Path, name: str, words: str) -> Non
 
 
 class Web:
-    """A scripted `Fetch` that keeps what it was asked."""
+    """A scripted `Fetch` that records its requests."""
 
     def __init__(self, reply: Fetched) -> None:
         self.reply = reply
@@ -173,7 +173,14 @@ def _issue(content: bytes, status: int = 200) -> Web:
         ),
         ("https://www.github.com/o/r/pull/8/", None, "https://api.github.com/repos/o/r/issues/8"),
         ("HTTPS://git.corp/o/r/issues/9#c1", None, "https://git.corp/api/v3/repos/o/r/issues/9"),
-        ("https://git.corp/o/r/issues/9", "http://x/api/", "http://x/api/repos/o/r/issues/9"),
+        (
+            "https://git.corp/o/r/issues/9",
+            "http://x/api/",
+            "https://git.corp/api/v3/repos/o/r/issues/9",
+        ),
+        ("http://x/o/r/issues/9", "http://x/api/", "http://x/api/repos/o/r/issues/9"),
+        ("o/r.js#7", None, "https://api.github.com/repos/o/r.js/issues/7"),
+        ("o/r#7", "http://x/api/", "http://x/api/repos/o/r/issues/7"),
     ],
 )
 def test_an_issue_is_read_through_the_api(address: str, api: str | None, asked: str) -> None:
@@ -186,6 +193,10 @@ def test_an_issue_is_read_through_the_api(address: str, api: str | None, asked: 
 def test_the_token_goes_to_the_named_api_only() -> None:
     for address, api, sent in (
         ("https://github.com/o/r/issues/1", None, True),
+        ("https://github.com/o/r/issues/1", "https://api.github.com", True),
+        ("https://github.com/o/r/issues/1", "https://git.corp/api/v3", False),
+        ("https://evil.example/o/r/issues/1", "https://git.corp/api/v3", False),
+        ("o/r#1", "https://git.corp/api/v3", True),
         ("https://git.corp/o/r/issues/1", "https://git.corp/api/v3", True),
         ("https://git.corp/o/r/issues/1", None, False),
         ("https://github.com/o/r/raw/x.md", None, False),
@@ -209,7 +220,7 @@ def test_an_issue_with_a_long_title_loses_nothing() -> None:
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (Fetched(404, "application/json", b"{}"), r"not found \(or private: a token is needed\)"),
+        (Fetched(404, "application/json", b"{}"), r"not found \(or private: set GITHUB_TOKEN\)"),
         (Fetched(403, "application/json", b"{}", rate_limited=True), "rate limit is spent"),
         (Fetched(401, "application/json", b"{}"), "access refused"),
         (Fetched(500, "", b""), "the server answered 500"),
@@ -253,11 +264,9 @@ def test_addresses_that_give_no_text(reply: Fetched, words: str) -> None:
 def test_over_http() -> None:
     issue = {"title": "It crashes", "body": "b", "number": 3}
     with loopback(Scripted(issue)) as server:
-        problem = read_problem(
-            "https://github.com/o/r/issues/3", stdin=NO_STDIN, github_api=server.url
-        )
+        problem = read_problem(f"{server.url}/o/r/issues/3", stdin=NO_STDIN, github_api=server.url)
         [request] = server.requests
-    assert problem == Problem("It crashes", "b", "https://github.com/o/r/issues/3")
+    assert problem == Problem("It crashes", "b", f"{server.url}/o/r/issues/3")
     assert request.target == "/repos/o/r/issues/3"
     assert {name.lower(): value for name, value in request.headers.items()}["accept"] == (
         "application/vnd.github+json"
@@ -286,10 +295,10 @@ def test_over_http_what_goes_wrong() -> None:
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.problem._WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("agent.problem.FETCH_SECONDS", 0.3)
     with (
         loopback(Scripted(fault="hang")) as server,
-        pytest.raises(ProblemError, match="cannot be fetched"),
+        pytest.raises(ProblemError, match="took longer"),
     ):
         http_get(f"{server.url}/x", {}, 10)
 

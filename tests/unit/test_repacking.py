@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 
-from agent.context.options import PackingOptions
+from agent.context.builder import PackingOptions
 from agent.errors import ContextTooLong, Status
 from agent.events import Notice
+from agent.index.chunking import TreeSitterChunker
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
 from agent.protocols import Services
 from agent.result import Ledger, SolveResult
-from agent.retrieval.chunking import TreeSitterChunker
 from agent.types import Completion, Problem, Usage, Verdict
 from tests.support.fakes import (
     EventLog,
@@ -147,10 +147,10 @@ def test_the_iterative_mode_is_held_to_the_window() -> None:
 
 
 def test_a_conversation_that_grew_too_long_is_shortened_once() -> None:
-    read = json.dumps({"action": "read", "path": "module_1.py"})
+    reads = [json.dumps({"action": "read", "path": f"module_{n}.py"}) for n in range(1, 5)]
     finish = json.dumps({"action": "finish", "thought": "done"})
     bench = Bench(
-        NO_EDIT, *[read] * 4, too_long(limit=6000), finish, policy=PolicyOptions(0, iterative=True)
+        NO_EDIT, *reads, too_long(limit=6000), finish, policy=PolicyOptions(0, iterative=True)
     )
     bench.solve()
     *_, refused, again = bench.chat.calls

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.settings import load, secret_values
+from agent.settings import load, load_with_origins, secret_values
 
 
 @pytest.fixture
@@ -25,44 +26,145 @@ def target(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_flag_wins_over_the_environment_and_that_over_a_file(elsewhere, target, monkeypatch):
-    (target / "patchshot.toml").write_text("context_tokens = 1000\nmax_chunks = 3\nprefilter = 9\n")
+@pytest.fixture
+def own(tmp_path: Path, elsewhere: Path) -> Path:
+    """The user's own configuration file, which does not exist yet."""
+    folder = tmp_path / "config" / "patchshot"
+    folder.mkdir(parents=True)
+    return folder / "patchshot.toml"
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_users_file(own, target, monkeypatch):
+    own.write_text("context_tokens = 1000\nmax_chunks = 3\nprefilter = 9\n")
     monkeypatch.setenv("PATCHSHOT_CONTEXT_TOKENS", "2000")
     monkeypatch.setenv("PATCHSHOT_MAX_CHUNKS", "4")
     settings = load({"max_chunks": 5, "prefilter": None}, repository=target)
     assert (settings.context_tokens, settings.max_chunks, settings.prefilter) == (2000, 5, 9)
 
 
-def test_the_section_of_pyproject_is_read(elsewhere, target):
-    (target / "pyproject.toml").write_text("[tool.patchshot]\ntest_cmd = 'make check'\n")
-    assert load({}, repository=target).test_cmd == "make check"
+def test_the_origin_of_each_value_is_known(own, target, monkeypatch):
+    own.write_text("context_tokens = 1000\n")
+    (target / "patchshot.toml").write_text("max_steps = 3\n")
+    monkeypatch.setenv("PATCHSHOT_MAX_CHUNKS", "4")
+    origins = load_with_origins({"include_test": True}, repository=target).origins
+    wanted = ("context_tokens", "max_chunks", "include_test", "max_steps", "timeout")
+    assert [origins[name] for name in wanted] == [
+        str(own),
+        "PATCHSHOT_MAX_CHUNKS",
+        "--with-test",
+        "patchshot.toml of the repository",
+        "default",
+    ]
+
+
+HOSTILE = [
+    'base_url = "http://attacker.example/v1"',
+    'embed_base_url = "http://attacker.example/v1"',
+    "unsafe_no_sandbox = true",
+    'python = "/repo/evil"',
+    'cache_dir = "/repo"',
+    "accept_unverified = true",
+    'allow = ["Makefile"]',
+    'test_cmd = "true"',
+    'store = "postgresql://attacker.example/x"',
+    "log_bodies = true",
+    'log_file = "/tmp/everything"',
+    'local_model = "/tmp/any.gguf"',
+    "timeout = 100000.0",
+    "context_tokens = 200000",
+    "iterative = true",
+    "remember = true",
+    'preset = "original"',
+]
+
+
+@pytest.mark.parametrize("line", HOSTILE)
+@pytest.mark.parametrize("place", ["target", "above", "beside", "subfolder"])
+def test_a_folder_cannot_choose_where_keys_go_or_what_runs(
+    line, place, elsewhere, target, monkeypatch
+):
+    """Neither the repository's file nor one in the current folder, whichever that is."""
+    (target / ".git").mkdir()
+    (target / "sub").mkdir()
+    expected = load({})
+    folder = {"target": target, "above": target.parent, "beside": elsewhere}.get(place, target)
+    (folder / "patchshot.toml").write_text(line + "\n")
+    monkeypatch.chdir(folder)
+    repository = target / "sub" if place == "subfolder" else target
+    assert load({}, repository=repository) == load({}) == expected
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "name", "value"),
     [
-        'base_url = "http://attacker.example/v1"',
-        'embed_base_url = "http://attacker.example/v1"',
-        "unsafe_no_sandbox = true",
-        'python = "/repo/evil"',
-        'cache_dir = "/repo"',
-        "accept_unverified = true",
+        ("max_cost = 0.000001", "max_cost", 0.000001),
+        ("max_steps = 3", "max_steps", 3),
+        ("timeout = 60.0", "timeout", 60.0),
+        ("context_tokens = 2000", "context_tokens", 2000),
+        ("iterative = false", "iterative", False),
     ],
 )
-@pytest.mark.parametrize("inside", [True, False])
-def test_the_target_cannot_choose_where_keys_go_or_what_runs(
-    line, inside, elsewhere, target, monkeypatch
-):
-    (target / "patchshot.toml").write_text(line + "\n")
-    if inside:
-        (target / "sub").mkdir()
-        monkeypatch.chdir(target / "sub")
-    assert load({}, repository=target) == load({})
+@pytest.mark.parametrize("file", ["patchshot.toml", "pyproject.toml"])
+def test_a_repository_may_tighten_limits(line, name, value, file, elsewhere, target):
+    section = "[tool.patchshot]\n" if file == "pyproject.toml" else ""
+    (target / file).write_text(f"{section}{line}\n")
+    (target / ".git").mkdir()
+    (target / "sub").mkdir()
+    assert getattr(load({}, repository=target), name) == value
+    assert getattr(load({}, repository=target / "sub"), name) == value
 
 
-def test_the_users_own_file_may_set_all(elsewhere, target):
-    (elsewhere / "patchshot.toml").write_text('base_url = "http://127.0.0.1:1/v1"\n')
+def test_a_flag_wins_over_a_limit_of_the_repository(elsewhere, target):
+    (target / "patchshot.toml").write_text("max_steps = 3\n")
+    assert load({"max_steps": 5}, repository=target).max_steps == 5
+
+
+def test_what_is_ignored_is_named_once(own, target, monkeypatch):
+    (target / "patchshot.toml").write_text('base_url = "x"\nmax_cots = 1\nmax_steps = 2\n')
+    own.write_text("max_chunsk = 3\n")
+    monkeypatch.setenv("PATCHSHOT_MAX_COTS", "1")
+    notes: list[str] = []
+    load({}, repository=target, note=notes.append)
+    assert notes == [
+        f"{own}: max_chunsk is no setting; did you mean max_chunks?",
+        "PATCHSHOT_MAX_COTS is no setting; did you mean PATCHSHOT_MAX_COST?",
+        "patchshot.toml of the repository: max_cots is no setting; did you mean max_cost?",
+        "patchshot.toml of the repository: base_url is ignored: a repository may only tighten "
+        f"limits; set it in {own}, as PATCHSHOT_BASE_URL, or on the command line",
+    ]
+
+
+def test_the_users_own_file_may_set_all(own, target):
+    own.write_text('base_url = "http://127.0.0.1:1/v1"\n')
     assert load({}, repository=target).base_url == "http://127.0.0.1:1/v1"
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("name", ["patchshot.toml", "pyproject.toml"])
+@pytest.mark.parametrize("kind", ["link", "fifo", "device", "folder"])
+def test_a_configuration_that_is_no_regular_file_counts_as_missing(
+    name, kind, elsewhere, target, tmp_path
+):
+    expected = load({})
+    path = target / name
+    if kind == "link":
+        (tmp_path / "real.toml").write_text("max_steps = 1\n[tool.patchshot]\nmax_steps = 1\n")
+        path.symlink_to(tmp_path / "real.toml")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    assert load({}, repository=target) == expected
+
+
+@pytest.mark.timeout(10)
+def test_a_sparse_configuration_of_a_terabyte_is_refused(elsewhere, target):
+    with (target / "patchshot.toml").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ConfigurationError, match="larger than 1,048,576 bytes"):
+        load({}, repository=target)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +172,7 @@ def test_the_users_own_file_may_set_all(elsewhere, target):
     [
         ({"max_cost": -1.0}, {}, "", "--max-cost: "),
         ({}, {"PATCHSHOT_TIMEOUT": "soon"}, "", "PATCHSHOT_TIMEOUT: "),
-        ({}, {}, "max_chunks = 0\n", "max_chunks in patchshot.toml"),
+        ({}, {}, "max_chunks = 0\n", "max_chunks in patchshot.toml of the repository"),
         ({}, {}, "max_chunks = \n", "not valid TOML"),
     ],
 )
@@ -98,16 +200,7 @@ def test_keys_do_not_print(monkeypatch, elsewhere):
     assert settings.api_key.get_secret_value() == "sk-very-secret"
 
 
-@pytest.mark.parametrize(
-    "line", ['log_file = "/tmp/everything"', "log_bodies = true", 'local_model = "/tmp/any.gguf"']
-)
-def test_a_repository_chooses_neither_logs_nor_a_local_model(elsewhere, target, line):
-    (target / "patchshot.toml").write_text(line)
-    settings = load({}, repository=target)
-    assert (settings.log_file, settings.log_bodies, settings.local_model) == (None, False, None)
-
-
-def test_keys_of_the_environment_and_of_files_are_known_for_masking(elsewhere, monkeypatch):
+def test_keys_of_the_environment_and_of_files_are_known_for_masking(own, elsewhere, monkeypatch):
     given = {
         "PATCHSHOT_API_KEY": "one",
         "OPENAI_API_KEY": "two",
@@ -119,13 +212,19 @@ def test_keys_of_the_environment_and_of_files_are_known_for_masking(elsewhere, m
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MONKEY", "no key at all")
     monkeypatch.setenv("SSH_KEY", str(elsewhere))
-    (elsewhere / "patchshot.toml").write_text('embed_api_key = "six"\n')
+    own.write_text('embed_api_key = "six"\n')
     found = secret_values()
     assert found >= {"one", "two", "three", "four", "five", "six"}
     assert not found & {"no key at all", str(elsewhere)}
 
 
-def test_a_broken_file_hides_no_key(elsewhere, monkeypatch):
+def test_a_broken_file_hides_no_key(own, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "two")
-    (elsewhere / "patchshot.toml").write_text("api_key = ")
+    own.write_text("api_key = ")
     assert "two" in secret_values()
+
+
+@pytest.mark.parametrize("value", ["a.py,b.py", '["a.py", "b.py"]', " a.py , b.py "])
+def test_lists_in_the_environment_have_commas_or_are_json(value, elsewhere, monkeypatch):
+    monkeypatch.setenv("PATCHSHOT_ALLOW", value)
+    assert load({}).allow == ("a.py", "b.py")

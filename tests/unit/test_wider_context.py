@@ -7,14 +7,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.context.options import PackingOptions
+from agent.context.builder import PackingOptions
 from agent.errors import ContextTooLong, Status
+from agent.index.chunking import TreeSitterChunker
 from agent.iterative import IterativeOptions
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
 from agent.protocols import Services, Snapshot, Widener
 from agent.result import Ledger, SolveResult
-from agent.retrieval.chunking import TreeSitterChunker
 from agent.types import ContextBundle, Problem, Ranking, Verdict
 from tests.support.fakes import (
     EventLog,

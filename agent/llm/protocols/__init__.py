@@ -1,6 +1,26 @@
-"""What servers speak: one module a protocol, pure, without any sending.
+"""The protocols that model servers speak, one module each. They only read and write JSON.
 
-A module says how a request is written and how a reply is read, and gathers that in one
-`ServerProtocol`; `agent.llm.protocols.registry` lists them. Sending, retries and errors are shared
-(`agent.llm.server`, `agent.llm.chat`, `agent.llm.embeddings`).
+To add one, write a module that builds a `ServerProtocol` (see `base`) and add its line to
+`PROTOCOLS`. Sending, retries and errors are shared: `agent.llm.server`, `.chat`, `.embeddings`.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent.llm.protocols.anthropic import ANTHROPIC
+from agent.llm.protocols.base import ServerProtocol
+from agent.llm.protocols.miner import MINER
+from agent.llm.protocols.openai import OPENAI
+from agent.llm.protocols.openrouter import OPENROUTER
+
+PROTOCOLS: Mapping[str, ServerProtocol] = {
+    protocol.name: protocol
+    for protocol in (
+        # The order in which the keys of their providers are taken.
+        OPENROUTER,
+        OPENAI,
+        ANTHROPIC,
+        MINER,
+    )
+}

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.errors import ContextTooLong
-from agent.llm.dialect import is_strict, output_limit
 from agent.llm.endpoint import Endpoint
-from agent.llm.protocols.base import ChatCall, ServerProtocol
-from agent.llm.protocols.openai import read_models, versioned_roots
-from agent.llm.shapes import ReadReply, without_surrogates
+from agent.llm.protocols.base import ChatCall, Provider, ServerProtocol
+from agent.llm.protocols.openai import is_strict, output_limit, read_models, versioned_roots
+from agent.llm.replies import ReadReply, without_surrogates
 
 if TYPE_CHECKING:
     from agent.llm.failures import Failure
@@ -45,12 +44,12 @@ _TOOL_REFUSED = re.compile(r"\btools?\b|tool_choice|input_schema|schema", re.I)
 
 @dataclass(frozen=True, slots=True)
 class AnthropicChat:
-    """POST messages, not streamed. Starts with what the newest models know."""
+    """POST messages, not streamed. The defaults suit the newest models."""
 
     temperature: bool = True
     format: Format = "schema"
     caching: bool = True
-    output_limit: int | None = None  # of the model, once it has told
+    output_limit: int | None = None  # the longest reply in tokens, once the server has said it
     path: str = "/messages"
 
     def body(self, call: ChatCall) -> dict[str, Any]:
@@ -174,11 +173,24 @@ def _roots(base_url: str) -> tuple[str, ...]:
     return versioned_roots(base_url)[::-1]
 
 
+def _recognises(path: str) -> bool:
+    return path.endswith("/messages") or "anthropic" in path.split("/")
+
+
 ANTHROPIC = ServerProtocol(
+    name="anthropic",
     roots=_roots,
     headers=_headers,
     chat=lambda _: AnthropicChat(),
     embeddings=None,
     read_models=read_models,
     models_path="/models?limit=1000",  # a page holds 20 otherwise
+    recognises=_recognises,
+    provider=Provider(
+        "https://api.anthropic.com/v1",
+        "ANTHROPIC_API_KEY",
+        "sk-ant-",
+        "claude-sonnet-5-5",
+        url_name="ANTHROPIC_BASE_URL",
+    ),
 )

@@ -1,4 +1,8 @@
-"""The seam between what a server speaks and how requests are sent."""
+"""The interface of a protocol: what `agent.llm` needs to know of a kind of server.
+
+A protocol module builds one `ServerProtocol` and adds nothing anywhere else but its line in
+`agent.llm.protocols`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agent.llm.endpoint import Endpoint
 from agent.llm.prices import Price
-from agent.llm.shapes import ReadReply
+from agent.llm.replies import ReadReply
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChatCall:
-    """What one call asks. `model` is "" for the server's own choice; `schema` a JSON Schema.
+    """What one call asks. `model` is "" for the server's own choice; `schema` is a JSON Schema.
 
-    `caching`: mark what a later call repeats, where the provider has a prompt cache.
+    With `caching`, the messages that a later call repeats are marked for the provider's cache.
     """
 
     model: str
@@ -34,14 +38,14 @@ class ChatCall:
 
 
 class ChatProtocol(Protocol):
-    """One way of writing chat calls for one server: a frozen value.
+    """How chat calls are written for one server: a frozen value.
 
-    What a server refuses is learnt by replacing the value (`adapted`), for good.
+    When the server refuses a field, `adapted` gives the value that replaces this one for good.
     """
 
     @property
     def path(self) -> str:
-        """Where calls are POSTed to, below the root: "/chat/completions"."""
+        """The path of calls below the root, such as "/chat/completions"."""
         ...
 
     def body(self, call: ChatCall) -> dict[str, Any]:
@@ -49,27 +53,28 @@ class ChatProtocol(Protocol):
         ...
 
     def read(self, value: Any) -> ReadReply | str | None:
-        """The JSON of a 2xx reply: what was answered.
+        """Read the JSON of a 2xx reply.
 
-        A str is an error that the server sent as if it were an answer, None no chat reply at all.
+        Returns a str for an error that the server sent as if it were an answer, and None for
+        anything that is not a chat reply.
         """
         ...
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> ChatProtocol | None:
-        """The way that avoids this refusal of the body `sent`; None when none would."""
+        """The value that avoids this refusal of the body `sent`; None when none would."""
         ...
 
     def plainer(self) -> ChatProtocol:
-        """Asks less strictly for the reply's format: the server ignored how it was asked."""
+        """The value that asks for the reply's format less strictly; used when it was ignored."""
         ...
 
 
 class EmbeddingProtocol(Protocol):
-    """One way of writing embedding calls: a frozen value, as `ChatProtocol` is."""
+    """How embedding calls are written: a frozen value, as `ChatProtocol` is."""
 
     @property
     def path(self) -> str:
-        """Where calls are POSTed to, below the root: "/embeddings"."""
+        """The path of calls below the root, such as "/embeddings"."""
         ...
 
     @property
@@ -82,17 +87,17 @@ class EmbeddingProtocol(Protocol):
         ...
 
     def read(self, value: Any, count: int) -> NDArray[np.float32] | None:
-        """`count` vectors, float32 of shape (count, d), not normalised; None if there are not."""
+        """`count` vectors, float32 of shape (count, d), not normalised; None for anything else."""
         ...
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> EmbeddingProtocol | None:
-        """The way that avoids this refusal; None when none would."""
+        """The value that avoids this refusal; None when none would."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A model as a server lists it: tokens of its window and price, None where not told."""
+    """A model in a server's list. The window (in tokens) and the price may be unknown."""
 
     name: str
     context_tokens: int | None = None
@@ -101,7 +106,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a server says of a run's budget, in US dollars; None where it does not tell."""
+    """A server's account of a run's budget, in US dollars; None for what it does not say."""
 
     used: float | None = None
     remaining: float | None = None
@@ -109,14 +114,39 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerProtocol:
-    """Everything that is spoken to one kind of server.
+class Provider:
+    """The public server of a protocol, and how users name it.
 
-    `roots` gives what may stand before a path, the likeliest first; what works is remembered.
-    `embeddings` is None where the protocol has none. `models_path` and `embedding_models_path` are
-    asked for the lists that `read_models` reads, in the server's order.
+    `key_name` is the environment variable of its key. `key_prefix` is how its keys begin, by which
+    a key without an address is recognised. `example` is a model name for messages. `url_name` is
+    the variable of another address, "" if there is none; unless `needs_key` is set it suffices by
+    itself. With `before_proxies` the key also wins where a miners' container names its proxy.
     """
 
+    base_url: str
+    key_name: str
+    key_prefix: str
+    example: str
+    url_name: str = ""
+    needs_key: bool = True
+    before_proxies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProtocol:
+    """Everything that `agent.llm` knows of one kind of server.
+
+    `name` is the value of PATCHSHOT_PROTOCOL. `roots` gives the possible beginnings of an address,
+    likeliest first; the one that works is remembered. `embeddings` is None where the protocol has
+    none. `models_path` and `embedding_models_path` give the lists that `read_models` reads, in the
+    server's order. `recognises` tells from the path of an address (lower case) that this protocol
+    is spoken there. `provider` is the public server, if there is one.
+
+    `list_chooses`: the model may be chosen from a list of several. `serves_runs`: requests name a
+    run whose budget the server keeps; it may also choose the models itself.
+    """
+
+    name: str
     roots: Callable[[str], tuple[str, ...]]
     headers: Callable[[Endpoint], Mapping[str, str]]
     chat: Callable[[Endpoint], ChatProtocol]
@@ -124,3 +154,7 @@ class ServerProtocol:
     read_models: Callable[[Any], tuple[ModelInfo, ...]]
     models_path: str = "/models"
     embedding_models_path: str = "/models"
+    recognises: Callable[[str], bool] = lambda _: False
+    provider: Provider | None = None
+    list_chooses: bool = False
+    serves_runs: bool = False

@@ -24,9 +24,8 @@ from agent.llm.endpoint import Endpoint
 from agent.llm.prices import Price
 from agent.llm.protocols.base import ChatCall, ModelInfo, ServerProtocol
 from agent.llm.protocols.openai import bearer, read_models
-from agent.llm.shapes import ReadReply, read_chat_reply
-from agent.llm.vectors import read_vectors
-from agent.llm.wording import is_markup
+from agent.llm.redaction import is_markup
+from agent.llm.replies import ReadReply, read_chat_reply, read_vectors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,6 +176,7 @@ def _run(endpoint: Endpoint) -> _Run:
 
 
 MINER = ServerProtocol(
+    name="miner",
     roots=_roots,
     headers=bearer,  # it wants no key; one that is set is for whatever stands before it
     chat=lambda endpoint: MinerChat(_run(endpoint)),
@@ -184,4 +184,7 @@ MINER = ServerProtocol(
     read_models=_read_models,
     models_path="/inference-models",
     embedding_models_path="/embedding-models",
+    recognises=lambda path: path.endswith(("/inference", "/embedding")),
+    list_chooses=True,
+    serves_runs=True,
 )

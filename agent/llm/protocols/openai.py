@@ -8,21 +8,110 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from agent.llm.dialect import Dialect
+from agent.errors import ContextTooLong
 from agent.llm.endpoint import Endpoint
 from agent.llm.failures import Failure
 from agent.llm.prices import Price
-from agent.llm.protocols.base import ChatCall, ModelInfo, ServerProtocol
-from agent.llm.shapes import ReadReply, read_chat_reply
-from agent.llm.vectors import read_vectors
-from agent.llm.wording import one_line
+from agent.llm.protocols.base import ChatCall, ModelInfo, Provider, ServerProtocol
+from agent.llm.redaction import one_line
+from agent.llm.replies import ReadReply, read_chat_reply, read_vectors
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+LimitName = Literal["max_tokens", "max_completion_tokens"]
+Format = Literal["json_schema", "json_object", "none"]
+
+_SCHEMA_NAME = "patch"  # servers want a name for the schema; nothing reads it back
+
+_LESS_STRICT: Mapping[Format, Format] = {"json_schema": "json_object", "json_object": "none"}
+
+_FORMAT = re.compile(
+    r"response[_ ]format|json[_ ]?(schema|object|mode)|structured[_ ]output|grammar", re.IGNORECASE
+)
+_REFUSED = re.compile(
+    r"unsupported|not (be )?(supported|permitted|allowed)|(does|is) ?n.t support|not support"
+    r"|unrecogni[sz]ed|unknown|unexpected|extra|deprecated|instead",
+    re.IGNORECASE,
+)
+# "This model supports at most 16384 completion tokens" (OpenAI), "max_tokens: 9000 > 8192, which is
+# the maximum allowed number of output tokens" (Anthropic).
+_OUTPUT_LIMIT = re.compile(
+    r"at most (\d+) (?:completion|output)|max_tokens\D{0,5}\d+ > (\d+)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The optional fields that one server takes. The defaults suit most servers."""
+
+    limit_name: LimitName = "max_tokens"
+    temperature: bool = True
+    format: Format = "json_schema"
+    output_limit: int | None = None  # the longest reply in tokens, once the server has said it
+
+    def options(
+        self, max_output_tokens: int, temperature: float, schema: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """The optional fields of the request's body."""
+        limit = min(max_output_tokens, self.output_limit or max_output_tokens)
+        fields: dict[str, Any] = {self.limit_name: limit}
+        if self.temperature:
+            fields["temperature"] = temperature
+        if schema is not None and self.format == "json_schema":
+            wrapped = {"name": _SCHEMA_NAME, "schema": schema, "strict": is_strict(schema)}
+            fields["response_format"] = {"type": "json_schema", "json_schema": wrapped}
+        elif schema is not None and self.format == "json_object":
+            fields["response_format"] = {"type": "json_object"}
+        return fields
+
+    def less_strict(self) -> Dialect:
+        """Ask for the reply's format one step less strictly."""
+        return replace(self, format=_LESS_STRICT.get(self.format, "none"))
+
+    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> Dialect | None:
+        """The dialect that avoids this refusal of the fields `sent`; None when none would."""
+        if failure.status not in (400, 404, 422) or isinstance(failure.error, ContextTooLong):
+            return None
+        wording = failure.wording
+        if "response_format" in sent and _FORMAT.search(wording):
+            return self.less_strict()
+        limit = output_limit(wording)
+        if limit and limit < sent[self.limit_name]:
+            return replace(self, output_limit=limit)
+        if (
+            self.limit_name == "max_tokens"
+            and re.search(r"\bmax_(completion_)?tokens\b", wording)
+            and _REFUSED.search(wording)
+        ):
+            return replace(self, limit_name="max_completion_tokens")
+        if "temperature" in sent and "temperature" in wording.lower():
+            return replace(self, temperature=False)
+        return None
+
+
+def is_strict(schema: Any) -> bool:
+    """Whether a JSON Schema obeys OpenAI's rules for `strict`: closed objects, all required."""
+    if isinstance(schema, list):
+        return all(is_strict(item) for item in schema)
+    if not isinstance(schema, Mapping):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        closed = schema.get("additionalProperties") is False
+        if not closed or set(schema.get("required", ())) != set(schema.get("properties", {})):
+            return False
+    return all(is_strict(value) for value in schema.values())
+
+
+def output_limit(wording: str) -> int | None:
+    """The longest output in tokens, if a refusal states it."""
+    found = _OUTPUT_LIMIT.search(wording)
+    return int(found.group(1) or found.group(2)) if found else None
+
 
 _MAX_BATCH = 64  # texts of a call; the lowest limit in wide use is 96 (Cohere's gateway)
 _VERSION = re.compile(r"/v\d+\w*(/|$)")
@@ -55,7 +144,7 @@ class OpenAIChat:
         return {"model": call.model, "messages": messages, "stream": False, **options}
 
     def read(self, value: Any) -> ReadReply | str | None:
-        """See `agent.llm.shapes`."""
+        """See `agent.llm.replies`."""
         return read_chat_reply(value)
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> OpenAIChat | None:
@@ -80,7 +169,7 @@ class OpenAIEmbeddings:
         return {"model": model, "input": list(texts)}
 
     def read(self, value: Any, count: int) -> NDArray[np.float32] | None:
-        """See `agent.llm.vectors`."""
+        """See `agent.llm.replies`."""
         return read_vectors(value, count)
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> OpenAIEmbeddings | None:
@@ -146,9 +235,18 @@ def _dollars(value: Any) -> float | None:
 
 
 OPENAI = ServerProtocol(
+    name="openai",
     roots=versioned_roots,
     headers=bearer,
     chat=lambda _: OpenAIChat(),
     embeddings=lambda _: OpenAIEmbeddings(),
     read_models=read_models,
+    provider=Provider(
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        "sk-",
+        "gpt-5.4",
+        url_name="OPENAI_BASE_URL",
+        needs_key=False,
+    ),
 )

@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agent.llm.dialect import Dialect
 from agent.llm.endpoint import Endpoint
 from agent.llm.failures import Failure
 from agent.llm.protocols.anthropic import CACHED, breakpoints
-from agent.llm.protocols.base import ChatCall, ServerProtocol
+from agent.llm.protocols.base import ChatCall, Provider, ServerProtocol
 from agent.llm.protocols.openai import (
+    Dialect,
     OpenAIChat,
     OpenAIEmbeddings,
     bearer,
     read_models,
     versioned_roots,
 )
-from agent.llm.shapes import ReadReply
+from agent.llm.replies import ReadReply
 
 # Vendors whose models cache only what is marked; the others' do so by themselves.
 _MARKED_VENDORS = ("anthropic/",)
@@ -76,9 +76,18 @@ def _headers(endpoint: Endpoint) -> Mapping[str, str]:
 
 
 OPENROUTER = ServerProtocol(
+    name="openrouter",
     roots=versioned_roots,
     headers=_headers,
     chat=lambda _: OpenRouterChat(),
     embeddings=lambda _: OpenAIEmbeddings(),
     read_models=read_models,
+    provider=Provider(
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        "sk-or-",
+        "anthropic/claude-sonnet-5.5",
+        before_proxies=True,
+    ),
+    list_chooses=True,
 )

@@ -1,4 +1,4 @@
-"""What all readers share: the reply as they see it, what they answer, how failures are worded."""
+"""What all readers of replies share: the reply, their outcomes, and the wording of failures."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from agent.patching.json_scanning import Scan, scan
 from agent.patching.readers.edit_keys import looks_like_keys
 from agent.patching.readers.fences import Fence, find_fences
-from agent.patching.scanning import Scan, scan
 from agent.patching.schema import ReplyModel
 from agent.types import ParseFailure, PatchProposal
 
-# Line breaks of other systems; a lone carriage return is content.
+# Line breaks of Windows. A lone carriage return is content.
 _CRLF = re.compile(r"\r\n")
 _THINKING = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
 _THINKING_ENDS = re.compile(r"^[ \t]*+</think(?:ing)?>[ \t]*+$", re.MULTILINE)
@@ -21,7 +21,7 @@ _THINKING_ENDS = re.compile(r"^[ \t]*+</think(?:ing)?>[ \t]*+$", re.MULTILINE)
 _EDITS = frozenset({"edits"})
 _REPLY_KEYS = frozenset(ReplyModel.model_fields)
 
-# Characters of the reply shown around the place of a fault.
+# Characters of the reply that are shown around a fault.
 SHOWN = 60
 
 # A part of the reply: offsets of its first character and after its last.
@@ -29,10 +29,10 @@ Span = tuple[int, int]
 
 
 class Reply:
-    """A reply with `\\n` line ends, its thinking blanked out. Offsets and lines are of this text.
+    """A reply with `\\n` line ends and without its thinking, which is replaced by line breaks.
 
-    `cut_off`: the server said that the output limit was reached. `only_thought`: the reply ends
-    inside its thinking.
+    Offsets and lines refer to `text`. `cut_off`: the server said that the output limit was reached.
+    `only_thought`: the reply ends inside its thinking.
     """
 
     def __init__(self, text: str, *, cut_off: bool) -> None:
@@ -44,7 +44,7 @@ class Reply:
 
     @functools.cached_property
     def json(self) -> Scan:
-        """The JSON objects of the reply; those with "edits" are `found`."""
+        """The JSON values of the reply; objects with "edits" are in `found`."""
         return scan(self.text, _EDITS, _is_ours)
 
     @functools.cached_property
@@ -54,22 +54,22 @@ class Reply:
         return find_fences(self.text) if there else ()
 
     def line(self, offset: int) -> int:
-        """The number of the line at an offset, 1-based."""
+        """Return the 1-based number of the line at an offset."""
         return self.text.count("\n", 0, offset) + 1
 
     def place(self, offset: int) -> str:
-        """`line 3, column 7`."""
+        """Return an offset in words: "line 3, column 7"."""
         column = offset - self.text.rfind("\n", 0, offset)
         return f"line {self.line(offset)}, column {column}"
 
 
 def _is_ours(keys: frozenset[str]) -> bool:
-    """Whether an object that went wrong was an attempt at edits."""
+    """Whether a broken object with these keys was meant as edits."""
     return not _REPLY_KEYS.isdisjoint(keys) or looks_like_keys(keys)
 
 
 def _after_thinking(text: str) -> str | None:
-    """The text with its leading thinking replaced by as many line breaks; None if it never ends."""
+    """Replace the leading thinking by as many line breaks; None if the thinking never ends."""
     opened = _THINKING.match(text)
     if opened:
         close = f"</{opened[1]}>"
@@ -93,7 +93,7 @@ def _after_thinking_of(text: str, end: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reader made of a reply, and the parts of the text that it was made of."""
+    """The edits that a reader found, and the parts of the text that they were read from."""
 
     proposal: PatchProposal
     spans: tuple[Span, ...]
@@ -101,7 +101,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A shape was recognised in a part of the text, but cannot be read."""
+    """A part of the text has the reader's shape but cannot be read."""
 
     failure: ParseFailure
     span: Span
@@ -112,14 +112,14 @@ Outcome = Reading | Trouble | None
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A shape of reply. `read` gives None for a reply that is not of this shape."""
+    """A shape of replies. `read` takes the reply and `name`, see `agent.patching.readers`."""
 
     name: str
     read: Callable[[Reply, str], Outcome]
 
 
 def truncated(what: str) -> ParseFailure:
-    """The reply ended too early."""
+    """Return the failure of a reply that ended too early."""
     return ParseFailure(
         "truncated",
         what,
@@ -128,10 +128,10 @@ def truncated(what: str) -> ParseFailure:
 
 
 def malformed(reply: Reply, shape: str, offset: int, what: str) -> ParseFailure:
-    """A shape that was recognised and is broken at a place."""
+    """Return the failure of a shape that is broken at an offset."""
     return ParseFailure("malformed", f"{shape}, {reply.place(offset)}: {what}")
 
 
 def excerpt(text: str, offset: int) -> str:
-    """A short quotation for a reason."""
+    """Return a short quotation for a reason."""
     return repr(text[offset : offset + SHOWN])

@@ -7,12 +7,12 @@
     new lines
     >>>>>>> REPLACE
 
-Markers are 5 to 9 signs long (`------- SEARCH` and `+++++++ REPLACE` count too). The path stands on
-the line above the block or above its code fence, in the fence's info string, on its first line, or
-after SEARCH; failing that it is the only one that the line above mentions, or the previous block's.
-An empty search part means a new file. Where no block says SEARCH, those of a merge conflict
-(`HEAD` or `ORIGINAL`, then `UPDATED`) are read if a path stands above. A block that can be read in
-two ways fails the whole reply.
+Markers have 5 to 9 signs (`------- SEARCH` and `+++++++ REPLACE` count too). The path stands on the
+line above the block or above its code fence, in the info string of the fence, on its first line, or
+after SEARCH. Otherwise it is the only path that the line above mentions, or that of the previous
+block. An empty search part means a new file. Where no block says SEARCH, blocks of a merge conflict
+(`HEAD` or `ORIGINAL`, then `UPDATED`) are read if a path stands above. A block with two possible
+readings fails the whole reply.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
-from agent.patching.readers.headings import path_above
-from agent.patching.readers.names import looks_like_path, path_on_line
+from agent.patching.readers.fences import looks_like_path, path_above, path_on_line
 from agent.patching.schema import MAX_EDITS
 from agent.types import PatchProposal, SearchReplace
 
@@ -40,10 +39,10 @@ _OLD_WORD = re.compile(r"(?:HEAD|ORIGINAL|OLD)\s*")
 _NEW_WORD = re.compile(r"(?:UPDATED?|REPLACE|NEW|MODIFIED)\s*", re.IGNORECASE)
 _START_LINE = re.compile(r":start_line:[ \t]*(\d{1,7})\n(?::end_line:[^\n]*\n)?(?:-{5,9}[ \t]*\n)?")
 
-# A block with more dividers is no block; the work on hostile ones must stay small.
+# A block with more dividers is not a block. The limit keeps the work on hostile replies small.
 _MAX_DIVIDERS = 50
 
-# Lines of `=====`, `-----` and the like, headings of prose included.
+# Lines of `=====`, `-----` and the like, including underlined headings of prose.
 _MAX_MARKERS = 100_000
 
 
@@ -68,7 +67,7 @@ class _Block:
 
 
 def read_blocks(reply: Reply, name: str) -> Outcome:
-    """All blocks of a reply, in order, or why they cannot be read."""
+    """Read all blocks of a reply in order."""
     family = _family(reply.text)
     if family is None:
         return None
@@ -84,7 +83,7 @@ def read_blocks(reply: Reply, name: str) -> Outcome:
     edits: list[SearchReplace] = []
     floor, previous = 0, ""
     for number, block in enumerate(blocks, start=1):
-        # Nothing in the repository would contradict a wrong guess for a new file.
+        # A wrong guess for a new file would not be noticed.
         infer = bool(block.search)
         path = block.path or path_above(reply.text, block.start, floor, previous, infer=infer)
         if path is None:
@@ -104,7 +103,7 @@ def read_blocks(reply: Reply, name: str) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """What the first and the last line of a block say."""
+    """The words on the first and the last line of a block."""
 
     head: re.Pattern[str]
     tail: re.Pattern[str]
@@ -170,7 +169,7 @@ def _marker(match: re.Match[str]) -> _Marker:
 def _bare_end(
     reply: Reply, inside: Sequence[_Marker], following: _Marker | None
 ) -> _Block | Trouble:
-    """A block whose last line is signs without the word, if there is just one such line."""
+    """Close a block whose last line lacks its word, if only one line can be the last one."""
     head = inside[0]
     dividers = [m for m in inside[1:] if m.sign == "=" and m.length == head.length]
     ends = [
@@ -190,7 +189,7 @@ def _bare_end(
 
 
 def _block(reply: Reply, inside: Sequence[_Marker], tail: _Marker) -> _Block | Trouble:
-    """Underlines of headings look like dividers: the one as long as the head's marker is meant."""
+    """Cut a block at its divider. Underlined headings look like dividers of another length."""
     head = inside[0]
     dividers = [m for m in inside[1:] if m.sign == "=" and not m.word]
     meant = [m for m in dividers if m.length == head.length] or dividers
@@ -217,7 +216,7 @@ def _block(reply: Reply, inside: Sequence[_Marker], tail: _Marker) -> _Block | T
 
 
 def _content(text: str, start: int, end: int, indent: str) -> str:
-    """The lines between two markers; without the indentation that the markers share with them."""
+    """Return the lines between two markers without the indentation that they share with them."""
     body = text[start:end]
     if not indent or not body:
         return body

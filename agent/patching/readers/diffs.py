@@ -1,8 +1,9 @@
-"""Unified diffs: of git or not, with right, wrong or no line numbers, in code fences or bare.
+"""Unified diffs as models write them: with right, wrong or no line numbers, fenced or bare.
 
-Each hunk becomes one edit; its line number is a hint. Where `---` and `+++` name different files
-and git's own lines say nothing of a renaming, the old one is meant: the new is then a name like
-`patched_x.c` that models make up. Hunks without file headers belong to the file named above them.
+Each hunk becomes one edit, and its line number is a hint. Where `---` and `+++` name different
+files without a line about renaming, the old name counts: models make up new ones like
+`patched_x.c`. Hunks without file headers belong to the file named above them. Well-formed diffs
+that do not come from a model are read by `agent.unified_diff`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ import re
 from dataclasses import dataclass, field
 
 from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
-from agent.patching.readers.fences import find_fences, path_of_info
-from agent.patching.readers.headings import path_above
+from agent.patching.readers.fences import find_fences, path_above, path_of_info, path_on_line
 from agent.patching.readers.hunks import Cursor, Hunk, HunkHeader, hunk_edit, read_header, read_hunk
-from agent.patching.readers.names import path_on_line
 from agent.patching.schema import MAX_EDITS
 from agent.types import (
     CreateFile,
@@ -35,7 +34,6 @@ _START = re.compile(
 _TIME = re.compile(
     r"(?:\t.*|\s+\d{4}-\d\d-\d\d[ T].*|\s+\((?:original|modified|updated|new|old)\))$"
 )
-_OCTAL = re.compile(r"\\([0-7]{3}|.)")
 _GIT_PATHS = re.compile(r'diff --git (?:"?a/(.+?)"?) (?:"?b/(.+?)"?)$')
 _NOISE = re.compile(r"(?:index |similarity index |dissimilarity index |={20,}|Index: )")
 _UNSUPPORTED = re.compile(r"(copy (?:from|to) |GIT binary patch|Binary files )")
@@ -44,7 +42,7 @@ _OTHER_MARKERS = re.compile(r"[ \t]*(?:<{5,9} ?\w|\*\*\* )")
 
 
 def read_diffs(reply: Reply, name: str) -> Outcome:
-    """All diffs of a reply as one proposal, or why they cannot be read."""
+    """Read all diffs of a reply as one proposal."""
     text = reply.text
     if "@@" not in text and "+++ " not in text and "diff" not in text:
         return None
@@ -89,9 +87,10 @@ def read_diffs(reply: Reply, name: str) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Where a diff stands. `text` is the reply, or the content of an indented fence.
+    """The part of a reply that holds a diff.
 
-    `outer` and `outer_end` are offsets of the reply, fences included.
+    `text` is the reply, or the content of an indented fence. `start` and `end` are offsets in it;
+    `outer` and `outer_end` are offsets in the reply and include the fence.
     """
 
     text: str
@@ -101,8 +100,8 @@ class _Region:
     outer_end: int
     fenced: bool
     closed: bool
-    shift: int  # offset in the reply of the text's begin
-    of_code: bool = False  # the fence says that it is something else than a diff
+    shift: int  # offset in the reply at which `text` begins
+    of_code: bool = False  # the info string of the fence names another language than a diff
 
 
 def _region(text: str, start: int, floor: int) -> _Region:
@@ -110,7 +109,7 @@ def _region(text: str, start: int, floor: int) -> _Region:
     opener = text[start:line_end].lstrip(" \t").startswith(("```", "~~~"))
     before = find_fences(text[floor : line_end + 1 if opener else start])
     if not before or before[-1].closed:
-        # Prose may follow; an indented diff would need the fence to tell its indentation.
+        # Prose may follow. An indented diff needs a fence that shows its indentation.
         return _Region(text, start, len(text), start, len(text), False, True, 0)
     fence = before[-1]
     of_code = fence.info.split(" ")[0].lower() not in _DIFF_FENCES and not path_of_info(fence.info)
@@ -128,7 +127,7 @@ def _region(text: str, start: int, floor: int) -> _Region:
 
 # ------------------------------------------------------------------------------------------- files
 
-# Git's modes of what is no plain file: 120000 is a link, 160000 a submodule.
+# Modes of git: 120000 is a symbolic link, 160000 a submodule.
 _SPECIAL_MODE = re.compile(r"new (?:file )?mode (?:12|16)")
 
 
@@ -148,7 +147,7 @@ class _File:
     hunks: list[Hunk] = field(default_factory=list)
 
     def awaits(self, names: tuple[str, str]) -> bool:
-        """Whether `---` and `+++` lines with these names are those of its git header."""
+        """Whether `---` and `+++` lines with these names belong to this git header."""
         announced = {(self.old, self.new), (self.renamed_from, self.renamed_to)}
         one_side = _NOWHERE in names and (self.old in names or self.new in names)
         one_side = one_side and not self.renamed_from
@@ -157,7 +156,7 @@ class _File:
 
     @property
     def path(self) -> str:
-        """The path of the file as it is in the repository; of the new one if it is created."""
+        """The path of the file in the repository, or of the new file."""
         if self.renamed_from:
             return self.renamed_from
         if self.old == _NOWHERE or not self.old:
@@ -176,8 +175,6 @@ class _Edits:
 
 
 class _Diff:
-    """Reads one region."""
-
     def __init__(self, reply: Reply, region: _Region, above: str) -> None:
         self.reply = reply
         self.region = region
@@ -206,7 +203,7 @@ class _Diff:
         return _Edits(tuple(self.edits), self.hunks, end)
 
     def has_ended(self) -> bool:
-        """Whether a diff in an open fence is all there: the lines that it announced, each whole."""
+        """Whether a diff in an open fence has all the lines that its last header promised."""
         last = self.last
         return last is None or (last.counted and not last.short and self.reply.text[-1:] == "\n")
 
@@ -218,7 +215,7 @@ class _Diff:
     # ---------------------------------------------------------------------------------- lines
 
     def line(self, line: str) -> str | None:
-        """Take the next line, or lines; says what is wrong. Takes nothing where the diff ends."""
+        """Read the next lines; return what is wrong. Nothing is read where the diff ends."""
         if line.startswith("@@"):
             self.cursor.skip()
             return self.hunk(read_header(line))
@@ -232,13 +229,15 @@ class _Diff:
         if _UNSUPPORTED.match(line):
             return "copies and binary patches are not taken; give the text of the file"
         if line[:1] in (" ", "+", "-", "\\") and self.region.fenced:
+            if self.region.of_code and self.file is None:
+                return "code above the header of a diff; put code and diff into fences of their own"
             return self.hunk(HunkHeader())
         if not self.region.fenced:
             return None
         return self.words(line)
 
     def words(self, line: str) -> str | None:
-        """A line of a fence that is not of a diff: the path of what follows, or nothing of ours."""
+        """Read a line of a fence that belongs to no diff. It may be the path of the next one."""
         if _OTHER_MARKERS.match(line):
             self.cursor.pos = self.cursor.end
             return None
@@ -316,7 +315,7 @@ class _Diff:
     # ---------------------------------------------------------------------------------- edits
 
     def finish_file(self) -> str | None:
-        """Turn the file read so far into edits; says why it cannot be."""
+        """Turn the file read so far into edits; return why that is impossible."""
         file, self.file = self.file, None
         if file is None:
             return None
@@ -350,12 +349,12 @@ class _Diff:
 
 
 def _path(line: str) -> str:
-    """The path of a `---` or `+++` line."""
+    """Return the path of a `---` or `+++` line."""
     return _unquoted(_TIME.sub("", line[4:].strip()).strip())
 
 
 def _unquoted(path: str) -> str:
-    """Git quotes unusual names as C does: bytes in octal."""
+    """Undo the C-style quotes that git puts around unusual names."""
     bare = path.strip("`")
     if len(bare) < 2 or bare[0] != '"' or bare[-1] != '"':
         return bare.removesuffix('"') if '"' not in bare[:-1] else bare
@@ -373,7 +372,7 @@ def _unquoted(path: str) -> str:
 
 
 def _without_prefixes(old: str, new: str) -> tuple[str, str]:
-    """Drop git's a/ and b/ where both sides have them, or the only one that is a path."""
+    """Drop the prefixes a/ and b/ if both sides have them, or the only side that is a path."""
     a, b = old.startswith("a/"), new.startswith("b/")
     if old == _NOWHERE:
         return old, new[2:] if b else new

@@ -1,7 +1,7 @@
-"""The words that models use for the keys of an edit, turned into those of the schema.
+"""Maps the keys that models use in an edit to those of the schema.
 
-Only words that can mean one thing are taken; an edit that uses two of them for the same thing with
-different values is left as it is, and the schema names the problem.
+Only unambiguous words are mapped. An edit that uses two of them for one key with different values
+is left unchanged, and the schema reports the problem.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _LOOKS = frozenset({"view", "undo_edit", "read", "open", "search", "list", "run_
 _WORD_BREAKS = re.compile(r"[\s\-]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
-# Longer keys are no words of a format.
+# A longer key belongs to no format.
 _MAX_KEY = 40
 
 
 def canonical(edit: Mapping[str, Any]) -> dict[str, Any]:
-    """The edit with the keys of the schema; unknown ones stay."""
+    """Return the edit with the keys of the schema; unknown keys stay."""
     result: dict[str, Any] = {}
     for key, value in edit.items():
         name = _canonical_key(key)
@@ -77,7 +77,7 @@ def _canonical_key(key: str) -> str:
 
 
 def _as_its_verb_says(edit: dict[str, Any]) -> dict[str, Any]:
-    """`{"command": "create", "file_text": ...}`, `{"action": "delete"}` and the like."""
+    """Resolve `{"command": "create", "file_text": ...}`, `{"action": "delete"}` and the like."""
     verb = str(edit.get("verb", "")).lower()
     rest = {key: value for key, value in edit.items() if key != "verb"}
     if verb in _CREATES and "create" not in rest:
@@ -100,7 +100,7 @@ def _as_lines(text: Any) -> Any:
 
 
 def is_edit(value: Any, *, explicit: bool = False) -> bool:
-    """Whether an object is an edit beyond doubt. `explicit`: a path and a text will do."""
+    """Whether an object is certainly an edit. `explicit`: a path and one text are enough."""
     if not isinstance(value, dict):
         return False
     edit = canonical(value)
@@ -117,13 +117,13 @@ def is_look(value: Any) -> bool:
 
 
 def looks_like_keys(keys: frozenset[str]) -> bool:
-    """Whether the keys of an object, the last of which may be missing, are those of an edit."""
+    """Whether these keys, of which the last may be missing, are those of an edit."""
     names = {_canonical_key(key) for key in keys}
     return "path" in names and not names.isdisjoint({"search", "replace"})
 
 
 def flattened(edits: Any) -> Any:
-    """Edits whose path stands once, on an object around them: each gets it."""
+    """Return a flat list of edits; those inside an object with a path get this path."""
     if isinstance(edits, dict):
         edits = [edits] if is_edit(edits, explicit=True) else edits
     if not isinstance(edits, list):

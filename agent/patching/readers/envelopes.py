@@ -1,4 +1,4 @@
-"""The envelope of apply_patch, also inside a shell's here-document.
+"""Envelopes of the tool `apply_patch`, also inside a here-document of a shell.
 
     *** Begin Patch
     *** Update File: path        *** Add File: path        *** Delete File: path
@@ -10,8 +10,8 @@
     +new
     *** End Patch
 
-Lines after `@@` name what encloses the place. Source of the grammar: the tool's own description in
-openai/codex, codex-rs/apply-patch/apply_patch_tool_instructions.md.
+Lines after `@@` name the definitions around the hunk. Source of the grammar: the tool's own
+description in openai/codex, codex-rs/apply-patch/apply_patch_tool_instructions.md.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _END = re.compile(r"[ \t]*\*\*\* ?End Patch\s*")
 _FILE = re.compile(r"[ \t]*\*\*\* ?(Update|Add|Delete) File: ?(.*)")
 _MOVE = re.compile(r"\*\*\* ?Move to: ?(.*)")
 _END_OF_FILE = re.compile(r"\*\*\* ?End of File\s*")
-# What closes the text around an envelope and so proves that the model had ended.
+# Lines that close the text around an envelope. They prove that the model had finished it.
 _CLOSED = re.compile(r"(?:`{3,}|~{3,}|EOF|PATCH|END)['\"]?\)?\s*")
 _UNIFIED = re.compile(r"(?:--- |\+\+\+ )(?:/dev/null|\"?[ab]?/?[\w.])")
 
 
 def read_envelopes(reply: Reply, name: str) -> Outcome:
-    """All envelopes of a reply as one proposal, or why they cannot be read."""
+    """Read all envelopes of a reply as one proposal."""
     if "*** " not in reply.text and "***Begin" not in reply.text:
         return None
     edits: list[Edit] = []
@@ -62,8 +62,6 @@ def read_envelopes(reply: Reply, name: str) -> Outcome:
 
 
 class _Envelope:
-    """Reads one envelope, from its first line to its last."""
-
     def __init__(self, reply: Reply, start: int) -> None:
         self.reply = reply
         self.cursor = Cursor(reply.text, start, len(reply.text))
@@ -121,7 +119,7 @@ class _Envelope:
         while self.cursor.more():
             anchors = self.anchors()
             if _UNIFIED.match(self.cursor.peek()) and not anchors:
-                self.cursor.skip()  # file headers of a unified diff, which say nothing new
+                self.cursor.skip()  # file headers of a unified diff repeat the path
                 continue
             if self.ends():
                 break
@@ -153,7 +151,7 @@ class _Envelope:
         return None
 
     def anchors(self) -> list[HunkHeader]:
-        """The `@@` lines here, outermost first."""
+        """Read the `@@` lines at this point, outermost first."""
         found: list[HunkHeader] = []
         while self.cursor.more() and self.cursor.peek().startswith("@@"):
             found.append(read_header(self.cursor.peek()))

@@ -1,4 +1,4 @@
-"""Code fences of Markdown, and the file names that stand at them."""
+"""Code fences of Markdown, and the file names in and above them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,104 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.patching.readers.names import looks_like_path, path_on_line
+from agent.repository import TEXT, language_of
 
-# Fences looked at; a reply has a few dozen.
+# A line that names a file is shorter. Patterns must not run on a line of megabytes.
+MAX_LINE = 1024
+
+_VERB = r"updat(?:e|ed|ing)|modif(?:y|ied|ying)|edit(?:ed|ing)?|creat(?:e|ed|ing)|chang(?:e|ed|es)"
+# Groups are repeated in atomic groups, not with `)*+`: where one repetition fails half-way, Python
+# before 3.11.5 goes on behind the characters that it had read (CPython's issue 106052).
+_LEADING = re.compile(
+    r"(?>(?:\s++|#++|//++|--++|/\*++|[-+*>=]++(?=\s|\*|`|>|=)|\*\*+|<!--|\d{1,3}[.)](?=\s)"
+    r"|</?(?:path|file|filename|file_path)>"
+    r"|(?:new |modified |updated )?(?:file|file[ _]?name|file[ _]?path|path)(?: ?\d{1,3})?\s*:"
+    rf"|(?:{_VERB}|new|in|file|for|to|the|a)\b(?=[\s:`*]):?)+)",
+    re.IGNORECASE,
+)
+_TRAILING = re.compile(
+    r"(?>(?:\*/|-->|</(?:path|file|filename|file_path)>|[\s:*=,]"
+    r"|\((?:a )?(?:new|new file|modified|updated|changed|edited|existing|lines?[ \d,–-]++)\))+)$",
+    re.IGNORECASE,
+)
+# `path:L10-42`, `path:12`: the lines of an excerpt.
+_LINES = re.compile(r":L?\d++(?:[-:]L?\d++)?$")
+_QUOTED = re.compile(r"`([^`\n]{1,300})`|\"([^\"\n]{1,300})\"|'([^'\n]{1,300})'")
+_BARE = re.compile(r"(?<![\w./@~+-])[\w.@~+-]*+(?>(?:/[\w.@~+-]++)*)")
+
+# Endings of files that patches touch and `language_of` calls text.
+_TEXT_SUFFIXES = frozenset(
+    {
+        *("txt", "md", "rst", "cfg", "ini", "toml", "json", "yml", "yaml", "xml", "csv", "tsv"),
+        *("lock", "env", "in", "conf", "properties", "gradle"),
+    }
+)
+_PLACEHOLDER = re.compile(
+    r"(?:\./)?(?:path/to|your|some/path|full/path|relative/path|exact/path|example/path)\b.*"
+    r"|<[^>]*>|\{[^}]*\}|\[[^\]]*\]|.*(?:\.\.\.|…).*"
+    r"|(?:file_?name|file_?path|path)(?:\.(?:ext|py))?|(?:pkg/(?:new_)?module|pkg/obsolete)\.py",
+    re.IGNORECASE | re.DOTALL,
+)
+_SHORT = 60  # characters of a text in a description of the format
+_NOTHING_SAID = re.compile(
+    r"\W*+(?>(?:(?>(?:the |your |exact |whole |some )*)"
+    r"(?>(?:old|new|original|existing|updated|modified|replacement|content|search|replace|file)?) ?"
+    r"(?>(?:text|code|lines?|content|contents|snippet|here|of a new file|of the file)?))?)\W*+",
+    re.IGNORECASE,
+)
+
+
+def path_on_line(line: str) -> str | None:
+    """Return the path if a line holds just it and decoration. A quoted path may have spaces."""
+    if len(line) > MAX_LINE:
+        return None
+    lead = _LEADING.match(line)
+    bare = _TRAILING.sub("", line[lead.end() if lead else 0 :].strip())
+    quoted = _QUOTED.fullmatch(bare)
+    path = next(filter(None, quoted.groups()), "") if quoted else bare.strip("`")
+    path = _LINES.sub("", path)
+    if not path or (not quoted and re.search(r"[\s`]", path)):
+        return None
+    return path
+
+
+def looks_like_path(text: str) -> bool:
+    """Whether a word is certainly a file, by its ending or its name."""
+    if not 0 < len(text) <= 300 or re.search(r"[\s*?<>|\"'`(){}\[\],;]", text):
+        return False
+    name = text.rsplit("/", 1)[-1]
+    suffix = name.rpartition(".")[2].lower() if "." in name else ""
+    return language_of(text) != TEXT or suffix in _TEXT_SUFFIXES
+
+
+def paths_in_prose(line: str) -> tuple[str, ...]:
+    """Return the different paths that a line of prose mentions, in order."""
+    found: dict[str, None] = {}
+    if len(line) > MAX_LINE:
+        return ()
+    for match in _QUOTED.finditer(line):
+        path = _LINES.sub("", next(filter(None, match.groups()), ""))
+        if looks_like_path(path):
+            found[path] = None
+    for match in _BARE.finditer(_QUOTED.sub(" ", line)):
+        path = match[0].rstrip(".")
+        # `x.c` and `self.r` may be attributes and `build` a word, so a slash decides.
+        if looks_like_path(path) and ("/" in path or re.search(r"\.\w{2,}$", path)):
+            found[path] = None
+    return tuple(found)
+
+
+def is_placeholder_path(path: str) -> bool:
+    """Whether a path comes from a description of the format: `path/to/file.py`, `<path>`."""
+    return _PLACEHOLDER.fullmatch(path) is not None
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a text stands for code in a description of the format: `...`, `exact old text`."""
+    return len(text) <= _SHORT and _NOTHING_SAID.fullmatch(text) is not None
+
+
+# Number of fences that are read. A reply has a few dozen.
 MAX_FENCES = 20_000
 
 _FENCE_LINE = re.compile(r"^([ \t]{0,12})(`{3,}+|~{3,}+)([^\n`]{0,300})$", re.MULTILINE)
@@ -21,9 +116,9 @@ _INFO_PREFIX = re.compile(r"(?:[\w+#-]{1,20}[:\s]\s*|\d{1,6}:\d{1,6}:)")
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A fenced block. Offsets: the opening line, its content, after the closing line.
+    """A fenced block: `text[start:end]` with its fence lines, `text[body:body_end]` without them.
 
-    A fence without a closing line ends with the text. `nested`: fences with an info string were
+    A fence that is not `closed` ends with the text. `nested`: fences with an info string were
     opened inside it, and each was closed.
     """
 
@@ -37,7 +132,7 @@ class Fence:
     nested: bool = False
 
     def content(self, text: str) -> str:
-        """What the fence holds, its own indentation taken off."""
+        """Return the body without the indentation of the fence."""
         body = text[self.body : self.body_end]
         if not self.indent:
             return body
@@ -47,7 +142,7 @@ class Fence:
 
 
 def find_fences(text: str) -> Sequence[Fence]:
-    """All outermost fences, in order."""
+    """Return the outermost fences in order."""
     fences: list[Fence] = []
     opened: re.Match[str] | None = None
     depth = 0
@@ -64,7 +159,7 @@ def find_fences(text: str) -> Sequence[Fence]:
             nested = True
         elif depth:
             depth -= 1
-        elif len(match[1]) <= len(opened[1]):  # a deeper one is content: of a docstring, say
+        elif len(match[1]) <= len(opened[1]):  # a deeper one is content, of a docstring for example
             fences.append(_fence(opened, match.start(), match.end(), closed=True, nested=nested))
             opened = None
     if opened is not None:
@@ -79,7 +174,7 @@ def _fence(opened: re.Match[str], stop: int, end: int, *, closed: bool, nested: 
 
 
 def path_of_info(info: str) -> str | None:
-    """The path in the info string of a fence."""
+    """Return the path in the info string of a fence."""
     given = _INFO_PATH.search(info)
     if given:
         return given[1]
@@ -92,7 +187,7 @@ def path_of_info(info: str) -> str | None:
 
 
 def lines_above(text: str, offset: int, floor: int, count: int) -> list[str]:
-    """Up to `count` lines that end before `offset` and begin at or after `floor`, nearest first."""
+    """Return up to `count` lines between `floor` and `offset`, nearest to `offset` first."""
     lines: list[str] = []
     end = offset - 1
     while end >= floor and len(lines) < count:
@@ -100,3 +195,46 @@ def lines_above(text: str, offset: int, floor: int, count: int) -> list[str]:
         lines.append(text[start:end])
         end = start - 1
     return lines
+
+
+# ------------------------------------------------------------------- paths above a piece of a reply
+
+_FENCE = re.compile(
+    r"\s*(?:(?:`{3,}|~{3,})([^`]*)"
+    r"|</?(?:source|sourcecode|code|codeblock|pre|diff|content)>[\w+.#-]*)\s*"
+)
+_NAME_WITHOUT_ENDING = re.compile(r"[\w.@~+/ -]+")
+# Lines above a piece of a reply that are searched for its path.
+_LOOK_BACK = 5
+
+
+def path_above(text: str, start: int, floor: int, previous: str, *, infer: bool) -> str | None:
+    """Return the path that the lines between `floor`, where the last piece ends, and `start` name.
+
+    With `infer`, the only path that the nearest line mentions counts too, and `previous` if it
+    mentions none. Without it, `previous` counts only if there are just fences in between.
+    """
+    for line in lines_above(text, start, floor, _LOOK_BACK):
+        fence = _FENCE.fullmatch(line) if len(line) < 300 else None
+        named = path_of_info(fence[1]) if fence and fence[1] else None
+        if named:
+            return named
+        if fence or not line.strip():
+            continue
+        path = path_on_line(line)
+        if path and (path == previous or looks_like_path(path) or _is_alone(line, path)):
+            return path
+        return _inferred(line, previous) if infer else None
+    return previous or None
+
+
+def _is_alone(line: str, path: str) -> bool:
+    """Whether a name without an ending (`Dockerfile`, `bin/run`) is no word of a sentence."""
+    return bool(_NAME_WITHOUT_ENDING.fullmatch(path)) and not line.rstrip().endswith((":", "."))
+
+
+def _inferred(line: str, previous: str) -> str | None:
+    mentioned = paths_in_prose(line)
+    if len(mentioned) == 1:
+        return mentioned[0]
+    return previous or None if not mentioned else None

@@ -1,7 +1,7 @@
-"""Hunks: runs of lines that begin with a space, `-` or `+`, of unified diffs and their relatives.
+"""Hunks as models write them: runs of lines that begin with a space, `-` or `+`.
 
-Numbers are hints only: models count badly. Forgiven are blank context lines without their space and
-context lines without it at all, where the others show whether the space was left out everywhere.
+Line numbers are hints only, since models count badly. Context lines may lack their leading space,
+where the other lines show whether it is missing everywhere.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from agent.types import SearchReplace
+from agent.unified_diff import RANGE
 
 _RUN = re.compile(r"(?:[ +-][^\n]*+(?:\n|\Z))++")
 _FILE_HEADER = re.compile(r"--- [^\n]*\n\+\+\+ [^\n]*\n")
@@ -17,18 +18,17 @@ _ENDS = re.compile(
     r"@@|diff --git |--- [^\n]*\n\+\+\+ |Index: |\*\*\* |index [0-9a-f]{4,}"
     r"|(?:new|deleted) file mode |`{3}|~{3}|(?:EOF|PATCH)(?:\n|\Z)"
 )
-_OLD = re.compile(r"-(\d{1,9})(?:,(\d{1,9}))?(?![\w.])")
-_NEW = re.compile(r"\+(\d{1,9})(?:,(\d{1,9}))?(?![\w.])")
+_OLD = re.compile(rf"-{RANGE}(?![\w.])")
+_NEW = re.compile(rf"\+{RANGE}(?![\w.])")
 _NO_NAME = re.compile(r"(?:[-+\d\s?,.…@XN#*]|\blines?\b)*", re.IGNORECASE)
 
-
-# Lines without a prefix that one hunk may have; more are no diff.
+# Lines without a prefix that one hunk may have.
 _MAX_BARE = 5_000
 
 
 @dataclass(slots=True)
 class Cursor:
-    """A place in a text that is read line by line up to `end`."""
+    """A position in a text that is read line by line up to `end`."""
 
     text: str
     pos: int
@@ -39,7 +39,7 @@ class Cursor:
         return self.pos < self.end
 
     def peek(self) -> str:
-        """The line here, without its line break."""
+        """Return the current line without its line break."""
         stop = self.text.find("\n", self.pos, self.end)
         return self.text[self.pos : self.end if stop < 0 else stop]
 
@@ -51,7 +51,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class HunkHeader:
-    """What stands between and after the `@@`: where a hunk is said to begin, and inside what."""
+    """The numbers between the `@@` and the text after them, which names the enclosing code."""
 
     start: int | None = None
     old_count: int | None = None
@@ -78,10 +78,10 @@ def read_header(line: str) -> HunkHeader:
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """The texts before and after. `line`: number of the first old line, where it was given.
+    """The texts before and after. `line`: number of the first old line, if the header gives it.
 
-    `changes`: whether any line is added or removed. `short`: fewer lines than the header promised.
-    `counted`: whether the header promised any number.
+    `changes`: whether any line is added or removed. `short`: fewer lines than the header says.
+    `counted`: whether the header gives numbers of lines.
     """
 
     offset: int
@@ -92,11 +92,14 @@ class Hunk:
     changes: bool
     short: bool
     counted: bool
-    inserts_after: int | None = None  # the line, where the header alone says the place
+    inserts_after: int | None = None  # a line, where only the header locates the hunk
 
 
 def read_hunk(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> Hunk | str:
-    """Read a body up to what cannot be of it, or say why it cannot be read. `fenced`: all is."""
+    """Read the lines of a hunk, or return why they cannot be read.
+
+    `fenced`: every line up to the end of the cursor belongs to the diff.
+    """
     offset = cursor.pos
     lines = _read_lines(cursor, header, fenced=fenced)
     if lines is None:
@@ -122,7 +125,7 @@ def read_hunk(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> Hunk | str
 
 @dataclass(slots=True)
 class _Body:
-    """Lines read so far and how many of them are of each side."""
+    """The lines read so far, and how many belong to each side."""
 
     lines: list[str] = field(default_factory=list)
     old: int = 0
@@ -144,7 +147,7 @@ class _Body:
 
 
 def _read_lines(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> list[str] | None:
-    """The lines with their prefixes; those without one as they are. None: too many of those."""
+    """Return the lines with their prefixes; None if too many lack one."""
     body = _Body()
     bare = 0
     while cursor.more():
@@ -171,7 +174,7 @@ def _read_lines(cursor: Cursor, header: HunkHeader, *, fenced: bool) -> list[str
 
 
 def _before_file_header(cursor: Cursor, run: str) -> str:
-    """The run up to `---` and `+++` lines at its end that a hunk follows: a header, not code."""
+    """Cut off `---` and `+++` lines at the end that a hunk follows: they are a file header."""
     if not cursor.text.startswith("@@", cursor.pos + len(run)):
         return run
     last = run.rfind("\n--- ", 0, -1) + 1
@@ -180,7 +183,7 @@ def _before_file_header(cursor: Cursor, run: str) -> str:
 
 
 def _restore_prefixes(lines: list[str]) -> str | None:
-    """Give context lines the space that they lack; in place. Says so where that is a guess."""
+    """Add missing leading spaces to context lines, in place. Return why that would be a guess."""
     spaced = [line for line in lines if line[:1] == " " and line.strip()]
     odd = {(len(line) - len(line.lstrip(" "))) % 2 for line in spaced}
     if len(odd) > 1:
@@ -193,7 +196,7 @@ def _restore_prefixes(lines: list[str]) -> str | None:
 
 
 def _side(lines: list[str], sign: str) -> str:
-    """The text of one side; without its last line break if the diff says so."""
+    """Return the text of one side, without its last line break if the diff says so."""
     other = "+" if sign == "-" else "-"
     kept: list[str] = []
     last, ends_open = " ", False
@@ -210,7 +213,7 @@ def _side(lines: list[str], sign: str) -> str:
 
 
 def hunk_edit(path: str, hunk: Hunk) -> SearchReplace | str | None:
-    """The edit of a hunk; None where it changes nothing."""
+    """Return the edit of a hunk; None if it changes nothing."""
     if not hunk.changes or hunk.old == hunk.new:
         return None
     if hunk.old:

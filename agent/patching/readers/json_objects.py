@@ -1,31 +1,32 @@
-"""JSON: the reply that the prompt asks for, and edits in other people's JSON.
+"""JSON: the reply that the prompt asks for, and edits in other JSON shapes.
 
-A reply is an object with "edits". Failing that, objects that are edits beyond doubt are taken: by
-the keys of other tools, as a list, one a line, one a fence, or as the arguments of tool calls; and
-objects that carry a patch as a text.
+The prompt asks for an object with "edits". Without one, objects that are certainly edits are read:
+with the keys of other tools, as a list, one on a line, one in a fence, or as arguments of tool
+calls. Objects that hold a patch as a string are read too.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from agent.patching.json_scanning import BrokenObject, Found, Scan
 from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble, excerpt, truncated
 from agent.patching.readers.diffs import read_diffs
 from agent.patching.readers.edit_keys import canonical, flattened, is_edit, is_look
 from agent.patching.readers.envelopes import read_envelopes
-from agent.patching.readers.escapes import unescaped_twice
-from agent.patching.scanning import BrokenObject, Found, Scan
 from agent.patching.schema import to_proposal, unknown_keys
-from agent.types import ParseFailure, PatchProposal
+from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, SearchReplace
 
 _EDITS = frozenset({"edits"})
 
-# Objects inside objects ({"function": {"arguments": {...}}}) that are looked through.
+# Levels of objects ({"function": {"arguments": {...}}}) that are searched.
 _MAX_WRAPPING = 4
 
-# Keys under which other tools carry a patch as one text.
+# Keys under which other tools give a patch as one string.
 _PATCH_KEYS = frozenset(
     {"patch", "diff", "input", "cmd", "command", "arguments", "content", "text"}
 )
@@ -35,7 +36,7 @@ _PATCH_KEYS = frozenset(
 
 
 def json_reader(accepts: Callable[[Found], bool]) -> Callable[[Reply, str], Outcome]:
-    """A reader of the one object with "edits", if it was written in a way that is accepted."""
+    """Return a reader of the one object with "edits", for objects that `accepts` accepts."""
 
     def read(reply: Reply, name: str) -> Outcome:
         result = reply.json
@@ -48,12 +49,12 @@ def json_reader(accepts: Callable[[Found], bool]) -> Callable[[Reply, str], Outc
 
 
 def is_clean(found: Found) -> bool:
-    """Whether an object is JSON by the book and by the schema."""
+    """Whether an object is valid JSON and has the keys of the schema only."""
     return not found.slips and not unknown_keys(found.value) and not _escaped_twice(found.value)
 
 
 def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
-    """The object that is meant. Broken or competing objects fail the reply: none is preferred."""
+    """Return the one object that is meant. Broken or competing objects fail the reply."""
     broken = result.faults[0] if result.faults else None
     if broken is not None and broken.ours:
         return fault_trouble(reply, broken)
@@ -74,7 +75,7 @@ def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
 
 
 def _one_a_line(reply: Reply, objects: Sequence[Found]) -> Found | None:
-    """Objects with nothing between them and no file in common are one reply in parts."""
+    """Merge objects that have nothing between them and no file in common into one reply."""
     position, paths = 0, set[str]()
     edits: list[Any] = []
     for found in objects:
@@ -111,9 +112,7 @@ def _with_line_breaks(proposal: PatchProposal) -> PatchProposal:
     edits = tuple(unescaped_twice(edit) for edit in proposal.edits)
     if edits == proposal.edits:
         return proposal
-    return PatchProposal(
-        edits, proposal.thought, proposal.reproduction_test, proposal.missing, proposal.reader
-    )
+    return replace(proposal, edits=edits)
 
 
 def _escaped_twice(value: Mapping[str, Any]) -> bool:
@@ -125,7 +124,7 @@ def _escaped_twice(value: Mapping[str, Any]) -> bool:
 
 
 def read_loose_edits(reply: Reply, name: str) -> Outcome:
-    """Objects that are edits without being in a reply's "edits"."""
+    """Read objects that are edits but not in the "edits" of a reply."""
     edits: list[Any] = []
     spans: list[tuple[int, int]] = []
     for found in reply.json.others:
@@ -153,7 +152,7 @@ def read_loose_edits(reply: Reply, name: str) -> Outcome:
 
 
 def _looked_through(value: Any, depth: int = 0) -> Iterator[Any]:
-    """The value itself, or what its wrappings hold: lists, tool calls, arguments given as text."""
+    """Return the value, or the values in its lists, tool calls and arguments given as strings."""
     if isinstance(value, str):
         value = _parsed(value)
     yield_it = is_edit(value, explicit=True) or is_look(value)
@@ -171,7 +170,7 @@ def _looked_through(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Arguments of a tool call are JSON inside of JSON."""
+    """Parse the arguments of a tool call, which are a string of JSON."""
     try:
         return json.loads(text) if text.startswith(("{", "[")) else None
     except (ValueError, RecursionError):
@@ -179,7 +178,7 @@ def _parsed(text: str) -> Any:
 
 
 def _edits_in(value: Any, alone: bool) -> list[Any]:
-    """The edits of an object; of one in the middle of prose only if it has a search text."""
+    """Return the edits of an object. One in the middle of prose needs a search text."""
     if is_look(value):
         return []
     explicit = alone or (isinstance(value, dict) and "command" in value)
@@ -187,7 +186,7 @@ def _edits_in(value: Any, alone: bool) -> list[Any]:
 
 
 def _revised(edits: Sequence[Any]) -> str | None:
-    """The path of an edit that contradicts an earlier one."""
+    """Return the path of an edit that contradicts an earlier one."""
     seen: dict[tuple[str, str], Any] = {}
     for edit in map(canonical, edits):
         if edit.get("search"):
@@ -201,7 +200,7 @@ def _revised(edits: Sequence[Any]) -> str | None:
 
 
 def read_patch_strings(reply: Reply, name: str) -> Outcome:
-    """Objects that carry an apply_patch envelope or a unified diff as a string."""
+    """Read objects that hold an apply_patch envelope or a unified diff as a string."""
     for found in reply.json.others:
         for text in _patch_texts(found.value):
             inner = type(reply)(text, cut_off=reply.cut_off)
@@ -233,7 +232,7 @@ def _patch_texts(value: Any, depth: int = 0, key: str = "patch") -> Iterator[str
 
 
 def fault_trouble(reply: Reply, broken: BrokenObject) -> Trouble:
-    """A broken object as a failure: cut off, or malformed, and where."""
+    """Turn a broken object into a failure: cut off, or malformed and where."""
     fault = broken.fault
     place = reply.place(fault.offset)
     span = (broken.start, max(fault.reached, broken.start + 1))
@@ -242,3 +241,50 @@ def fault_trouble(reply: Reply, broken: BrokenObject) -> Trouble:
     shown = excerpt(reply.text, max(0, fault.offset - SHOWN // 2))
     what = f"not valid JSON at {place} (near {shown}): {fault.message}"
     return Trouble(ParseFailure("malformed", what), span)
+
+
+# ------------------------------------------------------------------------ line breaks escaped twice
+
+_BREAK = re.compile(r"\\n")
+_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'")
+# Beside these characters `\n` belongs to a regular expression or a format.
+_NOT_AFTER = frozenset("/[(|\\^%")
+_NOT_BEFORE = frozenset("/])|*+?{$%")
+_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\", "/": "/", "r": "\r"}
+
+
+def unescaped_twice(edit: Edit) -> Edit:
+    """Return the edit with line breaks where its text has only escaped ones, outside of quotes.
+
+    Models sometimes escape twice, so that a whole text is one line full of `\\n`. The search text
+    decides for its replacement too. If the guess is wrong, it does not match.
+    """
+    match edit:
+        case SearchReplace(search=search, replace=new) if is_one_line_of_many(search):
+            fixed = new if "\n" in new else _plain(new)
+            return replace(edit, search=_plain(search), replace=fixed)
+        case CreateFile(content=content) if is_one_line_of_many(content):
+            return replace(edit, content=_plain(content))
+        case _:
+            return edit
+
+
+def is_one_line_of_many(text: str) -> bool:
+    """Whether a text without a line break has escaped ones that can only mean line breaks."""
+    if "\\n" not in text or "\n" in text:
+        return False
+    masked = text
+    for pair in ("\\\\", '\\"', "\\'"):
+        masked = masked.replace(pair, "  ")
+    outside = _QUOTED.sub(lambda match: " " * len(match[0]), masked)
+    breaks = [match.start() for match in _BREAK.finditer(outside)]
+    if not breaks or len(breaks) != len(_BREAK.findall(masked)):
+        return False
+    return all(
+        outside[at - 1 : at] not in _NOT_AFTER and outside[at + 2 : at + 3] not in _NOT_BEFORE
+        for at in breaks
+    )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), text)

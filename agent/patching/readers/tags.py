@@ -1,14 +1,14 @@
-"""Edits in XML-like tags, as prompts of many tools ask for them and as tool calls are printed.
+"""Edits in XML-like tags, which many tools ask for and in which tool calls are printed.
 
     <file>path</file>                       <edit path="path">              <file path="new.py">
     <original>old</original>                  <search>old</search>          whole content
     <patched>new</patched>                    <replace>new</replace>        </file>
                                             </edit>
 
-An edit is a pair of an old and a new text; its file is the one named last: by an attribute of a tag
-around it or by a tag before it. Nothing is unescaped: code is full of `<` and `&amp;`. The
-parameters of a printed tool call (`parameter name="old_str"`, `parameter=old_str`) count as
-tags of that name.
+An edit is a pair of an old and a new text. Its file is the last one that was named, by an attribute
+of a tag around it or by a tag before it. Nothing is unescaped, since code is full of `<` and
+`&amp;`. The parameters of a printed tool call (`parameter name="old_str"`, `parameter=old_str`)
+count as tags of that name.
 """
 
 from __future__ import annotations
@@ -17,57 +17,27 @@ import re
 from dataclasses import dataclass
 
 from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
-from agent.patching.readers.names import MAX_LINE, path_on_line
+from agent.patching.readers.fences import MAX_LINE, path_on_line
 from agent.patching.schema import MAX_EDITS
 from agent.types import CreateFile, DeleteFile, Edit, PatchProposal, SearchReplace
 
 _SHAPE = "edits in tags"
 
 _OLD = (
-    "search",
-    "old",
-    "old_str",
-    "old_string",
-    "old_text",
-    "old_code",
-    "original",
-    "before",
-    "find",
-    "original_code",
-    "search_text",
+    *("search", "old", "old_str", "old_string", "old_text", "old_code", "original", "before"),
+    *("find", "original_code", "search_text"),
 )
 _NEW = (
-    "replace",
-    "new",
-    "new_str",
-    "new_string",
-    "new_text",
-    "new_code",
-    "patched",
-    "updated",
-    "after",
-    "replacement",
-    "modified",
-    "updated_code",
-    "modified_code",
-    "replace_text",
+    *("replace", "new", "new_str", "new_string", "new_text", "new_code", "patched", "updated"),
+    *("after", "replacement", "modified", "updated_code", "modified_code", "replace_text"),
 )
 _PATH = ("path", "file_path", "filepath", "filename", "file_name", "target_file")
 _CONTENT = ("content", "file_text", "create", "new_content", "contents")
 _OTHER = ("command", "insert_line")
 _LEAVES = frozenset({*_OLD, *_NEW, *_PATH, *_CONTENT, *_OTHER})
 _FILES = (
-    "file",
-    "edit",
-    "change",
-    "modification",
-    "create_file",
-    "new_file",
-    "delete",
-    "delete_file",
-    "write_to_file",
-    "write_file",
-    "create",
+    *("file", "edit", "change", "modification", "create_file", "new_file", "delete"),
+    *("delete_file", "write_to_file", "write_file", "create"),
 )
 
 _NAME = "|".join(sorted({*_LEAVES, *_FILES}, key=lambda name: (-len(name), name)))
@@ -78,7 +48,7 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 _HINT = re.compile(
-    r"<(?:\w{1,20}:)?(?:original|search|old|old_str|old_string|old_code|before|find|file|edit|create"
+    r"<(?=\w)(?:\w{1,20}:)?(?:original|search|old|old_str|old_string|old_code|before|find|file|edit|create"
     r"|content|delete|delete_file|file_text|new_file|parameter)[\s>=]",
     re.IGNORECASE,
 )
@@ -93,8 +63,7 @@ _OTHER_SHAPE = re.compile(
     r"^[ \t]*(?:<{5,9}|-{5,9}) ?SEARCH\b|^@@ |^\*\*\* (?:Begin|Update)", re.MULTILINE
 )
 
-
-# Tags looked at; an edit has about four.
+# Number of tags that are read. An edit has about four.
 _MAX_TAGS = 50_000
 
 
@@ -108,7 +77,7 @@ class _Element:
 
 
 def read_tags(reply: Reply, name: str) -> Outcome:
-    """All edits in tags, in order, or why they cannot be read."""
+    """Read all edits in tags, in order."""
     if "<" not in reply.text or not _HINT.search(reply.text):
         return None
     reader = _Tags(reply)
@@ -124,7 +93,7 @@ def read_tags(reply: Reply, name: str) -> Outcome:
 
 
 class _Tags:
-    """Goes through the tags; `path`, `old` and `command` are what the next new text belongs to."""
+    """Reads the tags in order. `path`, `old` and `command` apply to the next new text."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -154,7 +123,7 @@ class _Tags:
         return None
 
     def tag(self, match: re.Match[str]) -> int | Trouble:
-        """Take one opening tag; gives where to go on."""
+        """Read one tag; return the offset of the next."""
         name = (match["parameter"] or match["tag"]).lower()
         attributes = _attributes(match["attributes"] or "")
         if name in _FILES:
@@ -173,7 +142,7 @@ class _Tags:
     def file_tag(
         self, match: re.Match[str], name: str, attributes: dict[str, str]
     ) -> int | Trouble:
-        """A tag that names a file by an attribute or by its text, or holds a whole file."""
+        """Read a tag that names a file by an attribute or its text, or holds a whole file."""
         path = attributes.get("path", "")
         if path:
             self.begin(path, attributes)
@@ -199,7 +168,7 @@ class _Tags:
         return element.end
 
     def file_named(self, match: re.Match[str], name: str, end: int) -> int:
-        """`<file>path</file>`, `<delete>path</delete>`: the tag holds a path and nothing else."""
+        """Read `<file>path</file>` or `<delete>path</delete>`: the tag holds only a path."""
         if name not in ("file", "delete", "delete_file") or end - match.end() > MAX_LINE:
             return match.end()
         body = self.reply.text[match.end() : end].strip()
@@ -213,7 +182,7 @@ class _Tags:
         return after
 
     def text_tag(self, element: _Element) -> Trouble | None:
-        """An old, a new or a whole text."""
+        """Read a tag that holds an old, a new or a whole text."""
         if _OTHER_SHAPE.search(element.body):
             if element.name in _OLD and self.path:
                 what = f"<{element.name}> has marks of a diff or of blocks in it"
@@ -253,7 +222,7 @@ class _Tags:
         return None
 
     def leaf(self, element: _Element) -> None:
-        """The values that stand beside the texts of an edit."""
+        """Take the path, command or line of an edit."""
         value = element.body.strip()
         if element.name in _PATH:
             self.begin(path_on_line(value) or value, element.attributes)
@@ -276,7 +245,7 @@ class _Tags:
     def element(
         self, match: re.Match[str], name: str, attributes: dict[str, str]
     ) -> _Element | None:
-        """The element that the tag opens, up to its first closing tag; None without one."""
+        """Return the element from this tag to its first closing tag; None without one."""
         if match["empty"]:
             return _Element(name, attributes, "", match.start(), match.end())
         end = self.closing(match)
@@ -286,16 +255,16 @@ class _Tags:
         return _Element(name, attributes, self.reply.text[match.end() : end], match.start(), after)
 
     def closing(self, match: re.Match[str]) -> int:
-        """Where the first closing tag after an opening one begins, -1 if there is none."""
+        """Return the offset of the first closing tag, -1 if there is none."""
         close = f"</{match['call'] or match['tag']}>"
         known = self.closings.get(close)
-        # Tags are gone through in order: each closing tag is looked for once.
+        # Tags are read in order, so each closing tag is searched once.
         if known is None or 0 <= known < match.end():
             known = self.closings[close] = self.reply.text.find(close, match.end())
         return known
 
     def unclosed(self, match: re.Match[str], name: str) -> int | Trouble:
-        """A tag that is never closed: the reply was cut off there, or it is none of ours."""
+        """Handle a tag that is never closed: the reply was cut off, or the tag is no edit."""
         if not (self.path and (self.old is not None or name in _OLD or name in _CONTENT)):
             return match.end()
         what = f"{_SHAPE}: the text ends inside <{name}> (line {self.reply.line(match.start())})"
@@ -327,7 +296,7 @@ def _number(attributes: dict[str, str]) -> int | None:
 
 
 def _text(body: str) -> str:
-    """The text of an element: a fence or CDATA around it and the line break after its tag go."""
+    """Return the text without a fence or CDATA around it and the line break after its tag."""
     fenced = _FENCED.fullmatch(body) if "```" in body or "~~~" in body else None
     if fenced:
         return fenced[2] + "\n" if fenced[2] else ""
@@ -352,7 +321,7 @@ def _as_lines(text: str) -> str:
 
 
 def _same_ends(old: str, new: str) -> tuple[str, str]:
-    """Where only one side has a line break at its end, that is the way the tags were set."""
+    """Give both texts the same end: a line break on one side only comes from the tags."""
     if not old or not new or old.endswith("\n") == new.endswith("\n"):
         return old, new
     if "\n" in old.rstrip("\n") or "\n" in new.rstrip("\n"):

@@ -1,8 +1,8 @@
 """Whole files in code fences that name them.
 
-The name stands in the fence's info string, on a line of its own just above, or in a comment on the
-first line inside. A fence that leaves code out (`# ... rest unchanged`) or numbers its lines is not
-a whole file. Whether the path is new or to be replaced is for the applier to see.
+The name stands in the info string of the fence, on a line of its own just above, or in a comment on
+the first line inside. A fence that leaves code out (`# ... rest unchanged`) or numbers its lines is
+not a whole file. The applier finds out whether the file is new or replaced.
 """
 
 from __future__ import annotations
@@ -11,17 +11,22 @@ import re
 from collections.abc import Sequence
 
 from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
-from agent.patching.readers.fences import Fence, lines_above, path_of_info
-from agent.patching.readers.names import looks_like_path, path_on_line
+from agent.patching.readers.fences import (
+    Fence,
+    lines_above,
+    looks_like_path,
+    path_of_info,
+    path_on_line,
+)
 from agent.patching.schema import MAX_EDITS
 from agent.types import CreateFile, PatchProposal
 
 _SHAPE = "whole file in a code fence"
 _COMMENT_PATH = re.compile(
-    r"(?:#|//|--|;|/\*|<!--|%)++\s*+(?:file(?:name| ?path)?:\s*+)?(\S+)\s*(?:\*/|-->)?"
+    r"(?>(?:#|//|--|;|/\*|<!--|%)+)\s*+(?:file(?:name| ?path)?:\s*+)?(\S+)\s*(?:\*/|-->)?"
 )
 _COMMENT = re.compile(
-    r"^[ \t]*+(?:(?:#|//|--|;|/\*|<!--|\{/\*|%)++[ \t]*+([^\n]{1,160})|…)$", re.MULTILINE
+    r"^[ \t]*+(?:(?>(?:#|//|--|;|/\*|<!--|\{/\*|%)+)[ \t]*+([^\n]{1,160})|…)$", re.MULTILINE
 )
 _STAYS = re.compile(r"\b(?:existing|rest|remain|unchanged|same|previous|other|omit)", re.IGNORECASE)
 _CODE = r"(?:code|file|class|methods?|functions?|implementation|imports?|content|lines|logic)"
@@ -38,19 +43,19 @@ _OTHER_SHAPE = re.compile(
 )
 _MARKDOWN = (".md", ".markdown", ".mdx", ".rst")
 
-# Info strings of what is never a file: output, commands, diffs.
+# Info strings of fences that are not files: output, commands, diffs.
 _NO_FILES = frozenset(
     {"diff", "patch", "console", "output", "text", "shell-session", "pycon", "log"}
 )
 
 
 def read_whole_files(reply: Reply, name: str) -> Outcome:
-    """All fences that name their file, or why one of them cannot be taken."""
+    """Read all fences that name their file."""
     fences = reply.fences
     edits: list[CreateFile] = []
     spans: list[tuple[int, int]] = []
     floor = 0
-    other: Fence | None = None  # it names a file, but seems to hold edits of it
+    other: Fence | None = None  # names a file, but seems to hold edits of it
     for index, fence in enumerate(fences):
         path = _path(reply.text, fence, floor)
         floor = fence.end
@@ -78,7 +83,7 @@ def read_whole_files(reply: Reply, name: str) -> Outcome:
 
 
 def _path(text: str, fence: Fence, floor: int) -> str | None:
-    """The file that a fence says it is."""
+    """Return the file that a fence names."""
     named = path_of_info(fence.info)
     if named:
         return named
@@ -93,7 +98,7 @@ def _path(text: str, fence: Fence, floor: int) -> str | None:
         break
     first = text[fence.body : min(fence.body + 300, fence.body_end)].split("\n")[0].strip()
     comment = _COMMENT_PATH.fullmatch(first)
-    # A bare name in a comment often heads a snippet; with a folder it is meant as a place.
+    # A bare name in a comment often heads a snippet. A name with a folder is a path.
     if comment and "/" in comment[1] and looks_like_path(comment[1]):
         return comment[1]
     return None
@@ -120,7 +125,7 @@ def _whole_file(
             reply, fence, f"the lines of {path} are numbered; give them without numbers"
         )
     if path.lower().endswith(_MARKDOWN) and any(not later.info for later in following):
-        what = f"where {path} ends is not plain: it holds fences; put it into a fence of four ````"
+        what = f"{path} ends at an unclear place, since it holds fences; use a fence of four ````"
         return _trouble(reply, fence, what)
     return CreateFile(path, content, replace_existing=True)
 

@@ -1,15 +1,15 @@
-"""Decides between several places of one search text, where the reply or the prompt says enough."""
+"""Decides between several occurrences of one search text by what the reply and the prompt say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.patching.tiers.basic import Place
+from agent.patching.tiers.basic import Occurrence
 from agent.patching.tiers.lines import MAX_OCCURRENCES, Page, indent_of, is_blank
 
-# A `line` hint selects the occurrence that starts nearest, if within this many lines: models count
-# from the header of the excerpt and are off by a few; beyond that the hint means another place.
+# A `line` hint selects the nearest occurrence within this many lines. Models count from the header
+# of an excerpt and are off by a few. A larger distance means another place.
 LINE_TOLERANCE = 5
 
 Ranges = Sequence[tuple[int, int]]
@@ -17,10 +17,10 @@ Ranges = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What may decide. `line` is 1-based, in the text at hand.
+    """What may decide. `line` is 1-based, in the present text.
 
     `within`: enclosing lines, outermost first. `shown`: inclusive line ranges that the model saw,
-    empty where that is not known.
+    empty if unknown.
     """
 
     line: int | None = None
@@ -28,8 +28,8 @@ class Hints:
     shown: Ranges = ()
 
 
-def choose(page: Page, places: Sequence[Place], hints: Hints) -> Place | None:
-    """The only place; or of several the only one that a hint points at. None: ambiguous."""
+def choose(page: Page, places: Sequence[Occurrence], hints: Hints) -> Occurrence | None:
+    """Return the only occurrence, or the only one that a hint selects; None if ambiguous."""
     if len(places) == 1:
         return places[0]
     if len(places) >= MAX_OCCURRENCES:
@@ -42,11 +42,11 @@ def choose(page: Page, places: Sequence[Place], hints: Hints) -> Place | None:
 
 
 def line_of(page: Page, offset: int) -> int:
-    """The 1-based line of a character."""
+    """Return the 1-based line of an offset."""
     return page.text.count("\n", 0, offset) + 1
 
 
-def _nearest(page: Page, places: Sequence[Place], hint: int | None) -> Place | None:
+def _nearest(page: Page, places: Sequence[Occurrence], hint: int | None) -> Occurrence | None:
     if hint is None:
         return None
     ranked = sorted(
@@ -57,8 +57,8 @@ def _nearest(page: Page, places: Sequence[Place], hint: int | None) -> Place | N
     return places[chosen] if nearest <= LINE_TOLERANCE and nearest < runner_up else None
 
 
-def _only_shown(page: Page, places: Sequence[Place], shown: Ranges) -> Place | None:
-    """The one place whose lines the model has all seen: it cannot have quoted another."""
+def _only_shown(page: Page, places: Sequence[Occurrence], shown: Ranges) -> Occurrence | None:
+    """Return the one occurrence whose lines the model has all seen: it cannot quote another."""
     seen = []
     for place in places:
         first, last = line_of(page, place.start), line_of(page, max(place.start, place.end - 1))
@@ -67,8 +67,8 @@ def _only_shown(page: Page, places: Sequence[Place], shown: Ranges) -> Place | N
     return seen[0] if len(seen) == 1 else None
 
 
-def _inside(page: Page, places: Sequence[Place], within: str) -> Sequence[Place]:
-    """The places whose enclosing lines include those named; failing that, those that come after."""
+def _inside(page: Page, places: Sequence[Occurrence], within: str) -> Sequence[Occurrence]:
+    """Return the occurrences inside the named lines, or else those after the innermost one."""
     headers = [line.strip() for line in within.split("\n") if not is_blank(line)]
     if not headers:
         return []
@@ -81,8 +81,8 @@ def _inside(page: Page, places: Sequence[Place], within: str) -> Sequence[Place]
     return [place for place in places if place.start >= page.starts[at[0]]]
 
 
-def _is_inside(page: Page, place: Place, headers: Sequence[str]) -> bool:
-    """Whether the headers stand, outermost first, among the lines that enclose the place."""
+def _is_inside(page: Page, place: Occurrence, headers: Sequence[str]) -> bool:
+    """Whether the headers, outermost first, are among the lines that enclose the occurrence."""
     pending = list(headers)
     for line in _enclosing(page, place):
         if pending and _is_header(line, pending[-1]):
@@ -90,8 +90,8 @@ def _is_inside(page: Page, place: Place, headers: Sequence[str]) -> bool:
     return not pending
 
 
-def _enclosing(page: Page, place: Place) -> Sequence[str]:
-    """The place's first line, and those above it that are indented ever less, innermost first."""
+def _enclosing(page: Page, place: Occurrence) -> Sequence[str]:
+    """Return the first line and the ever less indented lines above it, innermost first."""
     index = line_of(page, place.start) - 1
     while index < len(page.lines) - 1 and is_blank(page.lines[index]):
         index += 1
@@ -113,5 +113,5 @@ def _depth(line: str) -> int:
 
 
 def _is_header(line: str, wanted: str) -> bool:
-    """Hunk headings are cut off, and anchors often leave the rest of a signature out."""
+    """Whether a line begins like a header, which may be cut off or lack the rest of a signature."""
     return line.strip().startswith(wanted)

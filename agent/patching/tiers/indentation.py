@@ -1,6 +1,4 @@
-"""How the indentation of a search text relates to that of the lines it matched, and what that makes
-of the indentation of new lines.
-"""
+"""Maps the indentation of a reply to that of the file, for lines that matched and for new lines."""
 
 from __future__ import annotations
 
@@ -10,21 +8,22 @@ from itertools import pairwise
 
 from agent.patching.tiers.lines import indent_of, is_blank
 
-# Widths of a tab that are tried, most usual first.
+# Widths of a tab in the order in which they are tried.
 _TAB_WIDTHS = (4, 8, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Indentation of the reply -> indentation of the file.
+    """Maps indentation of the reply to indentation of the file.
 
-    `known` holds what matched lines show; other indentations are computed. `same`: nothing is to
-    be changed. `tabs`: tabs and blanks are exchanged. `irregular`: no one rule holds for all lines.
+    `known` comes from the matched lines; other indentations are computed. `before` is common to all
+    lines of the search text, `after` to those of the file. `same`: nothing changes. `tabs`: tabs
+    and blanks are exchanged. `irregular`: no single rule holds for all lines.
     """
 
     known: Mapping[str, str]
-    before: str = ""  # common to all lines of the search text ...
-    after: str = ""  # ... and of the file, put in its place
+    before: str = ""
+    after: str = ""
     same: bool = False
     tabs: bool = False
     irregular: bool = False
@@ -32,7 +31,7 @@ class Shift:
     into_tabs: bool = False
 
     def of(self, indent: str) -> str | None:
-        """The indentation of a new line; None where it cannot be told."""
+        """Return the indentation of a new line; None if it is not certain."""
         if self.same:
             return indent
         if indent in self.known:
@@ -44,7 +43,7 @@ class Shift:
         return self._less_than_common(indent)
 
     def _less_than_common(self, indent: str) -> str | None:
-        """A new line that stands further left than the whole search text."""
+        """Return the indentation of a new line that is further left than the whole search text."""
         if self.after.endswith(self.before):
             return self.after[: len(self.after) - len(self.before)] + indent
         if self.before.endswith(self.after):
@@ -53,7 +52,7 @@ class Shift:
         return self._by_columns(indent)
 
     def _by_columns(self, indent: str) -> str | None:
-        """From the known indentation that is nearest to the left, or else to the right."""
+        """Compute from the nearest known indentation to the left, or else to the right."""
         column = _columns(indent, self.width)
         pairs = sorted((_columns(s, self.width), f) for s, f in self.known.items())
         lower = [pair for pair in pairs if pair[0] <= column]
@@ -62,7 +61,7 @@ class Shift:
         return None if target < 0 else self._rendered(int(target))
 
     def _scale(self, pairs: Sequence[tuple[int, str]]) -> float:
-        """The file's step for one of the reply's (4 blanks for 2, say)."""
+        """Return the step of the file for one step of the reply (2.0 for 4 blanks instead of 2)."""
         if len(pairs) < 2:
             return 1
         width = pairs[-1][0] - pairs[0][0]
@@ -78,10 +77,11 @@ class Shift:
 def shift_between(
     pairs: Sequence[tuple[str, str]], new: Sequence[str], *, page_uses_tabs: bool
 ) -> Shift | None:
-    """What leads from lines of the reply to lines of the file. `new`: lines of the replacement.
+    """Return the shift from lines of the reply to lines of the file.
 
-    None if one indentation of the reply stands for several of the file in a way that no shift
-    explains; the lines may still be matched, but new ones have no sure place.
+    `pairs`: (line of the reply, line of the file). `new`: lines of the replacement. None if one
+    indentation of the reply stands for several of the file; the lines may still match, but new
+    lines have no certain indentation.
     """
     indents = [(indent_of(s), indent_of(f)) for s, f in pairs if not is_blank(s)]
     if all(s == f for s, f in indents):
@@ -106,7 +106,7 @@ def _into_tabs(indents: Sequence[tuple[str, str]], page_uses_tabs: bool) -> bool
 
 
 def _kinds_differ(known: Mapping[str, str], new: Sequence[str], into_tabs: bool) -> bool:
-    """Whether the reply is indented by blanks and the file by tabs, or the other way round."""
+    """Whether one of reply and file is indented by blanks and the other by tabs."""
     written = [indent for indent in (*known, *map(indent_of, new)) if indent]
     if into_tabs:
         return any("\t" not in indent for indent in written)
@@ -138,7 +138,7 @@ def _by_width(known: Mapping[str, str], new: Sequence[str], into_tabs: bool) -> 
 
 
 def _step(indents: Sequence[str]) -> int:
-    """The smallest step between indentations written in blanks; 4 where there is none."""
+    """Return the smallest step between indentations written in blanks, 4 if there is none."""
     columns = sorted({len(indent) for indent in indents if "\t" not in indent} | {0})
     gaps = [b - a for a, b in pairwise(columns) if b - a > 1]
     return min(gaps, default=4)

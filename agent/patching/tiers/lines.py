@@ -1,7 +1,7 @@
-"""Texts as lines, and runs of lines found in linear time.
+"""Texts as lines, and a search for runs of lines in linear time.
 
-Each distinct line (under a normalisation) becomes one letter, so that a file is a string of letters
-and a search text is a short one: `str.find` then does what nested loops over lines would do.
+Each distinct line (under a normalisation) becomes one letter. A file is then a string of letters
+and a search text a short one, so `str.find` replaces nested loops over lines.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 
 from rapidfuzz.distance import Indel
 
-# Occurrences that are looked for; more are all the same reason to refuse.
+# Number of occurrences that are searched. More make no difference: the edit is refused.
 MAX_OCCURRENCES = 1000
 
 # Product of lengths up to which two sequences are compared exactly (1e7 bits are about a megabyte
-# and a few milliseconds); beyond that everything between common ends counts as changed.
+# and a few milliseconds). Beyond it, everything between common ends counts as changed.
 _MAX_PRODUCT = 10_000_000
 
-# Characters that are compared one by one where two texts part.
+# Characters that are compared one by one around the first difference.
 _COMPARED_SINGLY = 32
 
-# Typographic characters that word processors, and models, put in place of plain ones. One to one,
-# so that places in the translated text are places in the text itself.
+# Typographic characters that word processors and models write for plain ones. They are mapped one
+# to one, so that offsets in the translated text are offsets in the text.
 _PUNCTUATION = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u00b4", "'"),
@@ -40,27 +40,27 @@ _WORD = re.compile(r"\w")
 
 
 def plain_punctuation(text: str) -> str:
-    """The text with typographic quotes, dashes and spaces made plain; as many characters."""
+    """Return the text with plain quotes, dashes and spaces, and the same number of characters."""
     return text.translate(_PUNCTUATION)
 
 
 def ends_stripped(line: str) -> str:
-    """The line without white space at its ends: what the letters of most tiers stand for."""
+    """Return the line without white space at both ends."""
     return line.strip()
 
 
 def end_stripped(line: str) -> str:
-    """The line without white space at its end."""
+    """Return the line without white space at its end."""
     return line.rstrip()
 
 
 def spaceless(line: str) -> str:
-    """The line without any white space."""
+    """Return the line without any white space."""
     return "".join(line.split())
 
 
 def typed(line: str) -> str:
-    """The line as a keyboard would have it: plain punctuation, no white space at the ends."""
+    """Return the line with plain punctuation and without white space at both ends."""
     return plain_punctuation(line).replace(_ELLIPSIS, "...").strip()
 
 
@@ -68,18 +68,18 @@ Normal = Callable[[str], str]
 
 
 def indent_of(line: str) -> str:
-    """The blanks and tabs that a line begins with."""
+    """Return the blanks and tabs at the start of a line."""
     found = _INDENT.match(line)
     return found[0] if found else ""
 
 
 def is_blank(line: str) -> bool:
-    """Whether a line has nothing but white space."""
+    """Whether a line has only white space."""
     return not line or line.isspace()
 
 
 def shared_start(a: str, b: str) -> int:
-    """The length of the common beginning, found by comparing halves: texts may be megabytes."""
+    """Return the length of the common start, by bisection: texts may have megabytes."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high
@@ -94,14 +94,14 @@ def shared_start(a: str, b: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """A text under a normalisation. `at[k]` is the line of the k-th letter."""
+    """A normalised text as letters. `ids`: letter of a line, `at[k]`: line of the k-th letter."""
 
     ids: Mapping[str, int]
     text: str
     at: Sequence[int]
 
     def occurrences(self, keys: Sequence[str]) -> list[int]:
-        """Places (indices into `at`) of a run of normalised lines, at most MAX_OCCURRENCES."""
+        """Return where a run of lines occurs, as at most MAX_OCCURRENCES indices into `at`."""
         if not keys or any(key not in self.ids for key in keys):
             return []
         wanted = "".join(chr(self.ids[key]) for key in keys)
@@ -114,7 +114,7 @@ class Letters:
 
 
 class Page:
-    """A text and its lines (without line feeds; a line feed at the end begins no line)."""
+    """A text and its lines, without line feeds. A line feed at the end begins no line."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -122,13 +122,13 @@ class Page:
 
     @functools.cached_property
     def lines(self) -> Sequence[str]:
-        """The lines; made on demand, since an exact match needs none."""
+        """The lines, split when first needed: an exact match needs none."""
         lines = self.text.split("\n")
         return lines if lines[-1] else lines[:-1]
 
     @functools.cached_property
     def starts(self) -> Sequence[int]:
-        """Offset of each line, and of the end of the text."""
+        """The offset of each line and of the end of the text."""
         starts = [0]
         for line in self.lines:
             starts.append(starts[-1] + len(line) + 1)
@@ -147,7 +147,7 @@ class Page:
         return tabs > sum(line.startswith("  ") for line in self.lines)
 
     def letters(self, normal: Normal, *, blanks: bool = True) -> Letters:
-        """The lines under a normalisation; without blank ones unless `blanks`."""
+        """Return the normalised lines as letters, without blank lines unless `blanks`."""
         key = (normal, blanks)
         if key not in self._letters:
             self._letters[key] = self._spelled(normal, blanks)
@@ -166,7 +166,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Elements `a_start:a_end` become `b_start:b_end`; `equal`: they are the same."""
+    """Elements `a_start:a_end` of one sequence become `b_start:b_end` of the other."""
 
     equal: bool
     a_start: int
@@ -176,7 +176,7 @@ class Step:
 
 
 def steps(a: Sequence[str], b: Sequence[str]) -> list[Step]:
-    """How one sequence becomes the other: equal and changed runs in turn, shortest edit."""
+    """Return the shortest edit from one sequence to the other, as equal and changed runs."""
     size = min(len(a), len(b))
     head = next((k for k in range(size) if a[k] != b[k]), size)
     tail = next((k for k in range(size - head) if a[-1 - k] != b[-1 - k]), size - head)
@@ -206,7 +206,7 @@ def _filled(runs: Sequence[tuple[int, int, int]], a_size: int, b_size: int) -> l
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a reply asks for: texts with `\\n` ends, and as lines."""
+    """The search text and replacement of an edit with `\\n` ends, as texts and as lines."""
 
     search: str
     replace: str
@@ -216,7 +216,7 @@ class Wanted:
 
     @classmethod
     def of(cls, search: str, replace: str) -> Wanted:
-        """Cut both texts into lines; a final line feed begins no line."""
+        """Split both texts into lines. A final line feed begins no line."""
         return cls.of_lines(_cut(search), _cut(replace), search, replace)
 
     @classmethod
@@ -227,7 +227,7 @@ class Wanted:
         search: str | None = None,
         replace: str | None = None,
     ) -> Wanted:
-        """From lines; the texts are made of them unless given."""
+        """Make it from lines. The texts are joined from them unless given."""
         return cls(
             _joined(old) if search is None else search,
             _joined(new) if replace is None else replace,
@@ -238,7 +238,7 @@ class Wanted:
 
     @property
     def says_something(self) -> bool:
-        """Whether the search text has a letter or digit, without which no lenient tier looks."""
+        """Whether the search text has a letter or digit, which lenient tiers need."""
         return _WORD.search(self.search) is not None
 
 

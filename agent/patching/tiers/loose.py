@@ -1,4 +1,4 @@
-"""Tiers that match lines in order, but not one to one: blank lines differ, or some lines do."""
+"""Tiers that match lines in order but not one to one: blank lines or a few lines differ."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from rapidfuzz import fuzz
 
-from agent.patching.nearest import likely_starts
-from agent.patching.tiers.basic import Place, region
+from agent.patching.refusals import likely_starts
+from agent.patching.tiers.basic import Occurrence, region
 from agent.patching.tiers.indentation import shift_between
 from agent.patching.tiers.lines import (
     Page,
@@ -22,42 +22,42 @@ from agent.patching.tiers.lines import (
     steps,
     typed,
 )
-from agent.patching.tiers.merging import merged
-from agent.patching.tiers.transplant import Window, transplant, written_lines
+from agent.patching.tiers.transplant import Window, merged, transplant, written_lines
 
-# Non-blank lines and characters that a search text needs at least before it may be matched by
-# likeness: shorter ones are like too much.
+# A search text needs this many non-blank lines and characters to be matched by similarity. Shorter
+# ones are similar to too many places.
 _NEAR_LINES = 3
 _NEAR_CHARACTERS = 60
 
-# Share of the search text's characters that must stand in the file as quoted; and how much of it
-# any other place may have at most, as a share of that.
+# Share of the characters of the search text that must be in the file as quoted, and the most that
+# any other place may have, as a share of that.
 _NEAR_SHARE = 0.6
 _NEAR_RIVAL = 0.7
 
-# Lines beyond that: comparing costs the product of lines, and a search text that long is no quote.
+# Lines of a search text. Comparing costs the product of lines, and a longer text is no quotation.
 _NEAR_MAX_LINES = 400
 
-# Lines of the file beyond either end of a likely place that are looked at: a share of the search
-# text's own, plus a few.
+# Lines beyond both ends of a likely place that are compared: a share of the lines of the search
+# text plus a few.
 _SLACK_SHARE = 0.5
 _SLACK_LINES = 12
 
-# Lines that it may pass over in all (a docstring, a branch): so many, or that share of its own.
+# Lines of the file that a match may skip (a docstring, a branch): this many, or this share of the
+# lines of the search text.
 _PASSED = 10
 _PASSED_SHARE = 0.5
 
-# From here on a line counts as misquoted, below as another line.
+# A line at least this similar (percent) counts as misquoted, otherwise as another line.
 _LIKE = 60.0
 
 _COMPARED = 8
 
 
-def blank_lines(page: Page, wanted: Wanted) -> Sequence[Place]:
-    """Lines that agree once blank ones are left out, under one shift of the indentation."""
+def blank_lines(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
+    """Match lines that agree without blank ones, under one shift of the indentation."""
     old = [(index, line) for index, line in enumerate(wanted.old) if not is_blank(line)]
     letters = page.letters(ends_stripped, blanks=False)
-    places: list[Place] = []
+    places: list[Occurrence] = []
     for start in letters.occurrences([line.strip() for _, line in old]):
         at = letters.at[start : start + len(old)]
         at_of = {i: k for (i, _), k in zip(old, at, strict=True)}
@@ -72,7 +72,7 @@ def blank_lines(page: Page, wanted: Wanted) -> Sequence[Place]:
 
 
 def _aligned(page: Page, wanted: Wanted, at: dict[int, int]) -> Window:
-    """A window from the lines that agree; blank ones between two of them are paired in order."""
+    """Return the window of the lines that agree, with blank lines between them paired in order."""
     first, last = min(at.values()), max(at.values())
     placed: list[int | None] = []
     free = first
@@ -92,8 +92,11 @@ def _aligned(page: Page, wanted: Wanted, at: dict[int, int]) -> Window:
 
 
 @dataclass(frozen=True, slots=True)
-class _Likeness:
-    """How a search text lies on a place. `same`: lines that agree; `like`: misquoted ones."""
+class _Fit:
+    """How a search text fits a place. `same`: lines that agree, `like`: misquoted lines.
+
+    Both map indices of the search text to indices of the file.
+    """
 
     same: dict[int, int]
     like: dict[int, int]
@@ -108,12 +111,12 @@ class _Likeness:
         return max((*self.same.values(), *self.like.values()))
 
 
-def near(page: Page, wanted: Wanted) -> Sequence[Place]:
-    """The one place that most of the search text's lines agree with, if none other comes close.
+def near(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
+    """Match the one place with which most lines of the search text agree, if no other comes close.
 
-    What the model misquoted must be context: a line that it changes, and a line next to it, must
-    stand in the file as quoted (white space and punctuation apart), or the change must merge with
-    what the file has there. Otherwise nobody knows what it means.
+    Misquoted lines must be context. A line that changes and a line next to it must be in the file
+    as quoted (apart from white space and punctuation), or the change must merge with the line of
+    the file. Otherwise the meaning of the change is not certain.
     """
     if not _long_enough(wanted):
         return []
@@ -124,17 +127,17 @@ def near(page: Page, wanted: Wanted) -> Sequence[Place]:
     return [region(page, best.first, best.last, functools.partial(transplant, wanted, window))]
 
 
-def _best(page: Page, wanted: Wanted) -> _Likeness | None:
-    """The likeness that holds enough of the search text, and far more than any other does."""
+def _best(page: Page, wanted: Wanted) -> _Fit | None:
+    """Return the fit that has enough of the search text and far more than any other."""
     starts = likely_starts(page.lines, wanted.old)[:_COMPARED]
     reach = int(len(wanted.old) * _SLACK_SHARE) + _SLACK_LINES
     spans = [(max(0, s - reach), min(len(page.lines), s + len(wanted.old) + reach)) for s in starts]
-    found = [one for one in (_likeness(page, wanted, *span) for span in spans) if one]
+    found = [one for one in (_fit_of(page, wanted, *span) for span in spans) if one]
     best = max(found, key=lambda one: (one.weight, -one.first), default=None)
     if best is None or best.weight < sum(map(_weight, wanted.old)) * _NEAR_SHARE:
         return None
     rivals = (
-        _likeness(page, wanted, low, high)
+        _fit_of(page, wanted, low, high)
         for span in spans
         for low, high in (
             (span[0], min(span[1], best.first)),
@@ -149,10 +152,10 @@ def _best(page: Page, wanted: Wanted) -> _Likeness | None:
     )
 
 
-def _passed_over(page: Page, likeness: _Likeness) -> int:
-    """Non-blank lines between its first and last that the search text does not have."""
-    lines = page.lines[likeness.first : likeness.last + 1]
-    return sum(not is_blank(line) for line in lines) - len(likeness.same) - len(likeness.like)
+def _passed_over(page: Page, fit: _Fit) -> int:
+    """Count the non-blank lines between the first and last that the search text lacks."""
+    lines = page.lines[fit.first : fit.last + 1]
+    return sum(not is_blank(line) for line in lines) - len(fit.same) - len(fit.like)
 
 
 def _weight(line: str) -> int:
@@ -168,10 +171,10 @@ def _long_enough(wanted: Wanted) -> bool:
     )
 
 
-def _likeness(page: Page, wanted: Wanted, low: int, high: int) -> _Likeness | None:
-    """How the search text lies on lines `low:high`; None if no line agrees."""
+def _fit_of(page: Page, wanted: Wanted, low: int, high: int) -> _Fit | None:
+    """Return how the search text fits lines `low:high`; None if no line agrees."""
     keys = [_key(line) for line in wanted.old]
-    # Blank lines agree with all others of their kind and would pull the rest apart.
+    # Blank lines agree with one another and would disturb the alignment.
     old = [index for index, key in enumerate(keys) if key]
     new = [index for index in range(low, high) if not is_blank(page.lines[index])]
     same: dict[int, int] = {}
@@ -184,7 +187,7 @@ def _likeness(page: Page, wanted: Wanted, low: int, high: int) -> _Likeness | No
             like.update((i, k) for i, k in pairs if _alike(wanted.old[i], page.lines[k]))
     if not same:
         return None
-    return _Likeness(same, like, sum(_weight(wanted.old[i]) for i in same))
+    return _Fit(same, like, sum(_weight(wanted.old[i]) for i in same))
 
 
 def _key(line: str) -> str:
@@ -196,9 +199,9 @@ def _alike(a: str, b: str) -> bool:
 
 
 def _placed(wanted: Wanted, at: dict[int, int]) -> bool:
-    """Whether no blank line that differs makes a change mean two things.
+    """Whether no differing blank line makes a change ambiguous.
 
-    New lines could go before such a blank line or behind it; lines that replace others stand where
+    New lines could go before or after such a blank line. Lines that replace others stand where
     those do, but not across it.
     """
     return all(step.equal or _is_level(wanted, at, step) for step in wanted.steps)
@@ -210,29 +213,27 @@ def _is_level(wanted: Wanted, at: dict[int, int], step: Step) -> bool:
     return all(_level(at, i, j) for i, j in pairwise(inside or around))
 
 
-def _sound(page: Page, wanted: Wanted, likeness: _Likeness) -> bool:
-    """Whether no quoted line is made up, and each change touches and adjoins lines that agree.
+def _sound(page: Page, wanted: Wanted, fit: _Fit) -> bool:
+    """Whether all quoted lines exist, and each change touches and adjoins lines that agree.
 
-    Lines of the file may have been passed over, but not next to a change: what they are there for
-    is what the change did not consider.
+    The search text may skip lines of the file, but not next to a change, which did not consider
+    them.
     """
-    at = likeness.same | likeness.like
+    at = fit.same | fit.like
     if any(index not in at for index, line in enumerate(wanted.old) if not is_blank(line)):
         return False
-    return all(
-        step.equal or _change_is_sound(page, wanted, likeness, step) for step in wanted.steps
-    )
+    return all(step.equal or _change_is_sound(page, wanted, fit, step) for step in wanted.steps)
 
 
-def _change_is_sound(page: Page, wanted: Wanted, likeness: _Likeness, step: Step) -> bool:
+def _change_is_sound(page: Page, wanted: Wanted, fit: _Fit, step: Step) -> bool:
     around = _around(wanted, step)
     inside = [index for index in around if step.a_start <= index < step.a_end]
-    sure = likeness.same | _mergeable(page, wanted, likeness, step)
+    sure = fit.same | _mergeable(page, wanted, fit, step)
     if any(index not in sure for index in inside) or not _is_level(wanted, sure, step):
         return False
     outside = [index for index in around if index not in inside]
-    at = likeness.same | likeness.like
-    return any(index in likeness.same for index in outside) and all(
+    at = fit.same | fit.like
+    return any(index in fit.same for index in outside) and all(
         _adjoin(page, at[i], at[j]) for i, j in pairwise(around)
     )
 
@@ -242,14 +243,14 @@ def _adjoin(page: Page, first: int, second: int) -> bool:
     return all(is_blank(line) for line in page.lines[first + 1 : second])
 
 
-def _mergeable(page: Page, wanted: Wanted, likeness: _Likeness, step: Step) -> dict[int, int]:
-    """Misquoted lines of a change that their one new line can be merged into."""
+def _mergeable(page: Page, wanted: Wanted, fit: _Fit, step: Step) -> dict[int, int]:
+    """Return the misquoted lines of a change into which the new line can be merged."""
     if step.a_end - step.a_start != step.b_end - step.b_start:
         return {}
     new = dict(zip(range(step.a_start, step.a_end), range(step.b_start, step.b_end), strict=True))
     return {
         i: k
-        for i, k in likeness.like.items()
+        for i, k in fit.like.items()
         if i in new
         and merged(wanted.old[i].strip(), wanted.new[new[i]].strip(), page.lines[k].strip())
         is not None
@@ -257,7 +258,7 @@ def _mergeable(page: Page, wanted: Wanted, likeness: _Likeness, step: Step) -> d
 
 
 def _around(wanted: Wanted, step: Step) -> list[int]:
-    """The non-blank lines of a change, with the nearest one on either side."""
+    """Return the non-blank lines of a change with the nearest one on either side."""
     before, after = _said(wanted, step.a_start, -1), _said(wanted, step.a_end, 1)
     inside = [i for i in range(step.a_start, step.a_end) if not is_blank(wanted.old[i])]
     ends = ([] if before is None else [before], [] if after is None else [after])
@@ -265,7 +266,7 @@ def _around(wanted: Wanted, step: Step) -> list[int]:
 
 
 def _said(wanted: Wanted, index: int, direction: int) -> int | None:
-    """The nearest non-blank line before (-1) or from (1) an index on."""
+    """Return the nearest non-blank line before an index (-1), or from it on (1)."""
     indices = range(index - 1, -1, -1) if direction < 0 else range(index, len(wanted.old))
     return next((i for i in indices if not is_blank(wanted.old[i])), None)
 

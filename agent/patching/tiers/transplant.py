@@ -1,20 +1,21 @@
-"""Carries the change that a reply makes to its own search text over to the lines of the file.
+"""Transfers the change from search text to replacement to the lines of the file that matched.
 
-Where search and replacement agree, the file keeps its very lines; only what the model changed is
-written, indented as the file is. So a search text that was quoted loosely costs nothing that it did
-not mention.
+Where search text and replacement agree, the file keeps its own lines. Only what the model changed
+is written, in the indentation of the file. So an inexact quotation changes nothing else.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.patching.tiers.indentation import Shift, shift_between
-from agent.patching.tiers.lines import Step, Wanted, indent_of, is_blank, plain_punctuation
-from agent.patching.tiers.merging import merged
+from rapidfuzz import fuzz
 
-# Beyond this product of lengths a line, or a text, is not compared character by character.
+from agent.patching.tiers.indentation import Shift, shift_between
+from agent.patching.tiers.lines import Step, Wanted, indent_of, is_blank, plain_punctuation, steps
+
+# Product of lengths up to which texts are compared character by character.
 _MAX_CHARACTERS = 4_000_000
 
 
@@ -22,8 +23,8 @@ _MAX_CHARACTERS = 4_000_000
 class Window:
     """Lines of the file that a search text matched.
 
-    `at[i]` is the index in `lines` of the i-th line of the search text; None where the file has no
-    such line. Indices increase. Lines of the file between two of them stay.
+    `at[i]` is the index in `lines` of the i-th line of the search text, None if the file lacks it.
+    Indices increase. Lines of the file between two of them stay.
     """
 
     lines: Sequence[str]
@@ -33,21 +34,21 @@ class Window:
     def pairs(
         self, wanted: Wanted, start: int = 0, end: int | None = None
     ) -> list[tuple[str, str]]:
-        """(line of the search text, line of the file), for lines `start:end` of the former."""
+        """Return (line of the search text, line of the file) for its lines `start:end`."""
         placed = enumerate(self.at[start:end], start)
         return [(wanted.old[i], self.lines[k]) for i, k in placed if k is not None]
 
     def before(self, index: int) -> int:
-        """Where in `lines` the given line of the search text, or what follows it, begins."""
+        """Return the index in `lines` of a line of the search text or the next that is there."""
         return next((k for k in self.at[index:] if k is not None), len(self.lines))
 
     def after(self, index: int) -> int:
-        """Where in `lines` what precedes the given line of the search text ends."""
+        """Return the index in `lines` after the last line before a line of the search text."""
         return next((k + 1 for k in reversed(self.at[:index]) if k is not None), 0)
 
 
 def transplant(wanted: Wanted, window: Window) -> list[str] | None:
-    """The window's new lines; None if the indentation of a new line cannot be told."""
+    """Return the new lines of the window; None if the indentation of a new line is not certain."""
     if _is_absolute(wanted, window):
         way = _woven(wanted, window, lambda _: Shift({}, same=True))
     else:
@@ -59,7 +60,7 @@ def transplant(wanted: Wanted, window: Window) -> list[str] | None:
 
 
 def transplant_characters(search: str, replace: str, found: str) -> str | None:
-    """Carry `search` -> `replace` over to `found`, which differs from `search` in punctuation only.
+    """Apply the change `search` -> `replace` to `found`, which differs in punctuation only.
 
     None if the texts are too long to be compared character by character.
     """
@@ -84,7 +85,7 @@ def _woven(
     wanted: Wanted, window: Window, shift_for: Callable[[Step], Shift | None]
 ) -> list[str] | None:
     result: list[str] = []
-    done = 0  # lines of the window that are dealt with; those between two steps are kept
+    done = 0  # lines of the window that are done; those between two steps are kept
     for step in wanted.steps:
         if step.equal:
             end = len(window.lines) if step.a_end == len(wanted.old) else window.before(step.a_end)
@@ -103,7 +104,7 @@ def _woven(
 
 
 def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list[str] | None:
-    """The new lines of a changed run. One that only moves keeps the file's characters."""
+    """Return the new lines of a changed run. A line that only moves keeps its characters."""
     kept = dict(_kept(wanted, window, step))
     meant = _meant(*_paired_texts(wanted, window))
     twins = dict(_twins(wanted, window, step))
@@ -125,7 +126,7 @@ def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list
 
 
 def _kept(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Changed lines, by their text without outer white space, and what the file has for them."""
+    """Return changed lines (stripped) with their texts in the search text and in the file."""
     for i, k in enumerate(window.at[step.a_start : step.a_end], step.a_start):
         if k is not None:
             old = wanted.old[i].lstrip(" \t")
@@ -133,17 +134,17 @@ def _kept(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[str, tup
 
 
 def _is_kept(old: str, found: str, new: str) -> bool:
-    """Whether a new line is an old one that differs in white space at its end by carelessness.
+    """Whether a new line is an old one and its white space at the end differs by accident.
 
-    The reply was careless with it elsewhere, else no tier would be needed. Only where it quoted the
-    file's to the letter and leaves it out, it means that.
+    The reply was careless elsewhere, or no lenient tier would be needed. It means the difference
+    only where it quoted the white space of the file exactly and then left it out.
     """
     ends = [line[len(line.rstrip()) :] for line in (old, found, new)]
     return old == new or bool(ends[2]) or ends[0] != ends[1]
 
 
 def _twins(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[int, str]]:
-    """New lines that stand for one old line each, with their characters carried over."""
+    """Return new lines that replace one old line each, with the characters of the file."""
     if step.a_end - step.a_start != step.b_end - step.b_start:
         return
     for i, j in zip(range(step.a_start, step.a_end), range(step.b_start, step.b_end), strict=True):
@@ -163,7 +164,7 @@ def _twins(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[int, st
 
 
 def _local_shift(wanted: Wanted, window: Window, step: Step) -> Shift | None:
-    """Where the indentation follows no one rule: that of the changed lines and their neighbours."""
+    """Return the shift of the changed lines and their neighbours, where no rule holds for all."""
     new = wanted.new[step.b_start : step.b_end]
     for reach in (1, 0):
         start, end = max(0, step.a_start - reach), step.a_end + reach
@@ -176,7 +177,7 @@ def _local_shift(wanted: Wanted, window: Window, step: Step) -> Shift | None:
 
 
 def _is_absolute(wanted: Wanted, window: Window) -> bool:
-    """Whether the replacement is indented as the file is, though the search text is not."""
+    """Whether the replacement is indented like the file although the search text is not."""
     pairs = [pair for pair in window.pairs(wanted) if not is_blank(pair[0])]
     new = [indent_of(line) for line in wanted.new if not is_blank(line)]
     if not pairs or not new:
@@ -191,7 +192,7 @@ def _is_absolute(wanted: Wanted, window: Window) -> bool:
 
 
 def written_lines(wanted: Wanted) -> list[str]:
-    """Lines of the replacement that the search text does not have."""
+    """Return the non-blank lines of the replacement that the search text lacks."""
     runs = (wanted.new[s.b_start : s.b_end] for s in wanted.steps if not s.equal)
     return [line for run in runs for line in run if not is_blank(line)]
 
@@ -203,7 +204,7 @@ def _paired_texts(wanted: Wanted, window: Window) -> tuple[str, str]:
 
 
 def _meant(search: str, found: str) -> Callable[[str], str]:
-    """Replaces typographic characters of a reply by what the file showed they stand for."""
+    """Return a function that replaces typographic characters of a reply by those of the file."""
     if search == found or search.isascii():
         return lambda text: text
     table: dict[int, str] = {}
@@ -218,11 +219,53 @@ def _meant(search: str, found: str) -> Callable[[str], str]:
     return lambda text: text.translate(table)
 
 
-def changed_lines(wanted: Wanted) -> set[int]:
-    """Indices of lines of the search text that the replacement changes or drops."""
-    return {
-        index
-        for step in wanted.steps
+# ------------------------------------------------------------------------------------------ merging
+
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+# A quoted line must be this similar to the line of the file (percent), or it is another line.
+_ALIKE = 80.0
+# A longer line holds data and is not merged.
+_MAX_LINE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """Tokens `start:end` of the quoted line become `new`."""
+
+    start: int
+    end: int
+    new: tuple[str, ...]
+
+
+def merged(quoted: str, wanted: str, found: str) -> str | None:
+    """Apply the change `quoted` -> `wanted` to the line `found` of the file, token by token.
+
+    None if both sides changed the same or neighbouring tokens differently.
+    """
+    if max(len(quoted), len(wanted), len(found)) > _MAX_LINE:
+        return None
+    if fuzz.ratio(quoted, found) < _ALIKE:
+        return None
+    tokens = _TOKEN.findall(quoted)
+    theirs, ours = _edits(tokens, found), _edits(tokens, wanted)
+    if any(_clash(one, other) for one in theirs for other in ours):
+        return None
+    result: list[str] = []
+    done = 0
+    for edit in sorted({*theirs, *ours}, key=lambda e: (e.start, e.end, e.new)):
+        result.extend([*tokens[done : edit.start], *edit.new])
+        done = edit.end
+    return "".join([*result, *tokens[done:]])
+
+
+def _edits(tokens: Sequence[str], line: str) -> list[_Edit]:
+    other = _TOKEN.findall(line)
+    return [
+        _Edit(step.a_start, step.a_end, tuple(other[step.b_start : step.b_end]))
+        for step in steps(tokens, other)
         if not step.equal
-        for index in range(step.a_start, step.a_end)
-    }
+    ]
+
+
+def _clash(one: _Edit, other: _Edit) -> bool:
+    return one != other and one.start <= other.end and other.start <= one.end

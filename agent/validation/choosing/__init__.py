@@ -1,1 +1,1 @@
-"""Which tests are run for a patch, and in which order."""
+"""Chooses the test files that are run for a patch. `selection` has the rules."""

@@ -1,6 +1,6 @@
-"""A project's test files, read once: what they import, which words they hold, how many tests.
+"""Reads a project's test files once: what they import, their words, and how many tests they hold.
 
-Pure, and for every language whose imports `agent.retrieval.references` reads.
+Pure. It works for every language whose imports `agent.index` reads.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from agent.index import ModuleTable, imports
 from agent.protocols import Snapshot
-from agent.repository.languages import is_vendored_path
-from agent.retrieval.references import ModuleTable, imports
-from agent.validation.layout import is_test_file
+from agent.repository import is_vendored_path
+from agent.validation.path_rules import is_test_file
 
 _WORD = re.compile(r"[A-Za-z_]\w{2,}")
 
@@ -30,8 +30,8 @@ _TEST = re.compile(
     r"|#\[(?:\w+::)?test\b|@(?:Parameterized|Repeated)?Test\b)"
 )
 
-# Importers that are looked for among the files that hold a module's name; a name such as `utils`
-# stands in most files of a project, and says nothing.
+# The most files with a module's name that are searched for imports: a name such as `utils` is in
+# most files of a project and shows nothing.
 _MOST_IMPORTERS = 400
 
 
@@ -62,22 +62,22 @@ class TestFiles:
 
     @cached_property
     def files(self) -> tuple[TestFile, ...]:
-        """In order of their paths."""
+        """The test files, sorted by path."""
         return tuple(self._read(path) for path in self.paths)
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """Of all test files that are not another project's, in order."""
+        """The sorted paths of all test files that are not vendored."""
         found = (p for p in self._snapshot.files if is_test_file(p) and not is_vendored_path(p))
         return tuple(sorted(filter(self._accepts, found)))
 
     @cached_property
     def by_path(self) -> Mapping[str, TestFile]:
-        """The same, by path."""
+        """The test files by path."""
         return {test.path: test for test in self.files}
 
     def importers(self, path: str) -> frozenset[str]:
-        """Files that import this one, tests among them; none where its name is too common."""
+        """Return the files that import this one, with tests; none where its name is too common."""
         if path not in self._importers:
             self._importers[path] = frozenset(self._find_importers(path))
         return self._importers[path]
@@ -136,7 +136,7 @@ class TestFiles:
 
 
 def _tested(words: frozenset[str]) -> frozenset[str]:
-    """What tests are called after: the beginnings of their names, in lower case."""
+    """Return what tests are named after: the beginnings of their names, in lower case."""
     found: set[str] = set()
     for word in words:
         if word.startswith("test_"):
@@ -146,5 +146,5 @@ def _tested(words: frozenset[str]) -> frozenset[str]:
 
 
 def count_tests(text: str) -> int:
-    """How many tests a file seems to hold."""
+    """Count the tests that a file seems to hold."""
     return len(_TEST.findall(f"\n{text}"))

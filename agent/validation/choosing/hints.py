@@ -1,4 +1,4 @@
-"""What a model is told of the project's tests, so that a new one lies and looks as they do."""
+"""Describes the project's tests to the model, so that a new test resembles them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 
 from agent.protocols import Snapshot, TokenCounter
-from agent.secrets.masking import mask_secrets
+from agent.secrets import mask_secrets
 from agent.types import FileChange, Problem, Ranking
 from agent.validation.choosing.catalogue import TestFiles
 from agent.validation.choosing.selection import select_tests
-from agent.validation.layout import is_test_file
+from agent.validation.path_rules import is_test_file
 
 # Files that the fix is most likely in; their tests are named.
 _LIKELY_FILES = 3
@@ -39,7 +39,7 @@ class TestHints:
 def find_test_hints(
     problem: Problem, ranking: Ranking, snapshot: Snapshot, counter: TokenCounter
 ) -> TestHints:
-    """The test files that go with the best ranked files. At most _HEAD_TOKENS of text."""
+    """Return the test files for the best ranked files, and the head of the nearest one."""
     likely = [file.path for file in ranking.files[:_LIKELY_FILES] if file.path in snapshot.files]
     contents = ((path, snapshot.read(path)) for path in likely)
     changes = [FileChange(path, content, content) for path, content in contents]
@@ -63,7 +63,7 @@ def find_test_hints(
 
 
 def _head(text: str, counter: TokenCounter) -> str:
-    """Whole lines from the start of a file."""
+    """Return whole lines from the start of a file, at most _HEAD_TOKENS tokens."""
     masked = _BACKTICKS.sub("``", mask_secrets(text).text)
     lines = masked.split("\n")[:_HEAD_LINES]
     while lines and counter.count("\n".join(lines)) > _HEAD_TOKENS:

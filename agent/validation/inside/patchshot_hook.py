@@ -1,9 +1,9 @@
-"""Runs another test runner that is built on unittest, and writes one JSON line for each outcome.
+"""Runs another runner that is built on unittest, and writes one JSON line for each outcome.
 
 `python patchshot_hook.py tests/runtests.py ...` or `python patchshot_hook.py -m unittest ...`. It
 runs inside the sandbox, in the target's interpreter: Python 3.7 or later, standard library only.
-Every unittest runner ends in the methods of `unittest.TestResult`: those are listened to, whatever
-the runner prints. The lines are those of patchshot_unittest, the ids too.
+Every unittest runner calls the methods of `unittest.TestResult`, and these are recorded whatever
+the runner prints. Lines and ids are those of patchshot_unittest.
 """
 
 # ruff: noqa: D102, PTH100, PTH109, PTH113, PTH118, PTH120
@@ -30,17 +30,17 @@ HOLDER = re.compile(r"\w+ \(([\w.]+)\)")
 FAILED_IMPORT = "unittest.loader._FailedTest."
 
 
-class Listener:
-    """Takes outcomes from unittest's own result class."""
+class ResultListener:
+    """Records the outcomes that reach unittest's own result class."""
 
-    def __init__(self, recorder: patchshot_unittest.Recorder) -> None:
+    def __init__(self, recorder: patchshot_unittest.UnittestRecorder) -> None:
         self._recorder = recorder
         self._root = os.environ.pop("PATCHSHOT_ROOT", "") or os.getcwd()
         self.failed = 0
 
     def listen(self) -> None:
         """Wrap the methods that every result class inherits, and calls."""
-        for name in ("startTest", "addSuccess", "addFailure", "addError", "addSkip"):
+        for name in ("startTest", "stopTest", "addSuccess", "addFailure", "addError", "addSkip"):
             self._wrap(name, getattr(self, "on_" + name))
         for name in ("addExpectedFailure", "addUnexpectedSuccess", "addSubTest"):
             self._wrap(name, getattr(self, "on_" + name))
@@ -56,7 +56,10 @@ class Listener:
         setattr(unittest.TestResult, name, method)
 
     def on_startTest(self, test: Any) -> None:
-        self._recorder.write(event="start", id=self.identify(test))
+        self._recorder.start(self.identify(test))
+
+    def on_stopTest(self, test: Any) -> None:
+        self._recorder.stop(self.identify(test))
 
     def on_addSuccess(self, test: Any) -> None:
         self._recorder.result(self.identify(test), "call", "passed")
@@ -131,8 +134,8 @@ def _failed_import(test: Any) -> bool:
 
 def main(argv: list[str]) -> int:
     """Run the script or module that the arguments name; its exit code is ours."""
-    recorder = patchshot_unittest.Recorder.from_environment()
-    listener = Listener(recorder)
+    recorder = patchshot_unittest.UnittestRecorder.from_environment()
+    listener = ResultListener(recorder)
     listener.listen()
     recorder.begin("unittest (hooked)")
     status = run(argv)

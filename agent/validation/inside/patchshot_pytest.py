@@ -1,20 +1,19 @@
 """A pytest plugin that writes one JSON line for each thing that happens to a test.
 
-It runs inside the sandbox, in the target's interpreter: Python 3.7 or later, pytest 5 or later,
-nothing beside the standard library and pytest, no warnings (projects turn them into errors). It
-stands in a folder of its own, since that folder joins the target's PYTHONPATH.
+It runs inside the sandbox, in the target's interpreter: Python 3.7 or later and pytest 5 or later,
+nothing beside the standard library and pytest, and no warnings (projects turn them into errors). It
+is in a folder of its own, because that folder joins the target's PYTHONPATH.
 
 The lines go to the pipe that SANDBOX_REPORT names. The last one is `finish`: without it the run
-ended before pytest did, and what was written is not the whole. Two more accounts of the same run
-come beside it: the JUnit file that pytest itself writes to SANDBOX_JUNIT, and the exit code. Where
-PATCHSHOT_SEAL names a file, it holds a key, is removed at once, and each line is sealed with it
-(`agent.validation.reports.seal`): code that finds the pipe cannot add lines that look like ours.
+ended before pytest did, and the report is incomplete. Two more accounts of the same run come beside
+it: the JUnit file that pytest itself writes to SANDBOX_JUNIT, and the exit code. PATCHSHOT_SEAL
+names a file with the key that lines are signed with (`agent.validation.reports.report_lines`).
 
-All of this is read and taken out of the environment before any file of the target is imported; so
-pytest runs that tests start write nothing. The reader is agent.validation.reports.report.
+The variables and the key are read and removed before any file of the target is imported; so pytest
+runs that tests start write nothing. The reader is `agent.validation.reports.run_results`.
 
-This makes tampering evident, not impossible: code under test shares this process, and code that
-was written against this very file can find the key and write what it likes.
+This makes tampering evident, not impossible: code under test shares this process, and code that is
+written against this very file can find the key and write what it likes.
 
 PYTEST_DONT_REWRITE: nothing here is an assertion of a test, and rewriting takes time.
 """
@@ -23,57 +22,38 @@ PYTEST_DONT_REWRITE: nothing here is an assertion of a test, and rewriting takes
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
 import os
 from typing import Any
 
-import patchshot_watch  # type: ignore[import-not-found]  # beside this file, inside
+import patchshot_trace  # type: ignore[import-not-found]  # beside this file, inside
+import patchshot_watch  # type: ignore[import-not-found]
 import pytest
-
-# The end of a failure report names the error; what is above it is source that the reader knows.
-TEXT_LIMIT = 6000
 
 OUTCOMES = ("passed", "failed", "skipped")
 
-# Of each line's seal, in hexadecimal digits: 64 bits cannot be guessed in one run.
-SEAL_DIGITS = 16
 
-
-class Recorder:
-    """Writes lines from the process that was asked to; a forked child of a test writes none."""
+class PytestRecorder:
+    """A pytest plugin that writes what happens to the tests."""
 
     def __init__(self, path: str, key: bytes, junit: str) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._descriptor = os.open(path, flags, 0o600)
-        self._process = os.getpid()
-        self._key = key
-        self._last = b""
+        self._lines = patchshot_watch.LineWriter(path, key)
         self._junit = junit
         self._session: Any = None
         self._traces: set[str] = set()
-        self._watch = patchshot_watch.Watch(__name__)
+        self._watch = patchshot_watch.RunnerWatch(__name__)
+        self._collected: dict[str, Any] = {}
+        self._trace = patchshot_trace.from_environment()
 
-    def write(self, **line: Any) -> None:
-        if os.getpid() != self._process:
-            return
-        data = self._sealed(json.dumps(line).encode("ascii"))
-        while data:
-            data = data[os.write(self._descriptor, data) :]
-
-    def _sealed(self, data: bytes) -> bytes:
-        if not self._key:
-            return data + b"\n"
-        seal = hmac.new(self._key, self._last + data, hashlib.sha256).hexdigest()[:SEAL_DIGITS]
-        self._last = seal.encode("ascii")
-        return data + b"\t" + self._last + b"\n"
+    @property
+    def traces(self) -> bool:
+        """Whether this run records what the tests execute."""
+        return self._trace is not None
 
     # Before pytest's own plugin reads it.
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: Any) -> None:
         if hasattr(config, "workerinput"):
-            self._process = -1  # a worker of pytest-xdist: its controller reports for it
+            self._lines.stop()  # a worker of pytest-xdist: its controller reports for it
         elif self._junit and hasattr(config.option, "xmlpath"):
             config.option.xmlpath = self._junit
         else:
@@ -82,22 +62,54 @@ class Recorder:
     def pytest_sessionstart(self, session: Any) -> None:
         self._session = session
         runner = "pytest " + pytest.__version__
-        self.write(event="begin", runner=runner, junit=bool(self._junit))
+        self._lines.write(event="begin", runner=runner, junit=bool(self._junit))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_itemcollected(self, item: Any) -> None:
+        self._collected[item.nodeid] = patchshot_watch.code_of(item)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        if self._trace is not None and self._trace.reverse:
+            items.reverse()
+
+    # First of all to begin and last to end, so that set-up and tear-down belong to the test.
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: Any) -> Any:
+        if self._trace is None:
+            yield
+            return
+        self._write_account("", self._trace.begin(item.nodeid))
+        yield
+        self._write_account(item.nodeid, self._trace.end())
+
+    # Last of all before the call: whatever hooks and fixtures put in its place is there by now.
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_setup(self, item: Any) -> None:
+        code = patchshot_watch.code_of(item)
+        if code is not self._collected.get(item.nodeid):
+            self._traces.add("the function of " + item.nodeid)
+        elif patchshot_trace.is_of_source(code, str(item.fspath), str(item.config.rootdir)):
+            self._traces.add("the function of " + item.nodeid + ", which is not of its file")
+
+    def _write_account(self, test: str, account: Any) -> None:
+        if not test or self._trace.decides(test):
+            self._lines.write(event="trace", id=test, **account.as_line())
 
     def pytest_collection_finish(self, session: Any) -> None:
         self._traces.update(self._watch.changed())
         count = len({item.nodeid for item in session.items})
-        self.write(event="collected", count=count)
+        self._lines.write(event="collected", count=count)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.write(event="start", id=nodeid)
+        self._lines.write(event="start", id=nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.outcome not in OUTCOMES:  # pytest-rerunfailures: the last try follows
             return
         if report.outcome == "passed" and report.when != "call":
             return  # nothing is known of the test before it was called, nor changed after
-        self.write(
+        self._lines.write(
             event="result",
             id=report.nodeid,
             phase=report.when,
@@ -108,7 +120,7 @@ class Recorder:
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.outcome != "passed":
-            self.write(
+            self._lines.write(
                 event="result",
                 id=report.nodeid,
                 phase="collect",
@@ -128,7 +140,9 @@ class Recorder:
         session = self._session
         if session is None:
             return
-        self.write(
+        if self._trace is not None:
+            self._write_account("", self._trace.end())
+        self._lines.write(
             event="finish",
             status=int(session.exitstatus),
             failed=int(session.testsfailed),
@@ -140,21 +154,17 @@ class Recorder:
 # The first hook of all, called before any conftest.py of the target is imported.
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: Any) -> None:
-    """Start recording, where somebody listens."""
+    """Start recording if a report is asked for."""
     path = os.environ.pop("SANDBOX_REPORT", "")
     junit = os.environ.pop("SANDBOX_JUNIT", "")
-    key = _key(os.environ.pop("PATCHSHOT_SEAL", ""))
-    if path:
-        early_config.pluginmanager.register(Recorder(path, key, junit), "patchshot-recorder")
-
-
-def _key(path: str) -> bytes:
+    key = patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", ""))
     if not path:
-        return b""
-    with open(path, "rb") as file:  # noqa: PTH123  (pathlib would be imported for one call)
-        key = file.read()
-    os.unlink(path)  # noqa: PTH108
-    return key
+        return
+    recorder = PytestRecorder(path, key, junit)
+    early_config.pluginmanager.register(recorder, "patchshot-recorder")
+    options = early_config.known_args_namespace
+    if recorder.traces and getattr(options, "cov_source", None):
+        options.cov_source = None  # pytest-cov and our trace would replace each other
 
 
 def _text(report: Any) -> str:
@@ -163,4 +173,4 @@ def _text(report: Any) -> str:
     longrepr = report.longrepr
     if isinstance(longrepr, tuple):  # a skip: (path, line, reason)
         return str(longrepr[-1])
-    return str(longrepr or "")[-TEXT_LIMIT:]
+    return str(longrepr or "")[-patchshot_watch.TEXT_LIMIT :]

@@ -7,17 +7,14 @@ only. The lines are those of patchshot_pytest, the ids too (`tests/test_a.py::Ca
 Beside `unittest.TestCase` classes it runs plain functions `test_*` that take no arguments.
 """
 
-# ruff: noqa: D102, PTH100, PTH108, PTH109, PTH113, PTH118, PTH123
+# ruff: noqa: D102, PTH100, PTH109, PTH113, PTH118
 # (methods are documented by unittest; pathlib would be imported for four calls)
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import importlib
 import importlib.util
 import inspect
-import json
 import os
 import sys
 import traceback
@@ -25,47 +22,39 @@ import types
 import unittest
 from typing import Any
 
-import patchshot_watch  # type: ignore[import-not-found]  # beside this file, inside
-
-# The end of a failure report names the error; what is above it is source that the reader knows.
-TEXT_LIMIT = 6000
-
-# Of each line's seal, in hexadecimal digits: 64 bits cannot be guessed in one run.
-SEAL_DIGITS = 16
+import patchshot_trace  # type: ignore[import-not-found]  # beside this file, inside
+import patchshot_watch  # type: ignore[import-not-found]
 
 
-class Recorder:
-    """Writes lines from the process that was asked to; a forked child of a test writes none.
-
-    With a `key` each line is sealed (`agent.validation.reports.seal`): code that finds the pipe
-    cannot add lines that look like ours.
-    """
-
-    def __init__(self, path: str, key: bytes = b"") -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._descriptor = os.open(path, flags, 0o600)
-        self._process = os.getpid()
-        self._key = key
-        self._last = b""
-        self._watch: Any = None
+class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
+    """Writes the lines of a run."""
 
     @classmethod
-    def from_environment(cls) -> Recorder:
-        """As the environment says, which is cleared of it: tests do not learn where we write."""
+    def from_environment(cls) -> UnittestRecorder:
+        """Read the variables and remove them, so that tests do not learn where we write."""
         os.environ.pop("SANDBOX_JUNIT", "")
         path = os.environ.pop("SANDBOX_REPORT")
-        return cls(path, _key(os.environ.pop("PATCHSHOT_SEAL", "")))
-
-    def write(self, **line: Any) -> None:
-        if os.getpid() != self._process:
-            return
-        data = self._sealed(json.dumps(line).encode("ascii"))
-        while data:
-            data = data[os.write(self._descriptor, data) :]
+        return cls(path, patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", "")))
 
     def begin(self, runner: str) -> None:
         self.write(event="begin", runner=runner)
-        self._watch = patchshot_watch.Watch("patchshot_unittest")
+        self._watch = patchshot_watch.RunnerWatch("patchshot_unittest")
+        self._trace = patchshot_trace.from_environment()
+
+    def start(self, test: str) -> None:
+        """Write that a test begins; what came before it is an account of its own."""
+        if self._trace is not None:
+            self._write_account("", self._trace.begin(test))
+        self.write(event="start", id=test)
+
+    def stop(self, test: str) -> None:
+        """Write what the test executed, if that is asked for."""
+        if self._trace is not None:
+            self._write_account(test, self._trace.end())
+
+    def _write_account(self, test: str, account: Any) -> None:
+        if not test or self._trace.decides(test):
+            self.write(event="trace", id=test, **account.as_line())
 
     def result(self, test: str, phase: str, outcome: str, text: str = "") -> None:
         self.write(
@@ -74,36 +63,20 @@ class Recorder:
             phase=phase,
             outcome=outcome,
             xfail=False,
-            text=text[-TEXT_LIMIT:],
+            text=text[-patchshot_watch.TEXT_LIMIT :],
         )
 
     def finish(self, status: int, failed: int) -> None:
-        """The last line; without it the run ended before its tests did."""
+        """Write the last line; without it the run ended before its tests did."""
+        self.stop("")
         traces = self._watch.changed()[: patchshot_watch.TRACES_LIMIT]
         self.write(event="finish", status=status, failed=failed, traces=traces)
 
-    def _sealed(self, data: bytes) -> bytes:
-        if not self._key:
-            return data + b"\n"
-        seal = hmac.new(self._key, self._last + data, hashlib.sha256).hexdigest()[:SEAL_DIGITS]
-        self._last = seal.encode("ascii")
-        return data + b"\t" + self._last + b"\n"
 
-
-def _key(path: str) -> bytes:
-    """The key that waits in a file, which is removed."""
-    if not path:
-        return b""
-    with open(path, "rb") as file:
-        key = file.read()
-    os.unlink(path)
-    return key
-
-
-class Result(unittest.TestResult):
+class LineResult(unittest.TestResult):
     """Turns what unittest reports into lines."""
 
-    def __init__(self, recorder: Recorder, path: str) -> None:
+    def __init__(self, recorder: UnittestRecorder, path: str) -> None:
         super().__init__()
         self._recorder = recorder
         self._path = path
@@ -117,7 +90,11 @@ class Result(unittest.TestResult):
 
     def startTest(self, test: unittest.TestCase) -> None:
         super().startTest(test)
-        self._recorder.write(event="start", id=self._id(test))
+        self._recorder.start(self._id(test))
+
+    def stopTest(self, test: unittest.TestCase) -> None:
+        super().stopTest(test)
+        self._recorder.stop(self._id(test))
 
     def addSuccess(self, test: unittest.TestCase) -> None:
         super().addSuccess(test)
@@ -154,7 +131,7 @@ class Result(unittest.TestResult):
 
 def main(paths: list[str]) -> int:
     """Run the files and return 0 when everything passed, 1 otherwise, 5 when nothing was run."""
-    recorder = Recorder.from_environment()
+    recorder = UnittestRecorder.from_environment()
     recorder.begin("unittest")
     results = [run_file(path, recorder) for path in paths]
     good = all(result is not None and result.wasSuccessful() for result in results)
@@ -164,26 +141,26 @@ def main(paths: list[str]) -> int:
     return status
 
 
-def _bad(result: Result | None) -> int:
+def _bad(result: LineResult | None) -> int:
     """How many tests of a file failed; a file that cannot be imported counts as one."""
     if result is None:
         return 1
     return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
 
 
-def run_file(path: str, recorder: Recorder) -> Result | None:
+def run_file(path: str, recorder: UnittestRecorder) -> LineResult | None:
     """Run one file; None when it cannot be imported."""
     try:
         module = load(path)
     except unittest.SkipTest as skip:
         recorder.result(path, "collect", "skipped", str(skip))
-        return Result(recorder, path)
+        return LineResult(recorder, path)
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001  (whatever a test module raises, SystemExit too)
         recorder.result(path, "collect", "failed", traceback.format_exc())
         return None
-    result = Result(recorder, path)
+    result = LineResult(recorder, path)
     suite(module).run(result)
     return result
 

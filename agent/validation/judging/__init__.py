@@ -1,1 +1,1 @@
-"""From outcomes to a verdict. Pure."""
+"""Reaches a verdict from the outcomes of runs. Pure."""

@@ -1,37 +1,43 @@
-"""Compares two runs of the same tests, before and after a patch. Pure.
+"""Compares two runs of the same tests, before and after a patch, and says if they are credible.
 
-The rules (those of SWE-bench's FAIL_TO_PASS and PASS_TO_PASS, with absence counted):
+Pure. The rules are those of SWE-bench's FAIL_TO_PASS and PASS_TO_PASS, and absence counts too:
 
     before          after                     counts as
     pass            pass                      still passing
     pass            fail, error, skip, absent newly failing
     fail, error     pass                      newly passing
-    fail, error     fail, error, skip, absent nothing: red before
-    skip            anything                  nothing: it said nothing before
+    fail, error     fail, error, skip, absent nothing: it was red before
+    skip            anything                  nothing: it showed nothing before
     absent          fail, error               newly failing: new, and red
     absent          pass                      nothing: it was not seen to fail
 
-A module that cannot be collected fails in the name of all its tests; a test in which the run was
-killed fails too. Where both runs were cut short, absence says nothing.
+If a module cannot be collected, all of its tests fail. A test during which the run was killed fails
+too. Where both runs were cut short, absence shows nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from agent.types import Outcome, TestRun
-from sandbox.types import Ended
+from agent.validation.judging.wording import how_it_ended, listed
+from agent.validation.reports.run_results import INCOMPLETE, INCONSISTENT
+from sandbox import Ended
 
 _BAD: Final = (Outcome.FAILED, Outcome.ERROR)
+
+# The number of changes to the test runner that a message names.
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What changed, in order of the test ids. `executed`: the runs can be compared at all.
+    """The changes between two runs, sorted by test id. `executed`: the runs can be compared.
 
-    They can when tests ran before and after, or when some that could not run before pass now.
-    `still_red` failed before and fail after.
+    They can if tests ran before and after, or if tests that could not run before pass now.
+    `still_red` tests failed before and fail after.
     """
 
     newly_failing: tuple[str, ...] = ()
@@ -42,7 +48,7 @@ class Comparison:
 
 
 def is_whole(run: TestRun) -> bool:
-    """Whether the run came to its own end, so that a missing test is really absent."""
+    """Whether the run ended by itself, so that a missing test is really absent."""
     return run.ended == Ended.EXITED
 
 
@@ -69,7 +75,7 @@ def compare(before: TestRun, after: TestRun) -> Comparison:
 
 
 def passing_in_both(before: TestRun, after: TestRun) -> tuple[str, ...]:
-    """The ids of the tests that pass before and after, in order."""
+    """Return the sorted ids of the tests that pass before and after."""
     return tuple(
         test
         for test, outcome in sorted(before.outcomes.items())
@@ -78,12 +84,12 @@ def passing_in_both(before: TestRun, after: TestRun) -> tuple[str, ...]:
 
 
 def is_command(run: TestRun) -> bool:
-    """Whether a command that reports no tests stands for them all."""
+    """Whether the run is one of a command that reports no tests of its own."""
     return set(run.outcomes) == {"command"}
 
 
 def failed(run: TestRun, test: str) -> bool:
-    """Whether a test failed: itself, with the module it stands in, or with the run cut in it."""
+    """Whether a test failed: by itself, with its module, or because the run was cut off in it."""
     outcome = run.outcomes.get(test)
     if outcome is not None:
         return outcome in _BAD
@@ -91,7 +97,7 @@ def failed(run: TestRun, test: str) -> bool:
 
 
 def collection_error(run: TestRun, test: str) -> str | None:
-    """The id of the failed collector (a module, a class) that would hold the test, if any."""
+    """Return the id of the failed collector (a module or class) of the test, if any."""
     collector = test
     while "::" in collector:
         collector = collector.rpartition("::")[0]
@@ -101,7 +107,7 @@ def collection_error(run: TestRun, test: str) -> str | None:
 
 
 def executed(run: TestRun) -> bool:
-    """Whether at least one test came as far as running: an error in set-up does not count."""
+    """Whether at least one test ran; an error in its set-up does not count as running."""
     return any(o in (Outcome.PASSED, Outcome.FAILED) for o in run.outcomes.values())
 
 
@@ -116,5 +122,46 @@ def _fails_newly(
 
 
 def _was_collector(run: TestRun, test: str) -> bool:
-    """A collector that fails now: the tests that it held before stand for it, as absent."""
+    """Whether the id is a collector whose tests ran before. They count as absent instead."""
     return any(known.startswith(test + "::") for known in run.outcomes)
+
+
+def to_blame(run: TestRun, tests: Iterable[str]) -> tuple[str, ...]:
+    """Return the tests; a module that could not be collected replaces all of its tests."""
+    return tuple(dict.fromkeys(collection_error(run, test) or test for test in tests))
+
+
+def lies(run: TestRun) -> bool:
+    """Whether the run is not credible: its accounts contradict each other, or it exited cleanly
+    before its tests had ended. A crash is credible, because its exit code shows it.
+    """
+    return run.ended == INCONSISTENT or (run.ended == INCOMPLETE and not run.exit_code)
+
+
+def suspicion(before: TestRun | None, after: TestRun | None) -> str:
+    """Return why the run with the patch is not credible although that on the base is, or ""."""
+    if after is None:
+        return ""
+    if lies(after) and not (before is not None and lies(before)):
+        what = "; ".join(after.channels.disagreements) or how_it_ended(after)
+        return f"the accounts of the run with the patch do not agree: {what}"
+    new = new_traces(before, after)
+    if new:
+        return f"with the patch the test runner itself is changed: {listed(new, _SHOWN)}"
+    return ""
+
+
+def new_traces(before: TestRun | None, after: TestRun) -> tuple[str, ...]:
+    """Return the changes to the test runner that only the patch makes.
+
+    None where the run on the base was cut short, because its own changes are unknown then.
+    """
+    if before is None or before.ended != Ended.EXITED:
+        return ()
+    known = set(before.channels.traces)
+    return tuple(trace for trace in after.channels.traces if trace not in known)
+
+
+def lies_on_both(before: TestRun | None, after: TestRun | None) -> bool:
+    """Whether the project's tests are not credible with or without the patch."""
+    return before is not None and after is not None and lies(before) and lies(after)

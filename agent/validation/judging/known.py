@@ -1,7 +1,7 @@
-"""Tests that are known to decide (`FAIL_TO_PASS`, `PASS_TO_PASS` of SWE-bench), and what they say.
+"""Judges a patch by given tests (`FAIL_TO_PASS` and `PASS_TO_PASS` of SWE-bench).
 
-Exactly these ids decide, by SWE-bench's rules: absent or skipped is not passed. They and what they
-print are kept from every prompt: the reasons made here hold counts, and nothing else of them.
+Exactly these ids decide, by SWE-bench's rules: an absent or skipped test has not passed. Their
+names and their output stay out of every prompt, so the reasons made here contain only counts.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
+from agent.files import LONGEST_ROW
 from agent.types import KnownTests, Outcome, TestRun, Verdict
 from agent.validation.judging.compare import executed, failed, is_whole
 from agent.validation.judging.wording import number
 
-# Rows of SWE-bench hold a few thousand ids at most, and two patches.
-_MOST_BYTES = 64 * 1024 * 1024
-
 
 @dataclass(frozen=True, slots=True)
 class KnownJudgement:
-    """`missed` are the given ids that do not do what they should, `absent` those that no run knows.
+    """`missed` are the given ids without the expected result; `absent` ids are in no run.
 
-    `reason` names none of them: it may enter a prompt.
+    `reason` may be part of a prompt and names no test.
     """
 
     verdict: Verdict
@@ -41,7 +39,7 @@ class KnownJudgement:
 def judge_known(
     known: KnownTests, before: TestRun | None, after: TestRun | None, lost: Sequence[str]
 ) -> KnownJudgement:
-    """The verdict of the given tests, by the runs A and C; `lost` are ids that fail newly."""
+    """Judge the runs before and after the patch; `lost` are ids that fail newly."""
     if before is None or after is None or not (executed(before) or executed(after)):
         return KnownJudgement(Verdict.UNVERIFIED, f"No test could be run: {_GIVEN} did not run.")
     gone = tuple(test for test in known.pass_to_pass if test in set(lost))
@@ -58,14 +56,14 @@ def judge_known(
 
 
 def known_paths(known: KnownTests, exists: Callable[[str], bool]) -> tuple[str, ...]:
-    """The test files that hold the given tests, in order; those that are not there are left out."""
+    """Return the sorted paths of the existing test files that hold the given tests."""
     ids = (*known.fail_to_pass, *known.pass_to_pass)
     paths = {path for path, separator, _ in (i.partition("::") for i in ids) if separator}
     return tuple(sorted(filter(exists, paths)))
 
 
 def by_id(known: KnownTests, test_id: Callable[[str], str]) -> KnownTests:
-    """The given names as the ids that runs report."""
+    """Convert the given names to the ids that runs report."""
     return KnownTests(
         tuple(dict.fromkeys(map(test_id, known.fail_to_pass))),
         tuple(dict.fromkeys(map(test_id, known.pass_to_pass))),
@@ -73,14 +71,14 @@ def by_id(known: KnownTests, test_id: Callable[[str], str]) -> KnownTests:
 
 
 def read_known(path: Path) -> KnownTests:
-    """The ids of a row of SWE-bench: one JSON object, or JSON lines with one row.
+    """Read the ids from a row of SWE-bench: one JSON object, or JSON lines with one row.
 
     Raises ConfigurationError.
     """
     try:
         with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        row = _Row.model_validate_json(data) if len(data) <= _MOST_BYTES else None
+            data = file.read(LONGEST_ROW + 1)
+        row = _Row.model_validate_json(data) if len(data) <= LONGEST_ROW else None
     except OSError as error:
         raise ConfigurationError(f"--tests-from {path}: {error.strerror or error}") from None
     except ValidationError as error:
@@ -98,7 +96,7 @@ def read_known(path: Path) -> KnownTests:
 
 
 def _listed(value: object) -> object:
-    """A list, or a string that holds one as JSON, as data sets have it."""
+    """Accept a list, or a string that holds one as JSON, as data sets have it."""
     if not isinstance(value, str):
         return value
     try:
@@ -111,7 +109,7 @@ _Ids = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class _Row(BaseModel):
-    """Of a row only what is needed: patches and issue text are not even kept."""
+    """The fields of a row that are needed."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -140,7 +138,7 @@ def _not_found(absent: int) -> str:
 
 
 def _cut(before: TestRun, after: TestRun) -> str:
-    """Which runs did not end by themselves. How, but not in which test."""
+    """Return which runs were cut off and how, but not in which test."""
     runs = (("on the base", before), ("with the patch", after))
     ended = [f"{where}: {run.ended}" for where, run in runs if not is_whole(run)]
     return f"Cut off, only what came before is known ({', '.join(ended)})." if ended else ""
@@ -148,7 +146,7 @@ def _cut(before: TestRun, after: TestRun) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Missed:
-    """Counts of given tests; `red` are those that should stay green, pass, and did not before."""
+    """Counts of given tests; `red` ones should stay green and pass, but did not pass before."""
 
     unfixed: int
     gone: int

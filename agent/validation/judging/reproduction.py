@@ -1,37 +1,35 @@
-"""Judges the tests that a patch brings with it: the reply's reproduction, and new test files. Pure.
+"""Judges the tests that a patch brings: the reply's reproduction test and new test files. Pure.
 
-Such a test is evidence when it fails on the base and passes with the patch. It is written by the
-same hand as the patch: evidence, not proof. It has to fail for the issue's reason: one that fails
-on the base only because it uses a name which the patch brings would fail there whatever it checks.
-That is what a test of a new feature looks like, so it counts where the issue itself speaks of that
-name, and shows nothing where it does not. (A test that cannot be collected or set up for a reason
-of its own fails with the patch too.)
+Such a test is evidence if it fails on the base and passes with the patch. It is not proof, because
+the author of the patch wrote it. It must fail for the issue's reason: a test that fails on the base
+only because it uses a name that the patch adds would fail there whatever it checks. A test of a new
+feature looks like that, so it counts if the issue itself mentions the name, and not otherwise. (A
+test that cannot be collected or set up for a reason of its own fails with the patch too.)
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from agent.types import Outcome, TestRun
-from agent.validation.judging.compare import collection_error, failed, is_whole
-from agent.validation.judging.trust import suspicion
+from agent.validation.judging.compare import collection_error, failed, is_whole, suspicion, to_blame
+from agent.validation.judging.second_runs import SecondRuns
 from agent.validation.judging.wording import (
     failure_texts,
     how_it_ended,
     listed,
     number,
     tail,
-    to_blame,
 )
 
 _BAD = (Outcome.FAILED, Outcome.ERROR)
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
-# The last line of a traceback that says which name is not there (CPython's own words).
+# The last line of a traceback that names what is missing (CPython's own words).
 _MISSING_NAME = re.compile(
     r"(?:ImportError: cannot import name '(?P<imported>\w+)'"
     r"|ModuleNotFoundError: No module named '(?:\w+\.)*(?P<module>\w+)'"
@@ -40,16 +38,18 @@ _MISSING_NAME = re.compile(
     r"|TypeError: .* unexpected keyword argument '(?P<argument>\w+)')"
 )
 
-# Of tests that prove the fix, the names of two say enough; the JSON result has them all.
+# The number of proving tests that a message names. The JSON result has all of them.
 _SHOWN = 2
 
 
 class Standing(enum.Enum):
-    """What a new test says about the patch."""
+    """What a new test shows about the patch."""
 
     PROVES = "fails before, passes after"
     NEEDS_NEW_NAME = "fails before for the lack of a name that the issue does not speak of"
     SUSPECT = "its run cannot be believed"
+    FLAKY = "fails before, passes after, and not so once more"
+    UNRELATED = "fails before, passes after, and has nothing to do with the patch"
     PASSES_BEFORE = "passes before and after"
     STILL_FAILS = "fails, vanishes or skips itself with the patch"
     SAYS_NOTHING = "could not be run"
@@ -65,12 +65,12 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """What is known of a name: each answers for one.
+class NameChecks:
+    """Answers questions about a name.
 
-    `in_repository`: a top-level module is the target's own (a test that needs another one, which is
-    not installed, can neither fail nor pass for the patch). `brought`: the patch's source has the
-    name, and had it not before. `in_issue`: the issue speaks of it.
+    `in_repository`: is the top-level module the target's own? A test that needs another module,
+    which is not installed, shows nothing. `brought`: does the patch's source add the name?
+    `in_issue`: does the issue mention it?
     """
 
     in_repository: Callable[[str], bool]
@@ -78,7 +78,7 @@ class Names:
     in_issue: Callable[[str], bool] = lambda _: False
 
 
-def judge(before: TestRun, after: TestRun, names: Names) -> Judgement:
+def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
     """Compare the runs of the new tests."""
     ids = sorted({*before.outcomes, *after.outcomes})
     doubt = suspicion(before, after)
@@ -97,7 +97,44 @@ def judge(before: TestRun, after: TestRun, names: Names) -> Judgement:
     return _judge_outcomes(before, after, ids, names)
 
 
-def _judge_outcomes(before: TestRun, after: TestRun, ids: list[str], names: Names) -> Judgement:
+def confirm(
+    found: Judgement, again: Mapping[str, SecondRuns], mentioned: Callable[[str], bool]
+) -> Judgement:
+    """Judge tests that prove once more, by their second runs. One that holds proves for all.
+
+    `mentioned`: do the issue and the tests mention a name?
+    """
+    if found.standing is not Standing.PROVES:
+        return found
+    steady = [test for test in found.tests if test in again and again[test].is_steady(test)]
+    if not steady:
+        text = f"the reproduction test gives other results once more: {listed(found.tests, _SHOWN)}"
+        return Judgement(Standing.FLAKY, text, found.tests)
+    doubts = {t: again[t].why_unrelated(t, mentioned, given=False) for t in steady}
+    if all(doubts.values()):
+        reasons = listed(sorted(set(doubts.values())), _SHOWN)
+        text = f"the reproduction test is no evidence ({listed(steady, _SHOWN)}): {reasons}"
+        return Judgement(Standing.UNRELATED, text, found.tests)
+    return replace(found, tests=tuple(test for test in steady if not doubts[test]))
+
+
+def with_source(found: Judgement, earlier: Sequence[str]) -> Judgement:
+    """Say where a test that refutes the patch comes from, if from one of the `earlier` files."""
+    if found.standing is not Standing.STILL_FAILS:
+        return found
+    paths = sorted({test.partition("::")[0] for test in found.tests}.intersection(earlier))
+    if not paths:
+        return found
+    first, _, rest = found.text.partition("\n")
+    source = (
+        f"An earlier reply brought {listed(paths)}; it counts until `wrong_tests` says why not."
+    )
+    return replace(found, text=f"{first} {source}\n{rest}")
+
+
+def _judge_outcomes(
+    before: TestRun, after: TestRun, ids: list[str], names: NameChecks
+) -> Judgement:
     passing = [test for test in ids if after.outcomes.get(test) is Outcome.PASSED]
     bad = [test for test in ids if _still_bad(before, after, test)]
     if bad:
@@ -115,8 +152,8 @@ def _judge_outcomes(before: TestRun, after: TestRun, ids: list[str], names: Name
     return Judgement(Standing.SAYS_NOTHING, "the reproduction test skips itself")
 
 
-def _judge_proof(before: TestRun, proving: tuple[str, ...], names: Names) -> Judgement:
-    """Why they failed on the base; one that failed for a reason of its own speaks for all."""
+def _judge_proof(before: TestRun, proving: tuple[str, ...], names: NameChecks) -> Judgement:
+    """Judge tests by why they failed on the base; one that needs no new name proves for all."""
     needs = {test: _needed_name(before, test, names) for test in proving}
     strong = tuple(test for test in proving if not needs[test])
     text = f"{number(len(proving), 'test')} of the reproduction: {listed(proving, _SHOWN)}"
@@ -130,8 +167,8 @@ def _judge_proof(before: TestRun, proving: tuple[str, ...], names: Names) -> Jud
     return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
 
 
-def _needed_name(before: TestRun, test: str, names: Names) -> str:
-    """The name of the patch for the lack of which a test failed on the base, or ""."""
+def _needed_name(before: TestRun, test: str, names: NameChecks) -> str:
+    """Return the name that the patch adds and without which a test failed on the base, or ""."""
     collector = collection_error(before, test)
     text = before.failures.get(test) or before.failures.get(collector or "", "")
     found = list(_MISSING_NAME.finditer(text))
@@ -140,7 +177,7 @@ def _needed_name(before: TestRun, test: str, names: Names) -> str:
 
 
 def _still_bad(before: TestRun, after: TestRun, test: str) -> bool:
-    """Fails after; or failed before as a test of its own, and is skipped or gone after."""
+    """Whether a test fails after the patch, or failed before it and is skipped or gone after it."""
     now = after.outcomes.get(test)
     if now in _BAD:
         return True
@@ -150,12 +187,12 @@ def _still_bad(before: TestRun, after: TestRun, test: str) -> bool:
 
 
 def _was_collector(run: TestRun, test: str) -> bool:
-    """A module that could not be collected before: now its tests stand for it."""
+    """Whether the id is a module that could not be collected before and can be now."""
     return any(known.startswith(f"{test}::") for known in run.outcomes)
 
 
 def _missing_module(run: TestRun, in_repository: Callable[[str], bool]) -> str | None:
-    """The package for the lack of which nothing could be collected at all."""
+    """Return the missing package that prevented the collection of all tests, or None."""
     if any(outcome not in _BAD or "::" in test for test, outcome in run.outcomes.items()):
         return None
     for test in sorted(run.outcomes):

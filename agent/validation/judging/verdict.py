@@ -1,6 +1,6 @@
-"""From evidence to a verdict. Pure; the rules are those of `agent.types.Verdict`.
+"""Reaches the verdict from the evidence. Pure; `agent.types.Verdict` has the meaning of each.
 
-In this order, the first that applies:
+The first rule that applies decides:
 
     REGRESSED      a test is seen to fail that passed on the base; the reply's own test still fails;
                    tests that pass without the patch's own changes to tests are gone, skipped or
@@ -9,51 +9,69 @@ In this order, the first that applies:
                    changed, or the patch adds what only serves to pass tests; the patch changes
                    or takes away a test that fails before and after
     REGRESSED      a test that passed on the base is gone
-    UNVERIFIED     the base's own runs cannot be believed; nothing could be run
-    VERIFIED       a test fails on the base (twice, if it is the project's) and passes with the fix,
-                   and the patch changes more than tests
+    UNVERIFIED     the base's own runs cannot be believed; nothing could be run; the command that
+                   the user named runs no test, or gives nothing but the same failing exit code
+    VERIFIED       a test fails on the base and passes with the fix, twice; it executes what the
+                   patch changes (`judging.second_runs`), and the patch changes more than tests and
+                   takes nothing away from them
     NOT_REGRESSED  the rest
 
-Where the deciding tests are given (`agent.validation.judging.known`), they take the place of all
-but the second.
+Where the deciding tests are given (`agent.validation.judging.known`), they replace all rules but
+the second.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from agent.types import Outcome, TestRun, Verdict
-from agent.validation.judging.compare import Comparison, executed, is_command, is_whole
+from agent.validation.judging.compare import (
+    Comparison,
+    executed,
+    is_command,
+    is_whole,
+    lies_on_both,
+    suspicion,
+    to_blame,
+)
 from agent.validation.judging.known import KnownJudgement
 from agent.validation.judging.reproduction import Judgement, Standing
-from agent.validation.judging.trust import lies_on_both, suspicion
+from agent.validation.judging.second_runs import SecondRuns, suspicion_of_again
 from agent.validation.judging.wording import (
     bounded,
     failure_texts,
+    first_failure,
     how_it_ended,
     listed,
     number,
     tail,
-    to_blame,
 )
-from agent.validation.reports.report import counts
-from sandbox.types import Ended
+from agent.validation.reports.run_results import counts
+from sandbox import Ended
 
-# Endings that say nothing about the tests themselves.
+# Values of `ended` that show nothing about the tests themselves.
 _CUT = (Ended.SIGNALLED, Ended.CANCELLED)
 
 _BAD = (Outcome.FAILED, Outcome.ERROR)
 
+# The number of files that a message names.
+_SHOWN = 3
+
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What was found out. `before`, `after`, `comparison` belong to the project's tests (A and C).
+class VerdictEvidence:
+    """What the runs and the patch show.
 
-    `proof` are newly passing project tests. `new_tests` is the judgement of tests that the patch
-    brought. `whole`, `lost` and `taken` belong to D: what passes in A or C and not there; what is
-    red in A and C and is not red there, because the patch changes it or takes it away. `tricks` are
-    those of `agent.validation.judging.tricks`; `needs` says what the tests need and have not here,
-    "" for nothing. `only_tests`: the patch changes nothing that could fix an issue.
+    `before`, `after` and `comparison` are of the project's tests, and `proof` are those that pass
+    newly and do so in the second runs `again`. `new_tests` is the judgement of the tests that the
+    patch brought. `whole` is the run of the whole patch with its changes to tests: `lost` tests
+    pass without those changes only, and `silenced` ones are red without them only. `tricks` and
+    `dependences` come from `judging.tricks`. `needs` says what the tests lack here, "" for nothing.
+    `only_tests` means that the patch changes nothing that could fix an issue. `edited_tests` are
+    the existing test files that it changes, and `weakened` says what it takes away from them.
+    `held` are files of the patch that were as on the base, with the reason.
+    `named_command`: the runs are of the command that the user named.
     """
 
     before: TestRun | None = None
@@ -66,19 +84,43 @@ class Evidence:
     tricks: tuple[str, ...] = ()
     known: KnownJudgement | None = None
     needs: str = ""
-    taken: tuple[str, ...] = ()
+    silenced: tuple[str, ...] = ()
     only_tests: bool = False
+    again: tuple[SecondRuns, ...] = ()
+    named_command: bool = False
+    edited_tests: tuple[str, ...] = ()
+    weakened: str = ""
+    held: Mapping[str, str] = field(default_factory=dict)
+    dependences: tuple[str, ...] = ()
 
 
-def decide(evidence: Evidence) -> tuple[Verdict, str]:
-    """The verdict and its reason, whose first line is a summary."""
+def decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
+    """Return the verdict and its reason, whose first line is a summary."""
+    verdict, reason = _decide(evidence)
+    about = "" if verdict is Verdict.VERIFIED else _about_held(evidence)
+    return verdict, "\n\n".join(filter(None, (reason, about)))
+
+
+def _about_held(evidence: VerdictEvidence) -> str:
+    """Say which files of the patch took no part because they steer the tests, or ""."""
+    if not evidence.held:
+        return ""
+    paths = sorted(evidence.held)
+    why = "; ".join(f"{path}: {evidence.held[path]}" for path in paths[:_SHOWN])
+    return (
+        f"The tests were run with {listed(paths, _SHOWN)} as on the base ({why}). If the issue is "
+        "about such a file, --allow PATH lets the patch's own take part."
+    )
+
+
+def _decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     known, doubt = evidence.known, _suspicion(evidence)
     if known is not None:
         return _by_known(known, doubt)
     found = _regression(evidence, only_seen=bool(doubt))
     if found:
         return Verdict.REGRESSED, bounded(found)
-    doubt = "\n\n".join(filter(None, (_taken(evidence), doubt)))
+    doubt = "\n\n".join(filter(None, (_silenced(evidence), doubt)))
     if doubt:
         return Verdict.SUSPECT, bounded(doubt)
     unknown = _unknown(evidence)
@@ -89,17 +131,32 @@ def decide(evidence: Evidence) -> tuple[Verdict, str]:
     return verdict, bounded(f"{_cut_off(evidence)}{reason}{lacking}")
 
 
-def _not_worse(evidence: Evidence) -> tuple[Verdict, str]:
+def _not_worse(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     proof = "" if evidence.only_tests else _proof(evidence)
+    if proof and evidence.weakened:
+        passes = f"Fails on the base, passes with the patch: {proof}"
+        return Verdict.NOT_REGRESSED, f"The patch {evidence.weakened}. {passes}."
+    if proof and evidence.dependences:
+        what = listed(evidence.dependences)
+        passes = f"Fails on the base, passes with the patch: {proof}"
+        return (
+            Verdict.NOT_REGRESSED,
+            f"The patch may be right only where it is tested, because the result can now depend on "
+            f"more than the input ({what}). {passes}.",
+        )
     if proof:
-        return Verdict.VERIFIED, f"Fails on the base, passes with the patch: {proof}."
+        edited = evidence.edited_tests
+        words = f" The patch also edits existing tests: {listed(edited)}." if edited else ""
+        return Verdict.VERIFIED, f"Fails on the base, passes with the patch: {proof}.{words}"
     counted = _project_counts(evidence, "test")
     reason = f"No test fails newly ({counted}), but none shows the fix{_why(evidence)}."
+    if evidence.weakened:
+        reason += f" The patch {evidence.weakened}."
     return Verdict.NOT_REGRESSED, reason
 
 
-def _cut_off(evidence: Evidence) -> str:
-    """That only a part of the project's tests was seen, or "": a verdict covers only what ran."""
+def _cut_off(evidence: VerdictEvidence) -> str:
+    """Return a sentence if only a part of the project's tests was seen, else ""."""
     runs = (("on the base", evidence.before), ("with the patch", evidence.after))
     cut = [(where, how_it_ended(run)) for where, run in runs if run and not is_whole(run)]
     if not cut:
@@ -115,8 +172,8 @@ def _by_known(known: KnownJudgement, doubt: str) -> tuple[Verdict, str]:
     return known.verdict, bounded(known.reason)
 
 
-def _regression(evidence: Evidence, *, only_seen: bool) -> str:
-    """What got worse, or "". `only_seen`: a test that is merely gone does not count."""
+def _regression(evidence: VerdictEvidence, *, only_seen: bool) -> str:
+    """Return what got worse, or "". With `only_seen`, a test that is merely gone does not count."""
     parts = []
     after, comparison = evidence.after, evidence.comparison
     if comparison and after:
@@ -135,7 +192,8 @@ def _newly_failing(tests: tuple[str, ...], after: TestRun) -> str:
     blamed = to_blame(after, tests)
     if is_whole(after):
         summary = f"{number(len(tests), 'test')} that passed on the base"
-        summary += f" {'fails' if len(tests) == 1 else 'fail'} with the patch: {listed(blamed)}."
+        summary += f" {'fails' if len(tests) == 1 else 'fail'} with the patch: "
+        summary += f"{first_failure(after, blamed)}."
     else:
         summary = f"With the patch the test run {how_it_ended(after)}; "
         summary += f"{number(len(tests), 'test')} did not pass any more: {listed(blamed)}."
@@ -143,7 +201,7 @@ def _newly_failing(tests: tuple[str, ...], after: TestRun) -> str:
 
 
 def _lost(tests: tuple[str, ...], before: TestRun | None, whole: TestRun) -> str:
-    """Those that passed on the base, and those that pass thanks to the source of the patch."""
+    """Describe lost tests: they passed on the base, or they pass with the patch's source only."""
     one = len(tests) == 1
     was = f"{'passes' if one else 'pass'} with the source of the patch"
     if before is not None and all(before.outcomes.get(t) is Outcome.PASSED for t in tests):
@@ -162,9 +220,9 @@ def _with_details(summary: str, tests: tuple[str, ...], run: TestRun) -> str:
     return f"{summary}\n\n{details}" if details else summary
 
 
-def _taken(evidence: Evidence) -> str:
-    """Which failing tests the patch gets rid of, and what became of them, or ""."""
-    tests, whole = evidence.taken, evidence.whole
+def _silenced(evidence: VerdictEvidence) -> str:
+    """Return which failing tests the patch removes or skips, and how, or ""."""
+    tests, whole = evidence.silenced, evidence.whole
     if not tests or whole is None:
         return ""
     states = {Outcome.SKIPPED: "skipped", Outcome.PASSED: "passes as changed"}
@@ -180,24 +238,27 @@ def _taken(evidence: Evidence) -> str:
     return f"The patch {out} {it}: {listed(named)}{only}."
 
 
-def _suspicion(evidence: Evidence) -> str:
-    """Why the patch is not believed, or ""."""
+def _suspicion(evidence: VerdictEvidence) -> str:
+    """Return why the patch is not credible, or ""."""
     doubts = [suspicion(evidence.before, evidence.after)]
     if evidence.new_tests and evidence.new_tests.standing is Standing.SUSPECT:
         doubts.append(evidence.new_tests.text)
     doubts.extend(evidence.tricks)
-    found = "; ".join(filter(None, doubts))
+    doubts.extend(suspicion_of_again(one) for one in evidence.again)
+    found = "; ".join(dict.fromkeys(filter(None, doubts)))
     return f"The tests cannot be believed: {found}." if found else ""
 
 
-def _unknown(evidence: Evidence) -> str:
-    """Why nothing can be concluded, or ""."""
+def _unknown(evidence: VerdictEvidence) -> str:
+    """Return why nothing can be concluded, or ""."""
     after = evidence.after
     if lies_on_both(evidence.before, after) or (after is not None and after.ended in _CUT):
         assert after is not None
         ended = "; ".join(after.channels.disagreements) or f"the test run {how_it_ended(after)}"
         both = "as on the base" if lies_on_both(evidence.before, after) else "with the patch"
         return f"The project's tests cannot be trusted, {both}: {ended}."
+    if evidence.named_command and _command_shows_nothing(evidence):
+        return f"The test command shows nothing: {_why_not_run(evidence)}."
     standing = evidence.new_tests.standing if evidence.new_tests else Standing.SAYS_NOTHING
     if standing is not Standing.SAYS_NOTHING or (
         evidence.comparison and evidence.comparison.executed
@@ -209,8 +270,18 @@ def _unknown(evidence: Evidence) -> str:
     return "; ".join(parts) + ". Only the syntax was checked."
 
 
-def _why_not_run(evidence: Evidence) -> str:
+def _command_shows_nothing(evidence: VerdictEvidence) -> bool:
+    """Whether the command ran no test, or is only known to fail with and without the patch."""
+    comparison = evidence.comparison
+    if comparison is None or not comparison.executed:
+        return True
+    return _is_command(evidence) and comparison.still_red > 0
+
+
+def _why_not_run(evidence: VerdictEvidence) -> str:
     before, after = evidence.before, evidence.after
+    if before is not None and after is not None and is_command(before) and is_command(after):
+        return f"it fails on the base and with the patch (exit code {after.exit_code})"
     if before is None or after is None:
         return "no test file of the project is tied to the change"
     if executed(before):
@@ -227,29 +298,29 @@ def _last_line(run: TestRun) -> str:
     return lines[-1].strip()[:200] if lines else "no output"
 
 
-def _proof(evidence: Evidence) -> str:
+def _proof(evidence: VerdictEvidence) -> str:
     parts = []
     if evidence.new_tests and evidence.new_tests.standing is Standing.PROVES:
         parts.append(evidence.new_tests.text)
     if evidence.proof:
         parts.append(_proving(evidence))
     if evidence.proof and _is_command(evidence):
-        return "; ".join(parts)  # it is all that there is of the project's tests
+        return "; ".join(parts)  # the project's tests consist of the command only
     return "; ".join([*parts, _project_counts(evidence, "other test")]) if parts else ""
 
 
-def _proving(evidence: Evidence) -> str:
+def _proving(evidence: VerdictEvidence) -> str:
     if _is_command(evidence):
         return "the test command of the project"
     return f"{number(len(evidence.proof), 'test')} of the project: {listed(evidence.proof)}"
 
 
-def _is_command(evidence: Evidence) -> bool:
+def _is_command(evidence: VerdictEvidence) -> bool:
     return evidence.after is not None and is_command(evidence.after)
 
 
-def _project_counts(evidence: Evidence, noun: str) -> str:
-    """How the project's tests fared; `noun` is "other test" where some were named before."""
+def _project_counts(evidence: VerdictEvidence, noun: str) -> str:
+    """Return how the project's tests did; `noun` is "other test" where some were named before."""
     comparison = evidence.comparison
     if comparison is None or not comparison.executed:
         return "no test of the project was run"
@@ -263,7 +334,7 @@ def _project_counts(evidence: Evidence, noun: str) -> str:
     return words
 
 
-def _why(evidence: Evidence) -> str:
+def _why(evidence: VerdictEvidence) -> str:
     if evidence.only_tests:
         return ": the patch changes nothing but tests and their configuration"
     if evidence.new_tests is None:

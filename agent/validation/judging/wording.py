@@ -1,15 +1,14 @@
-"""Words for people and for the repair prompt: short, bounded, the first line a summary. Pure."""
+"""Phrases for reports and for the repair prompt: short and of bounded length. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from agent.types import TestRun
-from agent.validation.judging.compare import collection_error
-from agent.validation.reports.report import INCOMPLETE, INCONSISTENT
-from sandbox.types import Ended
+from agent.validation.reports.run_results import INCOMPLETE, INCONSISTENT
+from sandbox import Ended
 
-# Enough for the last frames and the assertion; some 1,000 tokens for the whole reason.
+# Enough for the last frames and the assertion. A whole reason takes about 1,000 tokens.
 _TEXT_LINES = 40
 _TEXT_CHARS = 2400
 _REASON_CHARS = 4000
@@ -31,7 +30,7 @@ _ENDINGS = {
 
 
 def how_it_ended(run: TestRun) -> str:
-    """Predicate for a sentence about a run; the test it stood in, where that is known."""
+    """Return a predicate for a sentence about a run, with the test that it stopped in."""
     if run.ended == Ended.EXITED:
         return f"ended with exit code {run.exit_code}"
     words = _ENDINGS.get(run.ended, f"ended with {run.ended}")
@@ -42,33 +41,49 @@ def how_it_ended(run: TestRun) -> str:
 
 
 def listed(tests: Sequence[str], most: int = _IDS) -> str:
-    """`a, b and 3 more`."""
+    """Return `a, b and 3 more`."""
     shown = ", ".join(tests[:most])
     return shown if len(tests) <= most else f"{shown} and {len(tests) - most} more"
 
 
 def number(count: int, noun: str) -> str:
-    """`1 test`, `2 tests`, `no test`."""
+    """Return `1 test`, `2 tests` or `no test`."""
     return f"{count or 'no'} {noun}{'s' * (count > 1)}"
 
 
-def to_blame(run: TestRun, tests: Iterable[str]) -> tuple[str, ...]:
-    """The tests, each module that could not be collected standing once for all of its own."""
-    return tuple(dict.fromkeys(collection_error(run, test) or test for test in tests))
-
-
 def failure_texts(run: TestRun, tests: Sequence[str]) -> str:
-    """The ends of the first few failure reports, each under its test's id."""
+    """Return the ends of the first few failure reports, each under its test's id."""
     parts = [f"{test}:\n{tail(run.failures[test])}" for test in tests if run.failures.get(test)]
     return bounded("\n\n".join(parts[:_TEXTS]))
 
 
+_ASSERTION_CHARS = 200
+
+
+def first_failure(run: TestRun, tests: Sequence[str]) -> str:
+    """Return `a (assert 1 == 2) and 71 more`; the first few tests where no message is known."""
+    said = next((test for test in tests if assertion(run.failures.get(test, ""))), None)
+    if said is None:
+        return listed(tests)
+    more = f" and {len(tests) - 1} more" if len(tests) > 1 else ""
+    return f"{said} ({assertion(run.failures[said])}){more}"
+
+
+def assertion(text: str) -> str:
+    """Return the line of a failure report that names the error: pytest's first `E` line, else the
+    last line.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [line[1:].strip() for line in lines if line.startswith("E ")]
+    return (marked or lines[-1:] or [""])[0][:_ASSERTION_CHARS].removesuffix(".")
+
+
 def tail(text: str, lines: int = _TEXT_LINES, chars: int = _TEXT_CHARS) -> str:
-    """The last lines of a text: errors stand at the end."""
+    """Return the last lines of a text, where errors are."""
     kept = "\n".join(text.rstrip().splitlines()[-lines:])
     return kept if len(kept) <= chars else "[...]" + kept[-chars:]
 
 
 def bounded(text: str, chars: int = _REASON_CHARS) -> str:
-    """The text, its end cut off where it is too long for a prompt."""
+    """Return the text, cut off where it is too long for a prompt."""
     return text if len(text) <= chars else text[:chars] + "\n[...]"

@@ -1,1 +1,1 @@
-"""What runs say of themselves, read as the foreign data it is."""
+"""Reads what runs leave behind (report, JUnit file, exit code, output), as foreign data."""

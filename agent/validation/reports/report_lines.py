@@ -1,13 +1,21 @@
-"""The lines that our runners write inside the sandbox, read as foreign data.
+"""Reads the lines that our runners write inside the sandbox, as foreign data.
 
-Code under test shares the process that writes them. A line that is not as it should be is counted,
-never trusted; a report without its `finish` line is not the whole. The writers are
-`inside/patchshot_pytest.py` and `inside/patchshot_unittest.py`.
+Code under test shares the process that writes them. A line that is not as it should be is counted
+and not trusted, and a report without its `finish` line is incomplete. The writers are
+`inside/patchshot_pytest.py`, `inside/patchshot_unittest.py` and `inside/patchshot_hook.py`.
+
+Every line is signed. A key is put where the writer finds it before any code of the target runs, and
+the writer removes it. Each line then ends with a tab and the first 16 hexadecimal digits of an
+HMAC-SHA256 (RFC 2104) of the previous signature and the line. Code under test could still look for
+the key in memory, but it cannot just write to the pipe that it inherits.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -15,12 +23,42 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic import Field as PydanticField
 
-from agent.types import Outcome
-from agent.validation.reports.seal import FOREIGN
+from agent.types import Execution, Outcome
+
+# The file in the tree in which the key waits for the plugin, and the variable that names it inside
+# the sandbox. The plugin removes both.
+KEY_FILE = ".patchshot-seal"
+KEY_VARIABLE = "PATCHSHOT_SEAL"
+
+_KEY_BYTES = 32
+_DIGITS = 16
+
+# It replaces a line without a valid signature, and is counted as unreadable.
+FOREIGN = b"foreign"
 
 # Test output goes to terminals and prompts: no escape sequences, no other control characters.
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def new_key() -> bytes:
+    """Return a key for one run."""
+    return secrets.token_bytes(_KEY_BYTES)
+
+
+def verified(data: bytes, key: bytes) -> bytes:
+    """Return the lines without their signatures, and FOREIGN for each unsigned or forged line."""
+    lines, last = [], b""
+    for raw in data.splitlines():
+        line, _, signature = raw.rpartition(b"\t")
+        digest = hmac.new(key, last + line, hashlib.sha256).hexdigest()
+        expected = digest[:_DIGITS].encode("ascii")
+        if hmac.compare_digest(signature, expected):
+            lines.append(line)
+            last = expected
+        else:
+            lines.append(FOREIGN)
+    return b"\n".join(lines)
 
 
 class _Line(BaseModel):
@@ -52,6 +90,15 @@ class _Result(_Line):
     text: str
 
 
+class _Trace(_Line):
+    event: Literal["trace"]
+    id: str
+    lines: list[str]
+    names: list[str]
+    read: list[str]
+    opened: list[str]
+
+
 class _Finish(_Line):
     event: Literal["finish"]
     status: int
@@ -60,7 +107,7 @@ class _Finish(_Line):
     traces: list[str] = []
 
 
-_AnyLine = _Begin | _Collected | _Start | _Result | _Finish
+_AnyLine = _Begin | _Collected | _Start | _Result | _Trace | _Finish
 _LINE: TypeAdapter[_AnyLine] = TypeAdapter(
     Annotated[_AnyLine, PydanticField(discriminator="event")]
 )
@@ -70,9 +117,9 @@ _LINE: TypeAdapter[_AnyLine] = TypeAdapter(
 class Report:
     """What a run reported. `statuses` holds one exit status for each `finish` line.
 
-    `collected`, `failed` are the runner's own counts, None where it gives none; `started` is how
-    many tests were begun. `unexpected` are tests that passed although marked to fail, `expected`
-    those that failed. `foreign` lines were not written by our plugin; `unreadable` has them too.
+    `collected` and `failed` are the runner's own counts, None where it gives none; `started` is the
+    number of tests that began. Of the tests that are marked to fail, `unexpected` passed and
+    `expected` failed. `foreign` lines were not written by our plugin; `unreadable` counts them too.
     """
 
     begun: int = 0
@@ -90,15 +137,16 @@ class Report:
     unexpected: frozenset[str] = frozenset()
     expected: frozenset[str] = frozenset()
     traces: tuple[str, ...] = ()
+    executed: Mapping[str, Execution] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        """Every session that began also finished, and every line could be read."""
+        """Whether every session that began also finished, and every line could be read."""
         return self.begun > 0 and self.begun == len(self.statuses) and not self.unreadable
 
 
 def read_report(data: bytes) -> Report:
-    """Read the lines of a report. Never raises for what they hold."""
+    """Read the lines of a report. Never raises."""
     raw = data.splitlines()
     lines = [line for line in map(_read, raw) if line is not None]
     outcomes, failures = _outcomes(lines)
@@ -122,11 +170,12 @@ def read_report(data: bytes) -> Report:
         unexpected=_marked(lines, "passed"),
         expected=_marked(lines, "skipped"),
         traces=tuple(sorted({trace for line in finishes for trace in line.traces})),
+        executed=_executed(lines),
     )
 
 
 def clean(text: str) -> str:
-    """The text without escape sequences and control characters, with `\\n` line ends."""
+    """Remove escape sequences and control characters, and use `\\n` line ends."""
     return _CONTROL.sub("", _ANSI.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
 
 
@@ -138,9 +187,19 @@ def _read(raw: bytes) -> _AnyLine | None:
 
 
 def _marked(lines: Sequence[_AnyLine], outcome: str) -> frozenset[str]:
-    """Tests that were marked to fail, by what came of them."""
+    """Return the tests that are marked to fail and have this outcome."""
     results = (line for line in lines if isinstance(line, _Result) and line.xfail)
     return frozenset(line.id for line in results if line.outcome == outcome)
+
+
+def _executed(lines: Sequence[_AnyLine]) -> dict[str, Execution]:
+    """Return what each test executed; the accounts of one id are put together."""
+    found: dict[str, Execution] = {}
+    for line in lines:
+        if isinstance(line, _Trace):
+            sets = map(frozenset, (line.lines, line.names, line.read, line.opened))
+            found[line.id] = found.get(line.id, Execution()) | Execution(*sets)
+    return found
 
 
 def _outcomes(lines: Sequence[_AnyLine]) -> tuple[dict[str, Outcome], dict[str, str]]:
@@ -159,7 +218,7 @@ def _outcomes(lines: Sequence[_AnyLine]) -> tuple[dict[str, Outcome], dict[str, 
 
 
 def _merge(known: Outcome | None, line: _Result) -> Outcome | None:
-    """The outcome of a test after one more phase; None while nothing can be said."""
+    """Return the outcome of a test after one more phase, None if it is not yet known."""
     if known in (Outcome.FAILED, Outcome.ERROR):
         return known
     if line.outcome == "failed":

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.dataset import BadRow, Task
-from agent.batch.driver import Driver, Orders
+from agent.batch.driver import Driver, DriverOptions
 from agent.batch.journal import Journal, read_entries
-from agent.batch.messages import Ended, Job
-from agent.batch.predictions import Predictions
-from agent.batch.progress import QuietProgress
+from agent.batch.messages import AttemptEnded, SolveJob
+from agent.batch.progress import QuietProgress, Summary
 from agent.batch.run import summary_of
-from agent.batch.spool import Spool
-from agent.batch.tally import Summary
+from agent.batch.run_folder import TaskFile
 from agent.errors import Status
+from agent.swebench.instances import SolverTask
+from agent.swebench.predictions import PredictionsWriter
+from agent.swebench.rows import InputProblem
 from tests.support.batch import ScriptedEngine, ended, make_task
 from tests.support.full_disk import full_at
 
@@ -33,7 +33,7 @@ class Bench:
     """A run folder and its data set; `run` is one driver from beginning to end."""
 
     folder: Path
-    rows: list[Task | BadRow]
+    rows: list[SolverTask | InputProblem]
     order: tuple[str, ...] = ()  # of the whole data set
 
     def __post_init__(self) -> None:
@@ -49,14 +49,14 @@ class Bench:
         before: Callable[[Driver], object] = lambda _: None,
     ) -> Summary:
         run = self.folder / "run"
-        orders = Orders(run, self.folder / "repos", {}, workers, max_tries)
+        orders = DriverOptions(run, self.folder / "repos", {}, workers, max_tries)
         with (
-            Spool(run / "tasks.jsonl", self.rows) as spool,
+            TaskFile(run / "tasks.jsonl", self.rows) as tasks,
             closing(Journal(run / "journal.jsonl")) as journal,
         ):
-            order = self.order or spool.ids
-            predictions = Predictions(self.folder / "preds.json", "dict", "m", order)
-            driver = Driver(orders, spool, journal, predictions, QuietProgress(), engine)
+            order = self.order or tasks.ids
+            predictions = PredictionsWriter(self.folder / "preds.json", "dict", "m", order)
+            driver = Driver(orders, tasks, journal, predictions, QuietProgress(), engine)
             before(driver)
             asyncio.run(driver.run())
             return summary_of(driver, cost=0.0, replies=0, seconds=1.0)
@@ -108,7 +108,7 @@ def test_a_result_that_is_no_success_is_a_result(bench: Bench) -> None:
 def test_predictions_follow_every_instance(bench: Bench) -> None:
     seen: list[int] = []
 
-    def read(_: Job) -> None:
+    def read(_: SolveJob) -> None:
         seen.append(len(bench.predictions))
 
     def eager(driver: Driver) -> None:
@@ -166,7 +166,7 @@ def test_an_instance_whose_folder_was_taken_away_is_solved_again(bench: Bench) -
 
 
 def test_a_poisoned_instance_is_set_aside_and_stays_so(bench: Bench) -> None:
-    def script(job: Job) -> Ended:
+    def script(job: SolveJob) -> AttemptEnded:
         return CRASH if job.task.instance_id == "owner__shop-1" else ended()
 
     engine = ScriptedEngine(script)
@@ -185,7 +185,7 @@ def test_a_poisoned_instance_is_set_aside_and_stays_so(bench: Bench) -> None:
 
 
 def test_the_best_patch_of_one_that_crashes_is_not_lost(bench: Bench) -> None:
-    def keep(job: Job) -> None:
+    def keep(job: SolveJob) -> None:
         Path(job.folder).mkdir(parents=True, exist_ok=True)
         (Path(job.folder) / "patch.diff").write_text("so far")
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_used_is_told_and_the_others_go_on(bench: Bench) -> None:
 def test_interrupted_once_what_runs_is_finished(two_projects: Bench) -> None:
     drivers: list[Driver] = []
 
-    def once(job: Job) -> None:
+    def once(job: SolveJob) -> None:
         if job.task.instance_id == "owner__shop-1":
             drivers[0].interrupt()
 
@@ -256,7 +256,7 @@ def test_interrupted_once_what_runs_is_finished(two_projects: Bench) -> None:
 def test_interrupted_twice_it_stops(two_projects: Bench) -> None:
     drivers: list[Driver] = []
 
-    def twice(_: Job) -> None:
+    def twice(_: SolveJob) -> None:
         drivers[0].interrupt()
         drivers[0].interrupt()
 
@@ -277,13 +277,17 @@ def test_being_stopped_costs_no_try(bench: Bench) -> None:
 
 
 def test_one_instance_of_a_project_indexes_it_for_the_others(tmp_path: Path) -> None:
-    rows: list[Task | BadRow] = [make_task(1), make_task(2), make_task(3, repo="owner/other")]
+    rows: list[SolverTask | InputProblem] = [
+        make_task(1),
+        make_task(2),
+        make_task(3, repo="owner/other"),
+    ]
     bench = Bench(tmp_path, rows)
     drivers: list[Driver] = []
     engine = ScriptedEngine(lambda _: ended())
     seen: list[list[str]] = []
 
-    def end(job: Job) -> None:
+    def end(job: SolveJob) -> None:
         seen.append(list(engine.submitted))
         drivers[0].on_stage(job, "retrieve")
 

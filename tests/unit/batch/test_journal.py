@@ -13,11 +13,11 @@ from agent.batch.journal import (
     Finished,
     Granted,
     Journal,
+    RunState,
     SetAside,
     Settled,
-    StageFinished,
+    StageEntry,
     Started,
-    State,
     read_entries,
 )
 from agent.errors import ConfigurationError, Status
@@ -25,7 +25,7 @@ from agent.errors import ConfigurationError, Status
 A, B = "a" * 64, "b" * 64
 ENTRIES: list[Entry] = [
     Started(id="x", attempt=1),
-    StageFinished(id="x", attempt=1, stage="retrieve", seconds=0.5, summary="2 files"),
+    StageEntry(id="x", attempt=1, stage="retrieve", seconds=0.5, summary="2 files"),
     Granted(id="x", sha256=A, worst_usd=0.5),
     Settled(id="x", sha256=A, how="paid", cost_usd=0.1),
     Granted(id="x", sha256=B, worst_usd=0.25),
@@ -69,12 +69,12 @@ def test_a_torn_end_counts_as_not_written_and_is_written_over(tmp_path: Path) ->
 def test_a_damaged_line_is_told(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text('{"event":"started","id":"x","attempt":1}\nnonsense\n')
-    with pytest.raises(ConfigurationError, match=r"journal\.jsonl:2: no entry"):
+    with pytest.raises(ConfigurationError, match=r"journal\.jsonl:2: not an entry"):
         Journal(path)
 
 
 def test_an_unpriced_reply_is_counted_as_such() -> None:
-    state = State()
+    state = RunState()
     state.add(Settled(id="x", sha256=A, how="paid", cost_usd=None))
     state.add(Settled(id="x", sha256=A, how="recovered", cost_usd=0.5))
     state.add(Settled(id="x", sha256=A, how="dropped", cost_usd=0.0))

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from agent.batch import folder as files
-from agent.batch.fingerprint import Fingerprint, check, fingerprint, keep
-from agent.batch.predictions import Form, Predictions, form_of
+from agent import runs as files
+from agent.batch.checks import Fingerprint, check_fingerprint, make_fingerprint, save_fingerprint
 from agent.errors import ConfigurationError, Status
-from agent.llm.exchange import exchange_of
+from agent.llm.recording.exchanges import exchange_of
 from agent.result import Ledger, summarise
 from agent.settings import load
+from agent.swebench.predictions import PredictionsForm, PredictionsWriter, choose_form
 from agent.types import Completion, Usage
 from tests.support.full_disk import full_at
 from tests.support.llm import make_prompt
@@ -26,15 +26,15 @@ def entry(name: str, patch: str) -> dict[str, str]:
     return {"instance_id": name, "model_name_or_path": "m", "model_patch": patch}
 
 
-def read(path: Path, form: Form) -> Any:
+def read(path: Path, form: PredictionsForm) -> Any:
     text = path.read_text("utf-8")
     return [json.loads(t) for t in text.splitlines()] if form == "jsonl" else json.loads(text)
 
 
 @pytest.mark.parametrize("form", ["dict", "list", "jsonl"])
-def test_each_form_in_the_order_of_the_data_set(tmp_path: Path, form: Form) -> None:
+def test_each_form_in_the_order_of_the_data_set(tmp_path: Path, form: PredictionsForm) -> None:
     path = tmp_path / "p"
-    predictions = Predictions(path, form, "m", IDS)
+    predictions = PredictionsWriter(path, form, "m", IDS)
     predictions.write()
     assert path.read_text() == {"dict": "{}\n", "list": "[]\n", "jsonl": ""}[form]
     for position in (2, 0, 1):
@@ -55,13 +55,15 @@ def test_each_form_in_the_order_of_the_data_set(tmp_path: Path, form: Form) -> N
         ("all_preds.jsonl", "dict", "dict"),
     ],
 )
-def test_the_form_is_chosen_or_told_by_the_name(name: str, chosen: Form | None, form: Form) -> None:
-    assert form_of(Path(name), chosen) == form
+def test_the_form_is_chosen_or_told_by_the_name(
+    name: str, chosen: PredictionsForm | None, form: PredictionsForm
+) -> None:
+    assert choose_form(Path(name), chosen) == form
 
 
 def test_a_full_disk_leaves_the_old_file_and_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "p"
-    predictions = Predictions(path, "jsonl", "m", IDS)
+    predictions = PredictionsWriter(path, "jsonl", "m", IDS)
     predictions.put("b", "first")
     predictions.write()
     predictions.put("a", "x" * 1000)
@@ -76,53 +78,54 @@ def test_a_full_disk_leaves_the_old_file_and_is_tried_again(tmp_path: Path) -> N
 
 def test_an_output_that_can_be_none_is_said_before(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="there is no folder"):
-        Predictions(tmp_path / "gone" / "p", "dict", "m", IDS)
+        PredictionsWriter(tmp_path / "gone" / "p", "dict", "m", IDS)
     with pytest.raises(ConfigurationError, match="not a file"):
-        Predictions(tmp_path, "dict", "m", IDS)
+        PredictionsWriter(tmp_path, "dict", "m", IDS)
 
 
 def make(dataset: str = "d", model: str = "m", **flags: Any) -> Fingerprint:
-    return fingerprint(load(flags), dataset, model)
+    return make_fingerprint(load(flags), dataset, model)
 
 
 def test_the_same_goes_on_and_anything_else_is_named(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
-    assert check(path, make(), force=False) == ()
-    keep(path, make())
-    assert check(path, make(), force=False) == ()
+    assert check_fingerprint(path, make(), force=False) == ()
+    save_fingerprint(path, make())
+    assert check_fingerprint(path, make(), force=False) == ()
     other = make("d2", "m2", context_tokens=3000)
     with pytest.raises(ConfigurationError) as raised:
-        check(path, other, force=False)
+        check_fingerprint(path, other, force=False)
     for told in ("the data set has changed", "model m, now m2", "context_tokens 6000, now 3000"):
         assert told in str(raised.value)
-    assert check(path, make(), force=False) == ()
-    assert len(check(path, other, force=True)) == 3
-    keep(path, other)
-    assert check(path, other, force=False) == ()
+    assert check_fingerprint(path, make(), force=False) == ()
+    assert len(check_fingerprint(path, other, force=True)) == 3
+    save_fingerprint(path, other)
+    assert check_fingerprint(path, other, force=False) == ()
 
 
 def test_keys_places_and_logs_are_no_part_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run.json"
-    keep(path, make())
+    save_fingerprint(path, make())
     monkeypatch.setenv("PATCHSHOT_API_KEY", "sk-secret")
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", "/elsewhere")
-    assert check(path, make(log_file="x"), force=True) == ()
+    assert check_fingerprint(path, make(log_file="x"), force=True) == ()
     assert "secret" not in make().model_dump_json()
 
 
 def test_a_file_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ConfigurationError, match="not written by this command"):
-        check(tmp_path / "run.json", make(), force=True)
+        check_fingerprint(tmp_path / "run.json", make(), force=True)
 
 
 def test_an_instance_leaves_all_its_files(tmp_path: Path) -> None:
     prompt = make_prompt("Fix it.", "You fix.")
     done = Completion("the reply", "m", "stop", Usage(1, 1, 0.1, 1), 1.0)
     result = summarise(Ledger(), status=Status.BROKEN, message="red", receipt={"why": ["lexical"]})
-    files.write_result(tmp_path, result, b"\xff diff", [exchange_of(prompt, "m", 9, done)])
+    files.write_texts(tmp_path, [exchange_of(prompt, "m", 9, done)])
+    files.write_result(tmp_path, result, b"\xff diff")
     assert json.loads((tmp_path / "receipt.json").read_text()) == {"why": ["lexical"]}
     verdict = json.loads((tmp_path / "verdict.json").read_text())
     assert (verdict["status"], verdict["message"]) == ("broken", "red")
@@ -138,6 +141,6 @@ def test_an_instance_leaves_all_its_files(tmp_path: Path) -> None:
 def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
     assert files.read_result(tmp_path) is None
     assert files.read_patch(tmp_path) == ""
-    assert files.last_words(tmp_path) == ""
+    assert files.last_log_line(tmp_path) == ""
     (tmp_path / "result.json").write_text('{"status":')
     assert files.read_result(tmp_path) is None

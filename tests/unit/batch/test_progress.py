@@ -11,17 +11,17 @@ from rich.console import Console
 from agent.batch.progress import (
     PlainProgress,
     QuietProgress,
+    RunCounts,
     TerminalProgress,
     duration,
     progress_for,
     standing,
 )
-from agent.batch.tally import Tally
 from agent.errors import Status
 
 
-def tally() -> Tally:
-    made = Tally(100)
+def counts() -> RunCounts:
+    made = RunCounts(100)
     for _ in range(3):
         made.finish(Status.ACCEPTED, "verified", fresh=True)
     made.finish(Status.ACCEPTED, "not-regressed", fresh=False)
@@ -32,14 +32,14 @@ def tally() -> Tally:
 
 
 def test_counts_rate_cost_and_what_is_left() -> None:
-    assert standing(tally(), "$1.5000", 3600.0) == (
+    assert standing(counts(), "$1.5000", 3600.0) == (
         "5/100 done · 4 accepted, 3 verified · 1 set aside · 1 unusable · 4.0/h · $1.5000 · "
         "ETA 23 h 15 min"
     )
 
 
 def test_before_the_first_there_is_no_rate() -> None:
-    assert standing(Tally(7), "$0.0000", 5.0) == "0/7 done · 0 accepted, 0 verified · $0.0000"
+    assert standing(RunCounts(7), "$0.0000", 5.0) == "0/7 done · 0 accepted, 0 verified · $0.0000"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_durations(seconds: float, words: str) -> None:
 
 def test_a_line_an_attempt(capfd: pytest.CaptureFixture[str]) -> None:
     progress = PlainProgress()
-    progress.begin(tally(), lambda: "$0.1000")
+    progress.begin(counts(), lambda: "$0.1000")
     progress.note("one \x1b[2Jnote\n")
     progress.ended("x", "accepted", ok=True)
     progress.close()
@@ -64,7 +64,7 @@ def test_a_line_an_attempt(capfd: pytest.CaptureFixture[str]) -> None:
 def test_nothing_where_nothing_is_wanted(capfd: pytest.CaptureFixture[str]) -> None:
     progress = progress_for(quiet=True)
     assert isinstance(progress, QuietProgress)
-    progress.begin(tally(), str)
+    progress.begin(counts(), str)
     progress.note("x")
     progress.ended("x", "y", ok=False)
     progress.close()
@@ -76,7 +76,7 @@ def test_on_a_terminal_failures_stand_below_the_line() -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=200, color_system=None)
     progress = TerminalProgress(console)
-    made = tally()
+    made = counts()
     made.failures.append("y: broken [red]\x1b[2J")
     progress.begin(made, lambda: "$0.1000")
     progress.ended("y", "broken", ok=False)
@@ -91,9 +91,9 @@ def test_on_a_terminal_failures_stand_below_the_line() -> None:
 
 
 def test_a_run_that_drains_promises_nothing() -> None:
-    tally = Tally(total=10)
-    tally.finish(Status.ACCEPTED, "verified", fresh=True)
-    assert tally.eta(60.0) == pytest.approx(540.0)
-    tally.draining = True
-    assert tally.eta(60.0) is None
-    assert "ETA" not in standing(tally, "$0.1000", 60.0)
+    counts = RunCounts(total=10)
+    counts.finish(Status.ACCEPTED, "verified", fresh=True)
+    assert counts.eta(60.0) == pytest.approx(540.0)
+    counts.draining = True
+    assert counts.eta(60.0) is None
+    assert "ETA" not in standing(counts, "$0.1000", 60.0)

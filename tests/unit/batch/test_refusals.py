@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agent.batch import cluster
-from agent.batch.cluster import join
 from agent.batch.journal import Finished, Granted, Started, read_entries
-from agent.commands.batch import BatchRequest, run
-from agent.commands.common import refuse_overwriting
+from agent.batch.ray import cluster
+from agent.batch.ray.cluster import join
+from agent.cli.commands.batch import BatchRequest, run
+from agent.cli.commands.common import refuse_overwriting
 from agent.errors import ConfigurationError, Status
 from tests.support.batch import leave_result
 
@@ -171,6 +171,7 @@ def test_a_known_price_lets_a_total_hold(monkeypatch: pytest.MonkeyPatch, place:
 
 
 def test_no_cluster_on_this_machine_is_said_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="needs patchshot[ray]")
     import asyncio
 
     class Ray:

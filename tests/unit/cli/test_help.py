@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import click
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from agent.cli.application import app
-from agent.cli.endings import Command
+from agent.cli.options import AgentCommand
 
 WIDTH = 78  # of a terminal of 80 columns
 _SHELL = frozenset({"|", ">", "&&"})
@@ -20,15 +20,15 @@ _SHELL = frozenset({"|", ">", "&&"})
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command and sub-command by its words, found as `agent --help` finds them."""
-    inner = getattr(command, "commands", None)
-    if inner is None:
+    if not isinstance(command, click.Group):
         yield path, command
         return
-    for name in sorted(inner):
-        yield from leaves(inner[name], (*path, name))
+    context = click.Context(command)
+    for name in sorted(command.list_commands(context)):
+        yield from leaves(command.get_command(context, name), (*path, name))
 
 
-COMMANDS = dict(leaves(typer.main.get_command(app)))
+COMMANDS = dict(leaves(app))
 
 
 def examples(ending: str) -> list[str]:
@@ -51,7 +51,7 @@ def test_the_walk_finds_sub_commands() -> None:
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_examples_fit_into_a_terminal_as_they_are_written(path: Sequence[str]) -> None:
     command = COMMANDS[tuple(path)]
-    assert isinstance(command, Command)
+    assert isinstance(command, AgentCommand)
     said = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80"}).stdout.splitlines()
     ending = command.ending.splitlines()
 

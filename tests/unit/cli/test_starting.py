@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli import INTERRUPTED, PIPE_CLOSED, STDOUT_CLOSED
-from agent.commands import common
+from agent.cli.commands import common
 from agent.errors import Status
 from tests.support.agent_process import agent_environment
 from tests.support.interrupts import INTERRUPTIBLE
@@ -57,7 +57,7 @@ def test_with_all_streams_closed_the_exit_code_still_tells(tmp_path: Path) -> No
     assert shell(f"{AGENT} index --drop none 2>&-", tmp_path).returncode == 2
 
 
-@pytest.mark.parametrize("place", ["typer", "agent.commands.inspect", "agent.settings"])
+@pytest.mark.parametrize("place", ["click", "agent.cli.commands.search", "agent.settings"])
 def test_ctrl_c_while_something_is_imported_is_told(place: str, tmp_path: Path) -> None:
     starter = tmp_path / "start.py"
     starter.write_text(

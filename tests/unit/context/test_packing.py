@@ -7,15 +7,66 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.context.builder import PackingOptions, PartCounter
 from agent.context.layout import PREAMBLE
-from agent.context.packing import PackingOptions, pack
+from agent.context.packing import by_worth, pack
 from agent.errors import ConfigurationError
 from agent.protocols import TokenCounter
 from agent.tokens import TiktokenCounter
-from agent.types import Chunk, ChunkKind, ContextBundle, Problem, Ranking
+from agent.types import Chunk, ChunkKind, ContextBundle, Problem, Ranking, ScoredChunk
 from tests.support.chunks import make_chunk, make_ranking
 from tests.support.fakes import MemorySnapshot
 from tests.support.tokens import ApproximateCounter
+
+
+def ranked(*sizes: int, kind: ChunkKind = ChunkKind.FUNCTION) -> list[tuple[int, ScoredChunk]]:
+    """Return chunks of one kind with these numbers of lines, in rank order."""
+    return [
+        (rank, ScoredChunk(Chunk("a.py", 1, n, f"f{rank}", kind, "x = 1\n" * n, "", "python"), 1.0))
+        for rank, n in enumerate(sizes)
+    ]
+
+
+def order(items: list[tuple[int, ScoredChunk]]) -> list[int]:
+    return [rank for rank, _ in by_worth(items, PartCounter(ApproximateCounter()))]
+
+
+def test_chunks_of_one_size_stay_in_rank_order() -> None:
+    assert order(ranked(*[10] * 50)) == list(range(50))
+
+
+def test_the_best_ranked_comes_first_whatever_its_size() -> None:
+    assert order(ranked(1000, 1, 1)) == [0, 1, 2]
+
+
+def test_a_long_chunk_waits_but_not_for_all() -> None:
+    found = order(ranked(10, 200, *[10] * 40))
+    assert 3 < found.index(1) < 20
+
+
+def test_the_shortest_do_not_overtake_the_best() -> None:
+    found = order(ranked(*[10] * 8, *[1] * 30))
+    assert found[:4] == [0, 1, 2, 3]
+    assert found.index(20) > found.index(7)
+
+
+def test_what_is_no_definition_comes_after_those_of_like_rank() -> None:
+    for kind in (ChunkKind.MODULE, ChunkKind.WINDOW):
+        items = ranked(*[10] * 8)
+        items[1] = (1, ranked(10, 10, kind=kind)[1][1])
+        assert order(items) == [0, 2, 3, 4, 5, 6, 7, 1]
+
+
+@given(st.lists(st.integers(1, 60), max_size=30), st.randoms())
+def test_the_order_is_total_and_does_not_depend_on_that_of_the_input(
+    sizes: list[int], random: object
+) -> None:
+    items = ranked(*sizes)
+    found = order(items)
+    assert sorted(found) == list(range(len(sizes)))
+    random.shuffle(items)  # type: ignore[attr-defined]
+    assert order(items) == found
+
 
 PROBLEM = Problem("parse fails on empty input", "Calling `parse('')` raises in the tokenizer step.")
 NO_SUPPORT = PackingOptions(support_share=0)
@@ -92,7 +143,7 @@ def sample() -> tuple[MemorySnapshot, dict[str, Chunk]]:
 
 
 def functions(count: int, lines: int = 4) -> tuple[MemorySnapshot, list[Chunk]]:
-    """`count` functions of `lines` lines in files of five."""
+    """Return `count` functions of `lines` lines, five to a file."""
     bodies = [
         "\n".join([f"def f{i}(x):", *(f"    y{i}_{j} = x + {j}" for j in range(lines - 1))])
         for i in range(count)
@@ -124,7 +175,7 @@ def lines_of(first: int, last: int) -> str:
 
 
 def body(bundle: ContextBundle) -> str:
-    """What stands in the only fence."""
+    """Return the body of the only fence."""
     (found,) = re.findall(r"^```\w+\n(.*?)\n```$", bundle.text, re.DOTALL | re.MULTILINE)
     return str(found)
 
@@ -517,7 +568,7 @@ def test_unused_support_goes_to_chunks() -> None:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[MemorySnapshot, Ranking, PackingOptions]:
-    """Files of classes with methods, windows that overlap them, any order, any budget."""
+    """Draw files of classes with methods, overlapping windows, an order and a budget."""
     contents, spans = {}, []
     for number in range(draw(st.integers(1, 3))):
         path = f"pkg/m{number}.py"
@@ -601,7 +652,7 @@ def snapshot_line(snapshot: MemorySnapshot, path: str, number: int) -> str:
 
 
 def rendered_lines(snapshot: MemorySnapshot, bundle: ContextBundle) -> list[tuple[str, int]]:
-    """Every line with text in the fences, by path and number; checks headers, order and marks."""
+    """Return the lines in the fences by path and number; checks headers, order and marks."""
     found = []
     blocks = r"^### (\S+?):L(\d+)-(\d+)(?: [^\n]*)?\n(`{3,})python\n(.*?)\n\4\n"
     text = bundle.text.removeprefix(PREAMBLE)
@@ -674,7 +725,7 @@ def test_options_out_of_range_are_refused(wrong: dict[str, float]) -> None:
 
 
 class DearHeaders(ApproximateCounter):
-    """A tokenizer whose counts of lines do not add up: a header inside a text costs 20 more."""
+    """A tokenizer whose line counts do not add up: a header inside a text costs 20 more."""
 
     def count(self, text: str) -> int:
         return super().count(text) + 20 * text.count("\n### ")

@@ -3,7 +3,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from agent.context.packing import PackingOptions, pack
+from agent.context.builder import PackingOptions
+from agent.context.packing import pack
 from agent.context.receipt import Receipt, make_receipt, render_receipt
 from agent.types import Problem, Ranking, Reason
 from tests.support.chunks import make_chunk, make_ranking

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.retrieval.vector_cache import VectorCache
+from agent.embedding.vector_cache import VectorCache
 
 
 @pytest.fixture(autouse=True)

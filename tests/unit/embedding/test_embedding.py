@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
+from agent.embedding.protocol import EmbeddingsUnsupported, InputTooLong
+from agent.embedding.vector_cache import VectorCache
 from agent.errors import AuthenticationFailed, ProviderError
 from agent.events import Event, ModelCall, Notice, StageProgress
 from agent.protocols import Embedder
-from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
-from agent.retrieval.embedding_protocol import EmbeddingsUnsupported, InputTooLong
-from agent.retrieval.vector_cache import VectorCache
 from tests.support.embedders import DIMENSION, FakeBatchEmbedder, hashed_vector
 
 _FAST = EmbeddingOptions(backoff=0.0, longest_wait=0.0, timeout=0.2)

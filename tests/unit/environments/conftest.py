@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.environments.building import Recipe
-from agent.environments.pythons import HostPython, find_python
+from agent.environments.building import HostPython, Recipe, find_python
 from tests.support.wheels import make_wheel
 
 

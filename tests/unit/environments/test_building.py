@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.environments.building import Recipe, build
-from agent.environments.pythons import HostPython, find_python
+from agent.environments.building import HostPython, Recipe, build_environment, find_python
 from agent.errors import ConfigurationError
 
 
@@ -30,8 +29,10 @@ def said_by(python: Path, code: str) -> str:
 def test_an_environment_is_built_once(scripted: Recipe, tmp_path: Path) -> None:
     notes: list[str] = []
 
-    first = build(scripted, tmp_path, note=notes.append)
-    again = build(replace(scripted, packages=("tiny==1.0",) * 2), tmp_path, note=notes.append)
+    first = build_environment(scripted, tmp_path, note=notes.append)
+    again = build_environment(
+        replace(scripted, packages=("tiny==1.0",) * 2), tmp_path, note=notes.append
+    )
 
     assert first == again
     assert first.installed == ("tiny==1.0",)
@@ -47,7 +48,7 @@ def test_no_key_reaches_a_build(
     monkeypatch.setenv("OPENAI_API_KEY", "secret-value")
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid")
 
-    build(replace(scripted, packages=("shown",)), tmp_path)
+    build_environment(replace(scripted, packages=("shown",)), tmp_path)
 
     (log,) = tmp_path.glob("*.log")
     assert "HTTPS_PROXY=http://proxy.invalid" in log.read_text()
@@ -69,12 +70,12 @@ def test_the_key_depends_on_what_it_is_made_of(scripted: Recipe) -> None:
 
 
 def test_one_that_was_removed_is_built_again(scripted: Recipe, tmp_path: Path) -> None:
-    built = build(scripted, tmp_path)
+    built = build_environment(scripted, tmp_path)
     built.python.unlink()
 
-    assert build(scripted, tmp_path).python.exists()
+    assert build_environment(scripted, tmp_path).python.exists()
     (tmp_path / f"{scripted.key}.json").write_text("{torn")
-    assert build(scripted, tmp_path).python.exists()
+    assert build_environment(scripted, tmp_path).python.exists()
     assert len(list(tmp_path.glob("*-*"))) == 1  # nothing is left of the others
 
 
@@ -92,7 +93,9 @@ def test_what_cannot_be_installed_is_told(
     notes: list[str] = []
 
     with pytest.raises(ConfigurationError, match=words):
-        build(replace(scripted, packages=(package,), sdist=sdist), tmp_path, note=notes.append)
+        build_environment(
+            replace(scripted, packages=(package,), sdist=sdist), tmp_path, note=notes.append
+        )
 
     assert not list(tmp_path.glob("*-*"))
     assert ("run their code on this machine" in notes[-1]) == sdist
@@ -102,7 +105,7 @@ def test_of_what_pip_said_the_reason_is_told_and_the_rest_is_in_the_log(
     scripted: Recipe, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigurationError, match="failed") as caught:
-        build(replace(scripted, packages=("chatty",)), tmp_path)
+        build_environment(replace(scripted, packages=("chatty",)), tmp_path)
 
     why = str(caught.value).partition("failed (1): ")[2].partition(";")[0]
     assert why.startswith("Cannot install: ")
@@ -117,7 +120,9 @@ def test_whoever_comes_at_the_same_time_waits(scripted: Recipe, tmp_path: Path) 
     notes: list[str] = []
 
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: build(scripted, tmp_path, note=notes.append), range(3)))
+        found = list(
+            pool.map(lambda _: build_environment(scripted, tmp_path, note=notes.append), range(3))
+        )
 
     assert len(set(found)) == len(notes) == 1
 
@@ -127,23 +132,23 @@ def test_it_can_be_stopped(scripted: Recipe, tmp_path: Path) -> None:
     threading.Timer(0.3, cancel.set).start()
 
     with pytest.raises(ConfigurationError, match="stopped"):
-        build(replace(scripted, packages=("endless",)), tmp_path, cancel=cancel)
+        build_environment(replace(scripted, packages=("endless",)), tmp_path, cancel=cancel)
     assert not list(tmp_path.glob("*-*"))
 
 
 @pytest.mark.slow
 class TestWithPip:
-    """The real tools: seconds each."""
+    """Runs the real tools, which take seconds."""
 
     def test_an_environment_has_its_packages(self, recipe: Recipe, tmp_path: Path) -> None:
-        built = build(recipe, tmp_path)
+        built = build_environment(recipe, tmp_path)
 
         assert said_by(built.python, "import tiny, smaller; print(tiny.value)") == "1"
         assert {"tiny==1.0", "smaller==2.0"} <= set(built.installed)
 
     def test_a_source_archive_is_not_built(self, recipe: Recipe, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=r"only wheels are taken.*sdist = true"):
-            build(replace(recipe, packages=("sourced",)), tmp_path)
+            build_environment(replace(recipe, packages=("sourced",)), tmp_path)
 
     def test_an_index_that_is_not_there(
         self, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -152,12 +157,12 @@ class TestWithPip:
         away = replace(recipe, index="http://127.0.0.1:9/simple", find_links=())
 
         with pytest.raises(ConfigurationError, match="index cannot be reached from here"):
-            build(away, tmp_path)
+            build_environment(away, tmp_path)
 
 
 @pytest.fixture
 def slow_python(tmp_path: Path, scripted: Recipe) -> Iterator[HostPython]:
-    """Hangs when it is started for the first time, and leaves its process id."""
+    """A Python that hangs at its first start and leaves its process id."""
     mark, script = tmp_path / "mark", tmp_path / "slow-python"
     script.write_text(
         f"#!/bin/sh\nif [ ! -e {mark} ]; then echo $$ >{mark}; exec sleep 120; fi\n"
@@ -173,9 +178,8 @@ def slow_python(tmp_path: Path, scripted: Recipe) -> Iterator[HostPython]:
 _BUILDER = """
 import sys
 from pathlib import Path
-from agent.environments.building import Recipe, build
-from agent.environments.pythons import HostPython
-build(Recipe(HostPython(Path(sys.argv[1]), sys.argv[2]), ()), Path(sys.argv[3]))
+from agent.environments.building import HostPython, Recipe, build_environment
+build_environment(Recipe(HostPython(Path(sys.argv[1]), sys.argv[2]), ()), Path(sys.argv[3]))
 """
 
 
@@ -193,7 +197,7 @@ def test_a_kill_leaves_nothing_that_is_taken_for_whole(
     recipe = Recipe(slow_python, ())
     (folder / f"{recipe.key}-half").mkdir()
 
-    built = build(recipe, folder)
+    built = build_environment(recipe, folder)
 
     assert built.python.exists()
     assert [path.name for path in folder.glob("*-*")] == [built.python.parent.parent.name]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.environments.metadata import dist_info, static_version
+from agent.environments.metadata import make_dist_info, read_static_version
 from agent.repository.snapshot import take_snapshot
 
 Make = Callable[[Mapping[str, str]], Path]
@@ -30,7 +30,7 @@ def test_the_metadata_is_found(
 ) -> None:
     snapshot = take_snapshot(make_repository({"pyproject.toml": PYPROJECT}))
     place = tmp_path / "place"
-    for path, data in dist_info("Some.Tool", "1.2.3", snapshot).items():
+    for path, data in make_dist_info("Some.Tool", "1.2.3", snapshot).items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_bytes(data)
     monkeypatch.syspath_prepend(str(place))
@@ -61,12 +61,12 @@ def test_the_metadata_is_found(
 def test_versions_in_plain_words(
     make_repository: Make, files: Mapping[str, str], version: str
 ) -> None:
-    assert static_version("tool", take_snapshot(make_repository(files))) == version
+    assert read_static_version("tool", take_snapshot(make_repository(files))) == version
 
 
 def test_entry_points_of_setup_cfg(make_repository: Make) -> None:
     text = "[options.entry_points]\nconsole_scripts =\n    a = b:c\n    nonsense\n"
 
-    files = dist_info("tool", "1", take_snapshot(make_repository({"setup.cfg": text})))
+    files = make_dist_info("tool", "1", take_snapshot(make_repository({"setup.cfg": text})))
 
     assert files["tool-1.dist-info/entry_points.txt"] == b"[console_scripts]\na = b:c\n"

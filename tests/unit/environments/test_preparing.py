@@ -1,4 +1,4 @@
-"""From a spec to what a validation needs."""
+"""Prepares what a spec says for a validation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,60 @@ from typing import Any
 import pytest
 
 from agent.environments.building import Recipe
-from agent.environments.preparing import Environments, digest_of, project_of
-from agent.environments.solving import target_of
+from agent.environments.preparing import (
+    Environments,
+    choose_suite,
+    digest_environment,
+    find_project,
+    prepare_target,
+)
 from agent.environments.spec import EnvironmentSpec
 from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.settings import load
-from agent.validation.frameworks.base import Suite
-from agent.validation.running.surroundings import Surroundings
+from agent.validation.executor import ProjectSetup
+from agent.validation.runners.base import Suite
+
+
+@pytest.mark.parametrize(
+    ("command", "framework", "argv"),
+    [
+        ("python -m pytest -q -W ignore", "pytest", ("-q", "-W", "ignore")),
+        ("pytest -p no:cov", "pytest", ("-p", "no:cov")),
+        ("python3.9 -m unittest -v", "unittest", ()),
+        ("nosetests -v", "command", ("nosetests", "-v")),
+        ("python -m nose", "command", ("python", "-m", "nose")),
+        ("python tool.py", "command", ("python", "tool.py")),
+    ],
+)
+def test_commands_are_understood(
+    make_repository: Make, command: str, framework: str, argv: tuple[str, ...]
+) -> None:
+    suite = choose_suite(command, take_snapshot(make_repository({"x.py": ""})))
+
+    assert suite is not None
+    assert (suite.runner, suite.argv) == (framework, argv)
+
+
+def test_a_runner_of_the_project_is_read_from_its_tree(make_repository: Make) -> None:
+    snapshot = take_snapshot(make_repository({"tests/runtests.py": "import django\n"}))
+
+    suite = choose_suite("./tests/runtests.py --verbosity 2 --settings=x", snapshot)
+
+    assert suite is not None
+    assert suite.runner == "django"
+    assert suite.argv[-3:] == ("--verbosity", "2", "--settings=x")
+    with pytest.raises(ConfigurationError, match="no such runner"):
+        choose_suite("bin/test", snapshot)
+
+
+def test_no_command_and_a_broken_one(make_repository: Make) -> None:
+    snapshot = take_snapshot(make_repository({"x.py": ""}))
+
+    assert choose_suite("", snapshot) is None
+    with pytest.raises(ConfigurationError, match="quote it"):
+        choose_suite("pytest 'x", snapshot)
+
 
 Make = Callable[..., Path]
 
@@ -84,17 +130,17 @@ def test_what_failed_is_not_tried_again(
 
 
 def test_the_surroundings_of_a_suite() -> None:
-    around = Surroundings(None, {"A": "new"}, ("lib", "src"))
+    around = ProjectSetup(None, {"A": "new"}, ("lib", "src"))
     suite = Suite("pytest", "why", environment={"A": "old", "B": "b"})
 
-    assert around.around(suite).environment == {"A": "new", "B": "b"}
-    assert around.roots((".", "src", "tests")) == (".", "lib", "src", "tests")
+    assert around.applied_to(suite).environment == {"A": "new", "B": "b"}
+    assert around.import_roots((".", "src", "tests")) == (".", "lib", "src", "tests")
 
 
 def test_an_environment_is_named_by_what_it_says(tmp_path: Path) -> None:
     spec = EnvironmentSpec({"projects": {"o/a": {"env": {"A": "1"}}, "o/b": {}}}, tmp_path)
 
-    digests = {digest_of(spec.environment(name)) for name in ("o/a", "o/b", "o/c", "O/A")}
+    digests = {digest_environment(spec.environment(name)) for name in ("o/a", "o/b", "o/c", "O/A")}
 
     assert len(digests) == 2
 
@@ -114,7 +160,7 @@ def test_an_environment_is_named_by_what_it_says(tmp_path: Path) -> None:
 def test_a_project_is_told_by_its_folder(tmp_path: Path, folder: str, project: str) -> None:
     spec = EnvironmentSpec({"projects": {"o/shop": {}, "a/twice": {}, "b/twice": {}}}, tmp_path)
 
-    assert project_of(tmp_path / folder, spec) == project
+    assert find_project(tmp_path / folder, spec) == project
 
 
 def test_a_run_takes_what_the_spec_says_of_its_target(
@@ -129,13 +175,13 @@ def test_a_run_takes_what_the_spec_says_of_its_target(
     flags = {"environments": path, "cache_dir": tmp_path / "cache"}
     notes: list[str] = []
 
-    python, around = target_of(load(flags), snapshot, notes.append)
-    chosen, same = target_of(load({**flags, "python": Path("/x")}), snapshot, notes.append)
-    nothing = target_of(load({}), snapshot, notes.append)
+    python, around = prepare_target(load(flags), snapshot, notes.append)
+    chosen, same = prepare_target(load({**flags, "python": Path("/x")}), snapshot, notes.append)
+    nothing = prepare_target(load({}), snapshot, notes.append)
 
     assert python is not None
     assert python.is_relative_to(tmp_path / "cache" / "environments")
     assert around.environment == {"NEW": "1"}
     assert (chosen, same) == (Path("/x"), around)
-    assert nothing == (None, Surroundings())
+    assert nothing == (None, ProjectSetup())
     assert notes[-1].startswith("environment of o/shop: Python 3.11.9, 1 packages")

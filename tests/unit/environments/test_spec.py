@@ -1,4 +1,4 @@
-"""What a spec says of a project."""
+"""Reads what a spec says about a project."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def test_ranges_by_commit(spec: EnvironmentSpec, history: set[str], test: str) -
 def test_projects_are_known_by_name(spec: EnvironmentSpec) -> None:
     assert spec.names("pallets/click")
     assert not spec.names("o/click")
-    assert spec.called("click") == "Pallets/Click"
-    assert spec.called("flask") == ""
+    assert spec.find_by_name("click") == "Pallets/Click"
+    assert spec.find_by_name("flask") == ""
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,13 @@ from agent.errors import ProviderError, ProviderUnreachable
 from agent.llm.budget import Budget, BudgetedChatModel
 from agent.llm.call_log import LoggedChatModel
 from agent.llm.chat import HttpChatModel
-from agent.llm.endpoint import EndpointKind
 from agent.llm.http import create_client
-from agent.llm.recording import Recorder, RecordingChatModel
-from agent.llm.replay import Recording, ReplayingChatModel
+from agent.llm.recording.recordings import (
+    Recorder,
+    Recording,
+    RecordingChatModel,
+    ReplayingChatModel,
+)
 from agent.protocols import ChatModel
 from tests.support.llm import FakeTime, WordCounter, chat_body, endpoint, make_prompt
 from tests.support.scripted_model import ScriptedChatModel
@@ -30,7 +33,7 @@ Opened = AbstractAsyncContextManager[ChatModel]
 Opener = Callable[[Path], Opened]
 
 
-def over_http(kind: EndpointKind, body: Any) -> Opener:
+def over_http(kind: str, body: Any) -> Opener:
     @asynccontextmanager
     async def opened(_: Path) -> AsyncIterator[ChatModel]:
         replies = iter([httpx.Response(200, json=body), httpx.Response(401)])

@@ -12,11 +12,11 @@ import pytest
 import respx
 from numpy.typing import NDArray
 
+from agent.embedding.protocol import EmbeddingsUnsupported, InputTooLong
 from agent.errors import AuthenticationFailed, ProviderError, ProviderUnreachable, UnknownModel
 from agent.llm.embeddings import HttpBatchEmbedder
 from agent.llm.http import create_client
-from agent.llm.vectors import read_vectors
-from agent.retrieval.embedding_protocol import EmbeddingsUnsupported, InputTooLong
+from agent.llm.replies import read_vectors
 from tests.support.llm import endpoint, run
 
 ROWS = [[1.0, 2.0], [3.0, 4.0]]

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.llm.redaction import MASK, PART, SHORTEST_SECRET, Redactor
-from agent.llm.wording import redact
+from agent.llm.redaction import MASK, PART, SHORTEST_SECRET, Redactor, redact
 
 KEY_SIGNS = string.ascii_letters + string.digits + "-_.:/+="
 SECRETS = st.text(KEY_SIGNS, min_size=SHORTEST_SECRET, max_size=80)

@@ -1,4 +1,4 @@
-"""`agent.llm.retry`: what is tried again, how long it waits, when it ends."""
+"""`agent.llm.server`: what is tried again, how long it waits, when it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from agent.errors import AuthenticationFailed, ProviderUnreachable
 from agent.events import Notice
 from agent.llm.failures import Failure
-from agent.llm.retry import Retrier, RetryPolicy
+from agent.llm.server import Retrier, RetryPolicy
 from tests.support.llm import FakeTime, run
 
 BUSY = Failure(ProviderUnreachable("https://x fails (503): try again later"), retriable=True)

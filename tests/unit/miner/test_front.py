@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.miner import front
-from agent.miner.front import Outcome, Program, as_answer, clock, solve, wrap_up
+from agent.miner.front import MinerResult, Program, as_answer, clock, solve, wrap_up
 
 TASK = {"problem_statement": "It fails."}
 SAY = """
@@ -148,7 +148,7 @@ def test_a_clock_without_end() -> None:
 
 def test_none_is_an_empty_input() -> None:
     echo = program('say(end={"error": "ProblemError", "message": str(task["problem_statement"])})')
-    assert solve(None, echo, environ()) == Outcome("", "ProblemError", "None")
+    assert solve(None, echo, environ()) == MinerResult("", "ProblemError", "None")
 
 
 # ------------------------------------------------------------------ what becomes of the worker
@@ -158,14 +158,14 @@ def test_the_last_patch_is_handed_back() -> None:
     two = program(
         'say(patch="one")\nsay(patch="two")\nsay(end={"error": "BudgetExceeded", "message": "m"})'
     )
-    assert solve(TASK, two, environ()) == Outcome("two", "BudgetExceeded", "m")
+    assert solve(TASK, two, environ()) == MinerResult("two", "BudgetExceeded", "m")
 
 
 def test_a_patch_can_be_taken_back() -> None:
     taken = program(
         'say(patch="one")\nsay(patch=None)\nsay(end={"error": "PatchshotError", "message": "m"})'
     )
-    assert solve(TASK, taken, environ()) == Outcome("", "PatchshotError", "m")
+    assert solve(TASK, taken, environ()) == MinerResult("", "PatchshotError", "m")
 
 
 def test_a_large_patch_arrives_whole() -> None:
@@ -193,6 +193,7 @@ HANGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS.keys())
 def test_a_stage_that_hangs_does_not_cost_the_patch(hang: str) -> None:
     begin = time.monotonic()
@@ -221,6 +222,7 @@ def test_a_worker_that_dies_leaves_its_patch(death: str) -> None:
     assert "stderr" in without.message
 
 
+@pytest.mark.slow
 def test_what_the_worker_started_dies_with_it(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     body = f"""
@@ -310,7 +312,7 @@ def test_missing_packages_are_named_with_their_remedy() -> None:
         ("nor_this_one", "nor-this", "nor-this==3"),
     )
     outcome = solve(TASK, program('say(patch="diff")', wanted), environ())
-    assert outcome == Outcome(
+    assert outcome == MinerResult(
         "",
         "ConfigurationError",
         "packages are missing: no-such, nor-this; install them: "
@@ -378,7 +380,7 @@ def test_nothing_is_written_into_the_working_directory(monkeypatch: pytest.Monke
 
 
 def test_inside_a_running_event_loop() -> None:
-    async def call() -> Outcome:
+    async def call() -> MinerResult:
         return solve(TASK, program('say(patch="diff")'), environ())
 
     assert asyncio.run(call()).patch == "diff"
@@ -386,7 +388,7 @@ def test_inside_a_running_event_loop() -> None:
 
 def test_calls_at_once_and_one_after_the_other() -> None:
     echo = program('say(patch=task["problem_statement"])')
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, MinerResult] = {}
 
     def call(text: str) -> None:
         outcomes[text] = solve({"problem_statement": text}, echo, environ())

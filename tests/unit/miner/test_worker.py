@@ -14,10 +14,10 @@ import pytest
 
 from agent.errors import ConfigurationError, RepositoryError, SandboxUnavailable, Status
 from agent.events import Event, ModelCall, Notice
-from agent.miner.best import ValidLedger
 from agent.miner.worker import (
+    AnswerWatch,
     Channel,
-    Watch,
+    best_valid_diff,
     find_repository,
     open_best,
     reporting,
@@ -174,7 +174,7 @@ def attempt(diff: bytes, verdict: Verdict | None = None) -> Attempt:
 
 def test_the_best_valid_patch_at_every_moment() -> None:
     told: list[bytes | None] = []
-    ledger = ValidLedger(on_valid=told.append)
+    ledger = Ledger(on_record=lambda attempts: told.append(best_valid_diff(attempts)))
     ledger.record(attempt(b"one"))  # not yet validated: better than none
     ledger.record(attempt(b"one", Verdict.BROKEN_SYNTAX), replacing_last=True)
     ledger.record(attempt(b"two"))  # the pipeline's own order would still prefer the broken one
@@ -188,7 +188,8 @@ def test_the_best_valid_patch_at_every_moment() -> None:
 
 def test_an_empty_diff_is_no_patch() -> None:
     told: list[bytes | None] = []
-    ValidLedger(on_valid=told.append).record(attempt(b"", Verdict.VERIFIED))
+    ledger = Ledger(on_record=lambda attempts: told.append(best_valid_diff(attempts)))
+    ledger.record(attempt(b"", Verdict.VERIFIED))
     assert told == [None]
 
 
@@ -211,7 +212,7 @@ def test_a_model_that_never_answered_is_a_transport_failure(
 ) -> None:
     channel, lines = pipe
     told: list[Event] = []
-    watch = Watch(told.append)
+    watch = AnswerWatch(told.append)
     watch(ModelCall("embed", "e", "cancelled", 1.0))
     for status in calls:
         watch(ModelCall("chat", "m", status, 1.0))

@@ -1,4 +1,4 @@
-"""All edits or none, over files in memory."""
+"""A proposal is applied as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.patching.applying import MAX_WRITTEN, OverlayFiles, apply_proposal
+from agent.patching.applying import apply_proposal
 from agent.patching.diff import unified_diff
+from agent.patching.edit_session import MAX_WRITTEN
+from agent.patching.file_tree import OverlayFiles
 from agent.types import (
     AppliedEdit,
     AppliedPatch,
@@ -326,7 +328,10 @@ def test_an_edit_that_is_applied_already_does_not_fail_the_others() -> None:
     ]
     [(index, kind, reason)] = failures(again, same, files=files)
     assert (index, kind) == (0, "no-change")
-    assert "nothing" in reason or "applied" in reason
+    assert "no change" in reason
+    assert failures(again, files=files) == [
+        (0, "already-applied", "the replacement is in the file already, at line 1")
+    ]
 
 
 # -------------------------------------------------------------------------------- lenient and whole

@@ -1,4 +1,4 @@
-"""Diffs that real git applies to the very bytes."""
+"""Real git applies the diffs and gets the same bytes."""
 
 from __future__ import annotations
 
@@ -182,6 +182,7 @@ def _big(kind: str) -> tuple[list[bytes], list[bytes]]:
     return [b"x\n"] * 100_000, [b"x\n"] * 50_000 + [b"y\n"] + [b"x\n"] * 49_999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["two ends", "every tenth", "all", "reversed", "repeated", "same"])
 def test_a_hundred_thousand_lines_take_less_than_two_seconds(kind: str) -> None:
     before, after = (b"".join(lines) for lines in _big(kind))

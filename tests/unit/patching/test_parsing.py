@@ -1,4 +1,4 @@
-"""Replies in every shape that is taken, the failures of those that are not, hostile texts."""
+"""Replies in every accepted shape, failures of others, and hostile texts."""
 
 from __future__ import annotations
 

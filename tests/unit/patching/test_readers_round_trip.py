@@ -1,4 +1,4 @@
-"""Edits written in any shape are read back as they were; mutated replies never raise or hang."""
+"""Edits are read back from every shape unchanged; mutated replies never raise or hang."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _KINDS: dict[str, st.SearchStrategy[Edit]] = {
 
 
 def essential(edits: tuple[Edit, ...]) -> list[Edit]:
-    """Without hints, and with the end that a line-wise shape gives its texts."""
+    """Drop hints, and end the texts as a line-wise shape does."""
     return [
         replace(edit, line=None, within="") if isinstance(edit, SearchReplace) else edit
         for edit in edits
@@ -83,7 +83,7 @@ def essential(edits: tuple[Edit, ...]) -> list[Edit]:
 @given(st.data())
 @settings(deadline=timedelta(seconds=2), max_examples=60)
 def test_edits_round_trip_or_are_refused(shape: str, ends: str, data: st.DataObject) -> None:
-    """A shape that its own content makes ambiguous may be refused; it is never read as another."""
+    """An ambiguous shape may be refused but is never read as another edit."""
     unique = st.lists(_KINDS[shape], min_size=1, max_size=3, unique=True)
     edits = tuple(data.draw(unique.filter(lambda e: all(_changes(one) for one in e))))
     text = SHAPES[shape](edits)
@@ -93,6 +93,11 @@ def test_edits_round_trip_or_are_refused(shape: str, ends: str, data: st.DataObj
         return
     assert outcome.reader == shape or (shape, outcome.reader) == ("json", "json-lenient")
     assert essential(outcome.edits) == essential(edits)
+
+
+def test_a_file_with_lines_like_a_header_is_not_read_as_a_diff() -> None:
+    edits = (CreateFile("a.py", " 0\n--- 0\n+++ 0\n", True),)
+    assert isinstance(parse_reply(SHAPES["whole-files"](edits)), ParseFailure)
 
 
 def _changes(edit: Edit) -> bool:
@@ -121,7 +126,7 @@ _FILES = (CreateFile("pkg/new.py", "import os\n\n\ndef f():\n    return os\n", T
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_a_reply_cut_anywhere_is_never_half_an_edit(shape: str) -> None:
-    """At the output limit nothing is read; else only whole edits, where the shape can tell."""
+    """A reply cut at the output limit is not read; otherwise only complete edits are read."""
     edits = _FILES if shape == "whole-files" else _PLAIN
     text = SHAPES[shape](edits)
     for size in range(len(text.rstrip())):

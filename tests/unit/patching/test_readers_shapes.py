@@ -1,4 +1,4 @@
-"""Replies as models write them, one shape after the other, and what must not be taken for one."""
+"""Replies in each shape that models write, and texts that only resemble one."""
 
 from __future__ import annotations
 

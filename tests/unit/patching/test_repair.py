@@ -1,4 +1,4 @@
-"""Slips that are mended without a second call: only where the reply's own words leave one way."""
+"""Slips are repaired without a second call only if the reply leaves one way to do so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.patching.applying import apply_proposal
-from agent.patching.imports import missing_imports
+from agent.patching.missing_imports import missing_imports
 from agent.patching.repair import REPAIRS, switched_off
 from agent.types import AppliedPatch, ApplyFailure, Edit, PatchProposal, Repair, SearchReplace
 from tests.support.memory_files import MemoryFiles
@@ -178,7 +178,7 @@ def test_sources_that_cannot_be_read_are_left_alone() -> None:
 
 
 def test_only_a_name_that_an_edit_adds_is_imported() -> None:
-    """An edit that takes an import away is not undone because the thought speaks of it."""
+    """An edit that removes an import is not undone because the thought mentions the import."""
     source = "import os\n\n\ndef f():\n    return os.sep\n"
     edit = SearchReplace("m.py", "import os\n\n\n", "")
     assert run(edit, thought="I drop `import os` here", source=source).repairs == ()

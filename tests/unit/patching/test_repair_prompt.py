@@ -1,4 +1,4 @@
-"""What a model is told about edits that could not be applied."""
+"""The prompt tells the model why its edits could not be applied."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ one of the places, with its neighbours: m.py, lines 10-12:
     return None
 ```
 
-edit 2 (m.py): the search text is not in the file; line 1 of your search text: expected \
+edit 2 (m.py): the search text is not in the file; line 1 of the search text: expected \
 "def last(values, n):", file has "def first(values):" at line 1
 its search text begins: def last(values, n):
 closest text in m.py, lines 1-2 (91% alike):

@@ -1,4 +1,4 @@
-"""The JSON Schema that servers are sent."""
+"""The JSON Schema that is sent to servers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from agent.patching.schema import reply_schema
+import pytest
+
+from agent.patching.schema import reply_schema, to_proposal
+from agent.types import PatchProposal, WrongTest
 
 
 def objects(node: Any) -> Iterator[dict[str, Any]]:
@@ -22,7 +25,7 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 
 def test_every_object_is_closed_and_requires_all_it_has() -> None:
     found = list(objects(reply_schema()))
-    assert len(found) == 5  # the reply, three kinds of edit, the test
+    assert len(found) == 6  # the reply, three kinds of edit, the test, a test taken back
     for node in found:
         assert node["additionalProperties"] is False
         assert node["required"] == list(node["properties"])
@@ -34,7 +37,24 @@ def test_the_model_thinks_before_it_edits() -> None:
         "edits",
         "reproduction_test",
         "missing",
+        "wrong_tests",
     ]
+
+
+@pytest.mark.parametrize(
+    "given", [None, "tests/t.py", [1], [{"path": "tests/t.py"}], [{"path": "a", "reason": " "}]]
+)
+def test_a_test_is_taken_back_with_a_reason_only_and_a_slip_there_costs_nothing(
+    given: object,
+) -> None:
+    edit = {"path": "a.py", "search": "x", "replace": "y"}
+    found = to_proposal({"edits": [edit], "wrong_tests": given}, "json")
+    assert isinstance(found, PatchProposal)
+    assert found.wrong_tests == ()
+    given = [{"path": "tests/t.py", "reason": "it asserts the bug"}]
+    found = to_proposal({"edits": [edit], "wrong_tests": given}, "json")
+    assert isinstance(found, PatchProposal)
+    assert found.wrong_tests == (WrongTest("tests/t.py", "it asserts the bug"),)
 
 
 def test_alternatives_and_nullable_fields() -> None:

@@ -1,4 +1,4 @@
-"""The proof harness itself, and a small scorecard and fuzz run on texts of our own."""
+"""The benchmark harness, and a small scorecard and fuzz run on synthetic texts."""
 
 from __future__ import annotations
 
@@ -198,6 +198,7 @@ def test_cases_are_the_same_every_time_and_cover_every_perturbation() -> None:
 # ------------------------------------------------------------------------------------------ fuzzing
 
 
+@pytest.mark.slow
 def test_mutated_replies_meet_nothing_but_declared_failures() -> None:
     tally = fuzz(5000, seed=7)
 

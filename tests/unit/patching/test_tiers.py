@@ -1,4 +1,4 @@
-"""What each lenient tier forgives, what it writes, and where it stops."""
+"""What each lenient tier tolerates, what it writes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import time
 import pytest
 
 from agent.patching.applying import apply_proposal
-from agent.patching.filetext import open_text
-from agent.patching.matching import Hints, Located, Miss, Sight, locate
-from agent.patching.tiers.merging import merged
+from agent.patching.file_text import open_text
+from agent.patching.matching import Located, Sight, locate
+from agent.patching.refusals import Miss
+from agent.patching.tiers.hints import Hints
+from agent.patching.tiers.transplant import merged
 from agent.types import AppliedPatch, MatchTier, PatchProposal, SearchReplace
 from tests.support.memory_files import MemoryFiles
 
@@ -44,7 +46,7 @@ def find(text: str, search: str, replace: str, **hints: object) -> Located | Mis
 
 
 def applied(text: str, search: str, replace: str, **hints: object) -> tuple[str, str]:
-    """The tier and the new text."""
+    """Return the tier and the new text."""
     outcome = find(text, search, replace, **hints)
     assert isinstance(outcome, Located), outcome
     match = outcome.match

@@ -1,4 +1,4 @@
-"""Whatever the file and the slip: the original place, by the tier named for it, or a refusal."""
+"""For any file and slip, the expected tier finds the original place, or the edit is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = st.text("abcdefgh_", min_size=3, max_size=8)
 
 @st.composite
 def _sources(draw: st.DrawFn, *, least: int = 6) -> list[str]:
-    """Lines of code, none like another: each has its number."""
+    """Return different lines of code; each has its number."""
     shapes = draw(st.lists(st.tuples(st.integers(0, 3), _WORDS), min_size=least, max_size=14))
     return [
         "    " * depth + f"{word}_{number * 137} = call('{word}', \"{number}\") - {number}"
@@ -38,7 +38,7 @@ def _sources(draw: st.DrawFn, *, least: int = 6) -> list[str]:
 
 @st.composite
 def _edits(draw: st.DrawFn, lines: Sequence[str], *, least: int = 3) -> tuple[int, int, list[str]]:
-    """A region and what becomes of it: one line of it is another, or two are."""
+    """Return a region and its replacement, in which one or two lines differ."""
     start = draw(st.integers(0, len(lines) - least))
     end = draw(st.integers(start + least, len(lines)))
     new = list(lines[start:end])
@@ -167,7 +167,7 @@ def test_a_slip_is_found_at_the_original_place_by_its_tier(
 
 
 def _same_slip(slip: Slip, old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """The slip on lines that both sides have and on new ones alike."""
+    """Apply the slip to common and new lines."""
     return slip(new) if old != new else list(new)
 
 

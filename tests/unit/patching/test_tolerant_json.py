@@ -1,4 +1,4 @@
-"""The forgiving JSON parser: agrees with `json` on JSON, names its slips, refuses to guess."""
+"""The tolerant parser agrees with `json` on valid JSON, names slips and refuses to guess."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reply that shows a whole file, and lines that are put in by number."""
+"""Replies that show a whole file or insert lines by number."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_a_whole_file_under_another_path_replaces_the_one_it_is_a_version_of(pat
 def test_a_whole_file_that_may_be_two_is_refused() -> None:
     outcome = apply(whole("c.py", ["one = 1", "two = 2"]))
     assert isinstance(outcome, ApplyFailure)
-    assert "did you mean lib/b/c.py or src/b/c.py?" in outcome.reason
+    assert "did you mean lib/b/c.py or src/b/c.py" in outcome.reason
 
 
 def test_a_bare_name_that_two_folders_have_is_refused_whatever_they_hold() -> None:
     outcome = apply(whole("c.py", [f"other_{k} = {k}" for k in range(30)]))
     assert isinstance(outcome, ApplyFailure)
     assert outcome.failures[0].kind == "unknown-file"
-    assert "did you mean lib/b/c.py or src/b/c.py? Give the whole path" in outcome.reason
+    assert "did you mean lib/b/c.py or src/b/c.py; give the whole path" in outcome.failures[0].told
 
 
 def test_a_whole_file_in_a_folder_of_its_own_is_new_though_others_have_its_name() -> None:

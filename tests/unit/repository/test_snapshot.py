@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.commands.common import load_snapshot
+from agent.cli.commands.common import load_snapshot
 from agent.errors import RepositoryError
 from agent.events import Event, Notice, StageFinished
 from agent.protocols import Snapshot
@@ -213,7 +213,7 @@ def test_staged_deleted_and_force_added_files(make_repository: Make) -> None:
 
 
 def test_a_racy_rewrite_is_seen(make_repository: Make) -> None:
-    """Same size, same time stamp as in the index: stat data would say unchanged."""
+    """A changed file with the same size and time stamp as in the index is found."""
     root = make_repository({"a.py": "a = 1\n"})
     status = (root / "a.py").stat()
     (root / "a.py").write_text("a = 2\n")
@@ -377,7 +377,7 @@ def test_git_lfs_contents_on_disk_are_not_changes(make_repository: Make) -> None
 
 
 def test_a_hostile_tree_leads_nowhere(make_repository: Make) -> None:
-    """A commit may hold names that no checkout would write: `..`, `.git`, an absolute path."""
+    """A commit may have names that no checkout writes: `..`, `.git`, an absolute path."""
     root = make_repository({"a.py": "a\n"})
     (root.parent / "outside.py").write_text("outside\n")
     oid = run_git(root, "rev-parse", "HEAD:a.py").strip()
@@ -420,7 +420,7 @@ def test_subfolders_and_work_trees(make_repository: Make, tmp_path: Path) -> Non
 
 
 def test_a_folder_that_the_repository_above_does_not_track(make_repository: Make) -> None:
-    """A home directory under git must not stand in for a project that was never `git init`ed."""
+    """A home directory under git is not taken for a project without `git init`."""
     root = make_repository({"a.py": "a\n"})
     (root / "project").mkdir()
     (root / "project" / "main.py").write_text("m\n")

@@ -1,4 +1,4 @@
-"""Taking a snapshot writes nothing into the repository and runs nothing of it."""
+"""Taking a snapshot writes nothing into the repository and runs none of its code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _snapshot(root: Path, mode: Mapping[str, Any]) -> None:
 
 
 def _stale_index(root: Path) -> None:
-    """Make the index's stat data out of date, so that any git that refreshes would rewrite it."""
+    """Make the stat data of the index outdated, so that a git that refreshes it would write."""
     for path in root.glob("*.py"):
         content = path.read_bytes()
         path.unlink()

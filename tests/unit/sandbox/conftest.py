@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.container import ContainerSandbox
-from sandbox.container_engine import LABEL, container_name, find_engine
-from sandbox.landlock import LandlockSandbox
+from sandbox.container.backend import ContainerSandbox
+from sandbox.container.engine import LABEL, container_name, find_engine
+from sandbox.landlock.backend import LandlockSandbox
 from tests.support.claims import BACKENDS
 from tests.support.images import remove_image, require_container
 from tests.support.sandboxes import Runner, can_be_nobody, library_for_nobody, require_bwrap
@@ -53,19 +53,19 @@ def _runner(name: str, request: pytest.FixtureRequest) -> Runner:
 
 @pytest.fixture(params=BACKENDS)
 def run(request: pytest.FixtureRequest) -> Runner:
-    """Every backend: what the protocol promises."""
+    """Runs commands by every backend, to test what the protocol promises."""
     return _runner(request.param, request)
 
 
 @pytest.fixture(params=["bwrap", "bwrap-user"])
 def isolated(request: pytest.FixtureRequest) -> Runner:
-    """The isolating backends, as root and as a user: what attacks must not achieve."""
+    """Runs commands by the isolating backends, as root and as a user."""
     return _runner(request.param, request)
 
 
 @pytest.fixture
 def stale_container(container: ContainerSandbox) -> Iterator[str]:
-    """The name of a container that belongs to a process which is gone."""
+    """The name of a container whose process has ended."""
     engine = find_engine("podman")
     *here, _, _, token = container_name(secrets.token_hex(4)).split(".")
     with subprocess.Popen(["true"]) as gone:

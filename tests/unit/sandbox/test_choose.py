@@ -1,4 +1,4 @@
-"""Which backend is used: the one that was asked for, or none."""
+"""The backend that was asked for is used, or none."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from agent.settings import load
-from sandbox.choose import Backend, choose_sandbox, made_sure, make_sandbox, other_backends
-from sandbox.container import ContainerSandbox
-from sandbox.container_engine import find_engine
+from sandbox.choose import Backend, check_isolation, make_sandbox, other_backends
+from sandbox.container.backend import ContainerSandbox
+from sandbox.container.engine import find_engine
 from sandbox.probing import REQUIRED
 from sandbox.types import SandboxError
 
 
 @pytest.mark.usefixtures("bwrap_works")
 def test_the_default_backend_is_bwrap_and_it_is_sure_of_what_is_required() -> None:
-    probe = choose_sandbox(unsafe=False).probe()
+    probe = check_isolation(make_sandbox(unsafe=False)).probe()
     assert (probe.backend, probe.available, probe.isolated, probe.problem) == (
         *("bwrap", True, True),
         "",
@@ -25,7 +25,7 @@ def test_the_default_backend_is_bwrap_and_it_is_sure_of_what_is_required() -> No
 
 
 def test_the_unsafe_backend_comes_only_when_asked_for() -> None:
-    assert choose_sandbox(unsafe=True).name == "process"
+    assert check_isolation(make_sandbox(unsafe=True)).name == "process"
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_nothing_takes_the_place_of_a_backend_that_is_missing(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxError, match="install"):
-        choose_sandbox(unsafe=False, backend=backend, image=image)
+        check_isolation(make_sandbox(unsafe=False, backend=backend, image=image))
 
 
 def test_a_named_landlock_is_taken_although_it_isolates_less(landlock_works: None) -> None:
-    probe = choose_sandbox(unsafe=False, backend="landlock").probe()
+    probe = check_isolation(make_sandbox(unsafe=False, backend="landlock")).probe()
     assert (probe.backend, probe.available, probe.isolated) == ("landlock", True, False)
 
 
@@ -78,7 +78,7 @@ def test_the_start_of_a_run_removes_what_killed_agents_left(
 ) -> None:
     engine = find_engine("podman")
     assert engine.exist(stale_container)
-    made_sure(container)
+    check_isolation(container)
     assert not engine.exist(stale_container)
 
 

@@ -1,4 +1,4 @@
-"""What every backend promises, by the protocol `sandbox.types.Sandbox`."""
+"""What every backend promises by the protocol `sandbox.Sandbox`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.process import ProcessSandbox
+from sandbox.in_place import ProcessSandbox
 from sandbox.types import Command, Ended, SandboxError
-from sandbox.workspace import empty
+from sandbox.workspace.copy import empty_workspace
 from tests.support.sandboxes import Runner
 
 MIB = 1024 * 1024
@@ -153,7 +153,7 @@ def test_the_environment_is_exactly_the_fixed_one_and_the_commands(
 @pytest.mark.parametrize("name", ["", "A=B", "A\0B"])
 def test_an_impossible_variable_is_refused(name: str) -> None:
     command = Command(argv=("true",), environment={name: "x"})
-    with empty(mount=Path("/srv/x")) as workspace, pytest.raises(SandboxError):
+    with empty_workspace(mount=Path("/srv/x")) as workspace, pytest.raises(SandboxError):
         ProcessSandbox().run(command, workspace)
 
 
@@ -173,7 +173,10 @@ def test_cwd_is_relative_to_the_workspace(run: Runner) -> None:
 
 @pytest.mark.parametrize("cwd", ["/", "/etc", "..", "a/../.."])
 def test_cwd_outside_the_workspace_is_refused(cwd: str) -> None:
-    with empty(mount=Path("/srv/x")) as workspace, pytest.raises(SandboxError, match="workspace"):
+    with (
+        empty_workspace(mount=Path("/srv/x")) as workspace,
+        pytest.raises(SandboxError, match="workspace"),
+    ):
         ProcessSandbox().run(Command(argv=("true",), cwd=cwd), workspace)
 
 
@@ -212,7 +215,10 @@ def test_no_zombie_is_left(run: Runner) -> None:
 
 
 def test_nothing_to_run_is_refused() -> None:
-    with empty(mount=Path("/srv/x")) as workspace, pytest.raises(SandboxError, match="argv"):
+    with (
+        empty_workspace(mount=Path("/srv/x")) as workspace,
+        pytest.raises(SandboxError, match="argv"),
+    ):
         ProcessSandbox().run(Command(argv=()), workspace)
 
 
@@ -224,7 +230,7 @@ def _stat(process: Path) -> tuple[str, ...]:
 
 
 def _zombies() -> set[str]:
-    """Dead children of this process that nobody has collected."""
+    """Return dead children of this process that nobody has collected."""
     processes = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     dead = ("Z", str(os.getpid()))
     return {process.name for process in processes if _stat(process)[:2] == dead}

@@ -1,4 +1,4 @@
-"""The second half of the contract: what a backend claims holds, by an oracle outside of it."""
+"""The second half of the contract: an oracle outside checks what a backend claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 
 
 def claimed(guarantee: str) -> pytest.MarkDecorator:
-    """Run a test on every backend that claims this."""
+    """Run a test on every backend that claims this guarantee."""
     return pytest.mark.parametrize("run", claimants(guarantee), indirect=True)
 
 
@@ -50,7 +50,7 @@ def test_only_those_that_isolate_wholly_say_so(run: Runner) -> None:
 
 @pytest.fixture
 def listeners() -> Iterator[tuple[int, int, str, list[bytes]]]:
-    """TCP and UDP ports and an abstract socket of this machine, and what arrived at them."""
+    """Opens TCP and UDP ports and an abstract socket here, and records what arrives."""
     heard: list[bytes] = []
     name = f"\0patchshot-{secrets.token_hex(8)}"
     stream = socket.create_server(("127.0.0.1", 0))
@@ -188,7 +188,7 @@ def test_the_kernels_settings_cannot_be_written(run: Runner) -> None:
 
 @pytest.fixture
 def bystander() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A process of this machine that belongs to whom the sandbox runs for, and its mark."""
+    """A process on this machine of the sandbox's user, and its mark."""
     mark = f"3600.{secrets.randbelow(10**9)}"
     with subprocess.Popen(["sleep", mark]) as process:
         yield process, mark
@@ -249,7 +249,7 @@ def test_no_namespace_can_be_made(run: Runner) -> None:
 
 @claimed("syscall-filter")
 def test_calls_that_no_test_needs_are_refused(run: Runner) -> None:
-    """AF_VSOCK leads to the host of a virtual machine; io_uring around the filter."""
+    """AF_VSOCK leads to the host of a virtual machine, io_uring around the filter."""
     code = (
         "import ctypes, socket\n"
         "try: print(socket.socket(40, socket.SOCK_STREAM))\n"
@@ -265,7 +265,7 @@ def test_calls_that_no_test_needs_are_refused(run: Runner) -> None:
 
 @claimed("total-memory-limit")
 def test_memory_of_all_processes_together_is_limited(run: Runner) -> None:
-    """Four times 24 MiB: each less than the limit."""
+    """Writes four times 24 MiB, each less than the limit."""
     code = "import time; x = b'x' * (24 << 20); time.sleep(5)"
     script = "\n".join([f'/usr/bin/python3 -I -c "{code}" &'] * 4 + ["wait; exit 3"])
     result = run.shell(script, memory=64 * MIB)

@@ -1,8 +1,8 @@
-"""What holds without being asked for."""
+"""The defaults of the sandbox."""
 
 from __future__ import annotations
 
-from sandbox.process import ProcessSandbox
+from sandbox.in_place import ProcessSandbox
 from sandbox.types import Limits
 
 MIB = 1024 * 1024

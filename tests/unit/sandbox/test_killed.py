@@ -1,6 +1,6 @@
-"""The agent is killed with SIGKILL in the middle of a run: what is left, what the next one finds.
+"""An agent dies of SIGKILL in the middle of a run: what it leaves, and what the next one finds.
 
-The agent is a process of its own, and everything it had is looked for from outside.
+The agent is a separate process, and the tests look from outside for everything it had.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.cgroups import sweep_groups, usable_hierarchies
-from sandbox.hierarchies import find_hierarchies
-from sandbox.private import sweep_stale
+from sandbox.processes.cgroups import find_hierarchies, sweep_groups, usable_hierarchies
+from sandbox.workspace.private import sweep_stale
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -26,11 +25,11 @@ AGENT = """
 import sys
 from pathlib import Path
 import sandbox.in_place
-from sandbox.bwrap import BwrapSandbox
-from sandbox.landlock import LandlockSandbox
-from sandbox.process import ProcessSandbox
+from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.landlock.backend import LandlockSandbox
+from sandbox.in_place import ProcessSandbox
 from sandbox.types import Command
-from sandbox.workspace import empty
+from sandbox.workspace.copy import empty_workspace
 if sys.argv[4:] == ["no groups"]:
     sandbox.in_place.usable_hierarchies = lambda: ()
 script = '''
@@ -41,7 +40,7 @@ trap "" TERM INT HUP
 touch started; printf x >"$SANDBOX_REPORT"
 sleep $0
 '''
-with empty(mount=Path("/srv/project"), parent=Path(sys.argv[1])) as workspace:
+with empty_workspace(mount=Path("/srv/project"), parent=Path(sys.argv[1])) as workspace:
     argv = ("/bin/sh", "-c", script, sys.argv[2])
     backends = {"bwrap": BwrapSandbox, "landlock": LandlockSandbox, "process": ProcessSandbox}
     backends[sys.argv[3]]().run(Command(argv=argv, report=True), workspace)
@@ -50,12 +49,12 @@ with empty(mount=Path("/srv/project"), parent=Path(sys.argv[1])) as workspace:
 
 @pytest.fixture
 def mark() -> str:
-    """An argument of sleep(1) that no other process has."""
+    """Return an argument of sleep(1) that no other process has."""
     return f"3600.{uuid.uuid4().int % 10**9}"
 
 
 def _mounts() -> list[str]:
-    """Those of this machine, without podman's own, which a test beside this one may bring."""
+    """Return the mounts of this machine, without those of podman in a parallel test."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     return [line for line in lines if "/containers/storage" not in line]
 
@@ -82,7 +81,7 @@ def test_a_killed_agent_leaves_no_process_and_no_mount(
 def test_nothing_of_a_run_without_namespaces_outlives_a_killed_agent(
     backend: tuple[str, ...], request: pytest.FixtureRequest, tmp_path: Path, mark: str
 ) -> None:
-    """Also daemons of another session whose parent is gone and whose environment is empty."""
+    """This includes daemons of another session with a dead parent and an empty environment."""
     own_uid = "landlock" in backend and os.geteuid() == 0
     if not own_uid and ("no groups" in backend or not usable_hierarchies()):
         pytest.skip("neither control groups nor a uid of its own: such a daemon is not found")

@@ -1,4 +1,4 @@
-"""Every limit, exceeded on the real backend: each ends the run (or its failure) as itself."""
+"""Exceeds every limit on the real backend: each ends the run or explains its failure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from sandbox.cgroups import usable_hierarchies
-from sandbox.hierarchies import Bound
+from sandbox.processes.cgroups import Bound, usable_hierarchies
 from sandbox.types import Ended, RunResult
 from tests.support.sandboxes import Runner
 
@@ -48,7 +47,7 @@ stop.set()
 
 @pytest.fixture(scope="module")
 def grouped() -> Runner:
-    """bwrap where control groups bound everything."""
+    """Runs commands by bwrap where control groups bound everything."""
     bounds = {bound for one in usable_hierarchies() for bound in one.bounds}
     if not bounds.issuperset(Bound):
         pytest.skip("no control groups can be had here")
@@ -91,7 +90,7 @@ def test_one_process_that_takes_all_memory(grouped: Runner) -> None:
 
 
 def test_many_processes_share_the_memory(grouped: Runner) -> None:
-    """Each takes a third of the limit, and would be fine by itself."""
+    """Each takes a third of the limit and would be allowed alone."""
     result = grouped.python(SPREAD.format(count=6, size=50), memory=150 * MIB)
     assert outcome(result) == (Ended.MEMORY_LIMIT, None)
 
@@ -110,7 +109,7 @@ def test_a_kill_for_memory_is_told_even_when_the_command_succeeds(grouped: Runne
 
 
 def test_reserved_memory_is_not_used_memory(grouped: Runner) -> None:
-    """As a JVM, Go or Node do (MAP_NORESERVE), which an address space limit would break."""
+    """A JVM, Go and Node reserve memory (MAP_NORESERVE); a limit on address space breaks them."""
     code = "import mmap; mmap.mmap(-1, 64 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANON | 0x4000)"
     assert outcome(grouped.python(code, memory=100 * MIB)) == (Ended.EXITED, 0)
 
@@ -171,7 +170,7 @@ def test_a_flood_of_empty_files(isolated: Runner) -> None:
 
 
 def test_a_flood_of_empty_files_in_memory(isolated: Runner) -> None:
-    """Their content has a size that is bounded; what the kernel needs for each has none."""
+    """The size of content is bounded, but not what the kernel needs for each file."""
     flood = "import os\nfor i in range(10**6): os.close(os.open(f'/tmp/{i}', os.O_CREAT))"
     result = isolated.python(flood, tmp=4 * MIB)
     assert result.ended is Ended.DISK_LIMIT

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.mounts import Bind, Link, follow, read_only_mounts, system_mounts
+from sandbox.mounts import (
+    Bind,
+    Link,
+    follow_links,
+    read_only_mounts,
+    system_mounts,
+)
 from sandbox.types import SandboxError
 
 
@@ -30,7 +36,7 @@ def test_what_is_shown_already_is_not_shown_twice(tmp_path: Path) -> None:
 def test_dots_and_links_resolve_as_the_kernel_does(tmp_path: Path) -> None:
     (tmp_path / "x" / "y").mkdir(parents=True)
     (tmp_path / "link").symlink_to("x/y")
-    real, links = follow(tmp_path / "link" / ".." / "y")
+    real, links = follow_links(tmp_path / "link" / ".." / "y")
     assert real == tmp_path / "x" / "y" == (tmp_path / "link" / ".." / "y").resolve()
     assert links == (Link(tmp_path / "link", "x/y"),)
 
@@ -39,7 +45,7 @@ def test_a_loop_of_links_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(SandboxError, match="too many links"):
-        follow(tmp_path / "a")
+        follow_links(tmp_path / "a")
 
 
 def test_a_link_that_leads_home_does_not_show_the_home(tmp_path: Path) -> None:

@@ -4,16 +4,99 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap import BwrapSandbox
-from sandbox.container import ContainerSandbox
-from sandbox.probing import REQUIRED, Host, judge, probe_by_running
-from sandbox.process import ProcessSandbox
+from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.container.backend import ContainerSandbox
+from sandbox.in_place import ProcessSandbox
+from sandbox.probing import (
+    REQUIRED,
+    HostFacts,
+    advise_on_bwrap,
+    advise_on_package,
+    judge_output,
+    probe_by_running,
+)
 from sandbox.types import Command, SandboxError
-from sandbox.workspace import empty
+from sandbox.workspace.copy import empty_workspace
 from tests.support.sandboxes import Runner
 
+DENIED = "bwrap: No permissions to create new namespace"
+
+
+def release(root: Path, text: str) -> Path:
+    (root / "etc").mkdir()
+    (root / "etc/os-release").write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ID=debian\n", "apt install bubblewrap"),
+        ("ID=ubuntu\nID_LIKE=debian\n", "apt install bubblewrap"),
+        ('ID="linuxmint"\nID_LIKE="ubuntu debian"\n', "apt install bubblewrap"),
+        ("ID=fedora\n", "dnf install bubblewrap"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install bubblewrap"),
+        ("ID=arch\n", "pacman -S bubblewrap"),
+        ("ID=alpine\n", "apk add bubblewrap"),
+        ('ID="opensuse-tumbleweed"\nID_LIKE="opensuse suse"\n', "zypper install bubblewrap"),
+        ("ID=plan9\n", "apt, dnf, pacman, zypper, apk"),
+        ("", "apt, dnf, pacman, zypper, apk"),
+    ],
+)
+def test_a_missing_package_is_installed_in_the_distributions_way(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    assert said in advise_on_bwrap("", root=release(tmp_path, text))
+
+
+def test_without_a_release_file_every_way_is_named(tmp_path: Path) -> None:
+    assert advise_on_package("podman", root=tmp_path).endswith(
+        "(apt, dnf, pacman, zypper, apk: podman)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("sys/kernel/apparmor_restrict_unprivileged_userns", "1", "bwrap-userns-restrict"),
+        (
+            "sys/kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+        ("sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+        ("sys/user/max_user_namespaces", "0", "user.max_user_namespaces=16384"),
+        ("self/ns/user", "", "unshare --user"),
+    ],
+)
+def test_advice_names_the_setting(tmp_path: Path, setting: str, value: str, said: str) -> None:
+    (tmp_path / setting).parent.mkdir(parents=True)
+    (tmp_path / setting).write_text(f"{value}\n")
+    assert said in advise_on_bwrap(DENIED, proc=tmp_path, root=tmp_path)
+
+
+def test_a_kernel_without_user_namespaces_is_told(tmp_path: Path) -> None:
+    assert "built without user namespaces" in advise_on_bwrap(DENIED, proc=tmp_path, root=tmp_path)
+
+
+def test_advice_does_not_blame_the_kernel_for_a_wrong_path(tmp_path: Path) -> None:
+    said = advise_on_bwrap(
+        "bwrap: Can't mkdir /usr/x: Read-only file system", proc=tmp_path, root=tmp_path
+    )
+    assert "mount point" in said
+
+
+@pytest.mark.parametrize("mark", [".dockerenv", "run/.containerenv"])
+def test_advice_knows_containers(tmp_path: Path, mark: str) -> None:
+    (tmp_path / mark).parent.mkdir(exist_ok=True)
+    (tmp_path / mark).write_text("")
+    said = advise_on_bwrap(DENIED, proc=tmp_path, root=tmp_path)
+    assert "--security-opt seccomp=unconfined" in said
+    assert "--privileged" in said
+
+
 NAMESPACES = {name: f"{name}:[1]" for name in ("net", "pid", "mnt", "ipc", "uts")}
-HOST = Host(NAMESPACES, homes=frozenset({"7:9"}))
+HOST = HostFacts(NAMESPACES, homes=frozenset({"7:9"}))
 GOOD = "\n".join(
     [
         *(f"{name}={name}:[2]" for name in NAMESPACES),
@@ -33,7 +116,7 @@ def test_trying_finds_out_that_the_unsafe_backend_isolates_nothing() -> None:
 
 
 def test_facts_of_a_good_sandbox_give_every_guarantee() -> None:
-    found = judge(GOOD, HOST)
+    found = judge_output(GOOD, HOST)
     assert {name for name, holds in found.items() if not holds} == set()
 
 
@@ -59,20 +142,22 @@ def test_facts_of_a_good_sandbox_give_every_guarantee() -> None:
     ],
 )
 def test_each_fact_costs_its_guarantee(old: str, new: str, lost: str) -> None:
-    found = judge(GOOD.replace(old, new, 1), HOST)
+    found = judge_output(GOOD.replace(old, new, 1), HOST)
     assert {name for name, holds in found.items() if not holds} == {lost}
 
 
 def test_variables_that_a_backend_gives_itself_are_no_leak() -> None:
     output = GOOD.replace("environment=LC_ALL", "environment=PATH")
-    assert judge(output, Host(NAMESPACES, variables=frozenset({"PATH"})))["private-environment"]
-    assert not judge(output, HOST)["private-environment"]
+    assert judge_output(output, HostFacts(NAMESPACES, variables=frozenset({"PATH"})))[
+        "private-environment"
+    ]
+    assert not judge_output(output, HOST)["private-environment"]
 
 
 def test_an_image_with_a_directory_of_that_name_does_not_show_the_home(
     container: ContainerSandbox,
 ) -> None:
-    """The test image has a /root of its own, and root's home is /root here."""
+    """The test image has its own /root, and root's home is /root here."""
     probe = probe_by_running(container, homes=(Path("/root"),), variables=())
     assert probe.guarantees["private-home"]
     assert not probe.guarantees["private-environment"]  # PATH, which nothing allowed
@@ -80,7 +165,7 @@ def test_an_image_with_a_directory_of_that_name_does_not_show_the_home(
 
 @pytest.mark.usefixtures("bwrap_works")
 def test_a_home_that_is_shown_is_seen() -> None:
-    """What the script prints of a place identifies it: device and inode, the same from inside."""
+    """Device and inode identify a directory, and are the same from inside."""
     run = Runner("bwrap")
     state = Path("/usr").stat()
     assert run.shell("stat -c %d:%i /usr").stdout.decode() == f"{state.st_dev}:{state.st_ino}\n"
@@ -113,6 +198,6 @@ def test_a_bwrap_that_refuses_runs_nothing_unprotected(
     bwrap.chmod(0o755)
     sandbox = BwrapSandbox(str(bwrap))
     assert problem in sandbox.probe().problem
-    with empty(mount=Path("/srv/x")) as workspace, pytest.raises(SandboxError):
+    with empty_workspace(mount=Path("/srv/x")) as workspace, pytest.raises(SandboxError):
         sandbox.run(Command(("touch", str(tmp_path / "ran"))), workspace)
     assert not (tmp_path / "ran").exists()

@@ -3,8 +3,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from sandbox.types import Command, Ended, RunResult, Sandbox
-from sandbox.workspace import Workspace, empty
+from sandbox.protocol import Sandbox
+from sandbox.types import Command, Ended, RunResult
+from sandbox.workspace.copy import Workspace, empty_workspace
 from tests.support.scripted_sandbox import Run, ScriptedSandbox, exited
 
 
@@ -16,7 +17,7 @@ def test_answers_come_in_order_and_calls_are_remembered() -> None:
     scripted = ScriptedSandbox([write, exited(3)])
     sandbox: Sandbox = scripted
     commands = [Command((name,)) for name in ("first", "second", "third")]
-    with empty(mount=Path("/srv/x")) as workspace:
+    with empty_workspace(mount=Path("/srv/x")) as workspace:
         results = [sandbox.run(command, workspace) for command in commands]
     assert [(result.exit_code, result.stdout) for result in results] == [
         (0, b"first"),
@@ -33,6 +34,6 @@ def test_answers_come_in_order_and_calls_are_remembered() -> None:
 def test_a_cancelled_run_is_cancelled() -> None:
     cancel = threading.Event()
     cancel.set()
-    with empty(mount=Path("/srv/x")) as workspace:
+    with empty_workspace(mount=Path("/srv/x")) as workspace:
         result = ScriptedSandbox().run(Command(("x",)), workspace, cancel=cancel)
     assert result.ended is Ended.CANCELLED

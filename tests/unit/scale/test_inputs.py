@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.journal import Journal, Settled, StageFinished
+from agent.batch.journal import Journal, Settled, StageEntry
 from agent.errors import ConfigurationError
 from benchmarks.scale.checking import Compared, compare
 from benchmarks.scale.inputs import Stages, from_results, from_run
@@ -17,7 +17,7 @@ def write_run(folder: Path) -> None:
     journal = Journal(folder / "journal.jsonl")
 
     def stage(name: str, stage: str, seconds: float) -> None:
-        entry = StageFinished(id=name, attempt=1, stage=stage, seconds=seconds, summary="")
+        entry = StageEntry(id=name, attempt=1, stage=stage, seconds=seconds, summary="")
         journal.append(entry)
 
     def paid(name: str, given: int, written: int) -> None:

@@ -1,10 +1,10 @@
-"""Texts that leave by other ways than a prompt."""
+"""Texts that leave the program other than in a prompt."""
 
 from __future__ import annotations
 
 import pytest
 
-from agent.retrieval.texts import document_text
+from agent.ranking.texts import document_text
 from agent.types import Chunk, ChunkKind
 
 

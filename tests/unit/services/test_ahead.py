@@ -10,18 +10,17 @@ from typing import Any, cast
 import pytest
 
 from agent.errors import ConfigurationError, SandboxUnavailable
-from agent.services.ahead import Ahead
-from agent.services.validation import open_validator
+from agent.services.validation import Ahead, open_validator
 from agent.settings import Settings, load
-from agent.validation.syntax_only import NullValidator
-from sandbox.process import ProcessSandbox
+from agent.validation.validator import NullValidator
+from sandbox.in_place import ProcessSandbox
 from sandbox.types import SandboxError
 
 
 def _open(settings: Settings, ahead: Ahead) -> Any:
     async def opened() -> Any:
         async with AsyncExitStack() as stack:
-            unused = cast(Any, None)
+            unused = cast("Any", None)
             return await open_validator(
                 stack, settings, unused, unused, unused, trial=ahead.sandbox
             )

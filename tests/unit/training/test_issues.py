@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.retrieval.chunking import TreeSitterChunker
-from agent.training.issues import tuning_issues
-from agent.training.ranker_data import issue_queries
+from agent.index.chunking import TreeSitterChunker
 from tests.conftest import run_git
+from training.ranker_data import issue_queries, tuning_issues
 
 SHOP = """class Basket:
     def __init__(self):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.training.history import History
-from agent.training.mining import Limits, main, mine
-from agent.training.pairs import Pair, pairs_path, read_manifest, read_pairs
-from agent.training.projects import repository_of
 from tests.conftest import run_git
+from training.history import ProjectHistory
+from training.mining import MiningLimits, main, mine
+from training.pairs import Pair, pairs_path, read_manifest, read_pairs
+from training.projects import repository_of
 
 REPO = "acme/shop"
 BASKET = '''\
@@ -84,9 +84,9 @@ class Project:
     def text(self, path: str) -> str:
         return (self.root / path).read_text("utf-8")
 
-    def mine(self, limits: Limits | None = None) -> list[Pair]:
+    def mine(self, limits: MiningLimits | None = None) -> list[Pair]:
         output = self.folder.parent / "out"
-        mine(self.folder, [REPO], output, limits or Limits())
+        mine(self.folder, [REPO], output, limits or MiningLimits())
         return list(read_pairs(output))
 
 
@@ -272,7 +272,7 @@ def test_fixes_come_first_then_the_newest_and_rows_stand_newest_first(project: P
     project.change("Fix the total that is one too low", " - 1", "")
     project.change("Baskets hold one item more now", "limit = 3", "limit = 4")
     project.change("Baskets hold two items more now", "limit = 4", "limit = 5")
-    pairs = project.mine(Limits(pairs=2))
+    pairs = project.mine(MiningLimits(pairs=2))
     assert [pair.subject for pair in pairs] == [
         "Baskets hold two items more now",
         "Fix the total that is one too low",
@@ -283,7 +283,7 @@ def test_fixes_come_first_then_the_newest_and_rows_stand_newest_first(project: P
 def test_only_the_newest_commits_are_read(project: Project) -> None:
     project.change("Baskets hold one item more now", "limit = 3", "limit = 4")
     project.change("Baskets hold two items more now", "limit = 4", "limit = 5")
-    pairs = project.mine(Limits(commits=1))
+    pairs = project.mine(MiningLimits(commits=1))
     assert [pair.subject for pair in pairs] == ["Baskets hold two items more now"]
 
 
@@ -322,7 +322,7 @@ def test_the_constructor_of_a_changed_class_is_no_negative(project: Project) -> 
 def test_a_message_that_is_a_commit_id_is_no_commit(project: Project) -> None:
     base = run_git(project.root, "rev-parse", "HEAD").strip()
     odd = project.change(base, "limit = 3", "limit = 4")
-    commits = History(repository_of(project.folder, REPO)).commits(10)
+    commits = ProjectHistory(repository_of(project.folder, REPO)).commits(10)
     assert [(commit.id, commit.parent, len(commit.deltas)) for commit in commits] == [
         (odd, base, 1),
         (base, "", 8),
@@ -373,7 +373,7 @@ def test_two_workers_write_what_one_writes(project: Project) -> None:
     project.change("Fix the total that is one too low", " - 1", "")
     outputs = [project.folder.parent / name for name in ("one", "two")]
     for workers, output in enumerate(outputs, start=1):
-        mine(project.folder, [REPO], output, Limits(), workers=workers)
+        mine(project.folder, [REPO], output, MiningLimits(), workers=workers)
     one, two = (pairs_path(output, REPO).read_bytes() for output in outputs)
     assert one == two
     assert json.loads(one)["repo"] == REPO

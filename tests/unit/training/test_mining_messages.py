@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.training.messages import MAX_BODY_CHARS, clean_message, with_merged
+from training.messages import MAX_BODY_CHARS, clean_message, with_merged
 
 KEEP = "Keep the order of keys"
 CLEANED = [

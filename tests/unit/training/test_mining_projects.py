@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError, RepositoryError
-from agent.training.projects import (
+from agent.swebench.instances import is_for_tuning
+from training.projects import (
     EXAM_PROJECTS,
     HELD_OUT_PROJECTS,
     chosen,
     discover,
-    is_held_out,
     refusal,
     repository_of,
 )
@@ -28,7 +28,7 @@ def test_the_exam_is_the_twelve_projects_of_swe_bench() -> None:
 
 
 def test_the_list_of_held_out_projects_agrees_with_the_split() -> None:
-    assert all(is_held_out(repo) for repo in HELD_OUT_PROJECTS)
+    assert not any(is_for_tuning(repo) for repo in HELD_OUT_PROJECTS)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.training.pairs import (
+from agent.types import ChunkKind
+from training.pairs import (
     FunctionText,
-    Manifest,
     Pair,
+    PairsManifest,
     ProjectSummary,
     pairs_path,
     read_manifest,
@@ -16,7 +17,6 @@ from agent.training.pairs import (
     write_manifest,
     write_pairs,
 )
-from agent.types import ChunkKind
 
 FUNCTION = FunctionText(
     path="shop/basket.py",
@@ -99,8 +99,8 @@ def test_writing_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
 
 
 def test_the_manifest_is_sorted_and_read_back(tmp_path: Path) -> None:
-    write_manifest(tmp_path, Manifest(projects=(summary("b/b"), summary("a/a"))))
-    assert read_manifest(tmp_path) == Manifest(projects=(summary("a/a"), summary("b/b")))
+    write_manifest(tmp_path, PairsManifest(projects=(summary("b/b"), summary("a/a"))))
+    assert read_manifest(tmp_path) == PairsManifest(projects=(summary("a/a"), summary("b/b")))
 
 
 @pytest.mark.parametrize("text", [None, "", '{"projects": 1}'])

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.retrieval.features import FILE_NAMES, PIECE_NAMES
-from agent.retrieval.ranker import Ensemble
-from agent.training import ranker as module
-from agent.training.ranker import cross_validate, fit, from_dump, score_of
-from agent.training.ranker_data import Table
+from agent.ranking.features import FILE_NAMES, PIECE_NAMES
+from agent.ranking.ranker import Ensemble
 from tests.support.models import rows_at_random
+from training import ranker as module
+from training.ranker import cross_validate, fit, from_dump, score_of
+from training.ranker_data import Table
 
 NAMES = ("score", "a", "b", "c", "d")
 

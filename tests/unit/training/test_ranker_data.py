@@ -10,21 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.evaluation.dataset import is_for_tuning
-from agent.models.archive import read_arrays, write_arrays
-from agent.retrieval.features import FILE_NAMES, PIECE_NAMES
-from agent.training.pairs import FunctionText, Pair, write_pairs
-from agent.training.ranker_data import (
+from agent.ranking.features import FILE_NAMES, PIECE_NAMES
+from agent.swebench.instances import is_for_tuning
+from agent.types import ChunkKind
+from agent.weights.archive import read_arrays, write_arrays
+from tests.conftest import run_git
+from tests.support.ignored_events import ignore
+from training.pairs import FunctionText, Pair, write_pairs
+from training.projects import RANKER_PROJECTS
+from training.ranker_data import (
     COMMITS_A_PROJECT,
-    Query,
+    TrainingQuery,
     collect,
     commit_queries,
     read_tables,
 )
-from agent.training.splits import RANKER_PROJECTS
-from agent.types import ChunkKind
-from tests.conftest import run_git
-from tests.support.ignored_events import ignore
 
 REPO = "ansible/ansible"
 BANNED = ("django/django", "pytest-dev/pytest", "sphinx-doc/sphinx", "sympy/sympy")
@@ -100,7 +100,7 @@ def tables(tmp_path: Path) -> Path:
     run_git(repository, "commit", "-q", "-m", "base")
     commit = run_git(repository, "rev-parse", "HEAD").strip()
     gold = ("shop/basket.py:Basket.total_price", "shop/gone.py:f")
-    query = Query("one", REPO, commit, "Wrong total price\n\nof a basket", gold, issue=True)
+    query = TrainingQuery("one", REPO, commit, "Wrong total price\n\nof a basket", gold, issue=True)
     queries = [query, replace(query, name="two", commit="2" * 40)]
     folder = tmp_path / "tables"
     done = dict(collect(queries, tmp_path / "repos", folder, tmp_path / "cache", ignore))

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.retrieval.identifiers import Terms, term_hash
-from agent.retrieval.lexical import make_query
-from agent.retrieval.static import read_static, static_cosines, write_static
-from agent.training import static as module
-from agent.training.pairs import FunctionText, Pair
-from agent.training.splits import RANKER_PROJECTS
-from agent.training.static import (
+from agent.embedding.static import read_static, static_cosines, write_static
+from agent.index.identifiers import Terms, term_hash
+from agent.ranking.lexical import make_query
+from agent.types import ChunkKind, Problem
+from training import static as module
+from training.pairs import FunctionText, Pair
+from training.projects import RANKER_PROJECTS
+from training.static import (
     count_vocabulary,
     make_examples,
     read_counts,
     train,
 )
-from agent.types import ChunkKind, Problem
 
 # Messages never use the words of the code: nothing but training connects them.
 TOPICS = {

@@ -11,9 +11,9 @@ import pytest
 from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
 from agent.validation.judging.wording import how_it_ended
-from agent.validation.reports.report import INCOMPLETE, INCONSISTENT
+from agent.validation.reports.run_results import INCOMPLETE, INCONSISTENT
 from agent.validation.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap import BwrapSandbox
+from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.types import Ended
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of, run_of

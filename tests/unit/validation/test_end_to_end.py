@@ -22,9 +22,9 @@ from agent.types import (
     Verdict,
 )
 from agent.validation.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap import BwrapSandbox
-from sandbox.process import ProcessSandbox
-from sandbox.types import Sandbox
+from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.in_place import ProcessSandbox
+from sandbox.protocol import Sandbox
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of
 
@@ -109,7 +109,8 @@ def test_a_patch_that_breaks_tests_is_refused_with_their_words(validate: Validat
     assert report.verdict is Verdict.REGRESSED
     assert report.newly_failing == ("tests/test_calc.py::test_zero",)
     assert report.reason.startswith(
-        "1 test that passed on the base fails with the patch: tests/test_calc.py::test_zero.\n"
+        "1 test that passed on the base fails with the patch: tests/test_calc.py::test_zero "
+        "(assert 0 == 1).\n"
     )
     assert "E   assert 0 == 1" in report.reason
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.types import Outcome
-from agent.validation.frameworks.results import collected
-from agent.validation.frameworks.runners import INSIDE
-from agent.validation.reports import seal
+from agent.types import Execution, Outcome
+from agent.validation.executor import TraceOrder
+from agent.validation.judging.changed_code import ChangedCode
+from agent.validation.reports import report_lines
 from agent.validation.reports.report_lines import Report, read_report
+from agent.validation.reports.run_results import collected
+from agent.validation.runners.commands import INSIDE
 
 MIXED = """
 import unittest
@@ -55,18 +58,21 @@ EXPECTED = {
 
 
 def execute(
-    folder: Path, *argv: str, environment: Mapping[str, str] | None = None
+    folder: Path,
+    *argv: str,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> tuple[int, Report, str]:
     report = folder / "report"
     environment = {
         **(environment or {}),
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": f"{folder}:{INSIDE}",
+        "PYTHONPATH": f"{folder}:{INSIDE}:{INSIDE / 'children'}",
         "SANDBOX_REPORT": str(report),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     done = subprocess.run(
-        [sys.executable, *argv],
+        [python, *argv],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -197,7 +203,7 @@ def test_the_syntax_script_names_what_it_cannot_parse(tmp_path: Path) -> None:
 
 
 def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: Path) -> None:
-    key = seal.new_key()
+    key = report_lines.new_key()
     (tmp_path / "key").write_bytes(key)
     (tmp_path / "test_a.py").write_text(
         "import os\n"
@@ -210,9 +216,9 @@ def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: 
     environment = {"PATCHSHOT_SEAL": str(tmp_path / "key"), "SANDBOX_JUNIT": "/nowhere"}
     argv = (str(INSIDE / "patchshot_unittest.py"), "test_a.py")
     execute(tmp_path, *argv, environment=environment)
-    lines = seal.opened((tmp_path / "report").read_bytes(), key).splitlines()
-    assert lines.count(seal.FOREIGN) == 1
-    report = read_report(b"\n".join(line for line in lines if line != seal.FOREIGN))
+    lines = report_lines.verified((tmp_path / "report").read_bytes(), key).splitlines()
+    assert lines.count(report_lines.FOREIGN) == 1
+    report = read_report(b"\n".join(line for line in lines if line != report_lines.FOREIGN))
     assert report.outcomes == {"test_a.py::test_a": Outcome.PASSED}, report.failures
     assert (report.statuses, report.failed) == ((0,), 0)
 
@@ -269,3 +275,72 @@ def test_files_that_a_command_wrote_are_collected_and_no_others(tmp_path: Path) 
 def test_a_command_that_cannot_be_started_shows_in_the_exit_code(tmp_path: Path) -> None:
     assert collect(tmp_path, "files", "x", "surely-not-there").returncode == 127
     assert collect(tmp_path, "nonsense", "x", "true").returncode == 2
+
+
+TRACED = """
+import subprocess, sys, threading
+import calc
+
+def test_call():
+    calc.add(1, 2)
+
+def test_other():
+    pass
+
+def test_child():
+    subprocess.run([sys.executable, "-c", "import calc; calc.add(1, 2)"], check=True)
+
+def test_thread():
+    thread = threading.Thread(target=calc.add, args=(1, 2))
+    thread.start()
+    thread.join()
+
+def test_read():
+    calc.load()
+
+def test_source():
+    open(calc.__file__).close()
+"""
+
+
+@pytest.mark.parametrize("version", ["", "3.8", "3.12", "3.13"])
+def test_what_tests_execute_of_a_patch_is_recorded(tmp_path: Path, version: str) -> None:
+    """By `sys.settrace`, and by `sys.monitoring` where Python has it."""
+    python = shutil.which(f"python{version}") if version else sys.executable
+    if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
+        pytest.skip(f"there is no Python {version} here")
+    names = ("call", "other", "child", "thread", "read", "source")
+    tests = [f"tests/test_a.py::test_{name}" for name in names]
+    for path, text in {
+        "calc.py": "X = 1\n\n\ndef add(a, b):\n    c = a - b\n    return c * X\n\n\n"
+        "def load():\n    return open('data.json').read()\n",
+        "data.json": "1",
+        "tests/test_a.py": TRACED,
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    code = ChangedCode(
+        lines=frozenset({"calc.py:5"}),
+        names=frozenset({"X"}),
+        files=frozenset({"calc.py", "data.json"}),
+        source=frozenset({"calc.py"}),
+    )
+    (tmp_path / "order").write_bytes(TraceOrder(code, tuple(tests)).as_json())
+    script = str(INSIDE / "patchshot_unittest.py")
+    found = execute(
+        tmp_path,
+        script,
+        "tests/test_a.py",
+        python=python,
+        environment={"PATCHSHOT_TRACE": str(tmp_path / "order")},
+    )[1]
+    both = Execution(lines=frozenset({"calc.py:5"}), names=frozenset({"X"}))
+    assert [found.executed[test] for test in tests] == [
+        both,
+        Execution(),
+        both,
+        both,
+        Execution(read=frozenset({"data.json"})),
+        Execution(opened=frozenset({"calc.py"})),
+    ]
+    assert not (tmp_path / "order").exists()

@@ -15,7 +15,7 @@ import pytest
 from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
 from agent.validation.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap import BwrapSandbox
+from sandbox.bwrap.backend import BwrapSandbox
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of
 
@@ -44,14 +44,19 @@ Tried = Callable[..., ValidationReport]
 
 @pytest.fixture
 def tried(make_repository: Callable[..., Path], python_with_pytest: Path) -> Tried:
+    made = 0
+
     def one(
         *changes: FileChange,
         files: Mapping[str, str] = FILES,
         test: ReproductionTest | None = ISSUE,
         python: Path = python_with_pytest,
+        allow: tuple[str, ...] = (),
     ) -> ValidationReport:
-        snapshot = take_snapshot(make_repository(files))
-        options = ValidationOptions(python=python, timeout=30.0)
+        nonlocal made
+        made += 1
+        snapshot = take_snapshot(make_repository(files, f"target{made}"))
+        options = ValidationOptions(python=python, timeout=30.0, allow=allow)
 
         async def run() -> ValidationReport:
             problem = Problem("add() subtracts", "")
@@ -108,15 +113,15 @@ import _pytest.terminal
 _pytest.terminal.TerminalReporter.pytest_runtest_logreport = lambda self, report: None
 """,
     "our recorder says nothing of failures": """
-import patchshot_pytest
-said = patchshot_pytest.Recorder.write
+import patchshot_watch
+said = patchshot_watch.LineWriter.write
 def write(self, **line):
     if line.get("outcome") == "failed":
         line["outcome"] = "passed"
     if "status" in line:
         line.update(status=0, failed=0)
     said(self, **line)
-patchshot_pytest.Recorder.write = write
+patchshot_watch.LineWriter.write = write
 """,
     "a plugin from the source": """
 import gc
@@ -264,7 +269,99 @@ def test_configuration_that_cheats(tried: Tried, name: str) -> None:
     assert report.reason.startswith("The reproduction test still fails with the patch")
 
 
+CONFIGURED |= {
+    "a plugin named in .pytest.toml": [
+        new(".pytest.toml", '[pytest]\naddopts = ["-p", "cheat"]\n'),
+        new("cheat.py", GREEN_HOOK),
+    ],
+    "a module in place of an installed plugin": [new("pluggy.py", GREEN_HOOK)],
+}
+FINISH = "def pytest_collection_finish(session):\n    for i in session.items:\n"
+FINISH += "        i.obj = lambda *a, **k: None\n"
+
+
+def test_hooks_in_source_that_the_configuration_loads(tried: Tried) -> None:
+    loads = {"pytest.ini": "[pytest]\naddopts = -p hooks\n", "hooks.py": "x = 1\n"}
+    files = {**FILES, **loads}
+    report = tried(edit("hooks.py", "x = 1\n", FINISH), files=files)
+    assert report.verdict is Verdict.REGRESSED, report.reason
+    assert "hooks.py: pytest.ini loads it into the test run" in report.reason
+    assert "--allow PATH" in report.reason
+
+
+HELPER = "def assert_sum(a, b, wanted):\n    assert a + b == wanted\n"
+
+
+def test_an_assertion_in_source_that_the_patch_bends(tried: Tried) -> None:
+    bent = HELPER.replace("== wanted", "== wanted or True")
+    test = ReproductionTest(
+        "tests/test_issue.py",
+        "from calc import add\nfrom helper import assert_sum\n\n\n"
+        "def test_issue():\n    assert_sum(add(1, 1), 0, 2)\n",
+    )
+    files = {**FILES, "helper.py": HELPER}
+    report = tried(edit("helper.py", HELPER, bent), files=files, test=test)
+    assert report.verdict is Verdict.REGRESSED, report.reason
+    assert "helper.py: it changes assertions that tests use" in report.reason
+    fixed = tried(FIX, edit("helper.py", HELPER, bent), files=files, test=test)
+    assert fixed.verdict is Verdict.VERIFIED, fixed.reason  # by the base's own assertion
+
+
+GOLDEN = (
+    "from calc import add\n\n\ndef test_golden():\n"
+    "    assert str(add(1, 1)) == open('data/wanted.txt').read().strip()\n"
+)
+
+
+def test_a_file_outside_tests_that_tests_compare_with(tried: Tried) -> None:
+    files = {**FILES, "tests/test_golden.py": GOLDEN, "data/wanted.txt": "2\n"}
+    better = edit("calc.py", BUG, BUG + "# better\n")
+    report = tried(better, edit("data/wanted.txt", "2\n", "0\n"), files=files, test=None)
+    assert report.verdict is Verdict.NOT_REGRESSED, report.reason
+    assert "data/wanted.txt: existing tests compare with it" in report.reason
+
+
+def test_configuration_that_the_issue_is_about_needs_the_users_word(tried: Tried) -> None:
+    """The test needs a mark of pytest.ini: only --allow lets the patch's own take part."""
+    content = (
+        "def test_issue(pytestconfig):\n    assert pytestconfig.getini('markers')[0] == 'own'\n"
+    )
+    test = ReproductionTest("tests/test_issue.py", content)
+    ini = edit("pytest.ini", "", "[pytest]\nmarkers = own\n")
+    refused = tried(ini, test=test)
+    assert refused.verdict is Verdict.REGRESSED, refused.reason
+    assert "pytest.ini: it configures the test run" in refused.reason
+    allowed = tried(ini, test=test, allow=("pytest.ini",))
+    assert allowed.verdict is Verdict.VERIFIED, allowed.reason
+    assert any("as --allow says" in note for note in allowed.notes)
+
+
 FIX = edit("calc.py", BUG, BUG.replace("-", "+"))
+
+
+@pytest.mark.parametrize("name", ["colorsys.py", "pytest_extra/__init__.py"])
+def test_a_fix_beside_a_module_that_hides_another(
+    tried: Tried, python_with_pytest: Path, name: str
+) -> None:
+    (packages,) = python_with_pytest.parent.parent.glob("lib/python*/site-packages")
+    (packages / "pytest_extra.py").write_text("installed = True\n")
+    report = tried(FIX, new(name, "x = 1\n"))
+    assert report.verdict is Verdict.SUSPECT, report.reason
+    assert f"{name}: takes the place of the module" in report.reason
+
+
+def test_a_test_that_no_run_reaches_is_not_deleted_in_silence(tried: Tried) -> None:
+    far = "def test_far():\n    assert 1 + 1 == 2\n"
+    files = {**FILES, "tests/test_far.py": far + TESTS.replace("test_", "test_far_")}
+    left = edit("tests/test_far.py", files["tests/test_far.py"], far.replace("== 2", "> 0 or True"))
+    report = tried(FIX, left, files=files)
+    assert report.verdict is not Verdict.VERIFIED
+    same = edit("tests/test_far.py", files["tests/test_far.py"], files["tests/test_far.py"] + "#\n")
+    told = tried(FIX, same, files=files)
+    assert told.verdict is Verdict.VERIFIED
+    assert "also edits existing tests: tests/test_far.py" in told.reason
+
+
 SKIPPED = "import pytest\n" + TESTS.replace("def test_zero", "@pytest.mark.skip\ndef test_zero")
 WEAKENED = {
     "a deselecting hook": [
@@ -418,3 +515,59 @@ def test_the_same_done_by_the_base_is_said_and_not_held_against_the_patch(tried:
     report = tried(FIX, files={**FILES, "tests/test_calc.py": leaves})
     assert report.verdict is Verdict.UNVERIFIED
     assert report.reason.startswith("The project's tests cannot be trusted, as on the base")
+
+
+REPLACED = """
+import pytest
+
+def _calm(*args, **named):
+    pass
+
+class Hooks:
+    def pytest_collection_finish(self, session):
+        for item in session.items:
+            item.obj = _calm
+
+def set_up(config):
+    config.pluginmanager.register(Hooks())
+"""
+
+
+def test_a_hook_of_the_source_that_replaces_collected_functions_is_seen(tried: Tried) -> None:
+    """A plugin of the base calls the source, so that only what the source does is new."""
+    plugin = "import tools\n\n\ndef pytest_configure(config):\n    tools.set_up(config)\n"
+    before = "def set_up(config):\n    pass\n"
+    files = {**FILES, "hooks.py": plugin, "tools.py": before}
+    files["pytest.ini"] = "[pytest]\naddopts = -p hooks\n"
+    report = tried(edit("tools.py", before, REPLACED), files=files)
+    assert report.verdict is Verdict.SUSPECT
+    assert "the function of" in report.reason
+
+
+KNOWN_GOOD = {
+    "a child process": (
+        "def add(a, b):\n    return a + b\n",
+        "import subprocess, sys\n\n\ndef test_issue():\n"
+        "    argv = [sys.executable, '-c', 'import calc; print(calc.add(1, 1))']\n"
+        "    assert subprocess.run(argv, capture_output=True).stdout == b'2\\n'\n",
+    ),
+    "a constant that a function uses": (
+        "SIGN = 1\n\n\ndef add(a, b):\n    return a + SIGN * b\n",
+        ISSUE.content,
+    ),
+    "a new function behind an old name": (
+        "def _sum(a, b):\n    return a + b\n\n\nadd = _sum\n",
+        ISSUE.content,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN_GOOD)
+def test_honest_fixes_of_many_kinds_are_verified(tried: Tried, name: str) -> None:
+    fix, content = KNOWN_GOOD[name]
+    files = dict(FILES)
+    if name.startswith("a constant"):
+        files["calc.py"] = fix.replace("SIGN = 1", "SIGN = -1")
+    test = ReproductionTest("tests/test_issue.py", content)
+    report = tried(edit("calc.py", files["calc.py"], fix), files=files, test=test)
+    assert report.verdict is Verdict.VERIFIED, report.reason

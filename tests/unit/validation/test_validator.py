@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,11 @@ from agent.errors import ConfigurationError, SandboxUnavailable
 from agent.events import Event, StageFinished, StageStarted
 from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
+from agent.validation.path_rules import other_path
+from agent.validation.runners.commands import ORDER_FILE
 from agent.validation.validator import NullValidator, SandboxValidator, ValidationOptions
 from sandbox.types import Command, Ended, RunResult, SandboxError
-from sandbox.workspace import Workspace
+from sandbox.workspace.copy import Workspace
 from tests.support.validation import ScriptedSandbox, edit, patch_of, plugin_in, result_of
 
 BUG, FIX = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
@@ -43,12 +46,13 @@ def by_source(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
     source = (tree / "calc.py").read_text()
     project = "failed" if source == WORSE else "passed"
     issue = "passed" if source == FIX else "failed"
-    return {f"{p}::test": issue if "issue" in p else project for p in paths}
+    return {f"{p}::test": project if p in PROJECT else issue for p in paths}
 
 
-def report_of(outcomes: Mapping[str, str]) -> tuple[bytes, int]:
+def report_of(outcomes: Mapping[str, str], order: object = None) -> tuple[bytes, int]:
     status = int("failed" in outcomes.values())
     lines: list[dict[str, object]] = [{"event": "begin", "runner": "pytest"}]
+    lines.extend(executed(order) if isinstance(order, dict) else [])
     for test, outcome in outcomes.items():
         line = {"event": "result", "id": test, "phase": "call", "outcome": outcome}
         lines.append({**line, "xfail": False, "text": "E   assert 0" * (outcome == "failed")})
@@ -56,18 +60,32 @@ def report_of(outcomes: Mapping[str, str]) -> tuple[bytes, int]:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines), status
 
 
-def pytest_played(play: Play, has_pytest: bool = True, name: str = "scripted") -> ScriptedSandbox:
+def executed(order: Mapping[str, Any]) -> list[dict[str, object]]:
+    """Every test that decides executes every line that is asked for."""
+    lines = [f"{path}:{n}" for path, found in order["lines"].items() for n in found]
+    none: dict[str, object] = {"names": [], "read": [], "opened": []}
+    return [{"event": "trace", "id": test, "lines": lines, **none} for test in order["tests"]]
+
+
+def answer_of_pytest(play: Play, has_pytest: bool = True) -> Callable[[Command, Path], RunResult]:
     def answer(command: Command, tree: Path) -> RunResult:
         if "-c" in command.argv:
             return result_of(
-                json.dumps([platform.python_version(), "8.0" if has_pytest else None]).encode()
+                json.dumps([platform.python_version(), "8.0" if has_pytest else None, []]).encode()
             )
         paths = tuple(part for part in command.argv if part.startswith("tests/"))
         sealed = plugin_in(command, tree)
-        report, status = report_of(play(tree, paths))
+        order = tree / ORDER_FILE
+        given = json.loads(order.read_bytes()) if order.exists() else None
+        order.unlink(missing_ok=True)  # as our plugin does
+        report, status = report_of(play(tree, paths), given)
         return result_of(report=sealed(report), exit_code=status)
 
-    return ScriptedSandbox(answer, name)
+    return answer
+
+
+def pytest_played(play: Play, has_pytest: bool = True, name: str = "scripted") -> ScriptedSandbox:
+    return ScriptedSandbox(answer_of_pytest(play, has_pytest), name)
 
 
 def runs(sandbox: ScriptedSandbox) -> list[tuple[str, ...]]:
@@ -101,6 +119,8 @@ def validate(
 
 PROJECT = ("tests/test_calc.py", "tests/test_other.py")
 ISSUE = ("tests/test_issue.py",)
+# The same test in its second run.
+AGAIN = (other_path("tests/test_issue.py", REPRODUCTION.content.encode()),)
 
 
 def test_each_attempt_is_compared_with_one_run_of_the_base(repository: Path) -> None:
@@ -108,7 +128,8 @@ def test_each_attempt_is_compared_with_one_run_of_the_base(repository: Path) -> 
     again = patch_of(edit("calc.py", BUG, FIX))
     first, second = validate(repository, sandbox, FIXES, again)
     assert first.verdict is second.verdict is Verdict.VERIFIED
-    assert runs(sandbox) == [ISSUE, ISSUE, PROJECT, PROJECT, ISSUE, ISSUE, PROJECT]
+    one = [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
+    assert runs(sandbox) == [*one, ISSUE, ISSUE, PROJECT, AGAIN, AGAIN]
     assert [r.before.cached for r in (first, second) if r.before] == [False, True]
     assert [test.path for test in first.selected] == list(PROJECT)
     assert first.newly_passing == ("tests/test_issue.py::test",)
@@ -122,15 +143,15 @@ def test_runs_of_the_base_are_kept_between_runs_of_the_program(
     first, second = pytest_played(by_source), pytest_played(by_source)
     (told,) = validate(repository, first, FIXES, cache=cache)
     (again,) = validate(repository, second, FIXES, cache=cache)
-    assert runs(first) == [ISSUE, ISSUE, PROJECT, PROJECT]
-    assert runs(second) == [ISSUE, ISSUE, PROJECT]
+    assert runs(first) == [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
+    assert runs(second) == [ISSUE, ISSUE, PROJECT, AGAIN, AGAIN]
     assert told.before is not None
     assert again.before == dataclasses.replace(told.before, cached=True)
     assert (again.verdict, told.before.cached) == (Verdict.VERIFIED, False)
     (repository / "notes.txt").write_text("the tree is another one\n")
     third = pytest_played(by_source)
     validate(repository, third, FIXES, cache=cache)
-    assert runs(third) == [ISSUE, ISSUE, PROJECT, PROJECT]
+    assert runs(third) == [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
 
 
 def test_an_interpreter_that_was_asked_is_not_asked_again_by_the_next_program(
@@ -151,7 +172,7 @@ def test_runs_without_isolation_are_not_kept(repository: Path, tmp_path: Path) -
     for _ in range(2):
         sandbox = pytest_played(by_source, name="process")
         validate(repository, sandbox, FIXES, cache=cache)
-        assert len(runs(sandbox)) == 4
+        assert len(runs(sandbox)) == 6
     assert not cache.exists()
 
 
@@ -221,7 +242,31 @@ def test_a_flake_is_dropped_and_named(repository: Path) -> None:
     assert report.verdict is Verdict.VERIFIED
     assert report.newly_failing == ()
     assert report.notes == ("flaky, not held against the patch: tests/test_other.py::test",)
-    assert runs(sandbox)[-2:] == [("tests/test_other.py",)] * 2
+    assert runs(sandbox)[-4:] == [*[("tests/test_other.py",)] * 2, AGAIN, AGAIN]
+
+
+def test_a_patch_that_an_earlier_replys_test_refutes_stays_refuted(repository: Path) -> None:
+    """Even if the reply that brings it again leaves the test out."""
+
+    async def one(*earlier: ReproductionTest) -> ValidationReport:
+        no_fix = patch_of(edit("calc.py", BUG, BUG + "# better\n"))
+        async with validator_of(repository, pytest_played(by_source)) as validator:
+            return await validator.validate(no_fix, None, earlier)
+
+    assert asyncio.run(one()).verdict is Verdict.NOT_REGRESSED
+    report = asyncio.run(one(REPRODUCTION))
+    assert report.verdict is Verdict.REGRESSED
+    assert "An earlier reply brought tests/test_issue.py" in report.reason
+
+
+def test_a_test_that_passes_only_once_proves_nothing(repository: Path) -> None:
+    def once(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        outcomes = dict(by_source(tree, paths))
+        return {test: "failed" if AGAIN[0] in test else o for test, o in outcomes.items()}
+
+    (report,) = validate(repository, pytest_played(once), FIXES)
+    assert report.verdict is Verdict.NOT_REGRESSED
+    assert "gives other results once more" in report.reason
 
 
 def test_every_run_gets_a_fresh_tree(repository: Path) -> None:
@@ -252,7 +297,7 @@ def test_the_targets_own_grammar_has_the_last_word(repository: Path) -> None:
 
     def answer(command: Command, tree: Path) -> RunResult:
         if "-c" in command.argv:
-            return result_of(b'["3.8.1", "7.0"]')
+            return result_of(b'["3.8.1", "7.0", []]')
         assert command.argv[-1] == "calc.py"
         patched = (tree / "calc.py").read_text() != BUG
         return result_of(json.dumps(problem if patched else []).encode())
@@ -265,18 +310,16 @@ def test_the_targets_own_grammar_has_the_last_word(repository: Path) -> None:
 def test_options_of_missing_plugins_are_dropped_once(repository: Path) -> None:
     def answer(command: Command, tree: Path) -> RunResult:
         if "-c" in command.argv:
-            return result_of(json.dumps([platform.python_version(), "8.0"]).encode())
+            return result_of(json.dumps([platform.python_version(), "8.0", []]).encode())
         if "addopts=" not in command.argv:
             return result_of(b"unrecognized arguments: --cov", exit_code=4)
-        sealed = plugin_in(command, tree)
-        report, status = report_of(by_source(tree, ("tests/test_issue.py",)))
-        return result_of(report=sealed(report), exit_code=status)
+        return answer_of_pytest(by_source)(command, tree)
 
     sandbox = ScriptedSandbox(answer)
     (report,) = validate(repository, sandbox, FIXES)
     assert report.verdict is Verdict.VERIFIED
     given = ["addopts=" in command.argv for command in sandbox.commands if "-c" not in command.argv]
-    assert given == [False, *[True] * 5]  # the last one makes sure of what passes newly
+    assert given == [False, *[True] * 6]
 
 
 def test_without_pytest_unittest_is_used_and_said(repository: Path) -> None:
@@ -469,12 +512,16 @@ def test_progress_names_each_run_and_counts_its_tests(repository: Path) -> None:
         "the new tests on the patched tree",
         "2 test files on the base",
         "2 test files on the patched tree",
+        "the new tests, once more on the base",
+        "the new tests, once more on the patched tree",
     ]
     assert [e.summary for e in events if isinstance(e, StageFinished)] == [
         "the new tests on the base: 1 failed",
         "the new tests on the patched tree: 1 passed",
         "2 test files on the base: 2 passed",
         "2 test files on the patched tree: 2 passed",
+        "the new tests, once more on the base: 1 failed",
+        "the new tests, once more on the patched tree: 1 passed",
     ]
 
 

@@ -13,7 +13,7 @@ from agent.errors import ContextTooLong, ProviderError
 from agent.llm.failures import Failure
 from agent.llm.protocols.anthropic import ANTHROPIC, AnthropicChat, breakpoints
 from agent.llm.protocols.base import ChatCall
-from agent.llm.shapes import ReadReply
+from agent.llm.replies import ReadReply
 from agent.patching.schema import reply_schema
 from agent.types import Message
 from tests.support.llm import endpoint

@@ -14,7 +14,7 @@ from agent.llm.failures import Failure
 from agent.llm.prices import Price
 from agent.llm.protocols.base import ChatCall, ModelInfo
 from agent.llm.protocols.miner import MINER
-from agent.llm.shapes import ReadReply
+from agent.llm.replies import ReadReply
 from agent.types import Message
 from tests.support.llm import endpoint
 

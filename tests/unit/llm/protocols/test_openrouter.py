@@ -11,7 +11,7 @@ from agent.llm.failures import Failure
 from agent.llm.protocols.base import ChatCall
 from agent.llm.protocols.openai import OpenAIChat
 from agent.llm.protocols.openrouter import OPENROUTER, OpenRouterChat
-from agent.llm.shapes import ReadReply
+from agent.llm.replies import ReadReply
 from agent.types import Message
 from tests.support.llm import chat_body, endpoint
 

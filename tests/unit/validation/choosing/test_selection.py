@@ -6,12 +6,10 @@ import pytest
 
 from agent.types import SelectedTest
 from agent.validation.choosing.catalogue import TestFiles, count_tests
-from agent.validation.choosing.cost import Budget, estimate, measured_seconds
-from agent.validation.choosing.selection import select_tests
-from agent.validation.choosing.symbols import changed_symbols
-from agent.validation.layout import free_path, is_test_file, unsafe
+from agent.validation.choosing.selection import changed_symbols, estimate, select_tests
+from agent.validation.path_rules import free_path, is_test_file, unsafe
 from tests.support.fakes import MemorySnapshot
-from tests.support.validation import edit, run_of
+from tests.support.validation import edit
 
 BEFORE = """class Parser:
     def parse(self):
@@ -263,32 +261,12 @@ def test_within_the_time_the_best_first_and_small_ones_after_a_large() -> None:
     snapshot = MemorySnapshot(files)
     change = edit("pkg/parser.py", BEFORE, AFTER)
 
-    def chosen(budget: Budget) -> list[str]:
-        return [t.path for t in select_tests(snapshot, [change], "", budget=budget)]
+    def chosen(seconds: float) -> list[str]:
+        return [t.path for t in select_tests(snapshot, [change], "", seconds=seconds)]
 
-    assert len(chosen(Budget(10_000))) == 3
-    assert chosen(Budget(60)) == ["t/test_parser.py", "t/test_small.py"]
-    assert chosen(Budget(1)) == ["t/test_parser.py"]
-    slow = Budget(60, measured={"t/test_small.py": 50.0})
-    assert chosen(slow) == ["t/test_parser.py"]
-    fast = Budget(60, measured={"t/test_parser.py": 0.1})
-    assert len(chosen(fast)) == 3
-
-
-def test_a_small_suite_is_run_whole() -> None:
-    change = edit("src/pkg/parser.py", BEFORE, AFTER)
-    found = select_tests(MemorySnapshot(FILES), [change], "", budget=Budget(300, whole=20))
-    assert len(found) == 5
-    assert found[-1] == SelectedTest("tests/test_far.py", "the whole suite is small")
-    assert found[:4] == tuple(selected())
-    few = select_tests(MemorySnapshot(FILES), [change], "", 4, budget=Budget(300, whole=20))
-    assert len(few) == 4
-
-
-def test_seconds_of_a_run_are_shared_out_by_the_number_of_tests() -> None:
-    run = run_of({"a.py::x": "passed", "a.py::y": "failed", "b.py::z": "passed"}, seconds=9.0)
-    assert measured_seconds(run) == {"a.py": 6.0, "b.py": 3.0}
-    assert measured_seconds(run_of({})) == {}
+    assert len(chosen(10_000)) == 3
+    assert chosen(60) == ["t/test_parser.py", "t/test_small.py"]
+    assert chosen(1) == ["t/test_parser.py"]
 
 
 def test_tests_are_counted_in_every_language() -> None:

@@ -9,10 +9,10 @@ import pytest
 from agent.types import Channels, FileChange, ReproductionTest, SelectedTest, Verdict
 from agent.types import TestRun as Run
 from agent.validation.judging.compare import compare
-from agent.validation.judging.reproduction import Judgement, Names, Standing, judge
-from agent.validation.judging.verdict import Evidence, decide
-from agent.validation.layout import free_path, import_root, module_name, unsafe
-from agent.validation.running.plan import Plan, make_plan, over
+from agent.validation.judging.reproduction import Judgement, NameChecks, Standing, judge
+from agent.validation.judging.verdict import VerdictEvidence, decide
+from agent.validation.path_rules import free_path, import_root, module_name, unsafe
+from agent.validation.plan import Plan, make_plan, merged
 from tests.support.fakes import MemorySnapshot
 from tests.support.validation import edit, patch_of, run_of
 
@@ -123,7 +123,7 @@ class TestPlan:
 
     def test_over_prefers_the_later(self) -> None:
         one, two = edit("a", None, "1"), edit("a", None, "2")
-        assert over((SOURCE, one), (two,)) == (two, SOURCE)
+        assert merged((SOURCE, one), (two,)) == (two, SOURCE)
 
 
 def test_layout_names() -> None:
@@ -138,7 +138,9 @@ def test_layout_names() -> None:
 
 
 def judged(before: Run, after: Run) -> Judgement:
-    names = Names({"pkg"}.__contains__, {"brought", "asked"}.__contains__, {"asked"}.__contains__)
+    names = NameChecks(
+        {"pkg"}.__contains__, {"brought", "asked"}.__contains__, {"asked"}.__contains__
+    )
     return judge(before, after, names)
 
 
@@ -252,9 +254,9 @@ def test_a_runner_that_is_changed_by_the_patch_only_is_not_believed() -> None:
 # --------------------------------------------------------------------------------------- verdicts
 
 
-def evidence(before: Run, after: Run, new_tests: Judgement | None = None) -> Evidence:
+def evidence(before: Run, after: Run, new_tests: Judgement | None = None) -> VerdictEvidence:
     found = compare(before, after)
-    return Evidence(before, after, found, found.newly_passing, new_tests)
+    return VerdictEvidence(before, after, found, found.newly_passing, new_tests)
 
 
 GREEN = run_of({"a": "passed", "b": "passed"})
@@ -276,19 +278,19 @@ VANISHED = run_of({"a": "passed", "b": "passed"}, ended="incomplete")
     [
         (evidence(GREEN, GREEN, PROOF), Verdict.VERIFIED),
         (evidence(run_of({"a": "failed", "b": "passed"}), GREEN), Verdict.VERIFIED),
-        (Evidence(new_tests=PROOF), Verdict.VERIFIED),
+        (VerdictEvidence(new_tests=PROOF), Verdict.VERIFIED),
         (evidence(GREEN, GREEN), Verdict.NOT_REGRESSED),
         (evidence(GREEN, GREEN, EARLY), Verdict.NOT_REGRESSED),
         (evidence(GREEN, GREEN, NOTHING), Verdict.NOT_REGRESSED),
-        (Evidence(new_tests=EARLY), Verdict.NOT_REGRESSED),
+        (VerdictEvidence(new_tests=EARLY), Verdict.NOT_REGRESSED),
         (evidence(run_of({"a": "failed"}), run_of({"a": "failed"})), Verdict.NOT_REGRESSED),
         (evidence(GREEN, run_of({"a": "passed", "b": "failed"}), PROOF), Verdict.REGRESSED),
         (evidence(GREEN, run_of({"a": "passed", "b": "skipped"})), Verdict.REGRESSED),
         (evidence(GREEN, run_of({"a": "passed"}, ended="wall-limit")), Verdict.REGRESSED),
         (evidence(GREEN, GREEN, STILL), Verdict.REGRESSED),
-        (Evidence(new_tests=STILL), Verdict.REGRESSED),
-        (Evidence(), Verdict.UNVERIFIED),
-        (Evidence(new_tests=NOTHING), Verdict.UNVERIFIED),
+        (VerdictEvidence(new_tests=STILL), Verdict.REGRESSED),
+        (VerdictEvidence(), Verdict.UNVERIFIED),
+        (VerdictEvidence(new_tests=NOTHING), Verdict.UNVERIFIED),
         (evidence(run_of({"m.py": "error"}), run_of({"m.py": "error"})), Verdict.UNVERIFIED),
         (evidence(run_of({}, exit_code=4), run_of({}, exit_code=4)), Verdict.UNVERIFIED),
         (evidence(GREEN, VANISHED, PROOF), Verdict.SUSPECT),
@@ -308,7 +310,7 @@ VANISHED = run_of({"a": "passed", "b": "passed"}, ended="incomplete")
         (evidence(VANISHED, GREEN, PROOF), Verdict.VERIFIED),
     ],
 )
-def test_the_verdict(given: Evidence, verdict: Verdict) -> None:
+def test_the_verdict(given: VerdictEvidence, verdict: Verdict) -> None:
     found, reason = decide(given)
     assert found is verdict
     assert reason
@@ -317,7 +319,8 @@ def test_the_verdict(given: Evidence, verdict: Verdict) -> None:
 def test_the_reasons() -> None:
     failing = run_of({"a": "passed", "b": "failed"}, failures={"b": "b.py:3\nE   assert 1 == 2"})
     assert decide(evidence(GREEN, failing))[1] == (
-        "1 test that passed on the base fails with the patch: b.\n\nb:\nb.py:3\nE   assert 1 == 2"
+        "1 test that passed on the base fails with the patch: b (assert 1 == 2).\n\n"
+        "b:\nb.py:3\nE   assert 1 == 2"
     )
     assert decide(evidence(GREEN, GREEN, PROOF))[1] == (
         "Fails on the base, passes with the patch: 1 test of the reproduction: r; "
@@ -335,7 +338,8 @@ def test_the_reasons() -> None:
     broken = run_of({"m.py": "error"}, failures={"m.py": "ImportError: no"})
     before = run_of({f"m.py::t{i}": "passed" for i in range(9)})
     assert decide(evidence(before, broken))[1] == (
-        "9 tests that passed on the base fail with the patch: m.py.\n\nm.py:\nImportError: no"
+        "9 tests that passed on the base fail with the patch: m.py (ImportError: no).\n\n"
+        "m.py:\nImportError: no"
     )
     refused = run_of({}, exit_code=4, output="ERROR: usage:\nunrecognized arguments: --cov\n")
     assert decide(evidence(refused, refused))[1] == (
@@ -350,11 +354,11 @@ def test_a_reason_is_short_whatever_the_tests_print() -> None:
     before = run_of(dict.fromkeys(many, "passed"))
     reason = decide(evidence(before, run_of(many, failures=texts)))[1]
     assert len(reason) < 5000
-    assert "and 495 more" in reason.splitlines()[0]
+    assert "and 499 more" in reason.splitlines()[0]
     assert "the end" in reason
 
 
-def verdict_of(given: Evidence, **more: object) -> tuple[Verdict, str]:
+def verdict_of(given: VerdictEvidence, **more: object) -> tuple[Verdict, str]:
     return decide(dataclasses.replace(given, **more))  # type: ignore[arg-type]
 
 
@@ -427,7 +431,7 @@ def test_a_patch_of_nothing_but_tests_is_never_verified() -> None:
 )
 def test_a_failing_test_that_is_taken_away_is_suspect(now: str | None, words: str) -> None:
     whole = run_of({"a": "passed"} | ({} if now is None else {"b": now}))
-    found, reason = verdict_of(evidence(RED, RED, PROOF), whole=whole, taken=("b",))
+    found, reason = verdict_of(evidence(RED, RED, PROOF), whole=whole, silenced=("b",))
     assert found is Verdict.SUSPECT
     assert reason.startswith(words)
 
@@ -440,3 +444,30 @@ def test_a_test_that_the_fix_turns_green_and_the_patch_skips_is_lost() -> None:
         "1 test that passes with the source of the patch does not pass with the patch's own "
         "changes to tests and configuration (failing, skipped or gone): b."
     )
+
+
+RED_COMMAND = run_of({"command": "failed"}, exit_code=2)
+GREEN_COMMAND = run_of({"command": "passed"})
+NO_TEST = run_of({"m.py": "error"}, exit_code=2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        (RED_COMMAND, RED_COMMAND, Verdict.UNVERIFIED),
+        (RED_COMMAND, GREEN_COMMAND, Verdict.VERIFIED),
+        (GREEN_COMMAND, GREEN_COMMAND, Verdict.VERIFIED),
+        (GREEN_COMMAND, RED_COMMAND, Verdict.REGRESSED),
+        (NO_TEST, NO_TEST, Verdict.UNVERIFIED),
+        (run_of({"a": "failed"}), run_of({"a": "failed"}), Verdict.VERIFIED),
+    ],
+)
+def test_a_named_command_that_shows_nothing_limits_the_verdict(
+    before: Run, after: Run, verdict: Verdict
+) -> None:
+    """The reply's own test proves the fix in each case."""
+    given = dataclasses.replace(evidence(before, after, PROOF), named_command=True)
+    assert decide(given)[0] is verdict
+    if verdict is Verdict.UNVERIFIED:
+        unnamed = dataclasses.replace(given, named_command=False)
+        assert decide(unnamed)[0] is Verdict.VERIFIED

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from agent.types import FileChange
-from agent.validation.judging.tricks import find_hiding, find_tricks
-from agent.validation.running.held import share_out
+from agent.validation.judging.tricks import find_hidden_tests, find_tricks
+from agent.validation.plan import group_changes
+from tests.support.fakes import MemorySnapshot
 from tests.support.validation import edit
 
 PLAIN = "class A:\n    def __eq__(self, other):\n        return self.x == other.x\n"
@@ -62,14 +63,14 @@ def test_other_files_and_deleted_ones_are_passed_over() -> None:
 
 @pytest.mark.parametrize("text", ["collect_ignore = ['a']", "addopts = --deselect=a --ignore b"])
 def test_configuration_that_hides_tests(text: str) -> None:
-    (found,) = find_hiding([edit("conftest.py", "x = 1\n", text)])
+    (found,) = find_hidden_tests([edit("conftest.py", "x = 1\n", text)])
     assert found.startswith("conftest.py: takes tests out of the run (")
-    assert find_hiding([edit("conftest.py", text, text + "\n")]) == ()
+    assert find_hidden_tests([edit("conftest.py", text, text + "\n")]) == ()
 
 
 def share_of(change: FileChange, *known: str, roots: tuple[str, ...] = (".",)) -> str:
-    shares = share_out([change], known.__contains__, roots)
-    return next(n for n in ("source", "tests", "held", "never") if getattr(shares, n))
+    groups = group_changes([change], MemorySnapshot(dict.fromkeys(known, "")), roots)
+    return next(n for n in ("source", "tests", "configuration", "excluded") if getattr(groups, n))
 
 
 @pytest.mark.parametrize(
@@ -81,24 +82,24 @@ def share_of(change: FileChange, *known: str, roots: tuple[str, ...] = (".",)) -
         ("pkg/json.py", "source"),
         ("tests/test_a.py", "tests"),
         ("tests/data/x.json", "tests"),
-        ("conftest.py", "held"),
-        ("sub/conftest.py", "held"),
-        ("pytest.ini", "held"),
-        ("pyproject.toml", "held"),
-        ("setup.cfg", "held"),
-        ("tox.ini", "held"),
-        ("sitecustomize.py", "never"),
-        ("src/usercustomize/__init__.py", "never"),
-        ("a/b.pth", "never"),
-        ("m.cpython-311.pyc", "never"),
-        ("x.egg-info/entry_points.txt", "never"),
-        ("x-1.dist-info/METADATA", "never"),
-        ("json.py", "never"),
-        ("json/__init__.py", "never"),
-        ("src/pytest.py", "never"),
-        ("_pytest/runner.py", "never"),
-        ("patchshot_pytest.py", "never"),
-        ("hashlib.cpython-311-x86_64-linux-gnu.so", "never"),
+        ("conftest.py", "configuration"),
+        ("sub/conftest.py", "configuration"),
+        ("pytest.ini", "configuration"),
+        ("pyproject.toml", "configuration"),
+        ("setup.cfg", "configuration"),
+        ("tox.ini", "configuration"),
+        ("sitecustomize.py", "excluded"),
+        ("src/usercustomize/__init__.py", "excluded"),
+        ("a/b.pth", "excluded"),
+        ("m.cpython-311.pyc", "excluded"),
+        ("x.egg-info/entry_points.txt", "excluded"),
+        ("x-1.dist-info/METADATA", "excluded"),
+        ("json.py", "excluded"),
+        ("json/__init__.py", "excluded"),
+        ("src/pytest.py", "excluded"),
+        ("_pytest/runner.py", "excluded"),
+        ("patchshot_pytest.py", "excluded"),
+        ("hashlib.cpython-311-x86_64-linux-gnu.so", "excluded"),
     ],
 )
 def test_where_a_new_file_takes_part(path: str, share: str) -> None:
@@ -110,3 +111,74 @@ def test_modules_that_the_project_has_already_are_its_source() -> None:
     known = ("src/_pytest/__init__.py",)
     assert share_of(edit("src/_pytest/new.py", None, "y"), *known, roots=("src",)) == "source"
     assert share_of(edit("json.py", "x", None)) == "source"
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("m.py", "import sys\nFAST = len(sys.argv) > 2\n"),
+        ("m.py", "import sys\nx = any('test' in name for name in sys.modules)\n"),
+        ("m.py", "import sys\nx = sys._getframe(1)\n"),
+        ("m.py", "import inspect\nx = inspect.stack()\n"),
+        ("m.py", "import sys\nx = sys.gettrace()\n"),
+        ("m.py", "import os\nx = os.path.exists('/.dockerenv')\n"),
+        ("m.py", "import os\nx = os.environ.get('CI')\n"),
+        ("m.py", "import gc\nx = gc.get_objects()\n"),
+        ("m.py", "from unittest.mock import ANY\n"),
+        ("m.py", "def pytest_collection_finish(session):\n    session.items.clear()\n"),
+        ("m.py", "import unittest\nunittest.TestCase.assertEqual = print\n"),
+        ("m.js", "const assert = require('assert');\nassert.strictEqual = () => {};\n"),
+        ("m.ts", "if (process.env.JEST_WORKER_ID) { total = 3; }\n"),
+        ("m.mjs", "globalThis.expect = () => ({ toBe() {} });\n"),
+        ("m.go", 'var quick = flag.Lookup("test.v") != nil\n'),
+        ("m.rs", "fn f() -> bool { cfg!(test) }\n"),
+        ("M.java", 'boolean t = hasClass("org.junit.Test");\n'),
+    ],
+)
+def test_code_that_recognises_or_bends_its_runner(path: str, code: str) -> None:
+    (found,) = find_tricks([edit(path, "", code)], ())
+    assert found.startswith(f"{path}: the code ")
+    assert find_tricks([edit(path, code, f"{code}\n")], ()) == ()
+    assert find_tricks([edit(path, "", code)], [code]) == ()  # the project does so already
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("m.py", "import argparse, sys\nparser.parse_args(sys.argv[1:])\n"),
+        ("m.py", '"""Do not read sys.argv here."""\nx = 1  # sys._getframe\n'),
+        ("m.js", "if (assert.strictEqual === old) {}\nconst x = process.env.HOME;\n"),
+        ("main.go", "package main\nvar x = os.Args\n"),
+    ],
+)
+def test_ordinary_code_of_that_kind(path: str, code: str) -> None:
+    assert find_tricks([edit(path, None, code)], ()) == ()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return 1 == 1",
+        "return self is self",
+        "return not False",
+        "return other == 1 or True",
+        "return isinstance(other, object)",
+        "if other:\n            return True\n        return bool(1)",
+    ],
+)
+def test_comparisons_that_hold_in_other_words(body: str) -> None:
+    (found,) = tricks(PLAIN, f"class A:\n    def __eq__(self, other):\n        {body}\n")
+    assert "answers the same" in found
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def f():\n    return type('A', (), {'__eq__': lambda s, o: True})()\n", "type.__eq__"),
+        ("def f(x):\n    x.__class__.__eq__ = lambda s, o: True\n", "x.__class__.__eq__"),
+        ("class A:\n    def __exit__(self, *e):\n        return True\n", "hides every exception"),
+    ],
+)
+def test_other_ways_to_hold_always(code: str, words: str) -> None:
+    (found,) = tricks(None, code)
+    assert words in found

@@ -1,0 +1,305 @@
+"""The Python interface, imported as `patchshot`.
+
+    import patchshot
+
+    result = patchshot.solve("Discounts start one piece too late ...", "./shop", model="gpt-5.4")
+    print(result.verdict, result.diff)
+
+Results are those of `--json`. Keyword arguments are settings (`agent config` lists them); they win
+over the environment and the user's file. Nothing is printed: `on_event` receives the progress.
+Folders inside the repository are taken off PATH, so that no program of it runs outside the sandbox.
+Each function has an `_async` twin for programs that run an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+from agent.errors import ConfigurationError, PatchshotError, Status
+from agent.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageStarted
+from agent.result import Attempt, Ledger, SolveResult, summarise
+from agent.types import AppliedPatch, Problem, ReproductionTest
+
+if TYPE_CHECKING:
+    from agent.context import Receipt
+    from agent.protocols import Snapshot
+    from agent.settings import Settings
+    from agent.types import Ranking, ScoredChunk
+
+__all__ = [
+    "ConfigurationError",
+    "Context",
+    "Event",
+    "ModelCall",
+    "ModelExchange",
+    "Notice",
+    "PatchshotError",
+    "SolveResult",
+    "StageFinished",
+    "StageStarted",
+    "Status",
+    "context",
+    "context_async",
+    "search",
+    "search_async",
+    "solve",
+    "solve_async",
+    "verify",
+    "verify_async",
+]
+
+Dirty = Literal["include", "ignore", "refuse"]
+OnEvent = Callable[[Event], None]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The code that a model would be shown, and the receipt that says why each piece is there."""
+
+    text: str
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    settings: Settings
+    snapshot: Snapshot
+    report: OnEvent
+
+
+async def solve_async(
+    problem: str,
+    repo: str | os.PathLike[str] = ".",
+    *,
+    commit: str | None = None,
+    dirty: Dirty = "include",
+    on_event: OnEvent | None = None,
+    **settings: Any,
+) -> SolveResult:
+    """Solve an issue as `agent solve` does. Nothing is written to the repository.
+
+    `problem` is the issue's text. A run that fails is a result too: `status`, `message` and the
+    best diff so far say how it ended. Raises PatchshotError if it could not start.
+    """
+    from agent.pipeline import solve as run
+    from agent.services import open_services, solve_options
+
+    issue = _problem(problem)
+    target = await _open(repo, commit, dirty, on_event, settings)
+    ledger = Ledger()
+    async with open_services(
+        target.settings, issue, target.snapshot, target.report, ledger
+    ) as services:
+        return await run(issue, target.snapshot, services, solve_options(target.settings), ledger)
+
+
+async def verify_async(
+    patch: str,
+    repo: str | os.PathLike[str] = ".",
+    *,
+    problem: str = "",
+    test: str | None = None,
+    commit: str | None = None,
+    dirty: Dirty = "include",
+    on_event: OnEvent | None = None,
+    **settings: Any,
+) -> SolveResult:
+    """Apply a patch in a sandbox, run the project's tests before and after, and judge it.
+
+    `patch` is a diff, or edits in any shape that `agent apply` reads. `test` names the test file
+    that shows the fault: a file that the patch adds or changes. Without it, the only test file of
+    the patch is taken. `problem`, the issue's text, helps to choose tests. No model is called, and
+    nothing is written to the repository. Raises PatchshotError if it could not start.
+    """
+    from agent.services import apply_reply
+
+    issue = _problem(problem) if problem.strip() else Problem("", "")
+    target = await _open(repo, commit, dirty, on_event, settings)
+    ledger = Ledger()
+    attempt = await asyncio.to_thread(apply_reply, patch, target.snapshot, target.settings)
+    ledger.record(attempt)
+    if attempt.patch is not None:
+        shown = _shown_by(attempt, test)
+        ledger.record(await _validate(attempt, shown, issue, target), replacing_last=True)
+    [attempt] = ledger.attempts
+    return summarise(
+        ledger,
+        status=attempt.status,
+        message=attempt.reason,
+        commit=target.snapshot.commit,
+        dirty=target.snapshot.dirty,
+    )
+
+
+async def context_async(
+    problem: str,
+    repo: str | os.PathLike[str] = ".",
+    *,
+    commit: str | None = None,
+    dirty: Dirty = "include",
+    on_event: OnEvent | None = None,
+    **settings: Any,
+) -> Context:
+    """Return the code that a model would be shown for an issue. No chat model is called.
+
+    Raises PatchshotError.
+    """
+    from agent.context import make_receipt, pack
+    from agent.index import TreeSitterChunker
+    from agent.services import make_counter, packing_options
+
+    issue = _problem(problem)
+    async with _ranked(issue, repo, commit, dirty, on_event, settings) as (target, ranking):
+        bundle = await asyncio.to_thread(
+            pack,
+            issue,
+            ranking,
+            target.snapshot,
+            make_counter(target.settings.model),
+            packing_options(target.settings),
+            chunker=TreeSitterChunker(),
+        )
+        return Context(bundle.text, make_receipt(ranking, bundle))
+
+
+async def search_async(
+    query: str,
+    repo: str | os.PathLike[str] = ".",
+    *,
+    limit: int = 10,
+    commit: str | None = None,
+    dirty: Dirty = "include",
+    on_event: OnEvent | None = None,
+    **settings: Any,
+) -> tuple[ScoredChunk, ...]:
+    """Return the functions and pieces of files that rank highest for a query, the best first.
+
+    Raises PatchshotError.
+    """
+    from agent.search import matching_chunks
+
+    asked = _problem(query)
+    async with _ranked(asked, repo, commit, dirty, on_event, settings) as (_, ranking):
+        return tuple(matching_chunks(asked.text, ranking)[:limit])
+
+
+def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Return a function that runs a coroutine to its end, with the same arguments."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        name = function.__name__
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise ConfigurationError(f"an event loop is running here: await {name}(...) instead")
+        return asyncio.run(function(*args, **kwargs))
+
+    call.__name__ = call.__qualname__ = function.__name__.removesuffix("_async")
+    return call
+
+
+solve = _blocking(solve_async)
+verify = _blocking(verify_async)
+context = _blocking(context_async)
+search = _blocking(search_async)
+
+
+def _problem(text: str) -> Problem:
+    from agent.problem import problem_from_text
+
+    return problem_from_text(text, "<text>")
+
+
+async def _open(
+    repo: str | os.PathLike[str],
+    commit: str | None,
+    dirty: Dirty,
+    on_event: OnEvent | None,
+    settings: dict[str, Any],
+) -> _Target:
+    from agent.repository import locate, take_snapshot
+    from agent.settings import load, work_tree_of
+    from agent.work_tree import finish_interrupted, journal_folder
+    from sandbox import hide_programs
+
+    report = on_event or _ignore
+    root = Path(repo)
+    hide_programs(work_tree_of(root))
+    loaded = load(settings, repository=root, note=lambda line: report(Notice(line, "warning")))
+    if commit is None:
+        for done in finish_interrupted(locate(root).root, journal_folder()):
+            report(Notice(done, "warning"))
+    snapshot = await asyncio.to_thread(take_snapshot, root, commit=commit, dirty=dirty)
+    return _Target(loaded, snapshot, report)
+
+
+def _ignore(event: Event) -> None:
+    pass
+
+
+@asynccontextmanager
+async def _ranked(
+    problem: Problem,
+    repo: str | os.PathLike[str],
+    commit: str | None,
+    dirty: Dirty,
+    on_event: OnEvent | None,
+    settings: dict[str, Any],
+) -> AsyncIterator[tuple[_Target, Ranking]]:
+    from agent.services import open_retriever
+
+    target = await _open(repo, commit, dirty, on_event, settings)
+    async with open_retriever(target.settings, target.report) as retriever:
+        yield target, await retriever.rank(problem, target.snapshot)
+
+
+def _shown_by(attempt: Attempt, test: str | None) -> ReproductionTest | None:
+    """Return the test that shows the fault. Raises ConfigurationError if `test` is not in the
+    patch.
+    """
+    assert attempt.patch is not None
+    assert attempt.proposal is not None
+    if test is None and attempt.proposal.reproduction_test is not None:
+        return attempt.proposal.reproduction_test
+    tests = _tests_of(attempt.patch)
+    if test is None:
+        return tests[0] if len(tests) == 1 else None
+    for one in tests:
+        if one.path == test.removeprefix("./"):
+            return one
+    raise ConfigurationError(
+        f"{test} is not a test file that the patch adds or changes; it has "
+        f"{', '.join(one.path for one in tests) or 'none'}"
+    )
+
+
+def _tests_of(patch: AppliedPatch) -> list[ReproductionTest]:
+    from agent.validation import is_test_file
+
+    return [
+        ReproductionTest(change.path, change.after.decode("utf-8", "replace"))
+        for change in patch.changes
+        if change.after is not None and is_test_file(change.path)
+    ]
+
+
+async def _validate(
+    attempt: Attempt, test: ReproductionTest | None, problem: Problem, target: _Target
+) -> Attempt:
+    from agent.services import open_validator
+
+    assert attempt.patch is not None
+    async with AsyncExitStack() as stack:
+        validator = await open_validator(
+            stack, target.settings, problem, target.snapshot, target.report
+        )
+        return replace(attempt, report=await validator.validate(attempt.patch, test))

@@ -1,0 +1,295 @@
+"""Functions that all commands share: error messages, exit codes, progress, loading of inputs."""
+
+from __future__ import annotations
+
+import errno
+import json as json_module
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from agent.errors import (
+    ConfigurationError,
+    PatchshotError,
+    SandboxUnavailable,
+    Status,
+    UsageError,
+)
+from agent.events import Notice, StageFinished, StageStarted
+from agent.result import Ledger, SolveResult, summarise
+from agent.terminal import inert, inert_json, say
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter, Snapshot
+    from agent.settings import Settings
+    from agent.types import Problem
+
+DirtyMode = Literal["include", "ignore", "refuse"]
+
+# Set this variable to show the traceback of an internal error.
+DEBUG_VARIABLE = "PATCHSHOT_DEBUG"
+
+PIPE_CLOSED = 141
+"""128 + SIGPIPE: the reader of stdout has closed it. Ctrl-C has its own code, 130."""
+
+
+def guarded(
+    command: Callable[[], int], *, json: bool = False, flags: Mapping[str, Any] | None = None
+) -> int:
+    """Run a command. Turn an exception into one line on stderr and an exit code.
+
+    With `json`, stdout still gets a SolveResult with the same message. `flags`: the settings that
+    were given on the command line. Messages name them by their options.
+    """
+    try:
+        return command()
+    except PatchshotError as error:
+        return fail(error.status, as_given(str(error), flags or {}), json=json)
+    except KeyboardInterrupt:
+        return fail(Status.INTERRUPTED, "interrupted", json=json)
+    except BrokenPipeError:
+        abandon_stdout()
+        return PIPE_CLOSED
+    except OSError as error:
+        translated = translate_os_error(error)
+        return fail(translated.status, str(translated), json=json)
+    except Exception as error:  # noqa: BLE001  (the last line: a bug must still end in one line)
+        return fail(Status.CRASHED, describe_crash(error), json=json)
+
+
+def as_given(message: str, flags: Mapping[str, Any]) -> str:
+    """Return the message with each setting under the name by which the user gave it."""
+    from agent.settings import names_as_given
+
+    return names_as_given(message, flags)
+
+
+def fail(status: Status, message: str, *, json: bool) -> int:
+    """Print why there is no result, and return the exit code."""
+    message = make_redactor()(message)
+    with suppress(OSError):  # stderr may be closed
+        say(f"agent: {message}")
+    if json:
+        with suppress(OSError, UsageError):  # stdout may be what `message` is about
+            print_json(summarise(Ledger(), status=status, message=message))
+    return status.exit_code
+
+
+def abandon_stdout() -> None:
+    """Discard buffered stdout, so that the interpreter reports no second error when it exits."""
+    with suppress(OSError, ValueError):  # stdout may not be a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def describe_crash(error: Exception) -> str:
+    """Return an internal error as one line, with a traceback if the user requests it."""
+    if os.environ.get(DEBUG_VARIABLE):
+        say(make_redactor()("".join(traceback.format_exception(error))))
+    kind = type(error).__name__
+    return f"internal error, please report it: {kind}: {error} ({DEBUG_VARIABLE}=1 shows more)"
+
+
+def translate_os_error(error: OSError) -> PatchshotError:
+    """Return an error with a clear message for a full disk or missing permissions."""
+    place = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SandboxUnavailable(
+            f"the disk is full{place}: free some space or set TMPDIR and PATCHSHOT_CACHE_DIR to "
+            "a place that has some"
+        )
+    return PatchshotError(f"{error.strerror or error}{place}")
+
+
+def print_json(result: SolveResult) -> None:
+    """Print the result as JSON to stdout."""
+    _write(inert_json(result.model_dump_json(indent=2) + "\n").encode("utf-8", "replace"))
+
+
+def print_value(value: Any) -> None:
+    """Print any JSON-serializable value to stdout."""
+    text = json_module.dumps(value, indent=2, ensure_ascii=False)
+    _write(inert_json(text + "\n").encode("utf-8", "replace"))
+
+
+def write_stdout(text: str) -> None:
+    """Write text to stdout without control characters, because it may quote a repository.
+
+    Raises UsageError if stdout is closed or the disk full.
+    """
+    _write(inert(text).encode("utf-8", "replace"))
+
+
+def write_diff(diff: bytes) -> None:
+    """Write a diff to stdout, unchanged unless a person sees it. Raises as `write_stdout`."""
+    if sys.stdout.isatty():
+        write_stdout(diff.decode("utf-8", "replace"))
+    else:
+        _write(diff)
+
+
+def _write(data: bytes) -> None:
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            abandon_stdout()
+            raise UsageError("stdout is closed: send it somewhere, such as > /dev/null") from None
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise UsageError("the disk of what stdout leads to is full: send it elsewhere") from None
+
+
+@contextmanager
+def reporting(
+    *, quiet: bool, verbose: bool = False, log_file: Path | None = None
+) -> Iterator[Reporter]:
+    """Yield the reporter for this terminal. Stop its spinner and close the log at the end.
+
+    `verbose` shows each model call. Raises UsageError if `log_file` cannot be written.
+    """
+    from agent.console import TerminalReporter, reporter_for
+
+    redact = make_redactor()
+    reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
+    with ExitStack() as stack:
+        if isinstance(reporter, TerminalReporter):
+            stack.enter_context(reporter)
+        if log_file is None:
+            yield cast("Reporter", reporter)
+            return
+        from agent.llm import LogFile
+
+        yield stack.enter_context(LogFile(log_file, cast("Reporter", reporter), redact))
+
+
+def make_redactor() -> Callable[[str], str]:
+    """Return a function that masks the keys of this process and other likely secrets."""
+    from agent.llm import Redactor
+    from agent.settings import secret_values
+
+    return Redactor(secret_values())
+
+
+def load_problem(source: str, *, text: bool = False) -> Problem:
+    """Read the issue that `--problem` names. With `text`, `source` may also be its text."""
+    from agent.problem import read_problem
+    from agent.settings import environment
+
+    github = environment(("GITHUB_API_URL", "GITHUB_TOKEN", "GH_TOKEN"))
+    return read_problem(
+        source,
+        stdin=sys.stdin.buffer,
+        github_api=github.get("GITHUB_API_URL"),
+        github_token=github.get("GITHUB_TOKEN") or github.get("GH_TOKEN"),
+        text=text,
+    )
+
+
+def load_settings(flags: Mapping[str, Any], *, repository: Path | None = None) -> Settings:
+    """Load the settings of a command, and print what was ignored. Raises ConfigurationError.
+
+    From then on no program of the repository, or of the work tree that this runs in, is on PATH.
+    """
+    from agent.settings import load, work_tree_of
+    from sandbox import hide_programs
+
+    for folder in filter(None, (Path.cwd(), repository)):
+        hide_programs(work_tree_of(folder))
+    return load(flags, repository=repository, note=_say_once)
+
+
+@lru_cache
+def _say_once(note: str) -> None:
+    """Print a note to stderr once, because some commands load their settings twice."""
+    say(f"note: {note}")
+
+
+def own_file(source: str | None) -> Path | None:
+    """Return the path if a `--problem` or `--reply` names a file, else None."""
+    if source is None or source == "-" or source.startswith(("http://", "https://")):
+        return None
+    try:
+        return Path(source) if Path(source).exists() else None
+    except (OSError, ValueError):  # the text of an issue
+        return None
+
+
+def refuse_overwriting(output: Path, inputs: Mapping[str, Path | None]) -> None:
+    """Check that `output` is not one of the input files, also under another name.
+
+    `inputs` maps an option such as `--dataset` to its path. Raises ConfigurationError.
+    """
+    for option, path in inputs.items():
+        if path is not None and _same_file(output, path):
+            raise ConfigurationError(
+                f"--output is the {option} ({path}), which would be lost: give another --output"
+            )
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of the files does not exist
+        return one.absolute() == other.absolute()
+
+
+def load_snapshot(
+    repo: Path,
+    commit: str | None,
+    dirty: str,
+    reporter: Reporter,
+    ledger: Ledger | None = None,
+    *,
+    exclude: Sequence[Path | None] = (),
+) -> Snapshot:
+    """Read the repository and report what was found.
+
+    `exclude` lists files of the command itself (the issue, the output). They do not count as files
+    of the project even if they are inside it.
+    """
+    from agent.repository import skipped_in_words, take_snapshot
+
+    started = time.perf_counter()
+    reporter(StageStarted("snapshot", str(repo)))
+    ok = False
+    summary = ""
+    try:
+        own = [path.resolve() for path in exclude if path is not None]
+        if commit is None:
+            finish_writes(repo, reporter)
+        snapshot = take_snapshot(repo, commit=commit, dirty=cast("DirtyMode", dirty), exclude=own)
+        state = "with uncommitted changes" if snapshot.dirty else "clean"
+        why = skipped_in_words(snapshot.skipped)
+        skipped = f", {len(snapshot.skipped):,} skipped ({why})" if why else ""
+        base = f"{snapshot.commit[:10]} {state}"
+        summary, ok = f"{len(snapshot.files):,} files{skipped} at {base}", True
+    finally:
+        seconds = time.perf_counter() - started
+        reporter(StageFinished("snapshot", seconds, summary, ok))
+        if ledger is not None:
+            ledger.spend("snapshot", seconds)
+    for note in snapshot.notes:
+        reporter(Notice(note))
+    return snapshot
+
+
+def finish_writes(repo: Path, reporter: Reporter) -> None:
+    """Finish or take back what an interrupted `--apply` or `undo` left half-written."""
+    from agent.repository import locate
+    from agent.work_tree import finish_interrupted, journal_folder
+
+    for note in finish_interrupted(locate(repo).root, journal_folder()):
+        reporter(Notice(note, "warning"))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return the number with its noun, such as `1 passage` or `2 passages`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,201 @@
+"""`agent mcp`: a server of the Model Context Protocol on stdin and stdout, for one repository."""
+
+# No `from __future__ import annotations`: the SDK evaluates the annotations of the tools, whose
+# types are imported inside `make_server`.
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from agent.cli.commands.common import guarded, load_settings, make_redactor
+from agent.cli.commands.hits import as_json
+from agent.cli.options import SOLVE_SETTINGS
+from agent.cli.options import command as declare
+from agent.errors import ConfigurationError, PatchshotError
+from agent.events import Event, Notice, StageFinished, StageStarted
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+T = TypeVar("T")
+
+_INSTRUCTIONS = (
+    "Patchshot works on one git repository. `verify` judges a diff: it runs the project's tests "
+    "before and after it in a sandbox. `solve` asks a model for a patch and judges it. `search` "
+    "and `context` show the code that matters for an issue. Only `apply` writes to the work tree."
+)
+
+# Members of a result that a caller needs; the rest fills its context.
+_RESULT = {
+    "status": True,
+    "verdict": True,
+    "message": True,
+    "diff": True,
+    "reproduction_test": True,
+    "usage": True,
+    "notes": True,
+}
+
+
+def run(repo: Path, flags: Mapping[str, Any]) -> int:
+    """Serve until stdin is closed."""
+    return guarded(lambda: _run(repo, flags))
+
+
+def _run(repo: Path, flags: Mapping[str, Any]) -> int:
+    from agent.repository import locate
+
+    load_settings(flags, repository=repo)  # report mistakes before a client connects
+    locate(repo)
+    try:
+        server = make_server(repo, flags)
+    except ModuleNotFoundError:
+        raise ConfigurationError(
+            "the MCP server needs an extra: pip install 'patchshot[mcp]'"
+        ) from None
+    server.run("stdio")
+    return 0
+
+
+def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
+    """Make the server. Raises ModuleNotFoundError without the extra `mcp`."""
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver import Context
+    from mcp_types import ToolAnnotations
+
+    from agent import api
+
+    server = MCPServer("patchshot", instructions=_INSTRUCTIONS)
+    reads = ToolAnnotations(read_only_hint=True)
+
+    @server.tool(annotations=reads)
+    async def search(query: str, limit: int = 10) -> list[dict[str, Any]]:
+        """Rank the functions and pieces of files for a query: words, identifiers, a traceback."""
+        found = await _told(api.search_async(query, repo, limit=limit, **flags))
+        return [as_json(hit) for hit in found]
+
+    @server.tool(annotations=reads)
+    async def context(problem: str) -> str:
+        """Return the code that has to be seen to solve an issue, within the token budget."""
+        return (await _told(api.context_async(problem, repo, **flags))).text
+
+    @server.tool(annotations=reads)
+    async def solve(problem: str, ctx: Context[Any, Any]) -> dict[str, Any]:
+        """Ask the configured model for a patch that solves an issue, and judge it by tests.
+
+        The work tree is not changed. `verdict` is "verified" if a test failed before the patch,
+        passes after it, and no other test broke.
+        """
+        async with _progress(ctx.report_progress) as on_event:
+            result = await _told(api.solve_async(problem, repo, on_event=on_event, **flags))
+        return result.model_dump(mode="json", include=_RESULT)
+
+    @server.tool(annotations=reads)
+    async def verify(
+        diff: str, ctx: Context[Any, Any], problem: str = "", test: str | None = None
+    ) -> dict[str, Any]:
+        """Judge a diff: run the project's tests before and after it in a sandbox.
+
+        The diff may add the test that shows the fault; `test` names that file if there are several.
+        The work tree is not changed, and no model is called.
+        """
+        async with _progress(ctx.report_progress) as on_event:
+            result = await _told(
+                api.verify_async(diff, repo, problem=problem, test=test, on_event=on_event, **flags)
+            )
+        return result.model_dump(mode="json", include=_RESULT)
+
+    @server.tool(annotations=ToolAnnotations(destructive_hint=True))
+    async def apply(diff: str) -> list[str]:
+        """Write a diff into the work tree, all files or none, and return the changed paths."""
+        return await asyncio.to_thread(_apply, diff, repo, flags)
+
+    return server
+
+
+async def _told(work: Awaitable[T]) -> T:
+    """Await a call. An expected failure becomes an error whose text the client is shown."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    try:
+        return await work
+    except PatchshotError as error:
+        raise ToolError(make_redactor()(str(error))) from None
+
+
+@asynccontextmanager
+async def _progress(
+    send: Callable[..., Any],
+) -> AsyncIterator[Callable[[Event], None]]:
+    """Yield a function that takes events from any thread and sends them as notifications."""
+    loop, redact = asyncio.get_running_loop(), make_redactor()
+    queue: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def take(event: Event) -> None:
+        text = _in_words(event)
+        if text:
+            loop.call_soon_threadsafe(queue.put_nowait, redact(text))
+
+    async def forward() -> None:
+        step = 0
+        while (text := await queue.get()) is not None:
+            step += 1
+            await send(step, None, text)
+
+    sender = asyncio.create_task(forward())
+    try:
+        yield take
+    finally:
+        queue.put_nowait(None)
+        await sender
+
+
+def _in_words(event: Event) -> str:
+    match event:
+        case StageStarted(stage, detail):
+            return f"{stage}: {detail}" if detail else stage
+        case StageFinished(stage, seconds, summary):
+            return f"{stage} done in {seconds:.1f} s" + (f": {summary}" if summary else "")
+        case Notice(message):
+            return message
+        case _:
+            return ""
+
+
+def _apply(diff: str, repo: Path, flags: Mapping[str, Any]) -> list[str]:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    from agent.cli.commands.output import write_into_work_tree
+    from agent.repository import take_snapshot
+    from agent.services import apply_reply
+    from agent.settings import load
+
+    snapshot = take_snapshot(repo)
+    attempt = apply_reply(diff, snapshot, load(flags, repository=repo))
+    if attempt.patch is None:
+        raise ToolError(attempt.reason)
+    delivery = write_into_work_tree(attempt.patch, snapshot.root)
+    if delivery.failed:
+        raise ToolError(delivery.message)
+    return list(delivery.written)
+
+
+@declare(
+    "mcp",
+    settings=SOLVE_SETTINGS,
+    ending="""
+    Example, as the command that an MCP client starts:
+      agent mcp --repo /home/me/project
+
+    The tools are search, context, solve, verify and apply.
+    """,
+)
+@click.option(
+    "--repo", type=click.Path(path_type=Path), default=Path(), help="The target git repository."
+)
+def command(flags: Mapping[str, Any], repo: Path) -> int:
+    """Serve other agents over the Model Context Protocol (stdio), for one repository."""
+    return run(repo, flags)

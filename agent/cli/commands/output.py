@@ -1,0 +1,170 @@
+"""Write patches to a file or, with `--apply`, to the work tree."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.cli.commands.common import counted
+from agent.errors import ConfigurationError, PatchshotError, RepositoryError
+from agent.events import Notice
+from agent.files import replace_file
+from agent.settings import state_folder
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter
+    from agent.types import AppliedPatch
+    from agent.work_tree import WriteOutcome
+
+
+class PatchFile:
+    """The file of `--output`, replaced atomically with each better patch.
+
+    `problem` says why the last write failed, "" if it succeeded. A full disk does not end the run.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """Raises ConfigurationError if `path` cannot be written."""
+        if path is not None and not path.parent.is_dir():
+            raise ConfigurationError(f"--output {path}: there is no folder {path.parent}")
+        if path is not None and path.is_dir():
+            raise ConfigurationError(f"--output {path}: is a folder, not a file")
+        self._path = path
+        self.problem = ""
+
+    def write(self, patch: AppliedPatch) -> None:
+        """Replace the file atomically. A failure is recorded in `problem`."""
+        if self._path is None:
+            return
+        try:
+            self._replace(self._path, patch.diff)
+        except OSError as error:
+            self.problem = f"--output {self._path} could not be written: {error.strerror}"
+        else:
+            self.problem = ""
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a pipe or /dev/stderr cannot be replaced
+            return
+        replace_file(path, (data,))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of a patch that was to be written: the files, and a sentence for the user."""
+
+    written: tuple[str, ...]
+    failed: bool
+    message: str
+
+
+def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> None:
+    """Find out before a model call is paid whether `--apply` can write.
+
+    `without_edits`: the patch is made for HEAD, not for the files on disk. Raises RepositoryError
+    or ConfigurationError.
+    """
+    from agent.work_tree import journal_folder
+
+    if not os.access(root, os.W_OK):
+        raise RepositoryError(f"--apply: {root} cannot be written; leave --apply out for the diff")
+    journal = journal_folder()
+    try:
+        journal.mkdir(mode=0o700, parents=True, exist_ok=True)
+        usable = os.access(journal, os.W_OK)
+    except OSError:
+        usable = False
+    if not usable:
+        raise ConfigurationError(
+            f"--apply keeps what `agent undo` needs in {journal}, which cannot be written: "
+            "set XDG_STATE_HOME to a folder that can"
+        )
+    if not without_edits:
+        return
+    from agent.repository import changed_paths
+
+    edited = changed_paths(root)
+    if edited:
+        reporter(Notice(_EDITED.format(names=listed(edited)), "warning"))
+
+
+_EDITED = (
+    "the patch will be made without your uncommitted edits ({names}); --apply merges it with them, "
+    "and writes nothing if they overlap"
+)
+
+
+def write_into_work_tree(
+    patch: AppliedPatch, root: Path, *, output: Path | None = None, run: str = ""
+) -> Delivery:
+    """Write a patch into the work tree, all files or none. Never raises an `Exception`.
+
+    If it cannot be written, the message says where the diff is: in `output`, or in a new file.
+    """
+    from agent.work_tree import apply_changes, journal_folder
+
+    try:
+        outcome = apply_changes(patch.changes, root, journal_folder(), run=run)
+    except PatchshotError as error:
+        return Delivery((), failed=True, message=_failure(str(error), patch, root, output))
+    except Exception as error:  # noqa: BLE001  (a bug must not lose a diff that was paid for)
+        return Delivery((), failed=True, message=_failure(repr(error), patch, root, output))
+    if outcome.conflicts:
+        failure = _failure(in_words_of(outcome), patch, root, output)
+        return Delivery(outcome.written, failed=True, message=failure)
+    if not outcome.written:
+        return Delivery((), failed=False, message="the files have this content already")
+    kept = f"; your own edits in {listed(outcome.merged)} are kept, and no test ran with them"
+    message = f"wrote {_files(outcome.written)}; undo with {_undo_command(root)}"
+    return Delivery(outcome.written, failed=False, message=message + kept * bool(outcome.merged))
+
+
+def in_words_of(outcome: WriteOutcome) -> str:
+    """Return why nothing was written, or what is half-written."""
+    reasons = "; ".join(f"{conflict.path} {conflict.reason}" for conflict in outcome.conflicts)
+    if outcome.written:
+        return f"only {_files(outcome.written)} could be written: {reasons}"
+    return f"nothing was written: {reasons}"
+
+
+def listed(paths: Sequence[str], most: int = 10) -> str:
+    """Return the paths with commas between them, at most ten."""
+    more = f" and {len(paths) - most:,} more" if len(paths) > most else ""
+    return ", ".join(paths[:most]) + more
+
+
+def _files(paths: Sequence[str]) -> str:
+    return f"{counted(len(paths), 'file')}: {listed(paths)}"
+
+
+def _undo_command(root: Path) -> str:
+    here = Path.cwd().is_relative_to(root)
+    return "agent undo" if here else f"agent undo --repo {shlex.quote(str(root))}"
+
+
+def _failure(reason: str, patch: AppliedPatch, root: Path, output: Path | None) -> str:
+    place = _saved(patch, output)
+    if place is None:
+        return f"{reason}; the patch is in what was printed"
+    file, folder = shlex.quote(str(place)), shlex.quote(str(root))
+    return f"{reason}. To write what fits: git -C {folder} apply --reject {file}"
+
+
+def _saved(patch: AppliedPatch, output: Path | None) -> Path | None:
+    """Return the file that holds the diff; None if no file can be written."""
+    with contextlib.suppress(OSError):
+        if output is not None and output.read_bytes() == patch.diff:
+            return output.absolute()
+        folder = state_folder() / "not-applied"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = folder / f"{hashlib.sha256(patch.diff).hexdigest()[:12]}.diff"
+        replace_file(place, (patch.diff,))
+        return place
+    return None

@@ -1,0 +1,87 @@
+"""Handle `--precomputed` of `agent index` and `agent search`: turn options into requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.cli.commands.common import guarded
+from agent.cli.commands.precomputed_import import ImportRequest, import_folder
+from agent.cli.commands.precomputed_search import SearchRequest, search
+from agent.errors import ConfigurationError
+
+_SHARED = ("repo", "json", "quiet")
+_SETTINGS = ("store", "store_fallback", "embed")
+_WITHOUT = {"store": None, "embed": None, "preset": None, "without": ()}
+"""Defaults of settings that were not given on the command line."""
+_WRITTEN = {"show": "list", "made_by": "made-by", "dry_run": "dry-run"}
+
+
+def import_by_options(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
+    """Import as the options of `agent index` say, and return the exit code.
+
+    `given` holds the options by parameter name.
+    """
+    given = {**_WITHOUT, **given, **flags}
+    alone = ("collection", "made_by", "dry_run")
+    if refused := guarded(lambda: _refuse(given, alone, ("collection", "made_by", "store"))):
+        return refused
+    request = ImportRequest(
+        folder=Path(given["precomputed"][0]),
+        **{name: given[name] for name in _SHARED},
+        **{name: given[name] for name in ("collection", "made_by", "fresh", "dry_run")},
+        others=_others(given, ("corpus", "forget", "show", "drop", "commit", "without")),
+    )
+    return import_folder(request, {name: flags[name] for name in _SETTINGS if name in flags})
+
+
+def search_by_options(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
+    """Search as the options of `agent search` say, and return the exit code.
+
+    `given` holds the options by parameter name.
+    """
+    given = {**_WITHOUT, **given, **flags}
+    if refused := guarded(lambda: _refuse(given, ("vector", "tag"), ("vector", "store", "query"))):
+        return refused
+    request = SearchRequest(
+        place=given["precomputed"][0],
+        in_store=given["store"] is not None,
+        **{name: given[name] for name in (*_SHARED, "query", "vector", "limit")},
+        tags=tuple(given["tag"] or ()),
+        at_least=given["at_least"] or 0.0,
+        others=_others(given, ("corpus", "problem", "commit", "preset", "without", "explain")),
+    )
+    return search(request, {name: flags[name] for name in _SETTINGS if name in flags})
+
+
+def _others(given: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the given options that have no effect with `--precomputed`, as they are written."""
+    model = ("--intents llm",) if given["intents"] == "llm" else ()
+    expand = ("--expand",) if given.get("expand", "off") != "off" else ()
+    dirty = ("--dirty",) if given["dirty"] != "include" else ()
+    repo = ("--repo",) if given["repo"] != Path() else ()
+    second = ("a second --precomputed",) if len(given["precomputed"]) > 1 else ()
+    written = tuple(_written(name) for name in names if given[name])
+    return (*written, *model, *expand, *dirty, *repo, *second)
+
+
+def _refuse(given: Mapping[str, Any], alone: Sequence[str], texts: Sequence[str]) -> int:
+    """Return 0. Raise ConfigurationError for empty texts or a missing `--precomputed`."""
+    for name in texts:
+        if given[name] == "":
+            raise ConfigurationError(f"{_written(name)} is empty; give a value, or leave it out")
+    if "" in (given.get("tag") or ()):
+        raise ConfigurationError("--tag is empty; give a value, or leave it out")
+    if not given["precomputed"]:
+        named = " and ".join(_written(name) for name in alone if given[name])
+        raise ConfigurationError(
+            f"{named} means something beside --precomputed only; give that too"
+        )
+    if not given["precomputed"][0]:
+        raise ConfigurationError("--precomputed is empty; give the folder of vectors")
+    return 0
+
+
+def _written(name: str) -> str:
+    return "the query" if name == "query" else f"--{_WRITTEN.get(name, name)}"

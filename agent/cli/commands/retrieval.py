@@ -1,0 +1,182 @@
+"""Functions that `agent search`, `agent context` and `agent index` share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.cli.commands.common import (
+    load_settings,
+    load_snapshot,
+    make_redactor,
+    own_file,
+    reporting,
+)
+from agent.errors import RepositoryError
+from agent.events import Notice, StageFinished, StageStarted
+from agent.terminal import say
+
+if TYPE_CHECKING:
+    from agent.events import Event
+    from agent.protocols import Reporter, Snapshot
+    from agent.search import Label
+    from agent.settings import Settings
+    from agent.types import Problem, Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class InspectRequest:
+    """Arguments of these commands that are not settings."""
+
+    problem: str | None
+    repo: Path
+    commit: str | None
+    dirty: str
+    json: bool
+    quiet: bool
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """Arguments about corpora other than code. `by_model`: the configured model writes intents."""
+
+    corpora: tuple[str, ...] = ()
+    at_least: float | None = None
+    expand: str = "off"
+    by_model: bool = False
+    fresh: bool = False
+    forget: bool = False
+    show: bool = False
+    drop: str | None = None
+
+
+CODE_ALONE = PoolRequest()
+"""No corpus other than code."""
+
+
+@contextmanager
+def warning(*, quiet: bool) -> Iterator[Reporter]:
+    """Yield a reporter like `reporting`, but `quiet` silences progress only and not warnings."""
+    with reporting(quiet=quiet) as reporter:
+        yield _say_warnings if quiet else reporter
+
+
+def _say_warnings(event: Event) -> None:
+    if isinstance(event, Notice) and event.level == "warning":
+        say(f"warning: {make_redactor()(event.message)}")
+
+
+def open_code(
+    request: InspectRequest, flags: Mapping[str, Any], reporter: Reporter
+) -> tuple[Settings, Snapshot]:
+    """Return the settings and the repository of a request. Raises ConfigurationError."""
+    from agent.services import retrieval_options
+
+    settings = load_settings(flags, repository=request.repo)
+    retrieval_options(settings)  # rejects unknown names before anything is read
+    own = (own_file(request.problem),)
+    return settings, load_snapshot(
+        request.repo, request.commit, request.dirty, reporter, exclude=own
+    )
+
+
+def rank_chunks(
+    problem: Problem, snapshot: Snapshot, settings: Settings, reporter: Reporter
+) -> Ranking:
+    """Rank the chunks for a problem, and report which inputs the ranking could not use."""
+    from agent.ranking import no_words
+    from agent.services import open_retriever
+
+    async def rank() -> Ranking:
+        async with open_retriever(settings, reporter) as retriever:
+            return await retriever.rank(problem, snapshot)
+
+    started = time.perf_counter()
+    reporter(StageStarted("retrieve"))
+    ranking = asyncio.run(rank())
+    seconds = time.perf_counter() - started
+    reporter(StageFinished("retrieve", seconds, f"{ranking.total_chunks:,} chunks"))
+    for note in no_words(ranking):
+        reporter(Notice(note, "warning"))
+    return ranking
+
+
+def concerns(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> bool:
+    """Whether options or settings request anything besides the code."""
+    from agent.settings import load
+
+    given = (asked.corpora, asked.at_least is not None, asked.expand != "off")
+    if any(given) or beyond_code(flags, asked):
+        return True
+    return bool(load(flags, repository=request.repo).corpora)
+
+
+def beyond_code(flags: Mapping[str, Any], asked: PoolRequest) -> bool:
+    """Whether an option was given that only applies to other corpora."""
+    return asked.by_model or asked.fresh or flags.get("store") is not None
+
+
+def settings_and_corpora(
+    request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
+) -> tuple[Settings, tuple[Label, ...]]:
+    """Return the settings and the requested corpora. Raises ConfigurationError.
+
+    `--store` alone means all corpora except memory, which must be named.
+    """
+    from agent.search import Label
+    from agent.services import retrieval_options
+    from agent.services.search import read_labels
+
+    settings = load_settings(flags, repository=request.repo)
+    retrieval_options(settings)
+    named = [name.strip() for part in asked.corpora for name in part.split(",") if name.strip()]
+    if named:
+        return settings, read_labels(named)
+    if settings.corpora:
+        return settings, read_labels((Label.CODE.value, *settings.corpora))
+    return settings, (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT) if beyond_code(
+        flags, asked
+    ) else (Label.CODE,)
+
+
+def open_snapshot(request: InspectRequest, reporter: Reporter) -> Snapshot:
+    """Return the repository's files, or those of a plain folder with a warning."""
+    from agent.repository import locate
+    from agent.search import read_folder
+
+    try:
+        locate(request.repo)
+    except RepositoryError:
+        if not request.repo.is_dir() or request.commit is not None:
+            raise
+        folder = read_folder(request.repo)
+        for note in folder.notes:
+            reporter(Notice(note, "warning"))
+        return folder
+    own = (own_file(request.problem),)
+    return load_snapshot(request.repo, request.commit, request.dirty, reporter, exclude=own)
+
+
+def say_shallow(request: InspectRequest, labels: tuple[Label, ...], reporter: Reporter) -> None:
+    """Warn that a shallow clone has only a part of the history."""
+    from agent.repository import locate
+    from agent.search import Label
+
+    if Label.HISTORY not in labels:
+        return
+    try:
+        shallow = (locate(request.repo).git_dir / "shallow").exists()
+    except (RepositoryError, OSError):
+        return
+    if shallow:
+        reporter(
+            Notice(
+                "[history] is not whole: this is a shallow clone (git fetch --unshallow)", "warning"
+            )
+        )

@@ -1,0 +1,273 @@
+"""`agent search`: print the best ranked passages of the code and of other corpora."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agent.cli.commands.common import guarded, load_problem, print_value, write_stdout
+from agent.cli.commands.hits import (
+    as_json,
+    finding_as_json,
+    render,
+    render_findings,
+    terminal_width,
+)
+from agent.cli.commands.retrieval import (
+    CODE_ALONE,
+    InspectRequest,
+    PoolRequest,
+    concerns,
+    open_code,
+    open_snapshot,
+    rank_chunks,
+    say_shallow,
+    settings_and_corpora,
+    warning,
+)
+from agent.cli.options import (
+    RETRIEVAL_SETTINGS,
+    choice_option,
+    json_option,
+    quiet_option,
+    repo_options,
+)
+from agent.cli.options import command as declare
+from agent.errors import ConfigurationError
+from agent.events import Notice, StageFinished, StageStarted
+from agent.terminal import say
+
+if TYPE_CHECKING:
+    from agent.protocols import Reporter, Snapshot
+    from agent.search import Label, Pool, PoolResults
+    from agent.settings import Settings
+    from agent.types import Problem
+
+CANDIDATES = 40
+"""Number of symbols for which a model writes intents in one query: about as many as a person reads.
+"""
+
+
+def search(
+    request: InspectRequest,
+    query: str | None,
+    limit: int,
+    flags: Mapping[str, Any],
+    asked: PoolRequest = CODE_ALONE,
+) -> int:
+    """Print the best chunks, or findings of several corpora, as a table or JSON."""
+    return guarded(lambda: _search(request, query, limit, flags, asked), flags=flags)
+
+
+def _search(
+    request: InspectRequest,
+    query: str | None,
+    limit: int,
+    flags: Mapping[str, Any],
+    asked: PoolRequest,
+) -> int:
+    from agent.search import matching_chunks
+
+    problem = _query(request, query)
+    if concerns(request, flags, asked):
+        return _search_corpora(request, problem, limit, flags, asked)
+    with warning(quiet=request.quiet) as reporter:
+        settings, snapshot = open_code(request, flags, reporter)
+        ranking = rank_chunks(problem, snapshot, settings, reporter)
+    found = matching_chunks(problem.text, ranking)[:limit]
+    if request.json:
+        print_value(
+            {
+                "commit": snapshot.commit,
+                "dirty": snapshot.dirty,
+                "total_chunks": ranking.total_chunks,
+                "notes": list(ranking.notes),
+                "results": [as_json(hit) for hit in found],
+            }
+        )
+    else:
+        table = render(found, explain=request.explain, width=terminal_width())
+        write_stdout(table)
+    if not found:
+        say("agent: nothing matches; try other words or identifiers")
+    return 0
+
+
+def _query(request: InspectRequest, query: str | None) -> Problem:
+    if (query is None) == (request.problem is None):
+        raise ConfigurationError("give either a QUERY or --problem FILE")
+    if request.problem is not None:
+        return load_problem(request.problem)
+    from agent.problem import read_problem
+
+    assert query is not None
+    if not query.strip():
+        raise ConfigurationError("the query is empty: give words, identifiers or a traceback")
+    return read_problem("-", stdin=io.BytesIO(query.encode("utf-8", "replace")))
+
+
+def _search_corpora(
+    request: InspectRequest,
+    problem: Problem,
+    limit: int,
+    flags: Mapping[str, Any],
+    asked: PoolRequest,
+) -> int:
+    """Print the findings of several corpora as a labelled table or JSON."""
+    from agent.search import Label
+
+    settings, labels = settings_and_corpora(request, flags, asked)
+    with warning(quiet=request.quiet) as reporter:
+        if asked.expand != "off" and set(labels) == {Label.CODE}:
+            reporter(Notice("--expand does nothing for code alone: name a --corpus", "warning"))
+        snapshot = open_snapshot(request, reporter)
+        say_shallow(request, labels, reporter)
+        started = time.perf_counter()
+        reporter(StageStarted("retrieve"))
+        work = _search_pool(problem, limit, settings, snapshot, labels, asked, reporter)
+        findings = asyncio.run(work)
+        seconds = time.perf_counter() - started
+        total = sum(findings.searched.values())
+        reporter(StageFinished("retrieve", seconds, f"{total:,} passages"))
+        for note in findings.notes:
+            reporter(Notice(note, "warning"))
+    if request.json:
+        print_value(
+            {
+                "commit": snapshot.commit,
+                "dirty": snapshot.dirty,
+                "searched": {label.value: n for label, n in findings.searched.items()},
+                "notes": list(findings.notes),
+                "results": [finding_as_json(finding) for finding in findings.hits],
+            }
+        )
+    else:
+        table = render_findings(findings.hits, explain=request.explain, width=terminal_width())
+        write_stdout(table)
+    if not findings.hits:
+        lower = "" if asked.at_least is None else ", or a lower --at-least"
+        say(f"agent: nothing matches; try other words or another --corpus{lower}")
+    return 0
+
+
+async def _search_pool(
+    problem: Problem,
+    limit: int,
+    settings: Settings,
+    snapshot: Snapshot,
+    labels: tuple[Label, ...],
+    asked: PoolRequest,
+    reporter: Reporter,
+) -> PoolResults:
+    from agent.search import Label
+    from agent.services.search import open_pool
+
+    llm = asked.expand == "llm"
+    async with open_pool(settings, snapshot, reporter, labels, keywords=llm) as pool:
+        if asked.by_model and Label.INTENT in labels:
+            await _write_candidates(problem, settings, snapshot, pool, reporter)
+        return await pool.search(
+            problem,
+            top_k=limit,
+            at_least=asked.at_least or 0.0,
+            expand="llm" if llm else "project" if asked.expand == "project" else "off",
+        )
+
+
+async def _write_candidates(
+    problem: Problem, settings: Settings, snapshot: Snapshot, pool: Pool, reporter: Reporter
+) -> None:
+    """Let the model write intents for the symbols that the query finds without intents."""
+    from agent.search import Label, read_symbols
+    from agent.services.search import open_intent_writer
+
+    others = [label for label in pool.corpora if label in (Label.CODE, Label.INTENT)]
+    found = await pool.search(problem, corpora=others, top_k=CANDIDATES)
+    wanted = {(hit.passage.path, hit.passage.symbol) for hit in found.hits if hit.passage.symbol}
+    symbols = await asyncio.to_thread(read_symbols, snapshot, pool.parts.index)
+    async with open_intent_writer(settings, snapshot, reporter) as writer:
+        written = await writer.write([s for s in symbols if (s.path, s.name) in wanted], wait=False)
+    if written.error is not None:
+        reporter(Notice(f"{written.left:,} symbols without intents: {written.error}", "warning"))
+    pool.forget_corpus(Label.INTENT)
+
+
+@declare(
+    "search",
+    settings=(*RETRIEVAL_SETTINGS, "store", "store_fallback", "max_cost"),
+    ending="""
+    Example:
+      agent search "where are cookies parsed" --repo ./target --explain
+
+    What a part is worth:
+      agent search --problem issue.md --without history --without ranker
+
+    All corpora:
+      agent search "expired cookies" --corpus code,docs,intent,history
+
+    Vectors of another program:
+      agent search --precomputed ./vectors --vector query.json
+    """,
+)
+@click.argument("query", required=False)
+@click.option("--problem", help="Search for a whole issue instead.")
+@repo_options
+@click.option(
+    "--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="Most results."
+)
+@click.option(
+    "--corpus", metavar="NAME", multiple=True,
+    help="code, history, docs, intent, memory: repeatable, or with commas between.",
+)  # fmt: skip
+@click.option(
+    "--at-least", type=click.FloatRange(0, 1),
+    help="Least similarity to the query, by vectors: 1 the same, 0.5 unrelated.",
+)  # fmt: skip
+@choice_option(
+    "--expand", ("off", "project", "llm"), "off",
+    "Add to the query: words that go with its own in this project, or a model's.",
+)  # fmt: skip
+@choice_option(
+    "--intents", ("templates", "llm"), "templates",
+    "Who writes intents: templates, or the configured model, within --max-cost.",
+)  # fmt: skip
+@click.option(
+    "--precomputed", metavar="FOLDER|NAME", multiple=True,
+    help="Search precomputed vectors instead: of a folder, or of a collection of the store.",
+)  # fmt: skip
+@click.option(
+    "--vector", metavar="FILE",
+    help="The query's vector, a JSON array; `-` for stdin. Without it the query in words is "
+    "embedded by the model of the settings, which must be theirs.",
+)  # fmt: skip
+@click.option(
+    "--tag", metavar="TAG", multiple=True, help="Only vectors with this tag (repeatable: all)."
+)
+@json_option
+@quiet_option
+@click.option(
+    "--explain", "--verbose", "-v", is_flag=True,
+    help="Below each chunk the signed parts that add up to its score.",
+)  # fmt: skip
+def command(flags: Mapping[str, Any], **given: Any) -> int:
+    """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
+    if given["precomputed"] or given["vector"] is not None or given["tag"]:
+        from agent.cli.commands.precomputed import search_by_options
+
+        return search_by_options(given, flags)
+    request = InspectRequest(
+        **{name: given[name] for name in ("problem", "repo", "commit", "dirty", "json", "quiet")},
+        explain=given["explain"],
+    )
+    asked = PoolRequest(
+        corpora=given["corpus"],
+        at_least=given["at_least"],
+        expand=given["expand"],
+        by_model=given["intents"] == "llm",
+    )
+    return search(request, given["query"], given["limit"], flags, asked)

@@ -1,0 +1,262 @@
+"""Command line options, most of them generated from `agent.settings`.
+
+This example declares a command:
+
+    @command(epilog="Example: ...", settings=SOLVE_SETTINGS)
+    @click.option("--problem", required=True, help="...")
+    def solve(flags, problem): ...
+
+`flags` maps the names of the settings that were given on the command line to their values; pass it
+to `agent.settings.load`. A new field of `Settings` becomes an option of `solve` and `batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from textwrap import indent
+from typing import Any, Literal, get_args, get_origin
+
+import click
+
+from agent.settings import CHECK, Option, Settings, option_of
+
+OTHER_OPTIONS = "Options"
+"""The help panel of options that are not settings."""
+
+RETRIEVAL_SETTINGS = ("preset", "without", "embed")
+CONTEXT_SETTINGS = (*RETRIEVAL_SETTINGS, "context_tokens", "max_chunks")
+SANDBOX_SETTINGS = ("sandbox", "image")
+PATCH_SETTINGS = ("allow", "no_repair", "include_test")
+CHECK_SETTINGS = (
+    "allow",
+    "no_repair",
+    *(
+        name
+        for name in Settings.model_fields
+        if (option := option_of(name)) and option.panel == CHECK
+    ),
+)
+SOLVE_SETTINGS = tuple(name for name in Settings.model_fields if option_of(name))
+BATCH_SETTINGS = tuple(
+    name for name in SOLVE_SETTINGS if (option := option_of(name)) and not option.solve_only
+)
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class AgentCommand(click.Command):
+    """A command whose help groups options by panel and prints its examples unwrapped.
+
+    If some settings are marked as common, `--help` lists of the settings only those, and leaves out
+    the `rare` options; `--help-all` lists all.
+    """
+
+    def __init__(
+        self, *args: Any, ending: str = "", rare: Sequence[str] = (), **others: Any
+    ) -> None:
+        super().__init__(*args, **others)
+        self.ending = cleandoc(ending)
+        self.rare = frozenset(rare)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Record that `--help-all` was given, before click handles it."""
+        words = args[: args.index("--")] if "--" in args else args
+        ctx.meta["help_all"] = "--help-all" in words
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by panel, settings last."""
+        panels: dict[str, list[tuple[str, str]]] = {OTHER_OPTIONS: []}
+        hidden = 0
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None or isinstance(parameter, click.Argument):
+                continue  # an argument is explained below the options
+            option = getattr(parameter, "setting", None)
+            short = self.abridged and not ctx.meta.get("help_all")
+            if short and self._is_rare(parameter):
+                hidden += 1
+                continue
+            panel = OTHER_OPTIONS if option is None or short else option.panel
+            panels.setdefault(panel, []).append(record)
+        for panel, records in panels.items():
+            if records:
+                with formatter.section(panel):
+                    formatter.write_dl(records, col_max=26)
+        if hidden:
+            formatter.write_paragraph()
+            more = f"{hidden} more option{'s' * (hidden > 1)}"
+            formatter.write_text(f"{more}: agent {ctx.info_name} --help-all")
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help, then the examples without wrapping."""
+        super().format_help(ctx, formatter)
+        if self.ending:
+            formatter.write(f"\n{indent(self.ending, ' ')}\n")
+
+    def _is_rare(self, parameter: click.Parameter) -> bool:
+        option = getattr(parameter, "setting", None)
+        return parameter.name in self.rare if option is None else not option.common
+
+    @property
+    def abridged(self) -> bool:
+        """Whether `--help` leaves out some options."""
+        return any(parameter.name == "help_all" for parameter in self.params)
+
+
+class SettingOption(click.Option):
+    """The option of one setting."""
+
+    def __init__(self, *args: Any, setting: Option, **others: Any) -> None:
+        super().__init__(*args, **others)
+        self.setting = setting
+
+
+def command(
+    name: str,
+    *,
+    ending: str,
+    settings: Sequence[str] = (),
+    rare: Sequence[str] = (),
+    **overrides: str,
+) -> Callable[[Callable[..., int]], AgentCommand]:
+    """Return a decorator that makes a command of a function, which must return the exit code.
+
+    `settings` names the settings that become options. `overrides` replaces help texts of settings
+    by name. `rare` names options that `--help` leaves out.
+    """
+
+    def decorate(function: Callable[..., int]) -> AgentCommand:
+        def call(**given: Any) -> None:
+            given.pop("help_all", None)
+            flags = {name: given.pop(name) for name in settings}
+            if settings:
+                given["flags"] = {k: v for k, v in flags.items() if v not in (None, ())}
+            raise SystemExit(function(**given))
+
+        made = AgentCommand(
+            name,
+            callback=call,
+            params=[*reversed(getattr(function, "__click_params__", ()))],
+            help=function.__doc__,
+            ending=ending,
+            rare=rare,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+        made.params += [_setting(one, overrides.get(one)) for one in settings]
+        if any((option := option_of(one)) and option.common for one in settings):
+            made.params.append(_help_all())
+        return made
+
+    return decorate
+
+
+def _setting(name: str, help: str | None) -> SettingOption:
+    field, option = Settings.model_fields[name], option_of(name)
+    assert option is not None
+    flags = option.flags or (f"--{name.replace('_', '-')}",)
+    kind = _kind(field.annotation)
+    text = help or field.description or ""
+    if kind is bool:
+        if field.default:
+            flags = tuple(f"{flag}/--no-{flag.removeprefix('--')}" for flag in flags)
+        return SettingOption([*flags, name], setting=option, help=text, default=None, is_flag=True)
+    if kind is tuple:
+        return SettingOption(
+            [*flags, name], setting=option, help=text, multiple=True, metavar=option.metavar
+        )
+    if help is None and field.default is not None:
+        text = f"{text.rstrip('.')} ({field.default:g})." if kind in (int, float) else text
+    return SettingOption(
+        [*flags, name], setting=option, help=text, type=kind, metavar=option.metavar, default=None
+    )
+
+
+def _kind(annotation: Any) -> Any:
+    """Return the click type for a field's annotation."""
+    parts = [part for part in get_args(annotation) if part is not type(None)]
+    if get_origin(annotation) is Literal:
+        return click.Choice([str(part) for part in parts])
+    if get_origin(annotation) is tuple:
+        return tuple
+    if parts and type(None) in get_args(annotation):
+        return _kind(parts[0])
+    if annotation is Path:
+        return click.Path(path_type=Path)
+    return annotation
+
+
+def _help_all() -> click.Option:
+    def show(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        if wanted and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"], is_flag=True, is_eager=True, expose_value=True, callback=show,
+        help="Show all options and exit.",
+    )  # fmt: skip
+
+
+def path_option(*names: str, help: str, required: bool = False) -> Decorator:
+    """Return an option whose value is a path, None if it is not given."""
+    kind = click.Path(path_type=Path)
+    return click.option(*names, type=kind, required=required, help=help)
+
+
+def choice_option(name: str, choices: Sequence[str], default: str | None, help: str) -> Decorator:
+    """Return an option with a fixed set of values."""
+    return click.option(
+        name, type=click.Choice(list(choices)), default=default, show_default=True, help=help
+    )
+
+
+def all_of(*decorators: Decorator) -> Decorator:
+    """Combine options into one decorator, in the order of the help."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for one in reversed(decorators):
+            function = one(function)
+        return function
+
+    return decorate
+
+
+problem_option = click.option(
+    "--problem", required=True, help="The issue: a file, `-` for stdin, or a URL."
+)
+repo_options = all_of(
+    click.option(
+        "--repo", type=click.Path(path_type=Path), default=Path(), help="The target git repository."
+    ),
+    click.option("--commit", help="Work on this commit instead of the work tree."),
+    choice_option(
+        "--dirty",
+        ("include", "ignore", "refuse"),
+        "include",
+        "Uncommitted changes: part of the base, ignored, refused.",
+    ),
+)
+json_option = click.option("--json", is_flag=True, help="Print the result as JSON.")
+verbose_option = click.option(
+    "--verbose", "-v", is_flag=True,
+    help="Show each model call, and the receipt: why each chunk is in the context.",
+)  # fmt: skip
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show no progress on stderr.")
+patch_output_option = path_option(
+    "--output", "-o", help="Also write the diff here, as soon as there is one."
+)
+write_option = click.option(
+    "--apply", is_flag=True, help="Write the accepted patch into the work tree."
+)
+dataset_options = all_of(
+    path_option("--dataset", help="SWE-bench rows: JSON lines or a JSON array.", required=True),
+    path_option("--repos", help="Folder of repositories: owner__name, bare or not.", required=True),
+)
+selection_options = all_of(
+    click.option("--id", "ids", metavar="ID", multiple=True, help="Only this one (repeatable)."),
+    click.option("--slice", "window", metavar="A:B", help="Only these rows, e.g. 0:50."),
+    click.option("--match", metavar="REGEX", help="Only ids in which this is found."),
+)

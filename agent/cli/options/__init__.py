@@ -1,1 +1,0 @@
-"""Options with their help, by what they are about; commands share them."""

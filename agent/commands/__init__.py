@@ -1,1 +1,0 @@
-"""What each command does, one module a command. `agent.cli` parses arguments and calls `run`."""

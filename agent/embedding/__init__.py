@@ -1,0 +1,30 @@
+"""Turns texts into vectors.
+
+`ParallelEmbedder` makes an `Embedder` from any `BatchEmbedder` (a server, or
+`local.LocalEmbedder`), with retries and a `VectorCache`. `StaticEncoder` ships with the package,
+needs no model server, and encodes pieces during indexing.
+"""
+
+from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
+from agent.embedding.protocol import (
+    BatchEmbedder,
+    EmbeddingKind,
+    EmbeddingsUnsupported,
+    InputTooLong,
+)
+from agent.embedding.static import STATIC_MODEL, StaticEncoder, static_cosines, static_in
+from agent.embedding.vector_cache import VectorCache
+
+__all__ = [
+    "STATIC_MODEL",
+    "BatchEmbedder",
+    "EmbeddingKind",
+    "EmbeddingOptions",
+    "EmbeddingsUnsupported",
+    "InputTooLong",
+    "ParallelEmbedder",
+    "StaticEncoder",
+    "VectorCache",
+    "static_cosines",
+    "static_in",
+]

@@ -1,0 +1,389 @@
+"""Run the given tests of one instance and judge the runs, by the rules of SWE-bench. Synchronous.
+
+Passed, or failed as expected (xfail), is success; skipped, absent, red or broken is failure. Ids
+are as the runner prints them. The harness cuts ids at the first blank and shortens a parameter that
+is a path; an id that no run knows is looked up by such names too, and then all tests of that name
+must succeed.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from agent.evaluation.patches.applying import Patched, merged
+from agent.evaluation.patches.report import DatasetCheck, GivenIds, GivenStatus
+from agent.protocols import Snapshot
+from agent.swebench import ScoringInstance
+from agent.types import FileChange, Outcome, TestRun
+from agent.validation import (
+    PYTHON,
+    STANDS_IN,
+    Suite,
+    SuiteExecutor,
+    SuiteJob,
+    Task,
+    Tools,
+    ValidationOptions,
+    collection_error,
+    executed,
+    first_failure,
+    how_it_ended,
+    import_roots,
+    is_test_file,
+    is_whole,
+    lies,
+    listed,
+    nothing_run,
+    number,
+    runner_of,
+    suspicion,
+)
+from sandbox import Sandbox
+
+_PARAMETER = re.compile(r"(?s)(.*?)\[(.*)\]$")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The given tests by success. `absent` are ids that the run does not know under any name."""
+
+    status: GivenStatus
+    absent: tuple[str, ...]
+
+    @property
+    def resolved(self) -> bool:
+        """Whether every given test succeeds."""
+        return not (self.status.FAIL_TO_PASS.failure or self.status.PASS_TO_PASS.failure)
+
+
+class Results:
+    """Looks up tests of a run by the names that a data set gives them."""
+
+    def __init__(self, run: TestRun, test_id: Callable[[str], str] = str) -> None:
+        """`test_id` converts the name of a runner to the id that the run reports."""
+        self._run = run
+        self._test_id = test_id
+        self._expected = frozenset(run.expected_failures)
+        self._others: dict[str, list[str]] = defaultdict(list)
+        for known in run.outcomes:
+            for name in _other_names(known):
+                self._others[name].append(known)
+
+    def succeeds(self, given: str) -> bool:
+        """Return whether the test, or every test of that name, succeeds."""
+        tests = self._tests(given)
+        return bool(tests) and all(map(self._success, tests))
+
+    def knows(self, given: str) -> bool:
+        """Return whether the run mentions a test, also in an import error of its module."""
+        if self._tests(given):
+            return True
+        name = self._test_id(given)
+        return name in self._run.failures or collection_error(self._run, name) is not None
+
+    def _tests(self, given: str) -> Sequence[str]:
+        name = self._test_id(given)
+        for each in (name, given):
+            if each in self._run.outcomes:
+                return (each,)
+        return self._others.get(name) or self._others.get(given) or ()
+
+    def _success(self, test: str) -> bool:
+        outcome = self._run.outcomes[test]
+        expected = outcome is Outcome.SKIPPED and test in self._expected
+        return outcome is Outcome.PASSED or expected
+
+
+def judge_given(
+    fail_to_pass: Iterable[str], pass_to_pass: Iterable[str], results: Results
+) -> Judged:
+    """Return the given ids, each once, by success."""
+    fixed, kept = tuple(dict.fromkeys(fail_to_pass)), tuple(dict.fromkeys(pass_to_pass))
+    status = GivenStatus(FAIL_TO_PASS=_split(fixed, results), PASS_TO_PASS=_split(kept, results))
+    return Judged(status, tuple(test for test in (*fixed, *kept) if not results.knows(test)))
+
+
+def _split(given: Sequence[str], results: Results) -> GivenIds:
+    good = [results.succeeds(test) for test in given]
+    return GivenIds(
+        success=tuple(test for test, ok in zip(given, good, strict=True) if ok),
+        failure=tuple(test for test, ok in zip(given, good, strict=True) if not ok),
+    )
+
+
+def _other_names(test: str) -> Iterable[str]:
+    """Return the other names under which the harness knows a test: cut, shortened, or the bare
+    name.
+    """
+    names = {test.split(maxsplit=1)[0] if test.strip() else test, test.rpartition("::")[2]}
+    parameter = _PARAMETER.match(test)
+    if parameter:
+        value = parameter[2]
+        if value.startswith("/") and not value.startswith("//") and "*" not in value:
+            names.add(f"{parameter[1]}[/{value.rpartition('/')[2]}]")
+    return sorted(names - {test})
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceTestRunner:
+    """Runs tests on the base commit with changes; made by `open_test_runner`.
+
+    `exists` says whether the commit has a path.
+    """
+
+    executor: SuiteExecutor
+    snapshot: Snapshot
+    exists: Callable[[str], bool]
+    suite: Suite
+    tools: Tools
+    cancel: threading.Event
+
+    @property
+    def words(self) -> str:
+        """How the tests are run, as a phrase for the report."""
+        python = self.tools.interpreter
+        by = f" by {python.path} (Python {python.version})" if python else ""
+        return f"{self.suite.runner}: {self.suite.why}{by}"
+
+    def problem(self, *, named: bool) -> str:
+        """Return why no test can run at all, or "". `named`: a spec names the environment."""
+        tools = self.tools
+        if PYTHON in runner_of(self.suite).programs(self.suite) and tools.interpreter is None:
+            return tools.problem
+        if tools.toolchain.missing:
+            return f"{self.suite.why}, and {listed(tools.toolchain.missing)} is not installed here"
+        if named and STANDS_IN in self.suite.settings:
+            return "pytest is not in the environment: add it to the packages of the spec"
+        return ""
+
+    def test_id(self, name: str) -> str:
+        """Return the id that a run reports for a name of the test runner."""
+        return runner_of(self.suite).test_id(self.suite, name)
+
+    def results(self, run: TestRun) -> Results:
+        """Return an index of the results by the names of the data set."""
+        return Results(run, self.test_id)
+
+    def files(self, given: Sequence[str], test_changes: Sequence[FileChange]) -> tuple[str, ...]:
+        """Return the test files of the given ids, and those that the test patch changes."""
+        named = (self.test_id(test).partition("::") for test in given)
+        paths = {path for path, separator, _ in named if separator}
+        paths |= {c.path for c in test_changes if c.after is not None and is_test_file(c.path)}
+        return tuple(sorted(paths))
+
+    def run(self, files: Sequence[str], changes: Sequence[FileChange], where: str) -> TestRun:
+        """Run those of the test files that exist with the changes. Raises SandboxError."""
+        changed = {change.path: change.after is not None for change in changes}
+        there = [path for path in files if changed.get(path, self.exists(path))]
+        selects = runner_of(self.suite).selects(self.suite)
+        roots = import_roots(self.snapshot, changes)
+        job = SuiteJob(self.suite, (), roots, "the test command")
+        if selects:
+            job = self.executor.job(self.suite, there, roots, number(len(there), "test file"))
+            if not job.targets:
+                return nothing_run("no test file of the given tests is there")
+        (run,) = self.executor.run([Task(job, tuple(changes), where, again=True)], self.cancel)
+        return run
+
+
+@contextmanager
+def open_test_runner(
+    snapshot: Snapshot,
+    exists: Callable[[str], bool],
+    sandbox: Sandbox,
+    options: ValidationOptions,
+    changed: Sequence[str],
+    cancel: threading.Event,
+) -> Iterator[InstanceTestRunner]:
+    """Open a test runner, and remove its private copies at the end.
+
+    The language of the `changed` paths decides how tests are run. Raises ConfigurationError for an
+    unusable interpreter or command, and SandboxError.
+    """
+    with closing(SuiteExecutor(snapshot, sandbox, options, lambda _: None)) as executor:
+        suite, tools = executor.suite(changed, cancel)
+        yield InstanceTestRunner(executor, snapshot, exists, suite, tools, cancel)
+
+
+# Number of output lines in a message: enough for the error and the summary.
+_LAST_LINES = 4
+
+_BASE, _GOLD, _PATCHED = "the base", "the base with the row's patch", "the patched tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """The changes to the base commit. `gold` is a message if the row's patch does not apply.
+
+    `exists` says whether the commit has a path.
+    """
+
+    tests: Patched
+    patch: Patched
+    gold: Patched | str | None
+    exists: Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The results of all runs. `blame` says why nothing could run, if not due to the prediction."""
+
+    judged: Judged
+    reason: str
+    ended: str
+    runner: str
+    suspicion: str = ""
+    check: DatasetCheck | None = None
+    notes: tuple[str, ...] = ()
+    blame: str = ""
+
+
+def judge_runs(
+    runner: InstanceTestRunner,
+    case: ScoringInstance,
+    trees: Trees,
+    say: Callable[[str], None],
+    *,
+    check: bool,
+) -> Findings:
+    """Run the given tests with the prediction, and on other trees if needed.
+
+    `say` is called with the name of each run. Raises SandboxError.
+    """
+    return _Runs(runner, case, trees, say).findings(check=check)
+
+
+class _Runs:
+    def __init__(
+        self,
+        runner: InstanceTestRunner,
+        case: ScoringInstance,
+        trees: Trees,
+        say: Callable[[str], None],
+    ) -> None:
+        self._runner = runner
+        self._case = case
+        self._trees = trees
+        self._say = say
+        self._known: dict[str, TestRun] = {}
+        given = (*case.fail_to_pass, *case.pass_to_pass)
+        self._files = runner.files(given, trees.tests.changes)
+
+    def findings(self, *, check: bool) -> Findings:
+        checked = self._check() if check else None
+        run = self._run(_PATCHED, self._trees.patch.changes)
+        judged = self._judge(run)
+        blame = "" if executed(run) else self._blame()
+        doubt = self._doubt(run) if judged.resolved else ""
+        return Findings(
+            judged=judged,
+            reason=_reason(judged, run, doubt),
+            ended=run.ended,
+            runner=self._runner.words,
+            suspicion=doubt,
+            check=checked,
+            notes=_notes(judged, run, self._trees.gold),
+            blame=blame,
+        )
+
+    def _run(self, where: str, changes: Sequence[FileChange]) -> TestRun:
+        """Run each tree once."""
+        if where not in self._known:
+            self._say(where)
+            whole = merged(changes, self._trees.tests.changes)
+            self._known[where] = self._runner.run(self._files, whole, where)
+        return self._known[where]
+
+    def _base(self) -> TestRun:
+        return self._run(_BASE, ())
+
+    def _gold(self) -> TestRun | None:
+        gold = self._trees.gold
+        if not isinstance(gold, Patched):
+            return None
+        same = gold.changes == self._trees.patch.changes
+        return self._run(_PATCHED if same else _GOLD, gold.changes)
+
+    def _judge(self, run: TestRun) -> Judged:
+        results = self._runner.results(run)
+        return judge_given(self._case.fail_to_pass, self._case.pass_to_pass, results)
+
+    def _check(self) -> DatasetCheck:
+        """Check the row itself."""
+        before, gold = self._judge(self._base()).status, self._gold()
+        status = None if gold is None else self._judge(gold).status
+        failing = () if status is None else (
+            *status.FAIL_TO_PASS.failure, *status.PASS_TO_PASS.failure
+        )  # fmt: skip
+        early, never = before.FAIL_TO_PASS.success, before.PASS_TO_PASS.failure
+        parts = (
+            (early, "FAIL_TO_PASS pass without any patch"),
+            (never, "PASS_TO_PASS do not pass without any patch"),
+            (failing, "given tests fail with the row's own patch"),
+        )
+        problems = [f"{len(tests)} {words}: {listed(tests)}" for tests, words in parts if tests]
+        if isinstance(self._trees.gold, str):
+            problems.append(f"the row's own patch does not apply: {self._trees.gold}")
+        return DatasetCheck(
+            not_failing=early,
+            not_passing=never,
+            gold=None if self._trees.gold is None else status is not None and not failing,
+            gold_failing=failing,
+            problems=tuple(problems),
+        )
+
+    def _blame(self) -> str:
+        """Return why nothing could run, if that is not due to the prediction."""
+        gold = self._gold()
+        other = self._base() if gold is None else gold
+        if executed(other):
+            return ""
+        tree = "without the prediction" if gold is None else "with the row's own patch"
+        return f"no test can be run {tree} either: {how_it_ended(other)}; {_last_output(other)}"
+
+    def _doubt(self, run: TestRun) -> str:
+        """Return why a green run is not credible although the run on the base is."""
+        if not lies(run) and not run.channels.traces:
+            return ""
+        return suspicion(self._base(), run)
+
+
+def _reason(judged: Judged, run: TestRun, doubt: str) -> str:
+    parts = []
+    for name, tests in (
+        ("FAIL_TO_PASS", judged.status.FAIL_TO_PASS),
+        ("PASS_TO_PASS", judged.status.PASS_TO_PASS),
+    ):
+        total = len(tests.success) + len(tests.failure)
+        if total:
+            parts.append(f"{len(tests.success)} of {total} {name} pass")
+    if not is_whole(run):
+        parts.append(how_it_ended(run))
+    if doubt:
+        parts.append(doubt)
+    failing = (*judged.status.FAIL_TO_PASS.failure, *judged.status.PASS_TO_PASS.failure)
+    if any(run.failures.get(test) for test in failing):
+        parts.append(f"first failure: {first_failure(run, failing)}")
+    return "; ".join(parts)
+
+
+def _last_output(run: TestRun) -> str:
+    said = [line.strip() for line in run.output_tail.splitlines() if line.strip("=_- \t")]
+    return " / ".join(said[-_LAST_LINES:])
+
+
+def _notes(judged: Judged, run: TestRun, gold: Patched | str | None) -> tuple[str, ...]:
+    notes = []
+    if not executed(run):
+        notes.append(f"no test ran: {how_it_ended(run)}; {_last_output(run)}")
+    elif judged.absent:
+        what = number(len(judged.absent), "given id")
+        notes.append(f"{what} the run does not know: {listed(judged.absent)}")
+    if isinstance(gold, str):
+        notes.append(f"the row's own patch does not apply: {gold}")
+    return tuple(notes)

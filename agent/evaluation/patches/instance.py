@@ -1,0 +1,387 @@
+"""Judge one prediction: apply the patches, prepare the environment, run the tests. Synchronous.
+
+The tests run on the base with the test patch and the prediction. To check the row, they also run
+without the prediction and with the row's own patch. The files of the test patch are written last,
+so that no prediction replaces them.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from agent.environments import (
+    Environment,
+    Environments,
+    Prepared,
+    digest_environment,
+    make_ancestor_check,
+)
+from agent.errors import ConfigurationError, RepositoryError
+from agent.evaluation.patches.applying import CommitTree, Patched, PatchError, apply_patch
+from agent.evaluation.patches.given_tests import Findings, Trees, judge_runs, open_test_runner
+from agent.evaluation.patches.report import ErrorKind, InstanceReport, PatchOutcome, Scored
+from agent.evaluation.patches.results_folder import RecordingSandbox, ResultFolder, key_of
+from agent.protocols import Snapshot
+from agent.repository import GitRepository, open_repository, take_snapshot
+from agent.swebench import Prediction, ScoringInstance
+from agent.types import FileChange
+from agent.validation import (
+    ValidationOptions,
+    find_tricks,
+    group_changes,
+    import_roots,
+    is_test_side,
+)
+from sandbox import Sandbox, SandboxError, WorkspaceError, check_isolation, hide_programs
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Options and tools that all instances share. Without `environments`, tests use this machine's.
+
+    `options` are those of a validation. With `check`, the rows themselves are checked too.
+    """
+
+    sandboxes: Sandboxes
+    options: ValidationOptions
+    environments: Environments | None = None
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One prediction to judge. `repository` is None if this machine has no copy of the project."""
+
+    case: ScoringInstance
+    prediction: Prediction
+    repository: Path | None
+
+
+class _Setback(Exception):
+    """Ends nested steps with an outcome. It is always caught in this module."""
+
+    def __init__(self, outcome: PatchOutcome, reason: str, error: ErrorKind = "") -> None:
+        super().__init__(reason)
+        self.outcome: PatchOutcome = outcome
+        self.reason = reason
+        self.error: ErrorKind = error
+
+
+def score(order: Order, means: Means, folder: ResultFolder, cancel: threading.Event) -> Scored:
+    """Judge one prediction, or return the kept result of the same prediction.
+
+    Problems with the instance or its environment are in the result. Raises OSError if the result
+    cannot be written.
+    """
+    started = time.monotonic()
+    try:
+        scored, fresh = _scored(order, means, folder, cancel)
+    except _Setback as back:
+        fresh = True
+        error: ErrorKind = "stopped" if back.outcome == "error" and cancel.is_set() else back.error
+        scored = _result(order, back.outcome, error=error, reason=back.reason)
+    if fresh and scored.error != "stopped":
+        seconds = round(time.monotonic() - started, 3)
+        scored = scored.model_copy(update={"seconds": seconds})
+        folder.write(scored, order.prediction.patch)
+    return scored
+
+
+def _scored(
+    order: Order, means: Means, folder: ResultFolder, cancel: threading.Event
+) -> tuple[Scored, bool]:
+    """Return the result, and whether it is new."""
+    if not order.prediction.patch:
+        raise _Setback("empty-patch", "no patch")
+    with _commit(order) as (git, commit):
+        trees = _trees(order, CommitTree(git, commit), commit)
+        environment = _environment(order.case, means, git, commit)
+    image = means.sandboxes.image(order.case.instance_id, order.case.repo, order.case.version)
+    key = _key(order, means, environment, image)
+    kept = folder.read(key)
+    if kept is not None:
+        return kept.model_copy(update={"kept": True}), False
+    snapshot = _snapshot(order, commit)
+    log = folder.open_log()
+    findings, words = _run(order, means, trees, snapshot, environment, image, log, cancel)
+    if cancel.is_set():
+        raise _Setback("error", "stopped before its end", "stopped")
+    return _of_findings(order, findings, key, words, findings.notes), True
+
+
+# ------------------------------------------------------------------------------------ preparation
+
+
+@contextmanager
+def _commit(order: Order) -> Iterator[tuple[GitRepository, str]]:
+    """Open the repository. Yield it and the full id of the base commit."""
+    if order.repository is None:
+        raise _Setback("error", f"no repository of {order.case.repo} in --repos", "repository")
+    try:
+        with open_repository(order.repository) as git:
+            yield git, git.resolve(order.case.base_commit)
+    except RepositoryError as error:
+        raise _Setback("error", str(error), "repository") from None
+
+
+def _trees(order: Order, tree: CommitTree, commit: str) -> Trees:
+    case = order.case
+    tests = _applied(case.test_patch, tree)
+    if isinstance(tests, str):
+        raise _Setback(
+            "error", f"test_patch does not apply to {commit[:10]}: {tests}", "test-patch"
+        )
+    patch = _applied(order.prediction.patch, tree)
+    if isinstance(patch, str):
+        raise _Setback("not-applied", patch)
+    gold = _applied(case.patch, tree) if case.patch else None
+    return Trees(tests, patch, gold, tree.has)
+
+
+def _applied(text: str | None, tree: CommitTree) -> Patched | str:
+    """Return the changes of a patch, or why it does not apply."""
+    if not text or not text.strip():
+        return Patched(())
+    try:
+        return apply_patch(text.encode("utf-8", "surrogatepass"), tree)
+    except PatchError as error:
+        return str(error)
+
+
+def _environment(
+    case: ScoringInstance, means: Means, git: GitRepository, commit: str
+) -> Environment | None:
+    if means.environments is None:
+        return None
+    holds = make_ancestor_check(git, commit)
+    return means.environments.environment(case.repo, case.version, holds=holds)
+
+
+def _key(order: Order, means: Means, environment: Environment | None, image: str) -> str:
+    options = means.options
+    return key_of(
+        {
+            "patch": order.prediction.patch,
+            "row": order.case.model_dump(mode="json"),
+            "environment": digest_environment(environment) if environment else "",
+            "image": image,
+            "python": [str(options.python or ""), options.virtual_env or ""],
+            "test_cmd": options.test_cmd or "",
+            "timeout": options.timeout,
+            "check": means.check,
+        }
+    )
+
+
+def _snapshot(order: Order, commit: str) -> Snapshot:
+    assert order.repository is not None
+    hide_programs(order.repository)
+    try:
+        return take_snapshot(order.repository, commit=commit)
+    except RepositoryError as error:
+        raise _Setback("error", str(error), "repository") from None
+
+
+def _without_steering(
+    trees: Trees, snapshot: Snapshot, modules: Sequence[str]
+) -> tuple[Trees, tuple[str, ...]]:
+    """Leave out the changes that steer the tests: of tests, of configuration, and start-up files.
+
+    What configures the tests stays if the row's own patch changes it too. `modules` are those of
+    the interpreter.
+    """
+    patch, gold = trees.patch, trees.gold
+    allow = {c.path for c in gold.changes} if isinstance(gold, Patched) else set[str]()
+    roots = import_roots(snapshot, patch.changes)
+    groups = group_changes(patch.changes, snapshot, roots, allow=allow, installed=modules)
+    own = {change.path for change in trees.tests.changes}
+    why = {change.path: "would run by itself" for change in groups.excluded}
+    why.update(dict(groups.hiding))
+    why.update({change.path: "belongs to the tests" for change in groups.tests})
+    why.update({path: f"steers the tests ({reason})" for path, reason in groups.held.items()})
+    notes = [f"left out of the run: {path} {why[path]}" for path in sorted(why.keys() - own)]
+    notes += [f"left out of the run: {what}" for what in patch.left_out]
+    notes += [f"the row's own patch changes {path} too: {reason}" for path, reason in groups.lifted]
+    notes += [
+        f"{change.path} of the patch gave way to the test patch"
+        for change in patch.changes
+        if change.path in own
+    ]
+    return replace(trees, patch=Patched(groups.source)), tuple(notes)
+
+
+def _with_tricks(findings: Findings, trees: Trees, snapshot: Snapshot) -> Findings:
+    """Mark a prediction that succeeds with what only serves to pass tests."""
+    if not findings.judged.resolved or findings.suspicion:
+        return findings
+    gold = trees.gold.changes if isinstance(trees.gold, Patched) else ()
+    sources = (snapshot.text(path) for path in snapshot.files if not is_test_side(path))
+    tricks = find_tricks(trees.patch.changes, chain(_texts(gold), sources))
+    if not tricks:
+        return findings
+    said = "; ".join(tricks)
+    return replace(findings, suspicion=said, reason=f"{findings.reason}; {said}")
+
+
+def _texts(changes: Sequence[FileChange]) -> Iterator[str]:
+    return ((change.after or b"").decode("utf-8", "replace") for change in changes)
+
+
+# --------------------------------------------------------------------------------------- the runs
+
+
+def _run(
+    order: Order,
+    means: Means,
+    trees: Trees,
+    snapshot: Snapshot,
+    environment: Environment | None,
+    image: str,
+    log: Path,
+    cancel: threading.Event,
+) -> tuple[Findings, str]:
+    """Run the tests. Return the findings and a description of the environment."""
+    try:
+        sandbox = means.sandboxes.get(image)
+        options, words = _options(order.case, means, snapshot, environment, image)
+    except (ConfigurationError, SandboxError) as error:
+        raise _Setback("error", str(error), "environment") from None
+    recording = RecordingSandbox(sandbox, log)
+    changed = [change.path for change in trees.patch.changes]
+    try:
+        with open_test_runner(
+            snapshot, trees.exists, recording, options, changed, cancel
+        ) as runner:
+            problem = runner.problem(named=environment is not None)
+            if problem:
+                raise _Setback("error", problem, "environment")
+            trees, notes = _without_steering(trees, snapshot, runner.tools.modules)
+            findings = judge_runs(runner, order.case, trees, recording.say, check=means.check)
+            findings = _with_tricks(findings, trees, snapshot)
+    except WorkspaceError as error:
+        raise _Setback("not-applied", str(error)) from None
+    except ConfigurationError as error:
+        raise _Setback("error", str(error), "environment") from None
+    except SandboxError as error:
+        raise _Setback("error", str(error), "sandbox") from None
+    if findings.blame:
+        raise _Setback("error", findings.blame, "environment")
+    return replace(findings, notes=(*notes, *findings.notes)), words
+
+
+def _options(
+    case: ScoringInstance,
+    means: Means,
+    snapshot: Snapshot,
+    environment: Environment | None,
+    image: str,
+) -> tuple[ValidationOptions, str]:
+    options = means.options
+    if environment is None or means.environments is None:
+        return options, f"image {image}" if image else "found on this machine"
+    if image:
+        around = means.environments.surroundings(environment, snapshot, case.version)
+        return replace(options, setup=around), f"image {image}"
+    prepared: Prepared = means.environments.prepare(environment, snapshot, case.version)
+    chosen = replace(options, python=prepared.python, setup=prepared.surroundings)
+    return chosen, prepared.words
+
+
+# ------------------------------------------------------------------------------------- the result
+
+
+def _result(order: Order, outcome: PatchOutcome, **more: object) -> Scored:
+    prediction = order.prediction
+    report = InstanceReport(
+        patch_is_None=prediction.model_patch is None, patch_exists=bool(prediction.patch)
+    )
+    values = {
+        "instance_id": order.case.instance_id,
+        "model": prediction.model_name_or_path,
+        "outcome": outcome,
+        "report": report,
+        **more,
+    }
+    return Scored.model_validate(values)
+
+
+def _of_findings(
+    order: Order, found: Findings, key: str, words: str, notes: Sequence[str]
+) -> Scored:
+    resolved = found.judged.resolved and not found.suspicion
+    report = InstanceReport(
+        patch_is_None=False,
+        patch_exists=True,
+        patch_successfully_applied=True,
+        resolved=resolved,
+        tests_status=found.judged.status,
+    )
+    return _result(
+        order,
+        "resolved" if resolved else "unresolved",
+        reason=found.reason,
+        report=report,
+        check=found.check,
+        absent=found.judged.absent,
+        suspicion=found.suspicion,
+        ended=found.ended,
+        environment=words,
+        runner=found.runner,
+        notes=tuple(notes),
+        key=key,
+    )
+
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_FIELDS = ("instance_id", "id_1776", "repo", "version")
+
+
+class Sandboxes:
+    """Provides sandboxes whose isolation was checked: one for all instances, or one for each image.
+
+    Thread-safe.
+    """
+
+    def __init__(self, make: Callable[[str | None], Sandbox], template: str | None = None) -> None:
+        """`make` takes an image or None. Raises ConfigurationError for an unknown field."""
+        for name in _FIELD.findall(template or ""):
+            if name not in _FIELDS:
+                raise ConfigurationError(
+                    f"--image-template {template}: no field {{{name}}}; there are "
+                    + ", ".join(f"{{{field}}}" for field in _FIELDS)
+                )
+        self._make = make
+        self._template = template
+        self._lock = threading.Lock()
+        self._one_for_all = not _FIELD.search(template or "")
+        self._known: dict[str, Sandbox] = {}
+
+    def image(self, instance_id: str, repo: str = "", version: str = "") -> str:
+        """Return the lower-case image name of an instance, "" for none."""
+        name = instance_id.lower()
+        values = {
+            "instance_id": name,
+            "id_1776": name.replace("__", "_1776_"),  # the names of SWE-bench's own images
+            "repo": repo.lower().replace("/", "__"),
+            "version": version,
+        }
+        return _FIELD.sub(lambda match: values[match[1]], self._template or "")
+
+    def get(self, image: str) -> Sandbox:
+        """Return the sandbox of an image; "" stands for none.
+
+        Raises ConfigurationError and SandboxError if it cannot be used here.
+        """
+        if not self._one_for_all:
+            return check_isolation(self._make(image))
+        with self._lock:
+            if image not in self._known:
+                self._known[image] = check_isolation(self._make(image or None))
+            return self._known[image]

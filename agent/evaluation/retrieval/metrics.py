@@ -1,0 +1,184 @@
+"""The quality of a ranking and its context, against what was changed.
+
+Acc@k, as LocAgent and SweRank define it, is 1 if min(k, number of gold) of the first k are gold,
+else 0. MRR is 1 / rank of the first gold file. Context recall is 1 if the packed context shows
+every line of every gold function; it is also computed for the same ranking at further budgets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.evaluation.retrieval.gold import KINDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.evaluation.retrieval.gold import Gold
+    from agent.evaluation.retrieval.result_files import BudgetRow, ContextRange, RetrievalRow
+
+FILE_RANKS = (1, 3, 5, 10)
+FUNCTION_RANKS = (5, 10, 20)
+MRR = "file MRR"
+RECALL = "context recall"
+METRICS = (
+    *(f"file @{k}" for k in FILE_RANKS),
+    MRR,
+    *(f"function @{k}" for k in FUNCTION_RANKS),
+    RECALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalCase:
+    """A scored instance with its answer."""
+
+    instance_id: str
+    repo: str
+    kinds: tuple[str, ...]
+    gold: Gold
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The metrics of one instance under one preset. Metrics that do not apply are absent."""
+
+    case: RetrievalCase
+    values: Mapping[str, float]
+    seconds: float
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """A group of instances under one preset, with the metrics that apply to any of them."""
+
+    instances: int
+    metrics: Mapping[str, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class PresetReport:
+    """The figures of one preset: overall, by project, by kind of query (groups may overlap)."""
+
+    preset: str
+    overall: GroupSummary
+    by_project: Mapping[str, GroupSummary]
+    by_kind: Mapping[str, GroupSummary]
+    seconds_median: float
+    seconds_p95: float
+    context_tokens_median: float
+
+
+def recall_at(budget: int) -> str:
+    """Return the name of context recall at a further budget of tokens."""
+    return f"{RECALL}, {budget:,}"
+
+
+def score(case: RetrievalCase, row: RetrievalRow, further: BudgetRow | None = None) -> Score:
+    """Score one row, and the contexts of its ranking at further budgets."""
+    gold = case.gold
+    values = {f"file @{k}": accuracy_at(row.files, gold.files, k) for k in FILE_RANKS}
+    values[MRR] = reciprocal_rank(row.files, gold.files)
+    if gold.functions:
+        for k in FUNCTION_RANKS:
+            values[f"function @{k}"] = accuracy_at(row.functions, gold.functions, k)
+        values[RECALL] = context_recall(row.context, gold)
+        for packed in further.budgets if further else ():
+            values[recall_at(packed.budget)] = context_recall(packed.context, gold)
+    return Score(case, values, row.seconds, row.context_tokens)
+
+
+def accuracy_at(found: Sequence[str], gold: Sequence[str], k: int) -> float:
+    """Return 1.0 if min(k, distinct gold) of the first k distinct found are gold, else 0.0."""
+    wanted = set(gold)
+    first = list(dict.fromkeys(found))[:k]
+    return float(len(wanted.intersection(first)) == min(k, len(wanted)))
+
+
+def reciprocal_rank(found: Sequence[str], gold: Sequence[str]) -> float:
+    """Return 1 / rank of the first found that is gold, 0.0 if none is."""
+    wanted = set(gold)
+    ranks = (rank for rank, name in enumerate(dict.fromkeys(found), start=1) if name in wanted)
+    return 1.0 / next(ranks, np.inf)
+
+
+def context_recall(context: Iterable[ContextRange], gold: Gold) -> float:
+    """Return 1.0 if every line of every gold function is shown, else 0.0."""
+    shown: defaultdict[str, set[int]] = defaultdict(set)
+    for part in context:
+        shown[part.path].update(range(part.start, part.end + 1))
+    return float(
+        all(place.lines and shown[place.path].issuperset(place.lines) for place in gold.places)
+    )
+
+
+def summarise(preset: str, scores: Sequence[Score]) -> PresetReport:
+    """Return all figures of one preset. `scores` must not be empty."""
+    seconds = np.array([score.seconds for score in scores])
+    return PresetReport(
+        preset=preset,
+        overall=_summary(scores),
+        by_project=_by(scores, lambda score: (score.case.repo,)),
+        by_kind=_by(scores, lambda score: score.case.kinds, order=KINDS),
+        seconds_median=float(np.median(seconds)),
+        seconds_p95=float(np.percentile(seconds, 95)),
+        context_tokens_median=float(np.median([score.context_tokens for score in scores])),
+    )
+
+
+def _by(
+    scores: Sequence[Score], keys: Callable[[Score], tuple[str, ...]], order: Sequence[str] = ()
+) -> Mapping[str, GroupSummary]:
+    """Return summaries by key, in `order`, then alphabetically."""
+    groups: defaultdict[str, list[Score]] = defaultdict(list)
+    for one in scores:
+        for key in keys(one):
+            groups[key].append(one)
+    names = [*(name for name in order if name in groups), *sorted(set(groups) - set(order))]
+    return {name: _summary(groups[name]) for name in names}
+
+
+def _summary(scores: Sequence[Score]) -> GroupSummary:
+    names = dict.fromkeys((*METRICS, *(name for score in scores for name in score.values)))
+    found = {
+        name: bootstrap_mean(np.array([score.values.get(name, np.nan) for score in scores]))
+        for name in names
+    }
+    known = {name: interval for name, interval in found.items() if interval is not None}
+    return GroupSummary(len(scores), known)
+
+
+SEED = 20_240_607
+RESAMPLES = 1000
+_TAIL = 2.5  # percent on each side: a 95% interval
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean of `count` values and its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+
+def bootstrap_mean(values: NDArray[np.float64]) -> Interval | None:
+    """Return mean and percentile-bootstrap interval of `values`, float64 (n,), NaN for not known.
+
+    1,000 resamples with a fixed seed make the interval reproducible; for n values the draws are
+    always the same, so that presets on the same instances are comparable. Return None without any
+    value. Source: Efron & Tibshirani, "An Introduction to the Bootstrap", ch. 13.
+    """
+    known = values[~np.isnan(values)]
+    if not known.size:
+        return None
+    draws = np.random.default_rng(SEED).integers(known.size, size=(RESAMPLES, known.size))
+    low, high = np.percentile(known[draws].mean(axis=1), [_TAIL, 100 - _TAIL])
+    return Interval(float(known.mean()), float(low), float(high), int(known.size))

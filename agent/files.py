@@ -1,0 +1,146 @@
+"""Writes files so that a crash leaves no half-written content, and locks folders.
+
+`replace_file` writes a file atomically, `AppendFile` appends whole lines, and `locked` holds a lock
+file for a `with` block.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agent.errors import ConfigurationError
+
+LONGEST_ROW = 256 * 1024 * 1024
+"""Bytes of a SWE-bench row at most; the rows of published data sets are far smaller."""
+
+
+def read_small_file(path: Path, most: int | None = None) -> bytes | None:
+    """As `sandbox.read_small_file`, but raises ConfigurationError where the file is too large."""
+    import sandbox  # takes a fifth of a second
+
+    try:
+        return sandbox.read_small_file(path, most or sandbox.SMALL_FILE_BYTES)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise ConfigurationError(f"{path}: {error.strerror}") from None
+
+
+def replace_file(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a file atomically: after a crash it has the old or the new content. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(parts)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+        _sync_folder(path.parent)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+class AppendFile:
+    """Appends lines to a file, for one writer. An incomplete last line is removed on opening.
+
+    A line that cannot be written completely, on a full disk for example, is removed again. Methods
+    raise OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._end = _whole_lines(self._handle)
+        os.ftruncate(self._handle, self._end)
+        _sync_folder(path.parent)
+
+    def append(self, line: bytes, *, sync: bool = True) -> None:
+        """Append one line with its newline. With `sync`, it is on the disk on return."""
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[os.write(self._handle, rest) :]
+            if sync:
+                os.fsync(self._handle)
+        except OSError:
+            os.ftruncate(self._handle, self._end)
+            raise
+        self._end += len(line)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make sure that new names in the folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _whole_lines(handle: int) -> int:
+    """Return the size of the file up to its last newline."""
+    size = os.fstat(handle).st_size
+    block = 1 << 16
+    while size:
+        start = max(0, size - block)
+        found = os.pread(handle, size - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        size = start
+    return 0
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock file `path` for a `with` block. The kernel releases it if the process dies.
+
+    Without `wait`, raises ConfigurationError if another process holds it.
+    """
+    handle = _lock(path, wait=wait)
+    while not _names(path, handle):  # its last holder removed the file meanwhile
+        os.close(handle)
+        handle = _lock(path, wait=wait)
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(path: Path, *, wait: bool) -> int:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        owner = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
+        os.close(handle)
+        raise ConfigurationError(
+            f"{path.parent}: another run uses this folder (process {owner or 'unknown'}): wait "
+            "for it, or choose another folder"
+        ) from None
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def _names(path: Path, handle: int) -> bool:
+    """Whether `path` is the open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,36 @@
+"""The changes that past commits made, as tables for ranking and search.
+
+`CommitHistory` loads messages, changed files and changed functions (`HistoryTable`). `HunkHistory`
+loads the lines that commits added (`HunkTable`). Both read each commit from git once and store it
+in a cache file (`agent.history.cached`). `LineFollower` finds added lines in the current files.
+"""
+
+from agent.history.cached import NoHistory
+from agent.history.commit_history import (
+    CommitHistory,
+    HistoryTable,
+    Renames,
+    history_path,
+    printable,
+)
+from agent.history.commits import MAX_HUNK_FILES
+from agent.history.hunk_history import HunkHistory, hunks_path
+from agent.history.hunk_table import CountedHunks, HunkTable, LineFollower, hunk_text
+from agent.history.hunks import AddedHunk
+
+__all__ = [
+    "MAX_HUNK_FILES",
+    "AddedHunk",
+    "CommitHistory",
+    "CountedHunks",
+    "HistoryTable",
+    "HunkHistory",
+    "HunkTable",
+    "LineFollower",
+    "NoHistory",
+    "Renames",
+    "history_path",
+    "hunk_text",
+    "hunks_path",
+    "printable",
+]

@@ -1,0 +1,145 @@
+"""Terms of queries and documents for lexical retrieval.
+
+A word (`\\w+`) gives the whole word and its parts (camelCase, snake_case, digits), lower-cased and
+stemmed, without stop words. Measured: splitting alone +4 points function@10, stemming +2 file@1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from hashlib import blake2b
+from typing import Protocol
+
+WORD = re.compile(r"\w+")
+# `HTTPServer` -> HTTP, Server. Letters without case, and all beyond ASCII, count as lower case.
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
+
+MAX_WORD = 80
+"""Longer words are encoded data."""
+
+_MIN_PART = 2
+_MAX_NUMBER = 6  # digits: years, ports and error codes have meaning, hashes do not
+
+STOP_WORDS = frozenset(
+    """
+    a about after all also am an and any are as at be because been before being but by can cannot
+    could did do does doing don done each for from get gets getting had has have having he her here
+    his how i if in into is it its itself just like may me might more most my no nor not now of on
+    only or other our out over own same she should so some such than that the their them then there
+    these they this those through to too up us use used uses using very was we were what when where
+    which while who why will with would you your
+    """.split()  # noqa: SIM905 - a list of sixty literals reads worse
+)
+
+
+class _Stemmer(Protocol):
+    maxCacheSize: int
+
+    def stemWord(self, word: str) -> str: ...
+
+
+class Terms:
+    """Splits and stems, each distinct word once. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._stemmer: _Stemmer | None = None
+        self._parts: dict[str, str] = {}
+        self._terms: dict[str, tuple[str, ...]] = {}
+        self._hashes: dict[str, tuple[int, ...]] = {}
+
+    def of_word(self, word: str) -> tuple[str, ...]:
+        """Return the distinct terms of one word, the whole word's first; () for stop words."""
+        known = self._terms.get(word)
+        if known is None:
+            known = self._terms[word] = self.split(word)
+        return known
+
+    def hashes_of_word(self, word: str) -> tuple[int, ...]:
+        """Return `of_word` as 64-bit hashes (see `term_hash`)."""
+        known = self._hashes.get(word)
+        if known is None:
+            known = self._hashes[word] = tuple(term_hash(term) for term in self.of_word(word))
+        return known
+
+    def count(self, text: str) -> Counter[str]:
+        """Count the occurrences of each term in a text."""
+        counts: Counter[str] = Counter()
+        for word, number in Counter(WORD.findall(text)).items():
+            for term in self.of_word(word):
+                counts[term] += number
+        return counts
+
+    def count_hashes(self, text: str) -> dict[int, int]:
+        """Like `count`, by hash, for documents. Indexing spends most of its time in this loop."""
+        counts: dict[int, int] = {}
+        hashes = self.hashes_of_word
+        for word, number in Counter(WORD.findall(text)).items():
+            for term in hashes(word):
+                counts[term] = counts.get(term, 0) + number
+        return counts
+
+    def split(self, word: str) -> tuple[str, ...]:
+        """Like `of_word`, without caching."""
+        if len(word) > MAX_WORD:
+            return ()
+        parts = _PART.findall(word)
+        if len(parts) == 1 and len(parts[0]) == len(word):
+            term = self._part(word)
+            return (term,) if term else ()
+        found: dict[str, None] = {}
+        whole = word.lower().strip("_")
+        if len(whole) >= _MIN_PART and whole not in STOP_WORDS:
+            # `_parse` and `__init__` have one part, so the whole word is no second term.
+            found[self._stem(whole) if len(parts) == 1 else whole] = None
+        for part in parts:
+            term = self._part(part)
+            if term:
+                found[term] = None
+        return tuple(found)
+
+    def _part(self, part: str) -> str:
+        """Return the term of one part, "" for none."""
+        known = self._parts.get(part)
+        if known is None:
+            lowered = part.lower()
+            known = self._parts[part] = self._stem(lowered) if _is_term(lowered) else ""
+        return known
+
+    def _stem(self, word: str) -> str:
+        if not word.isalpha():
+            return word
+        if self._stemmer is None:
+            self._stemmer = _stemmer()
+        return self._stemmer.stemWord(word)
+
+
+def _stemmer() -> _Stemmer:
+    import snowballstemmer
+
+    stemmer: _Stemmer = snowballstemmer.stemmer("english")
+    stemmer.maxCacheSize = 0  # PyStemmer's cache is slower than stemming
+    return stemmer
+
+
+def without_suffix(path: str) -> str:
+    """Return a path without its suffix, the part after the last dot; `.profile` has no suffix."""
+    folder, slash, name = path.rpartition("/")
+    at = name.rfind(".")
+    return folder + slash + name[:at] if 0 < at < len(name) - 1 else path
+
+
+def _is_term(word: str) -> bool:
+    if word.isdigit():
+        return _MIN_PART <= len(word) <= _MAX_NUMBER
+    return len(word) >= _MIN_PART and word not in STOP_WORDS
+
+
+def term_hash(term: str) -> int:
+    """Return the 64-bit BLAKE2b of a term, little-endian: the same on every machine.
+
+    Among a million distinct terms, the probability that two share a hash is 3e-8.
+    """
+    return int.from_bytes(
+        blake2b(term.encode("utf-8", "replace"), digest_size=8).digest(), "little"
+    )

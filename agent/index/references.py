@@ -1,0 +1,315 @@
+"""Base classes and imported modules in each language.
+
+This module does not use the importing file's path when it reads an import. An import is stored as a
+line `prefix/part/part`. The prefix is `.` for the importing file's folder, `..` for the one above
+and so on, and empty for an absolute import. `imports` reads imports; `ModuleTable` finds the files
+that one may mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+
+MAX_IMPORTS = 200
+"""Most imports of one file: files with more are registries or generated."""
+
+MAX_BASES = 20
+
+_CLASS_WORDS = re.compile(
+    r"\b(?:class|interface|trait|struct|enum|union|record|impl|module|object|protocol)\b"
+)
+_NAME = re.compile(r"\w+\s*=(?!=)\s*[\w.]*|(?:\w+(?:\.|::|\\))*(\w+)")
+_NOT_BASES = frozenset(
+    {
+        "extends", "implements", "public", "private", "protected", "virtual", "final", "sealed",
+        "abstract", "static", "where", "for", "dyn", "impl", "class", "object", "type", "typename",
+        "const", "in", "out", "new", "struct",
+    }
+)  # fmt: skip
+
+
+def bases(signature: str, leaf: str) -> tuple[str, ...]:
+    """Return the names after the class's own in its header, including type arguments."""
+    keyword = _CLASS_WORDS.search(signature)
+    if keyword is None:
+        return ()
+    found: dict[str, None] = {}
+    for match in _NAME.finditer(signature, keyword.end()):
+        name = match[1]
+        if name and name != leaf and name not in _NOT_BASES and not name.isdigit():
+            found[name] = None
+    return tuple(found)[:MAX_BASES]
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+_PYTHON = re.compile(
+    r"[ \t]*(?:from[ \t]+(?P<module>[.\w]+)[ \t]+import[ \t]*(?P<names>\([^)]{0,20000}\)|[^\n]*)"
+    r"|import[ \t]+(?P<modules>[^\n]*))"
+)
+_QUOTED = re.compile(
+    r"[ \t}]*(?:"
+    r"(?:const|let|var)\b[^\n'\"]*?\brequire[ \t]*\([ \t]*"
+    r"|export\b[^\n'\"]*?\bfrom[ \t]*"
+    r"|(?:import|from|\#[ \t]*include|(?:require|include)(?:_once|_relative)?)\b[^\n'\"<]*?"
+    r")(?P<quote>['\"<])(?P<path>[^'\"<>\n]+)['\">]"
+)
+_DOTTED = re.compile(r"[ \t]*(?:import|using)[ \t]+(?:static[ \t]+)?(?P<name>[\w.]+)")
+_PHP_USE = re.compile(r"[ \t]*use[ \t]+(?P<name>[\w\\]+)")
+_RUST_USE = re.compile(
+    r"[ \t]*(?:pub(?:\([^)]*\))?[ \t]+)?(?:use[ \t]+(?P<name>[\w:]+)"
+    r"(?P<group>\{[^}]*\})?|mod[ \t]+(?P<mod>\w+)[ \t]*;)"
+)
+_GO_GROUP = re.compile(
+    r"[ \t]*import[ \t]*(?:\((?P<group>[^)]*)\)|[\w.]*[ \t]*\"(?P<one>[^\"]+)\")"
+)
+_GO_PATH = re.compile(r"\"([^\"\n]+)\"")
+_IDENTIFIER = re.compile(r"\w+")
+
+
+def imports(text: str, starts: Iterable[int], language: str) -> tuple[str, ...]:
+    """Return the imports of a file in order. `starts`: offsets of lines to read."""
+    reader = _READERS.get(language)
+    if reader is None:
+        return ()
+    found: dict[str, None] = {}
+    for start in starts:
+        found.update(dict.fromkeys(reader(text, start)))
+        if len(found) >= MAX_IMPORTS:
+            break
+    return tuple(name for name in found if name.strip("./"))[:MAX_IMPORTS]
+
+
+def _python(text: str, at: int) -> Iterator[str]:
+    match = _PYTHON.match(text, at)
+    if match is None:
+        return
+    if match["modules"] is not None:
+        for part in match["modules"].partition("#")[0].split(","):
+            yield "/".join(_IDENTIFIER.findall(part.partition(" as ")[0]))
+        return
+    module = match["module"]
+    dots = len(module) - len(module.lstrip("."))
+    prefix = "" if not dots else "." * dots + "/"
+    path = "/".join(part for part in module.split(".") if part)
+    for part in match["names"].strip("()").replace("\\", " ").split(","):
+        name = _IDENTIFIER.match(part.strip())
+        if name:
+            yield prefix + "/".join(filter(None, (path, name[0])))
+        elif part.strip() == "*":
+            yield prefix + path
+
+
+def _quoted(text: str, at: int) -> Iterator[str]:
+    """JavaScript, C, Ruby, PHP: yield a path in quotes."""
+    match = _QUOTED.match(text, at)
+    if match is not None:
+        head = text[at : match.start("quote")]
+        relative = "_relative" in head or ("#" in head and match["quote"] == '"')
+        yield _from_path(match["path"], relative)
+
+
+def _from_path(path: str, relative: bool) -> str:
+    parts = [part for part in path.split("/") if part]
+    up = sum(1 for part in parts if part == "..")
+    local = relative or (parts[:1] in (["."], [".."]))
+    names = [part for part in parts if part not in {".", ".."}]
+    if names:
+        names[-1] = _without_suffix(names[-1])
+    return ("." * (up + 1) + "/" if local else "") + "/".join(names)
+
+
+def _without_suffix(name: str) -> str:
+    stem, dot, suffix = name.rpartition(".")
+    return stem if dot and len(suffix) <= 4 else name
+
+
+def _dotted(text: str, at: int) -> Iterator[str]:
+    match = _DOTTED.match(text, at)
+    if match is not None:
+        yield match["name"].strip(".").replace(".", "/")
+
+
+def _go(text: str, at: int) -> Iterator[str]:
+    match = _GO_GROUP.match(text, at)
+    if match is not None:
+        yield from _GO_PATH.findall(match["group"]) if match["group"] else [match["one"] or ""]
+
+
+def _rust(text: str, at: int) -> Iterator[str]:
+    match = _RUST_USE.match(text, at)
+    if match is None:
+        return
+    if match["mod"]:
+        yield f"./{match['mod']}"
+        return
+    parts = [part for part in match["name"].split("::") if part]
+    up = sum(1 for part in parts if part == "super")
+    local = parts[:1] in (["self"], ["super"])
+    prefix = "." * (up + 1) + "/" if local else ""
+    path = [part for part in parts if part not in {"crate", "self", "super"}]
+    for name in _IDENTIFIER.findall(match["group"] or "") or [""]:
+        yield prefix + "/".join(filter(None, (*path, name)))
+
+
+def _php(text: str, at: int) -> Iterator[str]:
+    match = _PHP_USE.match(text, at)
+    if match is not None:
+        yield match["name"].strip("\\").replace("\\", "/")
+    else:
+        yield from _quoted(text, at)
+
+
+_READERS: Mapping[str, Callable[[str, int], Iterator[str]]] = MappingProxyType(
+    {
+        "python": _python,
+        "javascript": _quoted,
+        "typescript": _quoted,
+        "tsx": _quoted,
+        "c": _quoted,
+        "cpp": _quoted,
+        "ruby": _quoted,
+        "go": _go,
+        "java": _dotted,
+        "csharp": _dotted,
+        "rust": _rust,
+        "php": _php,
+    }
+)
+
+# --------------------------------------------------------------------------------------- resolving
+
+_PACKAGE_FILES = frozenset({"__init__", "index", "mod"})
+_ROOTS = frozenset({"src", "lib", "python", "app"})
+
+
+class ModuleTable:
+    """Finds the files that an import may mean.
+
+    Each query builds a table and asks for few of the files. The table therefore reads only the last
+    part of each name, and the rest of a path on demand.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self._found: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._by_leaf: defaultdict[str, list[int]] = defaultdict(list)
+        for number, path in enumerate(paths):
+            folder, _, name = path.rpartition("/")
+            if leaf := _leaf_of(folder, name):
+                self._by_leaf[leaf].append(number)
+
+    @cached_property
+    def _in_folder_of(self) -> Mapping[str, list[int]]:
+        """File numbers by folder."""
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for number, path in enumerate(self._paths):
+            found[path.rpartition("/")[0]].append(number)
+        return found
+
+    @cached_property
+    def _by_last_folder(self) -> Mapping[str, list[str]]:
+        """Folders by the last part of their path."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for folder in self._in_folder_of:
+            if folder:
+                found[folder.rpartition("/")[2]].append(folder)
+        return found
+
+    def leaf(self, number: int) -> str:
+        """Return the last part of a file's module name."""
+        folder, _, name = self._paths[number].rpartition("/")
+        return _leaf_of(folder, name)
+
+    def _folder(self, number: int) -> tuple[str, ...]:
+        return _parts(self._paths[number].rpartition("/")[0])
+
+    def _module(self, number: int) -> tuple[str, ...]:
+        folder, _, name = self._paths[number].rpartition("/")
+        stem = _stem(name)
+        return _parts(folder) if stem in _PACKAGE_FILES else (*_parts(folder), stem)
+
+    def find(self, line: str, importer: int) -> tuple[int, ...]:
+        """Return the numbers of the files that an import may mean; () if they are not in the
+        repository.
+
+        `a/b/c` may be the module c or a name c in module a/b. If several files match, the nearest
+        to the importer are returned. A folder (a Go package) means all its files.
+        """
+        # The cache key has only the importer's folder, because files of one folder import much the
+        # same.
+        key = line, self._paths[importer].rpartition("/")[0]
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._find(line, importer)
+        return found
+
+    def _find(self, line: str, importer: int) -> tuple[int, ...]:
+        prefix, _, rest = line.partition("/") if line.startswith(".") else ("", "", line)
+        parts = tuple(part for part in rest.split("/") if part)
+        if prefix:
+            folder = self._folder(importer)
+            if len(prefix) - 1 > len(folder):
+                return ()
+            base = folder[: len(folder) - (len(prefix) - 1)]
+            return self._exact((*base, *parts)) or (self._exact((*base, *parts[:-1])))
+        for length in (len(parts), len(parts) - 1):
+            if length > 0:
+                found = self._ending(parts[:length], importer)
+                if found:
+                    return found
+        return self._in_folder(parts)
+
+    def _exact(self, parts: tuple[str, ...]) -> tuple[int, ...]:
+        found = self._by_leaf.get(parts[-1], ()) if parts else ()
+        return tuple(number for number in found if self._module(number) == parts)
+
+    def _ending(self, parts: tuple[str, ...], importer: int) -> tuple[int, ...]:
+        size = len(parts)
+        found = [n for n in self._by_leaf.get(parts[-1], ()) if self._module(n)[-size:] == parts]
+        if size == 1:
+            found = [n for n in found if self._is_top(n, importer)]
+        nearest = max((self._closeness(n, importer) for n in found), default=0)
+        return tuple(n for n in found if self._closeness(n, importer) == nearest)
+
+    def _is_top(self, number: int, importer: int) -> bool:
+        """Whether a one-part name can mean the file: at the top, below `src`, or beside."""
+        above = self._module(number)[:-1]
+        return not above or above[-1] in _ROOTS or above == self._folder(importer)
+
+    def _closeness(self, number: int, importer: int) -> int:
+        """Return the number of leading folders that both paths share."""
+        count = 0
+        for a, b in zip(self._folder(number), self._folder(importer), strict=False):
+            if a != b:
+                break
+            count += 1
+        return count
+
+    def _in_folder(self, parts: tuple[str, ...]) -> tuple[int, ...]:
+        """Return files of a folder that ends in all parts but the first (a host, a project)."""
+        for first in range(len(parts) - 1):
+            tail = parts[first:]
+            ending = self._by_last_folder.get(tail[-1], ())
+            folders = [folder for folder in ending if _parts(folder)[-len(tail) :] == tail]
+            if folders:
+                return tuple(sorted(n for f in folders for n in self._in_folder_of[f]))
+        return ()
+
+
+def _stem(name: str) -> str:
+    return name.rpartition(".")[0] or name
+
+
+def _parts(folder: str) -> tuple[str, ...]:
+    return tuple(folder.split("/")) if folder else ()
+
+
+def _leaf_of(folder: str, name: str) -> str:
+    """Return the last part of a module's name; for a package's own file, its folder's name."""
+    stem = _stem(name)
+    return folder.rpartition("/")[2] if stem in _PACKAGE_FILES else stem

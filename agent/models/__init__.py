@@ -1,1 +1,0 @@
-"""Weights that ship with the package: data, no code."""

@@ -1,1 +1,0 @@
-"""Plan search: which code an issue needs, asked for by several intents instead of one query."""

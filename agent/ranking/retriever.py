@@ -1,0 +1,310 @@
+"""The retriever: first stage, embedding of the best chunks, fusion, total order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.errors import ProviderError
+from agent.events import Notice
+from agent.ranking.explain import scored_chunk
+from agent.ranking.mentions import Mentions, read_mentions
+from agent.ranking.stages import Ranked, files_in_order, in_order
+from agent.ranking.texts import FileNames, document_text, query_text, without_boilerplate
+from agent.threads import in_thread
+from agent.types import Ranking, Reason, ScoredChunk, ScoredFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from agent.cache import Records
+    from agent.protocols import Embedder, Reporter, Snapshot
+    from agent.ranking.evidence import EvidenceSource
+    from agent.ranking.options import RetrievalOptions
+    from agent.ranking.stages import Ranked
+    from agent.ranking.texts import FileNames
+    from agent.types import Problem
+
+_ZERO_NORM = 1e-6  # shorter rows belong to texts that could not be embedded
+LEARNED_COSINE_WEIGHT = 1.5
+"""Weight of the best cosine relative to the ranker's margins, which have a range of about ten.
+Chosen on four projects that neither ranker nor encoder was trained on; 0.5 to 3 give nearly the
+same results.
+"""
+UNRANKED = -1.0
+"""Score of a chunk without a vector if only the cosine decides: below every real cosine."""
+
+
+def cosines(query: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the cosine of each row of `documents` (n, d) with `query` (d,); NaN for zero rows.
+
+    Both arrays are float32 and L2-normalised. Sums are float64, so that the order does not depend
+    on how the platform adds floats.
+    """
+    rows = documents.astype(np.float64)
+    values = rows @ query.astype(np.float64)
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    sound = np.isfinite(values) & (lengths > _ZERO_NORM)
+    return np.where(sound, np.clip(values, -1.0, 1.0), np.nan)
+
+
+def fuse(
+    first: Ranked, values: NDArray[np.float64], names: FileNames, options: RetrievalOptions
+) -> Ranked:
+    """Add the cosines of the first n chunks, `values` float64 (n,), to the first stage's scores.
+
+    With `lexical_weight` 0 the result has only those n chunks.
+    """
+    head, tail = first.chunks[: values.size], first.chunks[values.size :]
+    terms = _cosine_terms(values, options)
+    if first.learned:
+        terms *= LEARNED_COSINE_WEIGHT
+    scale = _scale(first, [chunk.score for chunk in first.chunks], options)
+    chunks = [
+        _fused(chunk, scale, value, term, names, options, learned=first.learned)
+        for chunk, value, term in zip(head, values.tolist(), terms.tolist(), strict=True)
+    ]
+    if options.lexical_weight:
+        chunks.extend(_rescaled(chunk, scale) for chunk in tail)
+    files = _fused_files(first, head, terms, options)
+    return Ranked(in_order(chunks), files, first.total, first.notes, learned=first.learned)
+
+
+def _scale(first: Ranked, scores: Sequence[float], options: RetrievalOptions) -> float:
+    """Return the factor for the first stage's scores; the ranker's margins have no maximum."""
+    return options.lexical_weight if first.learned else options.lexical_weight / _top(scores)
+
+
+def _cosine_terms(values: NDArray[np.float64], options: RetrievalOptions) -> NDArray[np.float64]:
+    """Return what each cosine adds to a score. A zero vector never adds more than a real one."""
+    if not options.normalise_cosine:
+        return options.cosine_weight * np.nan_to_num(values, nan=UNRANKED)
+    positive = np.clip(np.nan_to_num(values, nan=0.0), 0.0, None)
+    return options.cosine_weight * positive / _top(positive.tolist())
+
+
+def _top(scores: Sequence[float]) -> float:
+    return max((score for score in scores if score > 0.0), default=1.0)
+
+
+def _fused(
+    chunk: ScoredChunk,
+    scale: float,
+    value: float,
+    term: float,
+    names: FileNames,
+    options: RetrievalOptions,
+    *,
+    learned: bool,
+) -> ScoredChunk:
+    embedded = not np.isnan(value)
+    note = f"cosine {value:.3f}" if embedded else "could not be embedded"
+    reasons = [*_rescaled(chunk, scale).reasons, Reason("cosine", term, note)]
+    name = names.found(chunk.chunk.path)
+    if name and not learned and (embedded or options.normalise_cosine):
+        reasons.append(Reason("filename", options.filename_bonus, f"{name} is in the problem"))
+    return scored_chunk(chunk, reasons)
+
+
+def _rescaled(chunk: ScoredChunk, scale: float) -> ScoredChunk:
+    reasons = [replace(reason, value=reason.value * scale) for reason in chunk.reasons]
+    return scored_chunk(chunk, reasons)
+
+
+def _fused_files(
+    first: Ranked,
+    head: Sequence[ScoredChunk],
+    terms: NDArray[np.float64],
+    options: RetrievalOptions,
+) -> tuple[ScoredFile, ...]:
+    """Score files by their own score and the cosine of their best chunk."""
+    best: dict[str, float] = {}
+    for chunk, term in zip(head, terms.tolist(), strict=True):
+        best[chunk.chunk.path] = max(term, best.get(chunk.chunk.path, UNRANKED))
+    scale = _scale(first, [file.score for file in first.files], options)
+    files: list[ScoredFile] = []
+    for file in first.files:
+        if not options.lexical_weight and file.path not in best:
+            continue
+        reasons = [replace(reason, value=reason.value * scale) for reason in file.reasons]
+        reasons.append(Reason("cosine", best.get(file.path, 0.0), "of its best chunk"))
+        kept = tuple(reason for reason in reasons if reason.value)
+        files.append(ScoredFile(file.path, sum(reason.value for reason in kept), kept))
+    return files_in_order(files)
+
+
+_NO_WORDS = "no word of the problem occurs in the code"
+
+
+class HybridRetriever:
+    """The `Retriever`. With `index_path` None, nothing is stored between runs.
+
+    `sources` None: only mentions in the problem are evidence. `workers` limits the processes that
+    build the index. `models`: the folder of the static encoder and the ranker; if one is missing,
+    ranking continues without it and reports that once. `shared`: as for `agent.index.index.Index`.
+    """
+
+    def __init__(
+        self,
+        options: RetrievalOptions,
+        *,
+        embedder: Embedder | None,
+        index_path: Path | None,
+        reporter: Reporter,
+        sources: Sequence[EvidenceSource] | None = None,
+        workers: int | None = None,
+        models: Path | None = None,
+        shared: Callable[[], Records | None] | None = None,
+    ) -> None:
+        self._options = options
+        self._embedder = embedder if options.embedding else None
+        self._index_path = index_path
+        self._report = reporter
+        self._sources = sources
+        self._workers = workers
+        self._models = models
+        self._shared = shared
+        self._said: set[str] = set()
+
+    async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking:
+        """Rank the snapshot's chunks. If the embedder fails, the first stage decides."""
+        if self._options.boilerplate:
+            problem = without_boilerplate(problem, snapshot)
+        mentions = read_mentions(problem)
+        first = await self._first_stage(problem, mentions, snapshot)
+        if self._embedder is None or not first.chunks:
+            return _ranking(first, (*first.notes, *_unmatched(first)))
+        return await self._second_stage(problem, mentions, first, self._embedder)
+
+    async def _first_stage(
+        self, problem: Problem, mentions: Mentions, snapshot: Snapshot
+    ) -> Ranked:
+        def rank(cancel: threading.Event) -> Ranked:
+            return self._rank_words(problem, mentions, snapshot, cancel)
+
+        return await in_thread(rank)
+
+    def _rank_words(
+        self, problem: Problem, mentions: Mentions, snapshot: Snapshot, cancel: threading.Event
+    ) -> Ranked:
+        # Imported here: numpy and tree-sitter would delay the command line by a tenth of a second.
+        from agent.history import CommitHistory, history_path
+        from agent.index import Index
+        from agent.ranking.evidence import mention_evidence
+        from agent.ranking.ranker import load_shipped
+        from agent.ranking.stages import lexical_stage, overlap_stage
+
+        options = self._options
+        if options.first_stage == "overlap":
+            return overlap_stage(problem, snapshot, options.max_results, cancel)
+        models = load_shipped(options, self._models)
+        for note in models.notes:
+            self._say(note)
+        index = Index(
+            self._report,
+            self._index_path,
+            self._workers,
+            encoder=models.encoder,
+            shared=self._shared,
+        )
+        history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
+        sources = (mention_evidence,) if self._sources is None else self._sources
+        ranked = lexical_stage(
+            problem, mentions, snapshot, index, sources, history, models.ranker, options, cancel
+        )
+        return replace(ranked, notes=models.notes)
+
+    async def _second_stage(
+        self, problem: Problem, mentions: Mentions, first: Ranked, embedder: Embedder
+    ) -> Ranking:
+        head = first.chunks[: self._options.prefilter]
+        texts = [document_text(scored.chunk) for scored in head]
+        try:
+            query, documents = await embed_both(embedder, query_text(problem, mentions), texts)
+        except ProviderError as error:
+            return self._degraded(first, f"no embeddings, ranked by words alone: {error}")
+        return await asyncio.to_thread(self._fuse, problem, first, query, documents)
+
+    def _fuse(
+        self,
+        problem: Problem,
+        first: Ranked,
+        query: NDArray[np.float32],
+        documents: NDArray[np.float32],
+    ) -> Ranking:
+        import numpy as np
+
+        if query.ndim != 2 or query.shape[0] != 1 or query.shape[1] != documents.shape[1]:
+            return self._degraded(first, "embeddings of different sizes, ranked by words alone")
+        if not query.any():
+            return self._degraded(first, "the problem was not embedded, ranked by words alone")
+        values = cosines(query[0], documents)
+        failed = int(np.isnan(values).sum())
+        fused = fuse(first, values, FileNames(problem), self._options)
+        notes = (*first.notes, *_unmatched(first, "embeddings, "))
+        if not failed:
+            return _ranking(fused, notes)
+        note = f"{failed} of {values.size} chunks could not be embedded"
+        self._say(note)
+        return _ranking(fused, (*notes, note), "some chunks could not be embedded")
+
+    def _degraded(self, first: Ranked, note: str) -> Ranking:
+        self._say(note)
+        return _ranking(first, (*first.notes, note, *_unmatched(first)), note)
+
+    def _say(self, message: str) -> None:
+        """Report a message once, because every problem of a batch fails for the same reason."""
+        if message not in self._said:
+            self._said.add(message)
+            self._report(Notice(message, "warning"))
+
+
+async def embed_both(
+    embedder: Embedder, query: str, texts: Sequence[str]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Embed query and texts at the same time. Returns (1, d) and (n, d).
+
+    If the dimensions differ, asks once more. Raises ProviderError.
+    """
+    first, second = await _at_once(embedder, query, texts)
+    if first.shape[1] != second.shape[1]:  # one answer was wrong; the embedder has found out which
+        return await _at_once(embedder, query, texts)
+    return first, second
+
+
+async def _at_once(
+    embedder: Embedder, query: str, texts: Sequence[str]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
+    first, second = await asyncio.gather(*tasks, return_exceptions=True)
+    if isinstance(first, BaseException):
+        raise first
+    if isinstance(second, BaseException):
+        raise second
+    return first, second
+
+
+def no_words(ranking: Ranking) -> tuple[str, ...]:
+    """Return the note that no word of the problem occurs in the repository, or ().
+
+    Only callers that rank the user's own problem report it; a model's searches often find nothing.
+    """
+    return tuple(note for note in ranking.notes if note.startswith(_NO_WORDS))
+
+
+def _unmatched(first: Ranked, by: str = "") -> tuple[str, ...]:
+    if not first.instead or not first.chunks:
+        return ()
+    return (f"{_NO_WORDS}: ordered by {by}{first.instead}",)
+
+
+def _ranking(ranked: Ranked, notes: tuple[str, ...], degraded: str = "") -> Ranking:
+    return Ranking(ranked.chunks, ranked.files, ranked.total, notes, degraded)

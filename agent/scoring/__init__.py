@@ -1,1 +1,0 @@
-"""Whether predictions solve their instances: known tests, run in the sandbox, counted honestly."""

@@ -1,0 +1,89 @@
+"""Search results from the code: symbols looked up by name, and the matching chunks of a ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agent.index import WORD, split_lines, without_suffix
+from agent.ranking import document_text
+from agent.search.passages import Label, Passage, PoolHit
+from agent.search.text_format import Query
+from agent.types import Chunk, Reason
+
+if TYPE_CHECKING:
+    from agent.index import Corpus
+    from agent.protocols import Snapshot
+    from agent.types import Ranking, ScoredChunk
+
+
+def has_words(query: str) -> bool:
+    """Whether the query has a word to search for."""
+    return WORD.search(query) is not None
+
+
+def matching_chunks(query: str, ranking: Ranking) -> tuple[ScoredChunk, ...]:
+    """Return the chunks that match the query, in order.
+
+    A ranking contains all chunks. A chunk without a reason has a rank that does not depend on the
+    query, so it is left out. A query without a word matches no chunk.
+    """
+    if not has_words(query):
+        return ()
+    return tuple(hit for hit in ranking.chunks if hit.score != 0.0 or hit.reasons)
+
+
+MAX_EXACT = 12
+"""If more symbols share a name, the name is searched as an ordinary word."""
+
+_LEAST_LETTERS = 3  # minimum length of a name without dots
+
+
+def find_exact(query: Query, corpus: Corpus, snapshot: Snapshot) -> tuple[PoolHit, ...]:
+    """Return the symbols with the queried name by path and line.
+
+    Returns () if there are none or more than `MAX_EXACT`.
+    """
+    if query.kind != "identifier" or len(query.name) < _LEAST_LETTERS:
+        return ()
+    parts = tuple(query.name.split("."))
+    leaf = parts[-1]
+    named = [n for n, symbol in enumerate(corpus.symbols) if symbol.rpartition(".")[2] == leaf]
+    numbers = [n for n in named if _means(parts, corpus.symbols[n], corpus.path_of(n))]
+    whole = [n for n in numbers if corpus.symbols[n] == query.name]
+    chosen = whole or numbers
+    if not chosen or len(chosen) > MAX_EXACT:
+        return ()
+    reasons = (Reason("exact", 1.0, f"{query.name} is its name"),)
+    return tuple(PoolHit(code_passage(_chunk(corpus, n, snapshot)), 1.0, reasons) for n in chosen)
+
+
+def code_passage(chunk: Chunk) -> Passage:
+    """Convert a chunk to a passage of the corpus `code`."""
+    return Passage(
+        corpus=Label.CODE,
+        title=chunk.symbol or chunk.kind.value,
+        text=document_text(chunk),
+        path=chunk.path,
+        start=chunk.start,
+        end=chunk.end,
+        symbol=chunk.symbol,
+        language=chunk.language,
+        tags=(chunk.kind.value,),
+    )
+
+
+def _means(parts: Sequence[str], symbol: str, path: str) -> bool:
+    """Whether `pkg.mod.Class.method`, or a suffix of it, names this symbol of this file."""
+    own = tuple(symbol.split("."))
+    common = min(len(own), len(parts))
+    if own[-common:] != tuple(parts[-common:]):
+        return False
+    module = tuple(parts[: len(parts) - common])
+    folders = tuple(without_suffix(path).removesuffix("/__init__").split("/"))
+    return not module or folders[-len(module) :] == module
+
+
+def _chunk(corpus: Corpus, number: int, snapshot: Snapshot) -> Chunk:
+    file = corpus.files[int(corpus.piece_file[number])]
+    return corpus.pieces[number].chunk(file, split_lines(snapshot.text(file.path)))

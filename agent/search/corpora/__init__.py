@@ -1,0 +1,1 @@
+"""The corpora other than code. Each is a `CorpusSource` that reads passages from a snapshot."""

@@ -1,0 +1,178 @@
+"""Creates pools, either from given parts or for programs that only search a repository."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from agent.index import Index
+from agent.search.corpora.documents import DocumentSource
+from agent.search.corpora.intents import IntentFile, IntentSource
+from agent.search.corpora.memory import Memory, MemorySource
+from agent.search.passages import CorpusSource, Label
+from agent.search.pool import Parts, Pool
+from agent.search.project import project_key, project_name
+from agent.search.static_embedder import StaticEmbedder
+from agent.search.vectors import PassageVectors
+from agent.search.word_index import WordIndexCache
+
+if TYPE_CHECKING:
+    from agent.embedding import StaticEncoder
+    from agent.protocols import Embedder, Reporter, Retriever, Snapshot
+    from agent.search.keywords import KeywordWriter
+    from agent.search.stores import VectorStore
+
+STORE_FILE = "store.sqlite"
+"""File name of the embedded store in the cache folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPaths:
+    """Paths of files.
+
+    Files in `cache` can be rebuilt; files in `data` cost money or belong to the user.
+    """
+
+    cache: Path
+    data: Path
+
+    @property
+    def index(self) -> Path:
+        """Return the path of the chunk index."""
+        return self.cache / "index.sqlite"
+
+    @property
+    def store(self) -> Path:
+        """Return the path of the embedded vector store."""
+        return self.cache / STORE_FILE
+
+    def intents(self, project: str) -> Path:
+        """Return the path of the intents that models wrote for a project's symbols."""
+        return self.data / "intents" / f"{project_key(project)}.jsonl"
+
+    def memory(self, project: str) -> Path:
+        """Return the path of the patches of a project that the user accepted."""
+        return self.data / "memory" / f"{project_key(project)}.jsonl"
+
+    def keywords(self) -> Path:
+        """Return the path of the keywords that models gave for queries."""
+        return self.data / "keywords.jsonl"
+
+
+def make_sources(
+    labels: Iterable[Label], project: str, places: SearchPaths, index: Index, reporter: Reporter
+) -> tuple[CorpusSource, ...]:
+    """Return the sources of these corpora. The code has no source."""
+    made: list[CorpusSource] = []
+    for label in dict.fromkeys(labels):
+        if label is Label.DOCS:
+            made.append(DocumentSource(index))
+        elif label is Label.INTENT:
+            made.append(IntentSource(index, IntentFile(places.intents(project))))
+        elif label is Label.MEMORY:
+            made.append(MemorySource(Memory(places.memory(project))))
+        elif label is Label.HISTORY:
+            made.append(_history(places, reporter))
+    return tuple(made)
+
+
+def make_pool(
+    snapshot: Snapshot,
+    labels: Iterable[Label],
+    places: SearchPaths,
+    reporter: Reporter,
+    *,
+    encoder: StaticEncoder | None,
+    embedder: Embedder | None = None,
+    store: VectorStore | None = None,
+    retriever: Retriever | None = None,
+    keywords: KeywordWriter | None = None,
+) -> Pool:
+    """Create a pool from these parts.
+
+    Without `embedder` the static encoder is used. Without both, or without `store`, the pool only
+    searches words.
+    """
+    project = project_name(snapshot)
+    index = Index(reporter, places.index, encoder=encoder)
+    chosen = embedder or (None if encoder is None else StaticEmbedder(encoder))
+    vectors = None
+    if chosen is not None and store is not None:
+        vectors = PassageVectors(store, chosen, project)
+    return Pool(
+        Parts(
+            snapshot=snapshot,
+            sources=make_sources(labels, project, places, index, reporter),
+            index=index,
+            word_indexes=WordIndexCache(places.cache / "shelves.sqlite", reporter),
+            reporter=reporter,
+            vectors=vectors,
+            retriever=retriever,
+            keywords=keywords,
+        )
+    )
+
+
+@asynccontextmanager
+async def open_pool(
+    repo: Path | str,
+    *,
+    corpora: Iterable[Label | str] = (Label.CODE, Label.DOCS, Label.INTENT),
+    commit: str | None = None,
+    store: str | None = None,
+    embedder: Embedder | None = None,
+    cache: Path | None = None,
+    data: Path | None = None,
+    reporter: Reporter = lambda _: None,
+) -> AsyncIterator[Pool]:
+    """Open a pool over the repository at `repo`, for use in `async with`.
+
+    `commit`: None means the work tree in its current state.
+    `store`: a URL as for `agent index --store`; None means the file in the cache folder.
+    `embedder`: None means the static vectors of the package, so no text leaves the machine.
+    `cache`, `data`: folders; None means the user's own folders.
+
+    Settings and the environment are not read. Entering the context raises RepositoryError,
+    StoreError or ConfigurationError, and ValueError for an unknown corpus.
+    """
+    import platformdirs
+
+    from agent.ranking import HybridRetriever, load_shipped, preset
+    from agent.repository import take_snapshot
+    from agent.search.stores import open_store
+
+    labels = tuple(dict.fromkeys(Label(name) for name in corpora))
+    places = SearchPaths(
+        cache or Path(platformdirs.user_cache_dir("patchshot")),
+        data or Path(platformdirs.user_data_dir("patchshot")),
+    )
+    options = preset("default")
+    retriever = None
+    if Label.CODE in labels:
+        retriever = HybridRetriever(
+            options, embedder=embedder, index_path=places.index, reporter=reporter
+        )
+    url = store or f"sqlite://{quote(str(places.store.absolute()))}"
+    snapshot = take_snapshot(Path(repo), commit=commit)
+    with open_store(url, reporter) as opened:
+        yield make_pool(
+            snapshot,
+            labels,
+            places,
+            reporter,
+            encoder=load_shipped(options).encoder,
+            embedder=embedder,
+            store=opened,
+            retriever=retriever,
+        )
+
+
+def _history(places: SearchPaths, reporter: Reporter) -> CorpusSource:
+    from agent.history import HunkHistory, hunks_path
+    from agent.search.corpora.history import HunkSource
+
+    return HunkSource(HunkHistory(hunks_path(places.index), reporter))

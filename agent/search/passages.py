@@ -1,0 +1,113 @@
+"""The values of a pool: passages of every corpus, and the results of a search."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from agent.protocols import Snapshot
+    from agent.types import Reason
+
+
+class Label(enum.StrEnum):
+    """The corpora, by the labels that results show: `[code]`, `[history]`, ..."""
+
+    CODE = "code"
+    HISTORY = "history"
+    DOCS = "docs"
+    INTENT = "intent"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One searchable piece of text.
+
+    `text` is searched and embedded. Lines are 1-based and inclusive, 0 for a passage without a
+    location in the tree. In history and memory, `origin` is a commit id or the id of an accepted
+    patch, and `path`, `start` and `end` refer to that commit.
+    """
+
+    corpus: Label
+    title: str  # one line for display
+    text: str
+    path: str = ""
+    start: int = 0
+    end: int = 0
+    symbol: str = ""
+    language: str = "text"
+    origin: str = ""
+    tags: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> str:
+        """Return the SHA-256 (hex) of the text. Passages with equal texts share one embedding."""
+        return sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def place(self) -> str:
+        """Return `path:start-end symbol @ origin` without the unknown parts; unique within a
+        corpus.
+        """
+        lines = f":{self.start}-{self.end}" if self.start else ""
+        symbol = f" {self.symbol}" if self.symbol else ""
+        origin = f" @ {self.origin[:12]}" if self.origin else ""
+        return f"{self.path}{lines}{symbol}{origin}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolHit:
+    """A passage that was found. `reasons` name the searches that found it and explain its rank.
+
+    `score` in [0, 1] orders the hits of a pool. It is computed from `rank`, the rank in the hit's
+    own corpus (from 1; 0 for a name that was looked up). `similarity` is `score_of` the cosine with
+    the query, for thresholds; 0 if it was not computed. `same` lists the near-duplicates of any
+    corpus that were merged into this hit.
+    """
+
+    passage: Passage
+    score: float
+    reasons: tuple[Reason, ...] = ()
+    same: tuple[Passage, ...] = ()
+    similarity: float = 0.0
+    rank: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolResults:
+    """Results in total order: `-score`, corpus, path, start, origin, title.
+
+    `searched` counts the passages of each searched corpus. `notes` name what was left out and why:
+    if a corpus fails, only its own results are missing.
+    """
+
+    hits: tuple[PoolHit, ...]
+    searched: Mapping[Label, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class CorpusSource(Protocol):
+    """Gives the passages of one corpus for one state of a repository.
+
+    The same snapshot gives the same passages in the same order. A source may cache data between
+    runs. For expected failures (no git, no model) it raises `CorpusUnavailable` with the reason.
+    """
+
+    @property
+    def label(self) -> Label: ...
+
+    def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
+        """Return all passages.
+
+        Raises CorpusUnavailable, and `agent.threads.Cancelled` soon after `cancel` is set.
+        """
+        ...
+
+
+class CorpusUnavailable(Exception):
+    """A corpus cannot be searched here. The message gives the reason."""

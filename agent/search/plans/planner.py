@@ -1,0 +1,381 @@
+"""Plan search for one issue. It returns the ranking from which the wider context is filled."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from agent.errors import BudgetExceeded, ProviderError
+from agent.events import Notice
+from agent.index import split_lines
+from agent.patching import scan
+from agent.prompting import as_data, make_prompt, render
+from agent.ranking import mention_evidence, without_boilerplate
+from agent.search.plans.grounding import Grounder, SeveralQueries, numbers_of
+from agent.search.plans.intents import IntentPlan, intent_of, intents_in, plan_of
+from agent.search.plans.search import (
+    MAX_INTENTS,
+    Mutator,
+    PlanSearch,
+    ScoredPlan,
+    first_plan,
+    scene_of,
+)
+from agent.settings import WIDER_TOKENS
+from agent.threads import in_thread
+from agent.types import Message, Ranking, Reason, ScoredChunk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from agent.index import Corpus, Index
+    from agent.protocols import ChatModel, Reporter, Snapshot, TokenCounter
+    from agent.ranking import RetrievalOptions
+    from agent.search.plans.intents import IntentPlan
+    from agent.types import Chunk, ContextBundle, Problem, Prompt, Ranking
+
+PLANS = 4
+"""Plans to ask for in one call. With more, models repeat themselves."""
+
+MAX_RANKED = 150
+"""Maximum symbols in the prompt. Only their names are sent: about 1,500 tokens."""
+
+MAX_OUTPUT_TOKENS = 1500
+"""Four plans take about 500 tokens; a model that writes its reasoning needs more."""
+
+_MAX_READ = 4 * PLANS  # maximum plans read from a reply
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "plans": {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_INTENTS},
+        }
+    },
+    "required": ["plans"],
+    "additionalProperties": False,
+}
+
+
+def plan_prompt(
+    problem: Problem, ranking: Ranking, bundle: ContextBundle, counter: TokenCounter
+) -> Prompt:
+    """Ask for PLANS plans that use the names of ranked symbols.
+
+    `bundle` is the context that the model has already received.
+    """
+    user = render(
+        "plan",
+        issue=as_data(problem.text),
+        ranked=as_data("\n".join(_ranked(ranking, bundle))),
+        most=MAX_INTENTS,
+        plans=PLANS,
+    )
+    return make_prompt([Message("system", render("plan_system")), Message("user", user)], counter)
+
+
+def _ranked(ranking: Ranking, bundle: ContextBundle) -> Iterator[str]:
+    """Yield one line for each file, best first: its symbols by rank, with a star if in `bundle`."""
+    shown = {(piece.path, piece.symbol) for piece in bundle.pieces}
+    named = (s.chunk for s in ranking.chunks if s.chunk.symbol)
+    places = list(dict.fromkeys((chunk.path, chunk.symbol) for chunk in named))[:MAX_RANKED]
+    files: dict[str, list[str]] = {}
+    for path, symbol in places:
+        star = "*" if (path, symbol) in shown else ""
+        files.setdefault(path, []).append(f"{symbol}{star}")
+    yield from (f"{path}: {', '.join(symbols)}" for path, symbols in files.items())
+
+
+async def ask_for_plans(chat: ChatModel, prompt: Prompt) -> tuple[IntentPlan, ...]:
+    """Return the plans that the model proposes; () if there are none. Raises ProviderError."""
+    reply = await chat.complete(prompt, max_output_tokens=MAX_OUTPUT_TOKENS, schema=SCHEMA)
+    return read_plans(reply.text)
+
+
+def read_plans(text: str) -> tuple[IntentPlan, ...]:
+    """Return the distinct plans of a reply and leave out unreadable ones. Never raises."""
+    for found in scan(text, {"plans"}, lambda keys: "plans" in keys).found:
+        try:
+            plans = _Plans.model_validate(found.value).plans
+        except ValidationError:
+            continue
+        distinct = {plan.key: plan for plan in map(_plan, plans[:_MAX_READ]) if plan.intents}
+        if distinct:
+            return tuple(distinct.values())
+    return ()
+
+
+def _plan(sentences: Sequence[str]) -> IntentPlan:
+    intents = (intent_of(text, "model") for text in sentences if text.strip())
+    plan = plan_of(intents)
+    return IntentPlan(plan.intents[:MAX_INTENTS])
+
+
+class _Plans(BaseModel):
+    """A parsed reply.
+
+    Intents may be objects with a sentence, and a single plan may be outside a list.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    plans: list[list[str]]
+
+    @field_validator("plans", mode="before")
+    @classmethod
+    def _lists_of_sentences(cls, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        if value and all(isinstance(one, str) for one in value):
+            value = [value]
+        return [_sentences(one) for one in value]
+
+
+def _sentences(value: Any) -> Any:
+    """Return the sentences of one plan, extracted from objects."""
+    if isinstance(value, dict):
+        value = next((inner for inner in value.values() if isinstance(inner, list)), [])
+    if not isinstance(value, list):
+        return value
+    return [_sentence(one) for one in value]
+
+
+def _sentence(value: Any) -> Any:
+    if isinstance(value, dict):
+        return next((inner for inner in value.values() if isinstance(inner, str)), "")
+    return value
+
+
+K = 10.0
+"""Constant of the rank fusion.
+
+It is small, so that the first ranks have a high weight; the published value 60 is meant for long
+lists.
+"""
+
+PLAN_WEIGHT = 0.1
+"""Total weight of all intents of a plan made without a model. Tuned: docs/design/search.md."""
+
+MODEL_WEIGHT = 1.0
+"""Weight of each intent that a model proposed.
+
+Such intents name specific code. The value was set before any reply was seen.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The score of a piece in the fusion, and the reasons."""
+
+    score: float
+    why: tuple[Reason, ...]
+
+
+def widened(
+    ranking: Ranking,
+    ranks: Mapping[int, int],
+    winner: ScoredPlan,
+    corpus: Corpus,
+    snapshot: Snapshot,
+    weight: float,
+) -> Ranking:
+    """Return the ranking from which the wider context is filled.
+
+    Reciprocal rank fusion (Cormack, Clarke & Büttcher, SIGIR 2009) of the issue's ranking and one
+    ranking for each intent, weighted by the quality of the intent:
+
+        score(piece) = 1 / (K + rank) + weight * sum over intents of quality_i / (K + rank_i)
+
+    `ranks` comes from `numbers_of`. A piece that the issue did not rank is scored by its intents
+    alone. The order of files does not change.
+    """
+    places = _places(ranks, winner, weight)
+    known = {number: ranking.chunks[rank] for number, rank in ranks.items()}
+    lines: dict[str, list[str]] = {}
+    chunks = []
+    for number, place in places.items():
+        scored = known.get(number)
+        chunk = _chunk(corpus, number, snapshot, lines) if scored is None else scored.chunk
+        chunks.append(ScoredChunk(chunk, place.score, place.why))
+    there = frozenset(scored.chunk.id for scored in chunks)
+    unknown = [scored for scored in ranking.chunks if scored.chunk.id not in there]
+    chunks += [ScoredChunk(scored.chunk, 0.0) for scored in unknown]
+    chunks.sort(key=lambda c: (-c.score, c.chunk.path, c.chunk.start, c.chunk.end))
+    return replace(ranking, chunks=tuple(chunks))
+
+
+def _places(ranks: Mapping[int, int], winner: ScoredPlan, weight: float) -> dict[int, _Place]:
+    found: dict[int, list[Reason]] = {}
+    for number, rank in ranks.items():
+        found[number] = [Reason("issue", 1.0 / (K + rank), f"{rank + 1} of the issue's ranking")]
+    for intent in winner.grounded:
+        for rank, number in enumerate(intent.pieces):
+            value = weight * intent.quality / (K + rank)
+            reason = Reason("plan", value, f"{rank + 1} for: {intent.intent.text}")
+            found.setdefault(number, []).append(reason)
+    return {
+        number: _Place(sum(reason.value for reason in reasons), tuple(reasons))
+        for number, reasons in sorted(found.items())
+    }
+
+
+def _chunk(corpus: Corpus, number: int, snapshot: Snapshot, lines: dict[str, list[str]]) -> Chunk:
+    source = corpus.files[int(corpus.piece_file[number])]
+    if source.path not in lines:
+        lines[source.path] = split_lines(snapshot.text(source.path))
+    return corpus.pieces[number].chunk(source, lines[source.path])
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Limits of a search.
+
+    `rankings`: distinct intents that are ranked; `calls`: model calls, 0 or 1.
+    """
+
+    rankings: int = 40
+    expansions: int = 6
+    calls: int = 0
+    tokens: int = WIDER_TOKENS  # tokens of the context to fill
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A finished search: the best plan, its ranking, and the cost."""
+
+    winner: ScoredPlan
+    ranking: Ranking
+    rankings: int
+    calls: int = 0
+    note: str = ""  # the reason if a model was configured but gave no plans
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Searches plans for issues over one index."""
+
+    index: Index
+    retrieval: RetrievalOptions
+    counter: TokenCounter
+    options: PlanOptions = PlanOptions()
+
+    def search(
+        self,
+        problem: Problem,
+        snapshot: Snapshot,
+        ranking: Ranking,
+        *,
+        told: Sequence[str] = (),
+        proposed: Sequence[IntentPlan] = (),
+        cancel: threading.Event | None = None,
+    ) -> Planned:
+        """Search for the best plan and return its ranking. The same input gives the same plan.
+
+        `told`: names that a reply asked for. They come first among the issue's intents.
+        `proposed`: plans of a model. If given, the search starts from them alone.
+        Raises Cancelled.
+        """
+        search, ranks = self._prepared(problem, snapshot, ranking, told, cancel)
+        starts = proposed or (first_plan(search.mutator.pool),)
+        winner = search.best(*starts)
+        weight = MODEL_WEIGHT if proposed else PLAN_WEIGHT / max(1, len(winner.grounded))
+        corpus = search.grounder.corpus
+        wider = widened(ranking, ranks, winner, corpus, snapshot, weight)
+        return Planned(winner, wider, search.grounder.spent)
+
+    async def plan(
+        self,
+        problem: Problem,
+        snapshot: Snapshot,
+        ranking: Ranking,
+        bundle: ContextBundle,
+        *,
+        told: Sequence[str] = (),
+        chat: ChatModel | None = None,
+    ) -> Planned:
+        """Run `search` in a thread, with a model's plans if `calls` and `chat` allow a call.
+
+        A failed call only loses its plans. `bundle` is the context of the failed attempt.
+        """
+        proposed, calls, note = await self._proposed(problem, ranking, bundle, chat)
+        planned = await in_thread(
+            lambda cancel: self.search(
+                problem, snapshot, ranking, told=told, proposed=proposed, cancel=cancel
+            )
+        )
+        return replace(planned, calls=calls, note=note)
+
+    async def _proposed(
+        self,
+        problem: Problem,
+        ranking: Ranking,
+        bundle: ContextBundle,
+        chat: ChatModel | None,
+    ) -> tuple[tuple[IntentPlan, ...], int, str]:
+        """Return the model's plans, the number of calls, and a note if there are no plans."""
+        if chat is None or not self.options.calls:
+            return (), 0, ""
+        try:
+            plans = await ask_for_plans(chat, plan_prompt(problem, ranking, bundle, self.counter))
+        except (ProviderError, BudgetExceeded) as error:
+            return (), 1, f"planned without the model: {error}"
+        return plans, 1, "" if plans else "planned without the model: its reply held no plan"
+
+    def _prepared(
+        self,
+        problem: Problem,
+        snapshot: Snapshot,
+        ranking: Ranking,
+        told: Sequence[str],
+        cancel: threading.Event | None,
+    ) -> tuple[PlanSearch, Mapping[int, int]]:
+        """Return a search over the loaded corpus, and the issue's ranks by piece."""
+        problem = without_boilerplate(problem, snapshot)
+        event = cancel or threading.Event()
+        queries = SeveralQueries(
+            problem, snapshot, self.index, (mention_evidence,), self.retrieval, event
+        )
+        pool = plan_of((*(intent_of(name, "name") for name in told), *intents_in(problem))).intents
+        queries.prepare("\n".join((problem.text, *_names(ranking), *told)))
+        (signals,) = queries.signals([problem])
+        ranks = numbers_of(ranking, queries.corpus)
+        scene = scene_of(problem, signals, ranks, self.options.tokens)
+        grounder = Grounder(queries, self.options.rankings)
+        search = PlanSearch(scene, grounder, Mutator(queries.corpus, pool), self.options.expansions)
+        return search, ranks
+
+
+def _names(ranking: Ranking) -> list[str]:
+    """Return the symbol names that rephrased intents may use."""
+    return [f"{s.chunk.symbol} {s.chunk.path.rpartition('/')[2]}" for s in ranking.chunks]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWidener:
+    """The `Widener` that uses plan search. It only calls `chat` if the options allow calls."""
+
+    planner: Planner
+    chat: ChatModel
+    reporter: Reporter
+
+    async def widen(
+        self,
+        problem: Problem,
+        snapshot: Snapshot,
+        ranking: Ranking,
+        bundle: ContextBundle,
+        told: Sequence[str],
+    ) -> Ranking:
+        """Return the ranking of the best plan, with a note about it."""
+        planned = await self.planner.plan(
+            problem, snapshot, ranking, bundle, told=told, chat=self.chat
+        )
+        if planned.note:
+            self.reporter(Notice(planned.note, "warning"))
+        intents = len(planned.winner.plan.intents)
+        note = f"context widened by a plan of {intents} intents ({planned.rankings} rankings)"
+        return replace(planned.ranking, notes=(*planned.ranking.notes, note))

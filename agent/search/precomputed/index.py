@@ -1,0 +1,249 @@
+"""Loaded vectors and exact search over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.errors import SemanticIndexError, SemanticQueryError
+from agent.search.precomputed.vector_files import NO_META, Frozen, Invalid, VectorMeta, read_below
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+TINY = 1e-30
+"""A shorter vector counts as zero, because float32 cannot represent its direction."""
+
+_AT_ONCE = 4_000_000  # maximum float32 scores in memory: 16 MB
+_ROWS_AT_ONCE = 4_096  # maximum rows rescored at a time, to limit memory
+# decimal places of a score; removes rounding errors, so that equal directions tie by id
+_DIGITS = 12
+# error of a float32 product per component: twice the unit roundoff, in both directions
+_ROUNDING = 2.0**-22
+
+
+class LazyText:
+    """The text of a vector, read on first use."""
+
+    __slots__ = ("_meta", "_root", "_text")
+
+    def __init__(self, root: Path, meta: VectorMeta) -> None:
+        self._root = root
+        self._meta = meta
+        self._text: str | None = meta.text
+
+    def read(self) -> str:
+        """Return the text, "" if there is none. Raises SemanticIndexError for a bad reference."""
+        if self._text is None:
+            self._text = self._from_file() if self._meta.text_file is not None else ""
+        return self._text
+
+    def _from_file(self) -> str:
+        name = self._meta.text_file or ""
+        found = read_below(self._root, name)
+        if isinstance(found, Invalid):
+            raise SemanticIndexError(
+                f"{self._root}: text_file {name!r}: {found.reason}; correct the metadata"
+            )
+        return found.decode("utf-8-sig", "replace")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SemanticResult:
+    """A search result.
+
+    `score` is the cosine in [-1, 1]. `vector` is float32 (d,), read-only, with the numbers of its
+    file. `metadata` is deeply immutable.
+    """
+
+    id: str
+    score: float
+    vector: NDArray[np.float32]
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Frozen]
+    _text: LazyText
+
+    @property
+    def text(self) -> str:
+        """Return the text, read on first use. Raises SemanticIndexError for a bad reference."""
+        return self._text.read()
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedVector:
+    """A file that was skipped, and the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorIndex:
+    """`n` vectors of `d` dimensions, by ascending id.
+
+    `vectors` float32 (n, d), read-only, has the numbers of the files. `metas` has metadata by row,
+    for rows that have some. Create it with `load_vectors`.
+    """
+
+    folder: Path
+    ids: tuple[str, ...]
+    vectors: NDArray[np.float32]
+    metas: Mapping[int, VectorMeta] = field(default_factory=lambda: MappingProxyType({}))
+    skipped: tuple[SkippedVector, ...] = ()
+    _lengths: NDArray[np.float64] = field(init=False, repr=False)
+    _by_tag: Mapping[str, NDArray[np.int64]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.vectors.flags.writeable = False
+        object.__setattr__(self, "_lengths", lengths_of(self.vectors))
+        object.__setattr__(self, "_by_tag", _by_tag(self.metas))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def dimension(self) -> int:
+        """Return the dimension of all vectors."""
+        return int(self.vectors.shape[1])
+
+    def search(
+        self,
+        queries: ArrayLike,
+        top_k: int,
+        *,
+        at_least: float = -1.0,
+        tags: Iterable[str] = (),
+    ) -> tuple[tuple[SemanticResult, ...], ...]:
+        """Return the best `top_k` for each row of `queries` (m, d), ordered by (-score, id).
+
+        Only vectors with all `tags` are searched, and only cosines of at least `at_least` are
+        returned. A zero vector scores 0.0 against everything. Scores do not depend on the other
+        queries of a batch: a float32 matrix product finds candidates, which are then scored in
+        float64. Raises SemanticQueryError.
+        """
+        units = _unit_queries(queries, self.dimension)
+        rows = self._tagged(tags)
+        if top_k < 1 or not rows.size:
+            return tuple(() for _ in units)
+        found: list[tuple[SemanticResult, ...]] = []
+        step = max(1, _AT_ONCE // rows.size)
+        for first in range(0, len(units), step):
+            some = units[first : first + step]
+            for unit, scores in zip(some, self._products(some, rows), strict=True):
+                found.append(self._best(unit, rows, scores, top_k, at_least))
+        return tuple(found)
+
+    def _tagged(self, tags: Iterable[str]) -> NDArray[np.int64]:
+        """Return the rows with all of the tags, ascending."""
+        rows = np.arange(len(self.ids))
+        for tag in sorted(set(tags)):
+            rows = np.intersect1d(rows, self._by_tag.get(tag, _NONE), assume_unique=True)
+        return rows
+
+    def _products(self, units: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return cosines (m, len(rows)) with float32 precision."""
+        every = rows.size == len(self.ids)
+        chosen = self.vectors if every else self.vectors[rows]
+        lengths = self._lengths if every else self._lengths[rows]
+        products = units.astype(np.float32) @ chosen.T
+        return _over(products.astype(np.float64), lengths)
+
+    def _best(
+        self,
+        unit: NDArray[np.float64],
+        rows: NDArray[np.int64],
+        scores: NDArray[np.float64],
+        top_k: int,
+        at_least: float,
+    ) -> tuple[SemanticResult, ...]:
+        slack = _ROUNDING * self.dimension
+        least = at_least
+        if top_k < scores.size:
+            least = max(least, float(np.partition(scores, -top_k)[-top_k]) - slack)
+        near = rows[scores >= least - slack]
+        exact = self._cosines(unit, near)
+        kept = exact >= at_least
+        near, exact = near[kept], exact[kept]
+        order = np.lexsort((near, -exact))[:top_k]  # rows are in the order of ids
+        return tuple(self._result(int(near[at]), float(exact[at])) for at in order)
+
+    def _cosines(self, unit: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return cosines in float64.
+
+        Each is summed separately, so it does not depend on the others.
+        """
+        sums = np.empty(rows.size)
+        for first in range(0, rows.size, _ROWS_AT_ONCE):
+            some = rows[first : first + _ROWS_AT_ONCE]
+            values = self.vectors[some].astype(np.float64)
+            sums[first : first + _ROWS_AT_ONCE] = np.einsum("ij,j->i", values, unit)
+        cosines = np.round(_over(sums, self._lengths[rows]), _DIGITS)
+        return np.clip(cosines, -1.0, 1.0) + 0.0  # avoids negative zero
+
+    def _result(self, row: int, score: float) -> SemanticResult:
+        meta = self.metas.get(row, NO_META)
+        text = LazyText(self.folder, meta)
+        vector = self.vectors[row]
+        return SemanticResult(self.ids[row], score, vector, meta.tags, meta.metadata, text)
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def lengths_of(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return Euclidean lengths (n,) in float64; 0.0 for vectors that count as zero."""
+    sums = np.empty(len(vectors))
+    for first in range(0, len(vectors), _ROWS_AT_ONCE):
+        values = vectors[first : first + _ROWS_AT_ONCE].astype(np.float64)
+        sums[first : first + _ROWS_AT_ONCE] = np.einsum("ij,ij->i", values, values)
+    lengths = np.sqrt(sums)
+    return np.where(lengths > TINY, lengths, 0.0)
+
+
+def _over(products: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide products by lengths; 0.0 for zero lengths."""
+    return np.asarray(
+        np.where(lengths > 0.0, products / np.where(lengths > 0.0, lengths, 1.0), 0.0)
+    )
+
+
+def _unit_queries(queries: ArrayLike, dimension: int) -> NDArray[np.float64]:
+    """Return the queries (m, d) normalised; zeros stay. Raises SemanticQueryError."""
+    values = as_numbers(queries)
+    if values.ndim != 2 or values.shape[1] != dimension:
+        raise SemanticQueryError(
+            f"queries of shape {values.shape}; the vectors have {dimension} dimensions: embed the "
+            "query with their model"
+        )
+    if not np.isfinite(values).all():
+        raise SemanticQueryError("the query holds NaN or infinity; embed it again")
+    scaled = values / np.maximum(np.abs(values).max(axis=1, keepdims=True, initial=0.0), TINY)
+    lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    zero = np.abs(values).max(axis=1, initial=0.0) <= TINY
+    return np.asarray(np.where(zero[:, None], 0.0, scaled / np.maximum(lengths, TINY)[:, None]))
+
+
+def as_numbers(query: ArrayLike) -> NDArray[np.float64]:
+    """Return one or several queries as an array. Raises SemanticQueryError."""
+    try:
+        return np.asarray(query, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise SemanticQueryError("the query is not an array of numbers; embed it first") from None
+
+
+def _by_tag(metas: Mapping[int, VectorMeta]) -> Mapping[str, NDArray[np.int64]]:
+    rows: dict[str, list[int]] = {}
+    for row in sorted(metas):
+        for tag in metas[row].tags:
+            rows.setdefault(tag, []).append(row)
+    return MappingProxyType({tag: np.array(own, dtype=np.int64) for tag, own in rows.items()})
+
+
+def metas_by_row(ids: Sequence[str], metas: Mapping[str, VectorMeta]) -> Mapping[int, VectorMeta]:
+    """Return metadata by the row of its id, for ids that are present."""
+    return MappingProxyType({row: metas[name] for row, name in enumerate(ids) if name in metas})

@@ -1,0 +1,1 @@
+"""Vector store in PostgreSQL with pgvector (extra `pgvector`), and shared index records."""

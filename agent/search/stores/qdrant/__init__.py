@@ -1,0 +1,1 @@
+"""Vector store in Qdrant (extra `qdrant`): in this process, in a folder, or on a server."""

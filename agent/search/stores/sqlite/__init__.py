@@ -1,0 +1,1 @@
+"""The embedded vector store: one SQLite file, searched exactly or by an approximate index."""

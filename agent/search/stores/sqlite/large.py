@@ -1,0 +1,228 @@
+"""Search of a large collection in SQLite by an approximate index, with exact rescoring.
+
+The index returns near rows by coarse scores. Looking them up in the file drops removed and
+unselected rows; the rest is scored by the stored vectors. If too few remain, more rows are
+requested. If few entries are selected, all of them are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.search.stores.base import EntryFilter
+from agent.search.stores.exact import NEAR, NearRows, cosines, nearest
+from agent.search.stores.sqlite import statements as sql
+from agent.search.stores.sqlite.ann import SHARD, AnnIndex
+from agent.search.stores.sqlite.inverted import LEAST
+from agent.search.stores.sqlite.resident import (
+    BOTH,
+    Part,
+    joined_vectors,
+    read_vectors,
+    row_numbers,
+    widened,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from agent.search.stores.sqlite.file import StoreFile
+
+_AT_ONCE = 16_384  # vectors read at a time: 25 MB at d = 384
+
+
+@dataclass(frozen=True, slots=True)
+class VectorReader:
+    """Reads vectors of the collection `key` by row. Each call is one transaction."""
+
+    file: StoreFile
+    key: int
+    dimension: int
+
+    def rows(self, after: int) -> NDArray[np.int64]:
+        """Return all rows after a number, ascending."""
+        where, values = Part(self.key, None).where(after)
+        query = f"SELECT row FROM entry WHERE {where}"  # noqa: S608 - marks only
+        return self.file.run(lambda connection: row_numbers(connection.execute(query, values)))
+
+    def after(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the next rows (n,) after a number and their vectors (n, d); none at the end."""
+        where, values = Part(self.key, None).where(row)
+        return self._read(f"{where} LIMIT ?", [*values, _AT_ONCE])
+
+    def those(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return vectors (m, d) of the rows that still exist, ascending."""
+        parts = [np.empty((0, self.dimension), np.float32)]
+        for start in range(0, len(rows), _AT_ONCE):
+            listed = json.dumps(rows[start : start + _AT_ONCE].tolist())
+            where = "row IN (SELECT value FROM json_each(?)) ORDER BY row"
+            parts.append(self._read(where, [listed])[1])
+        return np.concatenate(parts)
+
+    def _read(
+        self, where: str, values: Sequence[object]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        def read(
+            connection: sqlite3.Connection,
+        ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+            return joined_vectors(connection, where, values, self.dimension)
+
+        return self.file.run(read)
+
+
+_OVER = 4  # candidates per result, because int8 rounding reorders close neighbours
+# Candidates with a score this much lower are skipped, because a lookup may read from disk. The
+# value is twice the standard deviation of the int8 error in the difference of two cosines.
+_MARGIN = 0.009
+_MOST = 4_096  # maximum candidates looked up for a query: 30 ms
+_KNOWN = 64  # maximum cached answers about narrow selections
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Thresholds for using and building an index, measured on the benchmark machine.
+
+    `limit`: up to this many vectors, exact search of all is fast (10 ms at d = 384).
+    `tail`: number of new vectors at which a writer adds them to the index; until then they are
+    searched exactly (1 ms).
+    `narrow`: up to this many selected entries, all of them are compared.
+    `dead`: share of removed vectors from which an index is rebuilt.
+    `growth`: an index is rebuilt when it has this many times the vectors of its training.
+    """
+
+    limit: int = 100_000
+    tail: int = 10_000
+    narrow: int = 10_000
+    dead: float = 0.25
+    growth: float = 3.0
+    shard: int = SHARD
+
+
+@dataclass(slots=True, eq=False)
+class Large:
+    """Searches one collection by its index. Calls run within transactions, one at a time."""
+
+    index: AnnIndex
+    dimension: int
+    scale: Scale
+    _narrow: OrderedDict[tuple[sql.CollectionState, EntryFilter], bool] = field(
+        default_factory=OrderedDict
+    )
+
+    def candidates(
+        self,
+        connection: sqlite3.Connection,
+        state: sql.CollectionState,
+        queries: NDArray[np.float32],
+        top_k: int,
+        selection: EntryFilter,
+    ) -> list[list[NearRows]]:
+        """Return the candidates for each query among the rows up to `index.last`."""
+        where, values = sql.condition(state.key, selection)
+        if self._is_narrow(connection, state, selection):
+            return self._compared(connection, queries, top_k, where, values)
+        chosen = None if selection == EntryFilter() else (where, values)
+        found = [self._approximate(connection, query, top_k, chosen) for query in queries]
+        poor = [number for number, one in enumerate(found) if one is None]
+        if poor:
+            rest = self._compared(connection, queries[poor], top_k, where, values)
+            for number, exact in zip(poor, rest, strict=True):
+                found[number] = exact
+        return [one or [] for one in found]
+
+    def _is_narrow(
+        self, connection: sqlite3.Connection, state: sql.CollectionState, selection: EntryFilter
+    ) -> bool:
+        if selection == EntryFilter():
+            return False
+        key = (state, selection)
+        if key not in self._narrow:
+            where, values = sql.condition(state.key, selection)
+            query = f"SELECT COUNT(*) FROM (SELECT 1 FROM entry WHERE {where} LIMIT ?)"  # noqa: S608
+            limit = self.scale.narrow + 1
+            (count,) = connection.execute(query, [*values, limit]).fetchone()
+            self._narrow[key] = count < limit
+        self._narrow.move_to_end(key)
+        while len(self._narrow) > _KNOWN:
+            self._narrow.popitem(last=False)
+        return self._narrow[key]
+
+    def _approximate(
+        self,
+        connection: sqlite3.Connection,
+        query: NDArray[np.float32],
+        top_k: int,
+        chosen: tuple[str, Sequence[object]] | None,
+    ) -> list[NearRows] | None:
+        """Return near rows with exact cosines; None if too few of them are selected."""
+        count = max(LEAST, _OVER * top_k)
+        promising = chosen is None
+        while True:
+            near, coarse = self.index.search(query, count)
+            rows = near[: _promising(coarse, top_k)] if promising else near
+            found = self._looked_up(connection, rows, query, chosen)
+            if len(found.rows) >= top_k:
+                clear = len(rows) < len(near) or not _may_tie(found, top_k)
+                if clear or count >= _MOST:
+                    return [found]
+            if count >= _MOST:
+                return None
+            promising = False  # some rows were removed
+            count *= 4
+
+    def _looked_up(
+        self,
+        connection: sqlite3.Connection,
+        rows: NDArray[np.int64],
+        query: NDArray[np.float32],
+        chosen: tuple[str, Sequence[object]] | None,
+    ) -> NearRows:
+        where = "row IN (SELECT value FROM json_each(?))"
+        values: list[object] = [json.dumps(rows.tolist())]
+        table = "body"  # removed rows are missing in this table too
+        if chosen is not None:
+            # The plus prevents SQLite from scanning an index of the whole collection.
+            other = chosen[0].replace("entry.", "+entry.")
+            where, values = f"{where} AND {other}", [*values, *chosen[1]]
+            table = BOTH
+        present, vectors = joined_vectors(connection, where, values, self.dimension, table)
+        return NearRows(present, cosines(vectors, query))
+
+    def _compared(
+        self,
+        connection: sqlite3.Connection,
+        queries: NDArray[np.float32],
+        top_k: int,
+        where: str,
+        values: Sequence[object],
+    ) -> list[list[NearRows]]:
+        """Compare all selected entries, read from the file."""
+        found: list[list[NearRows]] = [[] for _ in queries]
+        for rows, vectors in read_vectors(connection, where, values, self.dimension):
+            more = nearest(widened(vectors), rows, queries, top_k)
+            for known, one in zip(found, more, strict=True):
+                known.append(one)
+        return found
+
+
+def _promising(coarse: NDArray[np.float32], top_k: int) -> int:
+    """Return how many candidates, best first, may be among the best `top_k` despite int8 errors."""
+    if len(coarse) <= top_k:
+        return len(coarse)
+    return int(np.count_nonzero(coarse >= coarse[top_k - 1] - _MARGIN))
+
+
+def _may_tie(found: NearRows, top_k: int) -> bool:
+    """Whether more entries may score the same as number `top_k`. Equal vectors tie by id."""
+    falling = -np.sort(-found.cosines)
+    return bool(falling[top_k - 1] - falling[-1] <= NEAR)

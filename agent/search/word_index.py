@@ -1,0 +1,252 @@
+"""The words of a corpus: postings for BM25 and for synonyms, cached on disk.
+
+The formulas are those of `agent.ranking.lexical`. A passage's name has a higher weight than its
+text. Synonyms come from normalised pointwise mutual information over the passages (Bouma,
+"Normalized (Pointwise) Mutual Information in Collocation Extraction", 2009): 1 for terms that only
+occur together, 0 for independent terms.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agent.cache import RecordStore
+from agent.index import WORD, Terms
+from agent.ranking import K1, NAME_WEIGHT, inverse_frequency, length_norm
+from agent.search.passages import Passage
+from agent.search.text_format import without_labels
+from agent.weights import read_arrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.protocols import Reporter
+
+A_TERM = 2  # synonyms per term; a third one is rarely correct
+LEAST_TOGETHER = 3  # minimum passages in common; two may be chance
+LEAST_NPMI = 0.35
+# maximum share of passages: a term in more of them is too common to have synonyms
+MOST_COMMON = 0.05
+WEIGHT = 0.3  # weight of a synonym relative to its term
+
+
+def synonyms(word_index: WordIndex, weights: Mapping[int, float]) -> dict[int, float]:
+    """Return additional terms with their weights, by hash. None of them is in `weights`."""
+    found: dict[int, float] = {}
+    size = len(word_index.passages)
+    if not size or not word_index.owner.size:
+        return found
+    spread = np.diff(word_index.starts)
+    for term in sorted(weights):
+        part = word_index.postings(term)
+        if part is None or not LEAST_TOGETHER <= part.stop - part.start <= MOST_COMMON * size + 3:
+            continue
+        holds = np.zeros(size, dtype=np.float64)
+        holds[word_index.owner[part]] = 1.0
+        together = np.add.reduceat(holds[word_index.owner], word_index.starts[:-1])
+        good = np.flatnonzero((together >= LEAST_TOGETHER) & (spread <= MOST_COMMON * size + 3))
+        own = float(part.stop - part.start)
+        joint = together[good] / size
+        pmi = np.log(joint / (own / size * spread[good] / size))
+        npmi = np.where(joint < 1.0, pmi / -np.log(np.minimum(joint, 1.0 - 1e-9)), 0.0)
+        taken = 0
+        for at in np.lexsort((word_index.hashes[good], -npmi)).tolist():
+            other = int(word_index.hashes[good[at]])
+            if npmi[at] < LEAST_NPMI or taken == A_TERM:
+                break
+            if other in weights:
+                continue
+            taken += 1
+            weight = WEIGHT * float(npmi[at]) * weights[term]
+            found[other] = max(found.get(other, 0.0), weight)
+    return found
+
+
+def word_for(word_index: WordIndex, term: int) -> str:
+    """Return a word of the passages that has this term, for display; "" if there is none."""
+    part = word_index.postings(term)
+    if part is None:
+        return ""
+    terms = Terms()
+    passage = word_index.passages[int(word_index.owner[part.start])]
+    for word in WORD.findall(f"{passage.symbol} {without_labels(passage.text)}"):
+        if term in terms.hashes_of_word(word):
+            return str(word).lower()
+    return ""
+
+
+FORMAT = 1
+"""Increase this when terms or the layout change."""
+
+_LIMIT = 512 * 1024**2  # maximum bytes of the cache file
+_ARRAYS = ("hashes", "starts", "owner", "count", "lengths")
+
+
+@dataclass(frozen=True)
+class WordIndex:
+    """The postings of `n` passages and their `v` distinct terms.
+
+    `hashes` uint64 (v,), ascending. The postings of term i are `owner` int32 and `count` float32
+    from `starts[i]` to `starts[i + 1]` (int64 (v + 1,)), owners ascending. `lengths` float64 (n,).
+    """
+
+    passages: tuple[Passage, ...]
+    hashes: NDArray[np.uint64]
+    starts: NDArray[np.int64]
+    owner: NDArray[np.int32]
+    count: NDArray[np.float32]
+    lengths: NDArray[np.float64]
+
+    @cached_property
+    def _mean(self) -> float:
+        return float(self.lengths.mean()) if self.lengths.size else 0.0
+
+    def bm25(self, weights: Mapping[int, float]) -> NDArray[np.float64]:
+        """Score each passage (n,) for a query of weighted terms, by their hashes."""
+        scores = np.zeros(len(self.passages))
+        for term in sorted(weights):
+            part = self.postings(term)
+            if part is None:
+                continue
+            owners, counts = self.owner[part], self.count[part].astype(np.float64)
+            found = np.array([owners.size], dtype=np.int64)
+            rarity = float(inverse_frequency(scores.size, found)[0])
+            norm = length_norm(self.lengths[owners], self._mean)
+            scores[owners] += weights[term] * rarity * counts * (K1 + 1) / (counts + norm)
+        return scores
+
+    def frequency(self, term: int) -> int:
+        """Return the number of passages that contain a term, by its hash."""
+        part = self.postings(term)
+        return 0 if part is None else part.stop - part.start
+
+    def having(self, terms: Set[int]) -> frozenset[int]:
+        """Return the numbers of the passages that contain all of these terms; none if `terms` is
+        empty.
+        """
+        parts = [self.postings(term) for term in sorted(terms)]
+        owners = [
+            frozenset[int]() if p is None else frozenset(self.owner[p].tolist()) for p in parts
+        ]
+        return frozenset.intersection(*owners) if owners else frozenset()
+
+    def postings(self, term: int) -> slice | None:
+        """Return the slice of `owner` and `count` for a term, by its hash; None if no passage has
+        it.
+        """
+        key = np.uint64(term)
+        at = int(np.searchsorted(self.hashes, key))
+        if at == self.hashes.size or self.hashes[at] != key:
+            return None
+        return slice(int(self.starts[at]), int(self.starts[at + 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class WordIndexCache:
+    """Builds word indexes or reads them from the cache. If `path` is None, nothing is cached."""
+
+    path: Path | None
+    reporter: Reporter
+
+    def of(self, passages: Sequence[Passage]) -> WordIndex:
+        """Return the index of these passages; it is read from the cache if their texts are
+        unchanged.
+        """
+        key = _key(passages)
+        with RecordStore(self.path, reporter=self.reporter, limit=_LIMIT) as store:
+            data = store.get([key]).get(key)
+            known = None if data is None else _decode(data, passages)
+            if known is not None:
+                return known
+            word_index = build_word_index(passages)
+            store.put([(key, _encode(word_index))])
+        return word_index
+
+
+def build_word_index(passages: Sequence[Passage]) -> WordIndex:
+    """Count the terms of every passage, once for each distinct text."""
+    terms = Terms()
+    known: dict[tuple[str, str], dict[int, float]] = {}
+    owners: list[NDArray[np.int32]] = []
+    keys: list[NDArray[np.uint64]] = []
+    counts: list[NDArray[np.float32]] = []
+    lengths = np.zeros(len(passages))
+    for number, passage in enumerate(passages):
+        own = known.get((passage.symbol, passage.text))
+        if own is None:
+            own = known[passage.symbol, passage.text] = _counts(passage, terms)
+        keys.append(np.fromiter(own, dtype=np.uint64, count=len(own)))
+        counts.append(np.fromiter(own.values(), dtype=np.float32, count=len(own)))
+        owners.append(np.full(len(own), number, dtype=np.int32))
+        lengths[number] = sum(own.values())
+    owner = np.concatenate([np.empty(0, np.int32), *owners])
+    key = np.concatenate([np.empty(0, np.uint64), *keys])
+    count = np.concatenate([np.empty(0, np.float32), *counts])
+    order = np.argsort(key, kind="stable")
+    hashes, first = np.unique(key[order], return_index=True)
+    starts = np.concatenate([first, [key.size]]).astype(np.int64)
+    return WordIndex(tuple(passages), hashes, starts, owner[order], count[order], lengths)
+
+
+def _counts(passage: Passage, terms: Terms) -> dict[int, float]:
+    counts: dict[int, float] = {
+        key: float(number)
+        for key, number in terms.count_hashes(without_labels(passage.text)).items()
+    }
+    for key, number in terms.count_hashes(passage.symbol).items():
+        counts[key] = counts.get(key, 0.0) + (NAME_WEIGHT - 1.0) * number
+    return counts
+
+
+def _key(passages: Sequence[Passage]) -> bytes:
+    digest = blake2b(f"{FORMAT}|{len(passages)}".encode(), digest_size=16, person=b"shelf")
+    for passage in passages:
+        for part in (passage.symbol, passage.text):
+            data = part.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "little"))
+            digest.update(data)
+    return digest.digest()
+
+
+def _encode(word_index: WordIndex) -> bytes:
+    """Serialise without compression, because every query waits for decoding."""
+    stream = io.BytesIO()
+    arrays: dict[str, Any] = {name: getattr(word_index, name) for name in _ARRAYS}
+    np.savez(stream, allow_pickle=False, **arrays)
+    return stream.getvalue()
+
+
+def _decode(data: bytes, passages: Sequence[Passage]) -> WordIndex | None:
+    """Decode an index; None if it does not fit these passages."""
+    arrays: Mapping[str, Any] | None = read_arrays(data)
+    if arrays is None or not arrays.keys() >= set(_ARRAYS):
+        return None
+    word_index = WordIndex(tuple(passages), *(arrays[name] for name in _ARRAYS))
+    return word_index if _is_sound(word_index) else None
+
+
+def _is_sound(word_index: WordIndex) -> bool:
+    size = word_index.owner.size
+    return (
+        word_index.hashes.dtype == "u8"
+        and word_index.starts.dtype == "i8"
+        and word_index.owner.dtype == "i4"
+        and word_index.count.dtype == "f4"
+        and word_index.lengths.dtype == "f8"
+        and word_index.lengths.shape == (len(word_index.passages),)
+        and word_index.starts.shape == (word_index.hashes.size + 1,)
+        and word_index.count.shape == word_index.owner.shape == (size,)
+        and bool((np.diff(word_index.starts) >= 0).all())
+        and (not size or int(word_index.starts[0]) == 0)
+        and int(word_index.starts[-1]) == size
+        and (not size or (int(word_index.owner.min()) >= 0))
+        and (not size or int(word_index.owner.max()) < len(word_index.passages))
+    )

@@ -1,0 +1,226 @@
+"""The composition root: builds the real parts from settings and passes them in.
+
+Each kind of part has its own module. Functions import heavy packages themselves, so that a command
+only pays for what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ConfigurationError
+from agent.events import Notice
+from agent.protocols import (
+    ChatModel,
+    IntentFinder,
+    Reporter,
+    Retriever,
+    Services,
+    Snapshot,
+    TokenCounter,
+    Widener,
+)
+from agent.services.embedding import make_embedder
+from agent.services.model import (
+    Gate,
+    SharedClient,
+    Tapes,
+    make_chat_model,
+    make_clock,
+    make_counter,
+    most_in_words,
+    within_budget,
+)
+from agent.services.retrieval import (
+    make_index,
+    make_retriever,
+    packing_options,
+    retrieval_options,
+)
+from agent.services.validation import open_validator
+from agent.settings import Settings
+
+if TYPE_CHECKING:
+    from agent.pipeline import SolveOptions
+    from agent.result import Attempt, Ledger
+    from agent.secrets import KnownSecrets
+    from agent.types import Completion, Problem, Prompt
+    from sandbox import Sandbox
+
+
+def make_widener(settings: Settings, chat: ChatModel, reporter: Reporter) -> Widener | None:
+    """Make the plan search if the settings ask for it.
+
+    Raises ConfigurationError if it is not installed.
+    """
+    if settings.widening != "plan":
+        return None
+    try:
+        from agent.search.plans import Planner, PlanOptions, PlanWidener
+    except ModuleNotFoundError:  # the miner bundle leaves plan search out
+        raise ConfigurationError("plan search is not in this bundle; widening: plain") from None
+    planned = PlanOptions(calls=settings.plan_calls, tokens=settings.wider_tokens)
+    index, options = make_index(settings, reporter), retrieval_options(settings)
+    planner = Planner(index, options, make_counter(chat.model), planned)
+    return PlanWidener(planner, chat, reporter)
+
+
+def make_finder(settings: Settings, retriever: Retriever, chat: ChatModel) -> IntentFinder | None:
+    """Make the action `find` if the settings offer it. Raises ConfigurationError."""
+    if not settings.find_action:
+        return None
+    try:
+        from agent.search.plans import FindAction
+    except ModuleNotFoundError:  # the miner bundle leaves plan search out
+        raise ConfigurationError("the action find is not in this bundle; switch it off") from None
+    return FindAction(retriever, chat, make_counter(chat.model))
+
+
+class MaskingChatModel:
+    """A `ChatModel` whose inner one gets prompts without the values that are known to be secret.
+
+    Every prompt passes here: of the one call, of a repair, of the iterative mode and of searches.
+    """
+
+    def __init__(self, inner: ChatModel, known: KnownSecrets, counter: TokenCounter) -> None:
+        self._inner = inner
+        self._known = known
+        self._counter = counter
+
+    @property
+    def model(self) -> str:
+        """The inner model's name."""
+        return self._inner.model
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Ask the inner model. Raises what it raises."""
+        from agent.prompting import make_prompt
+
+        messages = [replace(m, content=self._known.masked(m.content)) for m in prompt.messages]
+        if tuple(messages) != prompt.messages:
+            prompt = make_prompt(messages, self._counter)
+        return await self._inner.complete(
+            prompt, max_output_tokens=max_output_tokens, schema=schema
+        )
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings,
+    problem: Problem,
+    snapshot: Snapshot,
+    reporter: Reporter,
+    ledger: Ledger,
+    *,
+    record: Path | None = None,
+    replay: Path | None = None,
+    announce: bool = False,
+    gate: Gate | None = None,
+    sandbox_tried: bool = False,
+    trial: Callable[[], Sandbox] | None = None,
+    around: Callable[[Sandbox], Sandbox] | None = None,
+) -> AsyncIterator[Services]:
+    """Open all parts of one `solve`. Closes connections, files and private copies at the end.
+
+    `gate`: what each model call passes, if replies are kept or runs share a budget.
+    `announce`: report the most that the run may use, unless its replies are recorded ones.
+    `sandbox_tried`: a run with the same settings has just tested the sandbox on this machine.
+    `trial`: waits for a sandbox test that was started earlier (`validation.Ahead`).
+    `around`: wraps the sandbox when runs of several programs share the machine.
+    Raises ConfigurationError or SandboxUnavailable before the first paid call.
+    """
+    from agent.index import TreeSitterChunker
+    from agent.llm import LoggedChatModel
+    from agent.validation import known_secrets
+
+    async with AsyncExitStack() as stack:
+        validator = await open_validator(
+            stack,
+            settings,
+            problem,
+            snapshot,
+            reporter,
+            sandbox_tried=sandbox_tried,
+            trial=trial,
+            around=around,
+        )
+        time_left = make_clock(settings.timeout, lambda: ledger.waited)
+        tapes = Tapes(stack, record, replay, reporter)
+        client = SharedClient(stack)
+        chosen = await make_chat_model(stack, settings, client, reporter, time_left, tapes, gate)
+        budgeted = within_budget(settings, chosen, gate)
+        ledger.usage = lambda: budgeted.usage
+        if announce and replay is None:
+            reporter(Notice(most_in_words(settings, budgeted.budget)))
+        embedder = await make_embedder(stack, settings, client, reporter, time_left, tapes)
+        logged = LoggedChatModel(budgeted, reporter, bodies=settings.log_bodies)
+        chat = MaskingChatModel(logged, known_secrets(snapshot), make_counter(budgeted.model))
+        retriever = make_retriever(settings, embedder, reporter)
+        yield Services(
+            retriever=retriever,
+            chunker=TreeSitterChunker(),
+            counter=make_counter(budgeted.model),
+            chat=chat,
+            validator=validator,
+            reporter=reporter,
+            widener=make_widener(settings, chat, reporter),
+            finder=make_finder(settings, retriever, chat),
+        )
+
+
+def solve_options(settings: Settings) -> SolveOptions:
+    """Return the pipeline options that the settings ask for."""
+    from agent.iterative import IterativeOptions
+    from agent.patching import switched_off
+    from agent.pipeline import SolveOptions
+    from agent.policy import PolicyOptions
+
+    # Unknown names are rejected before the first model call.
+    switched_off(settings.no_repair)
+    retrieval_options(settings)
+    return SolveOptions(
+        packing=packing_options(settings),
+        policy=PolicyOptions(repairs=settings.repairs, iterative=settings.iterative),
+        iterative=IterativeOptions(
+            max_steps=settings.max_steps,
+            max_output_tokens=settings.max_output_tokens,
+            allow=settings.allow,
+            no_repair=settings.no_repair,
+            include_test=settings.include_test,
+        ),
+        max_output_tokens=settings.max_output_tokens,
+        timeout=settings.timeout,
+        allow=settings.allow,
+        no_repair=settings.no_repair,
+        include_test=settings.include_test,
+        wider_tokens=None if settings.widening == "off" else settings.wider_tokens,
+    )
+
+
+def apply_reply(
+    text: str, snapshot: Snapshot, settings: Settings, *, include_test: bool = False
+) -> Attempt:
+    """Read a saved reply or a diff and apply it in memory; the attempt says how far it came."""
+    from agent.patching import apply_proposal, parse_reply
+    from agent.result import Attempt
+    from agent.types import ApplyFailure, ParseFailure
+
+    proposal = parse_reply(text)
+    if isinstance(proposal, ParseFailure):
+        return Attempt("saved-reply", parse_failure=proposal)
+    applied = apply_proposal(
+        proposal,
+        snapshot,
+        allow=settings.allow,
+        include_test=include_test,
+        no_repair=settings.no_repair,
+    )
+    if isinstance(applied, ApplyFailure):
+        return Attempt("saved-reply", proposal=proposal, apply_failure=applied)
+    return Attempt("saved-reply", proposal=proposal, patch=applied)

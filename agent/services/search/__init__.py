@@ -1,0 +1,28 @@
+"""Builds pools, stores, memory, intents and precomputed vectors from settings.
+
+`agent solve` imports this package only if a setting names a corpus.
+"""
+
+from agent.services.search.corpora import (
+    StoreUse,
+    look_into_store,
+    memory_of,
+    open_intent_writer,
+    open_pool,
+    open_vector_store,
+)
+from agent.services.search.evidence import evidence_sources, read_labels
+from agent.services.search.precomputed import EmbeddedQuery, embed_query
+
+__all__ = [
+    "EmbeddedQuery",
+    "StoreUse",
+    "embed_query",
+    "evidence_sources",
+    "look_into_store",
+    "memory_of",
+    "open_intent_writer",
+    "open_pool",
+    "open_vector_store",
+    "read_labels",
+]

@@ -1,1 +1,0 @@
-"""Vector stores behind one protocol: SQLite here, LanceDB, Qdrant and PostgreSQL as extras."""

@@ -1,0 +1,73 @@
+"""Text for the user's terminal, which text of a repository or a model must not steer.
+
+Control sequences (CSI, OSC, C1) can retitle a window, hide text, and answer as if the user had
+typed. `protect_streams` puts a filter before stdout and stderr of the process, so that no module
+can forget it. What passes by it is written in two places: the animation of progress (`unfiltered`)
+and the diff (`agent.cli.commands.common.write_diff`).
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import TextIO
+
+_SIGN = "\N{REPLACEMENT CHARACTER}"
+
+
+def inert(text: str, sign: str = _SIGN, *, kept: str = "\n\t") -> str:
+    """Return the text with `sign` for every character that is not printable, except for `kept`.
+
+    Bidirectional controls and lone surrogates are not printable either.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in kept else sign for c in text)
+
+
+def inert_json(text: str) -> str:
+    """Return JSON with escapes for the characters that are not printable; its value stays."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    pairs = (units[i : i + 2] for i in range(0, len(units), 2))
+    return "".join(f"\\u{int.from_bytes(pair, 'big'):04x}" for pair in pairs)
+
+
+def say(text: str) -> None:
+    """Print text to stderr without control characters."""
+    print(inert(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+class InertStream(io.TextIOWrapper):
+    """A text stream over the same bytes as `plain` that writes printable characters only."""
+
+    def __init__(self, plain: io.TextIOWrapper) -> None:
+        super().__init__(
+            plain.buffer,
+            encoding=plain.encoding,
+            errors="replace",
+            line_buffering=plain.line_buffering,
+        )
+        self.plain = plain
+
+    def write(self, text: str, /) -> int:
+        """Write the text without control characters."""
+        return super().write(inert(text))
+
+
+def protect_streams() -> None:
+    """Put an `InertStream` in the place of stdout and of stderr."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if type(stream) is io.TextIOWrapper:
+            setattr(sys, name, InertStream(stream))
+
+
+def unfiltered(stream: TextIO) -> TextIO:
+    """Return what an `InertStream` writes to, for output that steers the terminal by intention."""
+    return stream.plain if isinstance(stream, InertStream) else stream

@@ -1,1 +1,0 @@
-"""Learning to rank from the histories of public projects: data, features, models."""

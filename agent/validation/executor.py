@@ -1,0 +1,372 @@
+"""Runs test suites on private copies of the target. Synchronous.
+
+Runs of the unpatched base are cached, in memory between attempts and on disk between runs of the
+program, because every patch is compared with the same base. Where the backend allows it,
+independent runs happen at the same time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from agent.events import StageFinished, StageStarted
+from agent.protocols import Reporter, Snapshot
+from agent.types import FileChange, KnownTests, SyntaxProblem, TestRun
+from agent.validation.cache import (
+    CacheFolder,
+    ProbeCache,
+    RunCache,
+    files_digest,
+    installed_packages,
+    is_named_by,
+    key_of,
+)
+from agent.validation.choosing.selection import DEFAULT_LIMIT
+from agent.validation.judging.changed_code import ChangedCode
+from agent.validation.reports import report_lines
+from agent.validation.reports.run_results import counts
+from agent.validation.runners.base import RunContext, Suite
+from agent.validation.runners.commands import (
+    INSIDE,
+    ORDER_FILE,
+    following_order,
+    syntax_command,
+    with_variables,
+)
+from agent.validation.runners.programs import Tools
+from agent.validation.runners.registry import detect, fitting, runner_of
+from agent.validation.tools import PROBE_SECONDS, ToolChoices, ToolFinder, last_json, limits_of
+from agent.validation.trees import IN_PLACE, PrivateTrees, known_secrets
+from sandbox import Command, Ended, Sandbox
+
+# Namespaces keep the runs of these backends apart; the process backend separates them less well.
+_PARALLEL = frozenset({"bwrap", "container"})
+
+# Upper bound of parallel runs, because each may use as much memory as its limits allow.
+_MOST_AT_ONCE = 4
+
+_SYNTAX: TypeAdapter[list[SyntaxProblem]] = TypeAdapter(list[SyntaxProblem])
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectSetup:
+    """How an environment, and not the project's files, says to run a project's tests.
+
+    `suite` None means as the project's files say. `environment` is added to that of any suite and
+    takes precedence. `paths` are folders of the tree for the import path. `files` (path -> bytes),
+    such as products of an installation or build, are written over the base before every run.
+    """
+
+    suite: Suite | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    def applied_to(self, suite: Suite) -> Suite:
+        """Return the suite with the environment set."""
+        if not self.environment:
+            return suite
+        return replace(suite, environment={**suite.environment, **self.environment})
+
+    def import_roots(self, found: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the folders for the import path; `paths` come right after the tree's root."""
+        return tuple(dict.fromkeys((*found[:1], *self.paths, *found[1:])))
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationOptions:
+    """The user's choices. `timeout` is in seconds for one run; `virtual_env` is VIRTUAL_ENV.
+
+    If `known` tests are given, they alone decide the verdict. Files that match a pattern of `allow`
+    may steer the tests that judge a patch. `cache` is the folder for runs of the
+    base; None disables the cache on disk. `search_path` is PATH; None means PATH of this process.
+    """
+
+    python: Path | None = None
+    test_cmd: str | None = None
+    max_test_files: int = DEFAULT_LIMIT
+    timeout: float = 300.0
+    virtual_env: str | None = None
+    search_path: str | None = None
+    known: KnownTests | None = None
+    allow: tuple[str, ...] = ()
+    cache: Path | None = None
+    setup: ProjectSetup = field(default_factory=ProjectSetup)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteJob:
+    """What to run: `targets` of a suite; no targets mean the whole suite.
+
+    `import_roots` are folders of the tree that go on the import path. `label` is for progress.
+    """
+
+    suite: Suite
+    targets: tuple[str, ...] = ()
+    import_roots: tuple[str, ...] = (".",)
+    label: str = "tests"
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOrder:
+    """A request for a run under other conditions that records what its tests execute.
+
+    The tree is at another path, hashing and random numbers differ, tests run in the opposite order,
+    and `sys.argv` is empty. `code` is what is looked for and `tests` are the ids that decide. Only
+    runners that sign their report follow it.
+    """
+
+    code: ChangedCode
+    tests: tuple[str, ...]
+
+    def as_json(self) -> bytes:
+        """Return it in the form of `inside/patchshot_trace.py`."""
+        order = {
+            "lines": self.code.by_path,
+            "names": sorted(self.code.names),
+            "files": sorted(self.code.files),
+            "tests": list(self.tests),
+            "reverse": True,
+            "seed": 1,
+        }
+        return json.dumps(order).encode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A job on the base with `changes` written over it; `where` names that tree for progress.
+
+    `again` runs it even if the result is cached. `order` asks for other conditions.
+    """
+
+    job: SuiteJob
+    changes: tuple[FileChange, ...]
+    where: str
+    again: bool = False
+    order: TraceOrder | None = None
+
+
+class SuiteExecutor:
+    """Runs tasks. It takes one call at a time. Close it to remove the private copies."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        sandbox: Sandbox,
+        options: ValidationOptions,
+        reporter: Reporter,
+    ) -> None:
+        self._snapshot = snapshot
+        self._sandbox = sandbox
+        self._options = options
+        self._reporter = reporter
+        self._trees = PrivateTrees(snapshot, sandbox, options.setup.files)
+        self._known = known_secrets(snapshot)
+        self._finished: dict[str, TestRun] = {}
+        self._fallbacks: dict[str, Suite] = {}
+        choices = ToolChoices(options.python, options.virtual_env, options.search_path)
+        # A run without isolation is not cached, and neither is one in an image, whose content has
+        # no name here.
+        cacheable = sandbox.name not in IN_PLACE and not sandbox.foreign_root
+        folder = CacheFolder(options.cache) if options.cache and cacheable else None
+        self._finder = ToolFinder(
+            snapshot, sandbox, choices, ProbeCache(folder) if folder else None
+        )
+        self._cache = RunCache(folder) if folder else None
+
+    def close(self) -> None:
+        """Remove the private copies. Safe to call twice."""
+        self._trees.close()
+
+    def prepare(self, cancel: threading.Event) -> None:
+        """Check out the base and find the interpreter. Raises as `suite`."""
+        self._trees.base()
+        self.suite((), cancel)
+
+    def suite(self, changed: Sequence[str], cancel: threading.Event) -> tuple[Suite, Tools]:
+        """Return how the tests of a change to these paths are run, and the tools for it.
+
+        Raises ConfigurationError when the interpreter that the user named does not work, and
+        SandboxError.
+        """
+        options, setup = self._options, self._options.setup
+        named = setup.suite if options.test_cmd is None else None
+        suite = setup.applied_to(named or detect(self._snapshot, options.test_cmd, changed))
+        tools = self._tools(suite, cancel)
+        return fitting(suite, tools), tools
+
+    def suite_of_files(self, paths: Sequence[str], cancel: threading.Event) -> Suite:
+        """Return how these test files are run alone, whatever command the user named."""
+        suite = self._options.setup.applied_to(detect(self._snapshot, None, paths))
+        return fitting(suite, self.python(cancel))
+
+    def python(self, cancel: threading.Event) -> Tools:
+        """Return the target's Python. Raises as `suite`."""
+        return self._finder.python(cancel)
+
+    def job(
+        self, suite: Suite, paths: Sequence[str], roots: tuple[str, ...], label: str
+    ) -> SuiteJob:
+        """Return the job that runs these test files; without targets where it can run none."""
+        targets = runner_of(suite).targets(suite, paths, self._snapshot)
+        return SuiteJob(suite, tuple(targets), roots, label)
+
+    def run(self, tasks: Sequence[Task], cancel: threading.Event) -> list[TestRun]:
+        """Run each task on a fresh copy, and return the results in the order of the tasks.
+
+        Raises SandboxError.
+        """
+        for task in tasks:  # tools are found before threads need them
+            self._tools(task.job.suite, cancel)
+        self._trees.base()
+        processors = len(os.sched_getaffinity(0))
+        most = min(processors, _MOST_AT_ONCE) if self._sandbox.name in _PARALLEL else 1
+        at_once = max(1, min(len(tasks), most))
+        if at_once == 1:
+            return [self._run(task, cancel) for task in tasks]
+        with ThreadPoolExecutor(at_once, "patchshot-run") as pool:
+            return list(pool.map(lambda task: self._run(task, cancel), tasks))
+
+    def python_errors(
+        self, paths: Sequence[str], changes: Sequence[FileChange], cancel: threading.Event
+    ) -> tuple[SyntaxProblem, ...]:
+        """Return what the target's interpreter can parse without the changes but not with them.
+
+        Raises SandboxError.
+        """
+        after = self._unparsable(paths, changes, cancel) if paths else []
+        if not after:
+            return ()
+        before = {problem.path for problem in self._unparsable(paths, (), cancel)}
+        return tuple(problem for problem in after if problem.path not in before)
+
+    # --------------------------------------------------------------------------------- one task
+
+    def _run(self, task: Task, cancel: threading.Event) -> TestRun:
+        key = "" if task.changes else self._key(task.job, cancel)
+        cached = None if task.again or not key else self._cached(key)
+        if cached is not None:
+            return cached
+        what = f"{task.job.label} on {task.where}"
+        self._reporter(StageStarted("test", what))
+        run = self._run_with_fallback(task, cancel)
+        summary = counts(run) if run.ended == Ended.EXITED else f"{run.ended}: {counts(run)}"
+        # The name is repeated because parallel runs end in any order. The seconds are the run's
+        # own, without the time that it waited.
+        self._reporter(StageFinished("test", run.seconds, f"{what}: {summary}"))
+        if key and not cancel.is_set() and not task.again:
+            self._finished[key] = run
+            if self._cache is not None:
+                self._cache.put(key, run)
+        return run
+
+    def _cached(self, key: str) -> TestRun | None:
+        if key in self._finished:
+            return replace(self._finished[key], cached=True)
+        return self._cache.get(key, time.time()) if self._cache is not None else None
+
+    def _run_with_fallback(self, task: Task, cancel: threading.Event) -> TestRun:
+        """Run the job. If the runner refuses to start, run it in another way."""
+        job = task.job
+        suite = self._fallbacks.get(_suite_key(job.suite), job.suite)
+        run = self._run_once(replace(job, suite=suite), task, cancel)
+        other = runner_of(suite).again(suite, run)
+        if other is None:
+            return run
+        second = self._run_once(replace(job, suite=other), task, cancel)
+        if second.exit_code == run.exit_code and not second.outcomes:
+            return run  # the other way did not help, so the first message is shown
+        self._fallbacks[_suite_key(job.suite)] = other
+        return second
+
+    def _run_once(self, job: SuiteJob, task: Task, cancel: threading.Event) -> TestRun:
+        runner = runner_of(job.suite)
+        signs = runner.signs(job.suite)
+        order = task.order if signs else None
+        elsewhere = order is not None and self._is_movable(job.suite, cancel)
+        with closing(self._trees.with_changes(task.changes, elsewhere=elsewhere)) as tree:
+            root = self._trees.root_inside(tree)
+            command = signed = self._command(job, root, cancel)
+            key = report_lines.new_key() if signs else b""
+            if key:
+                tree.write(report_lines.KEY_FILE, key)
+                signed = with_variables(
+                    command, {report_lines.KEY_VARIABLE: str(root / report_lines.KEY_FILE)}
+                )
+            if order is not None:
+                tree.write(ORDER_FILE, order.as_json())
+                signed = following_order(signed, root / ORDER_FILE)
+            result = self._sandbox.run(signed, tree, cancel=cancel)
+        if key:
+            result = replace(result, report=report_lines.verified(result.report, key))
+        return self._masked(runner.read(job.suite, command, result))
+
+    def _masked(self, run: TestRun) -> TestRun:
+        """Return the run without the values of files of secrets, which sources may repeat."""
+        masked = self._known.masked
+        failures = {test: masked(text) for test, text in run.failures.items()}
+        return replace(run, output_tail=masked(run.output_tail), failures=failures)
+
+    def _is_movable(self, suite: Suite, cancel: threading.Event) -> bool:
+        """Whether tests find the project at another path: no installed package names its path."""
+        python = self._tools(suite, cancel).interpreter
+        root = self._snapshot.root.resolve()
+        return python is not None and root.name != "" and not is_named_by(python.path, root)
+
+    def _command(self, job: SuiteJob, root: Path, cancel: threading.Event) -> Command:
+        tools, limits = self._tools(job.suite, cancel), limits_of(self._options.timeout)
+        roots = self._options.setup.import_roots(job.import_roots)
+        context = RunContext(tools, root, limits, roots)
+        return runner_of(job.suite).command(job.suite, job.targets, context)
+
+    def _tools(self, suite: Suite, cancel: threading.Event) -> Tools:
+        return self._finder.tools(runner_of(suite).programs(suite), cancel)
+
+    def _key(self, job: SuiteJob, cancel: threading.Event) -> str:
+        """Return the cache key of a run of the base: everything that its result may depend on."""
+        tools = self._tools(job.suite, cancel)
+        command = self._command(job, self._trees.base().mount, cancel)
+        python = tools.interpreter
+        return key_of(
+            {
+                "tree": self._trees.base_identity(),
+                "suite": _suite_key(job.suite),
+                "argv": command.argv,
+                "cwd": command.cwd,
+                "environment": dict(command.environment),
+                "limits": dataclasses.asdict(command.limits),
+                "shown": [str(path) for path in command.read_only],
+                "python": [python.version, tools.pytest] if python else [],
+                "installed": installed_packages(python.path) if python else "",
+                "inside": files_digest(INSIDE),
+                "backend": self._sandbox.name,
+            }
+        )
+
+    def _unparsable(
+        self, paths: Sequence[str], changes: Sequence[FileChange], cancel: threading.Event
+    ) -> list[SyntaxProblem]:
+        interpreter = self.python(cancel).interpreter
+        if interpreter is None:
+            return []
+        command = syntax_command(interpreter, paths, limits_of(PROBE_SECONDS))
+        with closing(self._trees.with_changes(changes)) as tree:
+            result = self._sandbox.run(command, tree, cancel=cancel)
+        return last_json(result, _SYNTAX) or []
+
+
+def _suite_key(suite: Suite) -> str:
+    """Return a suite as text; all its fields are plain values."""
+    plain = (*suite.argv, "", suite.cwd, *sorted(suite.environment.items()))
+    return repr((suite.runner, plain, sorted(suite.settings.items())))

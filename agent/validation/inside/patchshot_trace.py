@@ -1,0 +1,310 @@
+"""Records which of the lines that a patch changes are executed, and by which test.
+
+It runs inside the sandbox beside our runners, under Python 3.7 or later, with the standard library
+only. An order (a JSON file that PATCHSHOT_TRACE names) says what to look for:
+
+    lines   by path: the lines of functions that the patch changes
+    names   what the changed statements of modules and classes bind
+    files   all changed files
+    tests   the ids of the tests that decide; nothing else is recorded, apart from imports
+    reverse whether tests run in the opposite order
+    seed    for `random`
+
+`Account` has what one test did; "" stands for what happened outside of these tests. A child process
+that inherits the environment appends its lines to a file beside the order (`sitecustomize.py` in
+the folder `children`). Python 3.12 and later has `sys.monitoring`; before that `sys.settrace` is
+used, which a test or a coverage plugin may replace: what is executed then is not recorded.
+"""
+
+# ruff: noqa: PTH108, PTH118, PTH120, PTH123
+# (pathlib would be imported for a few calls; frames are what this module reads)
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+from typing import Any
+
+VARIABLE = "PATCHSHOT_TRACE"
+
+# Of the lines, names and files of one account: enough to say what was executed.
+MOST = 100
+
+_IN_A_FUNCTION = 0x1  # CO_OPTIMIZED, which modules and class bodies lack (inspect.CO_OPTIMIZED)
+_TEST_FOLDERS = ("tests", "testdata")
+_TOP_TEST_FOLDERS = ("test", "testing")
+
+# What reads source files to show them, which is no test of their text.
+_SHOW_SOURCE = ("traceback", "warnings", "logging", "_pytest", "pluggy", "unittest", "pdb")
+
+
+class Account:
+    """What was executed: `path:line`, the names used, and the changed files that were read.
+
+    `read` are those that the project's code opened, `opened` those that a test opened itself.
+    """
+
+    def __init__(self) -> None:
+        self.lines: set[str] = set()
+        self.names: set[str] = set()
+        self.read: set[str] = set()
+        self.opened: set[str] = set()
+
+    def as_line(self) -> dict[str, list[str]]:
+        """Return the fields of a report line."""
+        return {name: sorted(value)[:MOST] for name, value in vars(self).items()}
+
+
+class ExecutionTrace:
+    """Follows the process from `start` on. `child`: where to append lines at once, or None."""
+
+    def __init__(self, order_file: str, child: str = "") -> None:
+        with open(order_file, "rb") as file:
+            self._order = json.loads(file.read().decode("utf-8"))
+        self._root = self._order["root"]
+        self._lines = {path: frozenset(found) for path, found in self._order["lines"].items()}
+        self._names = frozenset(self._order["names"])
+        self._files = frozenset(self._order["files"])
+        self._tests = frozenset(self._order["tests"])
+        self._test_files = {test.partition("::")[0] for test in self._tests}
+        self._children = order_file + ".children"
+        self._child = child
+        self._seen_of_children = 0
+        # By the address of code objects, which are kept: hashing one takes long.
+        self._known: dict[int, tuple[str, frozenset[str], Any]] = {}
+        self._account = Account()
+        self._audit = True
+        self._imported = False
+        self.reverse = bool(self._order["reverse"])
+        self._monitoring: Any = getattr(sys, "monitoring", None)
+        self._tool = -1
+
+    def start(self) -> None:
+        """Begin with what happens outside of tests."""
+        if not self._child:
+            random.seed(self._order["seed"])
+        if hasattr(sys, "addaudithook"):
+            sys.addaudithook(self._on_audit)
+        if self._monitoring is not None or not hasattr(sys, "addaudithook"):
+            self._switch_on()
+
+    def begin(self, test: str) -> Account:
+        """Go on with a test. Returns the account of what came before it."""
+        finished = self._finished()
+        if test in self._tests:
+            self._switch_on()
+        else:
+            self._switch_off()
+        return finished
+
+    def end(self) -> Account:
+        """End a test. Returns its account."""
+        finished = self._finished()
+        self._switch_off()
+        return finished
+
+    def decides(self, test: str) -> bool:
+        """Whether a test is one of those that decide."""
+        return test in self._tests
+
+    def _finished(self) -> Account:
+        finished, self._account = self._account, Account()
+        for kind, value in self._of_children():
+            if kind in vars(finished):
+                getattr(finished, kind).add(value)
+        return finished
+
+    def _of_children(self) -> list[list[str]]:
+        """Return what child processes have written since: the kind and the value of each line."""
+        try:
+            with open(self._children, encoding="utf-8", errors="replace") as file:
+                file.seek(self._seen_of_children)
+                text = file.read()
+                self._seen_of_children = file.tell()
+        except OSError:
+            return []
+        pairs = (line.split("\t") for line in text.split("\n"))
+        return [pair for pair in pairs if len(pair) == 2]
+
+    # ------------------------------------------------------------------------------- what happens
+
+    def _switch_on(self) -> None:
+        if self._monitoring is None:
+            threading.settrace(self._on_call)
+            sys.settrace(self._on_call)
+            return
+        events = self._monitoring.events
+        if self._tool < 0:
+            free = [i for i in (4, 3, 2, 1, 0) if self._monitoring.get_tool(i) is None]
+            if not free:
+                return
+            self._tool = free[0]
+            self._monitoring.use_tool_id(self._tool, "patchshot")
+            self._monitoring.register_callback(self._tool, events.PY_START, self._on_start)
+            self._monitoring.register_callback(self._tool, events.LINE, self._on_line)
+        self._monitoring.set_events(self._tool, events.PY_START)
+        self._monitoring.restart_events()
+
+    def _switch_off(self) -> None:
+        if self._monitoring is None:
+            threading.settrace(None)
+            sys.settrace(None)
+        elif self._tool >= 0:
+            self._monitoring.set_events(self._tool, 0)
+
+    def _on_call(self, frame: Any, event: str, arg: Any) -> Any:
+        code = frame.f_code
+        found = self._known.get(id(code)) or self._learn(code)
+        for name in found[1]:
+            self._note("names", name)
+        return self._on_frame if found[0] else None
+
+    def _on_frame(self, frame: Any, event: str, arg: Any) -> Any:
+        if event == "line":
+            self._add(frame.f_code, frame.f_lineno)
+        return self._on_frame
+
+    def _on_start(self, code: Any, offset: int) -> Any:
+        found = self._known.get(id(code)) or self._learn(code)
+        for name in found[1]:
+            self._note("names", name)
+        if found[0]:
+            self._monitoring.set_local_events(self._tool, code, self._monitoring.events.LINE)
+        return self._monitoring.DISABLE
+
+    def _on_line(self, code: Any, line: int) -> Any:
+        self._add(code, line)
+        return self._monitoring.DISABLE
+
+    def _add(self, code: Any, line: int) -> None:
+        path = self._known[id(code)][0]
+        if line in self._lines[path]:
+            self._note("lines", path + ":" + str(line))
+
+    def _note(self, kind: str, value: str) -> None:
+        known = getattr(self._account, kind)
+        if value in known:
+            return
+        known.add(value)
+        if self._child:
+            with open(self._child, "a", encoding="utf-8") as file:
+                file.write(kind + "\t" + value + "\n")
+
+    def _learn(self, code: Any) -> tuple[str, frozenset[str], Any]:
+        """Return the path if the code is of a changed file, and the changed names that it uses."""
+        path = self._path(code.co_filename)
+        own = bool(path) or code.co_filename.startswith(("<string>", "<attrs"))
+        names: frozenset[str] = frozenset()
+        if not code.co_flags & _IN_A_FUNCTION:
+            path = ""
+        elif own and not self._is_test(path):
+            names = self._names.intersection(code.co_names)
+        found = (path if path in self._lines else "", names, code)
+        self._known[id(code)] = found
+        return found
+
+    def _is_test(self, path: str) -> bool:
+        return path in self._test_files or is_of_tests(path)
+
+    def _path(self, file: str) -> str:
+        """Return the path relative to the tree, or "" where the file is outside of it."""
+        if file.startswith("<"):
+            return ""
+        real = os.path.realpath(file)
+        return real[len(self._root) :] if real.startswith(self._root) else ""
+
+    # -------------------------------------------------------------------------- files that are read
+
+    def _on_audit(self, event: str, arguments: Any) -> None:
+        if event == "exec":
+            self._on_import(arguments[0])
+            return
+        if event != "open" or not self._audit:
+            return
+        name = arguments[0]
+        if not isinstance(name, (str, bytes)):
+            return
+        self._audit = False
+        try:
+            path = self._path(os.fsdecode(name))
+            if path in self._files:
+                reader = self._reader(sys._getframe(1))
+                if reader:
+                    self._note("opened" if reader == "test" else "read", path)
+        finally:
+            self._audit = True
+
+    def _on_import(self, code: Any) -> None:
+        """Begin to follow when the first changed module is imported: `sys.settrace` is slow."""
+        if self._monitoring is not None or self._imported:
+            return
+        self._imported = self._path(getattr(code, "co_filename", "<")) in self._lines
+        if self._imported:
+            self._switch_on()
+
+    def _reader(self, frame: Any) -> str:
+        """Return who opens a file: "test", "code", or "" for imports and displays of source."""
+        library = False
+        while frame is not None:
+            module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            code = frame.f_code
+            if module in _SHOW_SOURCE or code.co_name == "get_code":
+                return ""
+            path = self._path(code.co_filename)
+            if path:
+                return "test" if self._is_test(path) and not library else "code"
+            library = library or "-packages" in code.co_filename
+            frame = frame.f_back
+        return ""
+
+
+def is_of_tests(path: str) -> bool:
+    """Whether a path belongs to the tests, by its name or its folder."""
+    folders = path.split("/")
+    name = folders.pop()
+    in_tests = any(folder in _TEST_FOLDERS for folder in folders)
+    in_tests = in_tests or bool(folders and folders[0] in _TOP_TEST_FOLDERS)
+    return in_tests or name.startswith(("test_", "conftest.")) or name.endswith("_test.py")
+
+
+def is_of_source(code: Any, test_file: str, root: str) -> bool:
+    """Whether a test's code comes from a file of the tree that does not belong to the tests."""
+    if code is None or code.co_filename == test_file:
+        return False
+    inside = os.path.realpath(root) + os.sep
+    file = os.path.realpath(code.co_filename)
+    return file.startswith(inside) and not is_of_tests(file[len(inside) :])
+
+
+def _moved(order_file: str) -> str:
+    """Move the order out of the tree, where tests may count files, and name it to children."""
+    with open(order_file, "rb") as file:
+        order = json.loads(file.read().decode("utf-8"))
+    order["root"] = os.path.realpath(os.path.dirname(order_file)) + os.sep
+    os.unlink(order_file)
+    moved = os.path.join(tempfile.mkdtemp(prefix="order-"), "order.json")
+    with open(moved, "w", encoding="utf-8") as file:
+        json.dump(order, file)
+    os.environ[VARIABLE] = moved
+    return moved
+
+
+def from_environment() -> Any:
+    """Return a started trace if one is ordered, else None. Never raises."""
+    order = os.environ.pop(VARIABLE, "")
+    random.seed(0)  # the same numbers with the patch and on the base
+    if not order:
+        return None
+    try:
+        trace = ExecutionTrace(_moved(order))
+        trace.start()
+    except (OSError, ValueError, KeyError):
+        return None
+    # Code must not see how it was started, as far as that can be hidden.
+    for arguments in (sys.argv, getattr(sys, "orig_argv", [])):
+        arguments[:] = [""]
+    return trace

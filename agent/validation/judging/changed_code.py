@@ -1,0 +1,272 @@
+"""Finds what a patch changes in Python source: lines of functions, and names of other statements.
+
+Pure. Two versions of a file are compared as sequences of statements, so that comments, blank lines,
+docstrings and the layout do not count. A statement consists of its own lines: those of an `if` are
+its condition. All statements of a function that is new, or whose signature differs, count.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+
+from agent.patching import parse_python
+from agent.types import FileChange
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Part = ast.stmt | ast.ExceptHandler | ast.match_case
+_PARTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+
+# The scope of a module's own statements, and what ends that of a class.
+_MODULE = ""
+_CLASS = "."
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedCode:
+    """What a patch changes, as seen in one tree: that of the patch, or the base.
+
+    `lines` (`path:line`) are of functions that both versions have, `new` of functions that only
+    this one has. `names` are bound or used by the changed statements of modules and classes.
+    `files` are all changed files; `source` are those that were compared.
+    """
+
+    lines: frozenset[str] = frozenset()
+    new: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+    source: frozenset[str] = frozenset()
+
+    def __or__(self, other: ChangedCode) -> ChangedCode:
+        return ChangedCode(
+            self.lines | other.lines,
+            self.new | other.new,
+            self.names | other.names,
+            self.files | other.files,
+            self.source | other.source,
+        )
+
+    @property
+    def by_path(self) -> dict[str, list[int]]:
+        """Return the lines of functions by path."""
+        found: dict[str, list[int]] = {path: [] for path in sorted(self.source)}
+        for place in sorted(self.lines | self.new):
+            path, _, line = place.rpartition(":")
+            found.setdefault(path, []).append(int(line))
+        return found
+
+
+def changed_code(changes: Sequence[FileChange], *, in_base: bool = False) -> ChangedCode:
+    """Return what the changes do to the tree that they lead to, or to the base."""
+    found = ChangedCode()
+    for change in changes:
+        here, there = change.after, change.before
+        if in_base:
+            here, there = there, here
+        found |= _changed(change.path, here, there)
+    return found
+
+
+def _changed(path: str, here: bytes | None, there: bytes | None) -> ChangedCode:
+    files = frozenset({path})
+    if not path.endswith(".py"):
+        return ChangedCode(files=files)
+    mine, other = _scopes(here), _scopes(there)
+    if mine is None or other is None:  # the target's grammar is not ours: any line counts
+        lines = range(1, (here or b"").count(b"\n") + 2)
+        return ChangedCode(frozenset(f"{path}:{n}" for n in lines), files=files, source=files)
+    lines_of: dict[bool, set[str]] = {True: set(), False: set()}
+    names: set[str] = set()
+    for scope, statements in mine.items():
+        changed = _differing(statements, other.get(scope, []))
+        if scope == _MODULE or scope.endswith(_CLASS):
+            names.update(name for one in changed for name in one.names)
+        else:
+            lines_of[scope in other].update(f"{path}:{n}" for one in changed for n in one.lines)
+    return ChangedCode(
+        frozenset(lines_of[True]), frozenset(lines_of[False]), frozenset(names), files, files
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """`key` is the same for statements that do the same at the same depth."""
+
+    key: str
+    lines: range
+    names: frozenset[str] = field(default_factory=frozenset)
+
+
+def _scopes(data: bytes | None) -> dict[str, list[_Statement]] | None:
+    """Return the statements by function, class or module; None for what cannot be parsed."""
+    try:
+        tree = parse_python(data or b"")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    found: dict[str, list[_Statement]] = {_MODULE: []}
+    _collect(tree.body, _MODULE, 0, "", found)
+    return found
+
+
+def _collect(
+    body: Sequence[_Part], scope: str, depth: int, head: str, found: dict[str, list[_Statement]]
+) -> None:
+    """Add statements to their scope. `head` is the signature of the function around them."""
+    for part in body:
+        if _is_docstring(part):
+            continue
+        if isinstance(part, _FUNCTIONS):
+            name = f"{scope.removesuffix(_CLASS)}/{part.name}"
+            found.setdefault(name, [])
+            _collect(part.body, name, 0, _own_dump(part), found)
+            continue
+        found[scope].append(_statement(part, depth, head))
+        if isinstance(part, ast.ClassDef):
+            name = f"{scope.removesuffix(_CLASS)}/{part.name}{_CLASS}"
+            found.setdefault(name, [])
+            _collect(part.body, name, 0, "", found)
+            continue
+        for block in _blocks(part):
+            _collect(block, scope, depth + 1, head, found)
+
+
+def _statement(part: _Part, depth: int, head: str) -> _Statement:
+    line = part.pattern.lineno if isinstance(part, ast.match_case) else part.lineno
+    first = min((_first_line(block) for block in _blocks(part)), default=0)
+    end = first - 1 if first else getattr(part, "end_lineno", None) or line
+    key = f"{head}|{depth}|{_own_dump(part)}"
+    return _Statement(key, range(line, max(end, line) + 1), frozenset(_names(part)))
+
+
+def _first_line(block: Sequence[_Part]) -> int:
+    part = block[0]
+    return part.pattern.lineno if isinstance(part, ast.match_case) else part.lineno
+
+
+def _names(part: _Part) -> Iterator[str]:
+    """Yield what a statement binds; of a call that stands alone, what it uses."""
+    own = [node for value in _own_values(part) for node in _walk(value)]
+    alone = isinstance(part, ast.Expr)
+    for node in own:
+        if isinstance(node, ast.Name) and (alone or isinstance(node.ctx, ast.Store | ast.Del)):
+            yield from () if hasattr(builtins, node.id) else (node.id,)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield from (inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name))
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+    if isinstance(part, ast.ClassDef):
+        yield part.name
+
+
+def _own_values(part: _Part) -> list[object]:
+    """Return the values of a statement without the blocks inside it."""
+    return [
+        value
+        for _, value in ast.iter_fields(part)
+        if not (isinstance(value, list) and value and isinstance(value[0], _PARTS))
+    ]
+
+
+def _walk(value: object) -> Iterator[ast.AST]:
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, ast.AST):
+            yield from ast.walk(one)
+
+
+def _own_dump(part: _Part) -> str:
+    """Return the statement as text, without positions and without the blocks inside it."""
+    return f"{type(part).__name__}({', '.join(map(_dump, _own_values(part)))})"
+
+
+def _dump(value: object) -> str:
+    if isinstance(value, ast.AST):
+        return ast.dump(value)
+    return f"[{', '.join(map(_dump, value))}]" if isinstance(value, list) else repr(value)
+
+
+def _blocks(part: _Part) -> Iterator[Sequence[_Part]]:
+    """Yield the blocks of a compound statement; the handlers of a `try` are one too."""
+    for _, value in ast.iter_fields(part):
+        if isinstance(value, list) and value and isinstance(value[0], _PARTS):
+            yield value
+
+
+def _is_docstring(statement: _Part) -> bool:
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _differing(mine: list[_Statement], other: list[_Statement]) -> list[_Statement]:
+    matcher = SequenceMatcher(None, [s.key for s in mine], [s.key for s in other], autojunk=False)
+    return [
+        statement
+        for kind, start, end, _, _ in matcher.get_opcodes()
+        if kind != "equal"
+        for statement in mine[start:end]
+    ]
+
+
+# ------------------------------------------------------------------- functions as they were before
+
+
+def with_functions_of_base(changes: Sequence[FileChange]) -> tuple[FileChange, ...] | None:
+    """Return the changes with each changed function as on the base.
+
+    None if that leaves nothing of the patch, or if it changes no function: there is nothing to be
+    learnt from such a tree.
+    """
+    undone = tuple(_undone(change) for change in changes)
+    if undone == tuple(changes):
+        return None
+    left = changed_code(undone) | changed_code(undone, in_base=True)
+    if not (left.lines or left.new or left.names or left.files != left.source):
+        return None
+    return undone
+
+
+def _undone(change: FileChange) -> FileChange:
+    if not change.path.endswith(".py") or change.before is None or change.after is None:
+        return change
+    try:
+        old, new = (_functions(parse_python(data)) for data in (change.before, change.after))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return change
+    before, after = (d.splitlines(keepends=True) for d in (change.before, change.after))
+    for name, node in sorted(new.items(), key=lambda one: -one[1].lineno):
+        was = old.get(name)
+        if was is None or was.col_offset != node.col_offset or _same(was, node):
+            continue
+        after[_first(node) : node.end_lineno] = before[_first(was) : was.end_lineno]
+    return replace(change, after=b"".join(after))
+
+
+def _first(node: _Function) -> int:
+    return min([node.lineno, *(one.lineno for one in node.decorator_list)]) - 1
+
+
+def _same(one: _Function, other: _Function) -> bool:
+    return ast.dump(one) == ast.dump(other)
+
+
+def _functions(tree: ast.Module) -> dict[str, _Function]:
+    """Return the functions by qualified name, without those inside of functions."""
+    found: dict[str, _Function] = {}
+
+    def visit(body: Sequence[_Part], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, _FUNCTIONS):
+                found[f"{prefix}{node.name}"] = node
+            elif isinstance(node, ast.ClassDef):
+                visit(node.body, f"{prefix}{node.name}.")
+            else:
+                for block in _blocks(node):
+                    visit(block, prefix)
+
+    visit(tree.body, "")
+    return found

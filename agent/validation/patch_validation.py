@@ -1,0 +1,364 @@
+"""Validates one patch: chooses tests, plans and runs them, and reaches the verdict. Synchronous.
+
+`PatchValidation.report` lists the steps in their order.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from agent.patching import doubtful
+from agent.protocols import Snapshot
+from agent.repository import language_of
+from agent.types import (
+    AppliedPatch,
+    FileChange,
+    KnownTests,
+    ReproductionTest,
+    SelectedTest,
+    SyntaxProblem,
+    ValidationReport,
+    Verdict,
+)
+from agent.validation.choosing.chooser import TestChooser
+from agent.validation.executor import SuiteExecutor, ValidationOptions
+from agent.validation.judging.compare import Comparison, is_whole, passing_in_both
+from agent.validation.judging.edited_tests import edited_inside, find_losses
+from agent.validation.judging.known import KnownJudgement, by_id, judge_known, known_paths
+from agent.validation.judging.needs import needs
+from agent.validation.judging.reproduction import (
+    Judgement,
+    NameChecks,
+    Standing,
+    confirm,
+    judge,
+    with_source,
+)
+from agent.validation.judging.second_runs import SecondRuns
+from agent.validation.judging.tricks import find_dependences, find_hidden_tests, find_tricks
+from agent.validation.judging.verdict import VerdictEvidence, decide
+from agent.validation.judging.wording import how_it_ended, listed, number
+from agent.validation.path_rules import is_test_side, steers_tests
+from agent.validation.plan import Plan, make_plan
+from agent.validation.runners.base import PYTHON, Suite
+from agent.validation.runners.commands import is_this_python
+from agent.validation.runners.programs import Tools
+from agent.validation.runners.registry import STANDS_IN, runner_of
+from agent.validation.runs import PlanExecution, PlanRuns, SteadyComparison, TestEdits
+
+_GIVEN = "named by the tests that were given"
+
+
+@dataclass(slots=True)
+class PatchValidation:
+    """Holds what all patches of one validator share. `choosers` by suite belong to the caller."""
+
+    executor: SuiteExecutor
+    snapshot: Snapshot
+    problem_text: str
+    options: ValidationOptions
+    backend: str
+    cancel: threading.Event
+    choosers: dict[str, TestChooser]
+
+    def report(
+        self,
+        patch: AppliedPatch,
+        test: ReproductionTest | None,
+        earlier: Sequence[ReproductionTest] = (),
+    ) -> ValidationReport:
+        """Run the tests and judge the patch. Raises ConfigurationError and SandboxError."""
+        suite, tools = self.executor.suite([c.path for c in patch.changes], self.cancel)
+        problems = self._syntax_problems(patch, tools)
+        if problems:
+            return broken_syntax(problems, self.backend, 0.0)
+        known = self._known(suite)
+        selected = self._selected(patch, suite, known)
+        plan = make_plan(
+            self.snapshot,
+            patch,
+            test,
+            selected,
+            own_tests=known is None,
+            allow=self.options.allow,
+            installed=tools.modules,
+            earlier=earlier,
+        )
+        report = _first_report(plan, suite, tools, self.backend)
+        missing = _missing(suite, tools)
+        if missing:
+            return replace(report, reason=f"No test could be run: {missing}.")
+        execution = PlanExecution(self.executor, plan, suite, self.cancel)
+        runs = execution.run_all()
+        steady = execution.compare_steadily(runs)
+        proof, edits = self._proof(execution, runs, steady, known), TestEdits()
+        if known is None:
+            edits = execution.find_test_edits(runs, steady, proof.flaky)
+        evidence = self._evidence(plan, runs, steady, edits, known, proof)
+        notes = _notes(runs, steady, known, evidence.known, proof)
+        return _final_report(report, plan, runs, evidence, notes)
+
+    def _syntax_problems(self, patch: AppliedPatch, tools: Tools) -> tuple[SyntaxProblem, ...]:
+        """Return what the target's own Python cannot parse, where ours cannot tell."""
+        if tools.interpreter is None or is_this_python(tools.interpreter.version):
+            asked = doubtful(patch.changes)
+        else:
+            changed = (c.path for c in patch.changes if c.after is not None)
+            asked = tuple(sorted(path for path in changed if language_of(path) == "python"))
+        return self.executor.python_errors(asked, patch.changes, self.cancel) if asked else ()
+
+    def _known(self, suite: Suite) -> KnownTests | None:
+        """Return the given tests under the ids that the suite's runs report."""
+        known, runner = self.options.known, runner_of(suite)
+        return by_id(known, lambda name: runner.test_id(suite, name)) if known else None
+
+    def _selected(
+        self, patch: AppliedPatch, suite: Suite, known: KnownTests | None
+    ) -> tuple[SelectedTest, ...]:
+        paths = known_paths(known, self.snapshot.exists) if known else ()
+        if paths:
+            return tuple(SelectedTest(path, _GIVEN) for path in paths)
+        chooser = self.choosers.get(repr(suite))
+        if chooser is None:
+            most, seconds = self.options.max_test_files, self.options.timeout
+            chooser = TestChooser(self.snapshot, self.problem_text, most, seconds, suite)
+            self.choosers[repr(suite)] = chooser
+        return chooser.choose(patch.changes)
+
+    def _proof(
+        self,
+        execution: PlanExecution,
+        runs: PlanRuns,
+        steady: SteadyComparison | None,
+        known: KnownTests | None,
+    ) -> Proof:
+        """Run what passes newly once more, unless the patch is refuted or given tests decide."""
+        new = self._new_tests(execution.plan, runs)
+        comparison = steady.comparison if steady else Comparison()
+        passing = comparison.newly_passing
+        refuted = new is not None and new.standing in (Standing.STILL_FAILS, Standing.SUSPECT)
+        if refuted or known or comparison.newly_failing or execution.plan.only_tests:
+            return Proof(new, passing)
+        proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
+        if not (proving or passing):
+            return Proof(new)
+        again = execution.run_proof_again(runs, proving, passing)
+        texts = b"\n".join(change.after or b"" for change in execution.plan.new_tests)
+
+        def mentioned(name: str) -> bool:
+            return self._issue_names(name) and name.encode() in texts
+
+        steadily = [test for test in passing if test in again and again[test].is_steady(test)]
+        doubts = {t: again[t].why_unrelated(t, mentioned, given=True) for t in steadily}
+        return Proof(
+            confirm(new, again, mentioned) if new is not None else None,
+            tuple(test for test in steadily if not doubts[test]),
+            tuple(test for test in passing if test not in doubts),
+            tuple(test for test in steadily if doubts[test]),
+            tuple({id(one): one for one in again.values()}.values()),
+        )
+
+    def _evidence(
+        self,
+        plan: Plan,
+        runs: PlanRuns,
+        steady: SteadyComparison | None,
+        edits: TestEdits,
+        known: KnownTests | None,
+        proof: Proof,
+    ) -> VerdictEvidence:
+        comparison = steady.comparison if steady else None
+        failing = comparison.newly_failing if comparison else ()
+        # With --allow, configuration is among the source.
+        steering = (c for c in (*plan.source, *plan.configuration) if steers_tests(c.path))
+        hidden = find_hidden_tests(tuple(steering))
+        inside = edited_inside(plan.source)
+        return VerdictEvidence(
+            before=runs.before,
+            after=runs.after,
+            comparison=comparison,
+            proof=tuple(t for t in proof.passing if t.rpartition("::")[2] not in inside),
+            new_tests=proof.new_tests,
+            again=proof.again,
+            whole=runs.whole,
+            lost=edits.lost,
+            silenced=edits.silenced,
+            only_tests=plan.only_tests,
+            edited_tests=plan.edited_tests,
+            weakened=find_losses(plan.tests, plan.source).words,
+            held=plan.held,
+            dependences=find_dependences(plan.source, self.problem_text),
+            tricks=(*find_tricks(plan.source, self._source_texts(plan)), *hidden, *plan.hiding),
+            known=judge_known(known, runs.before, runs.after, failing) if known else None,
+            needs="; ".join(_unmet_needs(runs)),
+            named_command=self.options.test_cmd is not None,
+        )
+
+    def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:
+        if runs.new_before is None or runs.new_after is None:
+            return None
+        checks = NameChecks(self._is_own, _NewWords(plan.source).has, self._issue_names)
+        return with_source(judge(runs.new_before, runs.new_after, checks), plan.earlier_tests)
+
+    def _issue_names(self, name: str) -> bool:
+        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.problem_text) is not None
+
+    def _is_own(self, name: str) -> bool:
+        """Whether a top-level module is the target's: a file or folder of it has that name."""
+        wanted = {name, f"{name}.py"}
+        return any(not wanted.isdisjoint(path.split("/")) for path in self.snapshot.files)
+
+    def _source_texts(self, plan: Plan) -> chain[str]:
+        """Return the sources of the base in the patch's languages, each read when asked for."""
+        spoken = {language_of(change.path) for change in plan.source}
+        paths = (p for p in self.snapshot.files if language_of(p) in spoken and not is_test_side(p))
+        return chain.from_iterable([self.snapshot.text(path)] for path in paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What second runs leave of the tests that fail before the patch and pass after it.
+
+    `new_tests` judges those that the patch brought. Of the project's, `passing` count, `flaky` gave
+    another result once more, and `unrelated` do not depend on the change.
+    """
+
+    new_tests: Judgement | None = None
+    passing: tuple[str, ...] = ()
+    flaky: tuple[str, ...] = ()
+    unrelated: tuple[str, ...] = ()
+    again: tuple[SecondRuns, ...] = ()
+
+
+class _NewWords:
+    """The names that a patch adds to its source files and that those files lacked before."""
+
+    def __init__(self, source: Sequence[FileChange]) -> None:
+        self._before = b"\n".join(change.before or b"" for change in source)
+        self._after = b"\n".join(change.after or b"" for change in source)
+        self._paths = "\n".join(change.path for change in source if change.before is None)
+
+    def has(self, name: str) -> bool:
+        """Whether the patch adds the name, in a file or as the path of a new one."""
+        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)")
+        if word.search(self._paths):
+            return True
+        data = word.pattern.encode()
+        return bool(re.search(data, self._after)) and not re.search(data, self._before)
+
+
+def broken_syntax(
+    problems: tuple[SyntaxProblem, ...], backend: str, seconds: float
+) -> ValidationReport:
+    """Return the report for files that no longer parse."""
+    lines = [f"{p.path}, line {p.line}: {p.message}" for p in problems]
+    reason = "\n".join(["The patch leaves files that do not parse:", *lines])
+    return ValidationReport(
+        Verdict.BROKEN_SYNTAX, reason, backend, syntax_problems=problems, seconds=seconds
+    )
+
+
+def _first_report(plan: Plan, suite: Suite, tools: Tools, backend: str) -> ValidationReport:
+    """Return a report with what is known before anything is run."""
+    runner = f"{suite.runner}: {suite.why}"
+    notes = (*plan.notes, *tools.toolchain.notes)
+    report = ValidationReport(Verdict.UNVERIFIED, "", backend, runner=runner, notes=notes)
+    python = tools.interpreter
+    if python is None:
+        return report
+    about = f"{python.path} (Python {python.version}): {python.why}"
+    if STANDS_IN in suite.settings:
+        note = f"{suite.why}; name another interpreter with --python"
+        return replace(report, interpreter=about, notes=(*notes, note))
+    return replace(report, interpreter=about)
+
+
+def _final_report(
+    report: ValidationReport,
+    plan: Plan,
+    runs: PlanRuns,
+    evidence: VerdictEvidence,
+    notes: tuple[str, ...],
+) -> ValidationReport:
+    """Return the report with the verdict, and with the runs and lists that it rests on."""
+    verdict, reason = decide(evidence)
+    new, known, comparison = evidence.new_tests, evidence.known, evidence.comparison
+    proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
+    fixed = tuple(sorted({*evidence.proof, *proving} - {*evidence.lost}))
+    kept = passing_in_both(runs.before, runs.after) if runs.before and runs.after else ()
+    failing = comparison.newly_failing if comparison else ()
+    return replace(
+        report,
+        verdict=verdict,
+        reason=reason,
+        selected=plan.selected if runs.by_files else (),
+        before=runs.before,
+        after=runs.after,
+        reproduction_before=runs.new_before,
+        reproduction_after=runs.new_after,
+        whole=runs.whole,
+        newly_failing=tuple(sorted({*failing, *evidence.lost})),
+        newly_passing=fixed,
+        fail_to_pass=known.fixed if known else fixed,
+        pass_to_pass=known.kept if known else kept,
+        known_missed=known.missed if known else (),
+        notes=(*report.notes, *notes),
+    )
+
+
+def _notes(
+    runs: PlanRuns,
+    steady: SteadyComparison | None,
+    known: KnownTests | None,
+    judged: KnownJudgement | None,
+    proof: Proof,
+) -> tuple[str, ...]:
+    """Return what the user should know beside the verdict. No prompt contains the notes.
+
+    The names and messages of given tests stay secret. Only ids that no run knows are named: they
+    are the user's own and most often misspelt.
+    """
+    notes = _cut_short(runs, known)
+    if judged is not None and judged.absent:
+        notes.append(f"not found on the base or with the patch: {listed(judged.absent)}")
+    if known is None:
+        notes.extend(_unmet_needs(runs))
+    for tests, words in (
+        (steady.flaky_failures if steady else (), "flaky, not held against the patch"),
+        (proof.flaky, "flaky, not counted for the patch"),
+        (proof.unrelated, "passing newly without the changed code, not counted for the patch"),
+    ):
+        if tests:
+            what = number(len(tests), "test") if known else listed(tests)
+            notes.append(f"{words}: {what}")
+    return tuple(notes)
+
+
+def _unmet_needs(runs: PlanRuns) -> tuple[str, ...]:
+    """Return what the project's tests lack here, such as a network or a database."""
+    found = chain.from_iterable(needs(run) for run in (runs.before, runs.after) if run is not None)
+    return tuple(dict.fromkeys(found))
+
+
+def _missing(suite: Suite, tools: Tools) -> str:
+    """Return why the suite cannot be run at all here, or ""."""
+    if PYTHON in runner_of(suite).programs(suite) and tools.interpreter is None:
+        return tools.problem
+    if tools.toolchain.missing:
+        return f"{suite.why}, and {listed(tools.toolchain.missing)} is not installed here"
+    return ""
+
+
+def _cut_short(runs: PlanRuns, known: KnownTests | None) -> list[str]:
+    """Return a note for each run of the project's tests that ended early."""
+    both = (("on the base", runs.before), ("with the patch", runs.after))
+    return [
+        f"{where} the run of the project's tests "
+        f"{f'ended with {run.ended}' if known else how_it_ended(run)}; what came later is not known"
+        for where, run in both
+        if run is not None and not is_whole(run)
+    ]

@@ -1,0 +1,179 @@
+"""Rules about paths: which files are tests, and how a Python file is imported. Pure.
+
+Three questions about tests have different answers:
+
+- `agent.repository.is_test_path`: does the file belong to the tests? Fixtures, helpers and
+  `conftest.py` do. Retrieval ranks such files apart from source.
+- `is_test_file`: does the file hold tests that a runner can be given? Fixtures and helpers do not.
+- `is_test_side`: can the file not be part of a fix? That holds for files that belong to the tests
+  and for those that configure the test run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+from agent.repository import is_test_path, language_of
+
+_TEST_NAME = re.compile(r"(?:test_.*|.*_tests?|tests?)\.py", re.IGNORECASE)
+
+_SCRIPT_TEST = re.compile(
+    r"[._-](?:test|spec|e2e|cy)\.[cm]?[jt]sx?$|(?:^|/)tests?[.-][^/]*$|(?:^|/)tests?\.[cm]?[jt]sx?$"
+    r"|(?:^|/)__tests__/(?:[^/]+/)*[^_./][^/]*$|(?:^|/)tests?/[^/]*[^/._-][^/]*$"
+)
+
+# By language: a file of the language that holds tests. Searched in the whole path.
+_TEST_FILES = MappingProxyType(
+    {
+        "javascript": _SCRIPT_TEST,
+        "typescript": _SCRIPT_TEST,
+        "tsx": _SCRIPT_TEST,
+        "go": re.compile(r"[^/]_test\.go$"),
+        # Cargo makes a test program of each file in `tests`; those in its folders are helpers.
+        "rust": re.compile(
+            r"(?:^|/)tests/[^/]+(?:/main)?\.rs$|(?:^|/)(?:\w*_)?tests?\.rs$|(?:^|/)test_\w+\.rs$"
+        ),
+        # What surefire takes by default (its documentation, "Inclusions"), and JUnit's `IT`.
+        "java": re.compile(r"(?:^|/)(?:Test\w*|\w*(?:Test|Tests|TestCase|IT))\.java$"),
+    }
+)
+
+# Languages in which a reply may bring a test of its own.
+_BROUGHT = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust"})
+
+# The end of a file name by which runners recognise a test.
+_MARK = re.compile(r"[._-](?:test|spec|e2e|cy)\.[cm]?[jt]sx?$|_test\.go$|_tests?\.(?:py|rs)$")
+
+# Folders on the import path that are not part of a module's name.
+_SOURCE_FOLDERS = ("src", "lib", "python")
+
+# Files that configure test runs, by name. A change to them can make a test pass without a fix.
+_CONFIGURATION = re.compile(
+    r"conftest\.py|\.?pytest\.(?:ini|toml)|tox\.(?:ini|toml)|setup\.cfg|pyproject\.toml"
+    r"|(?:site|user)customize\.py|noxfile\.py|nose2\.cfg|unittest\.cfg|\.(?:coverage|nose)rc"
+    r"|run_?tests?(?:\.(?:py|sh|js))?|(?:gnu)?makefile|makefile\..*|.*\.mk|\.?justfile"
+    r"|taskfile\.ya?ml|(?:jest|vitest|vite|ava|karma|cypress|playwright|babel|wdio)\.config\.\w+"
+    r"|(?:jest|vitest|test)[.-]?setup\.\w+|setup-?tests?\.[cm]?[jt]sx?|vitest\.workspace\.\w+"
+    r"|\.(?:mocha|babel|nyc|c8|tap|swc|jasmine|jest)rc(?:\.\w+)?|mocha\.opts|jasmine\.json"
+    r"|[jt]sconfig(?:\..+)?\.json|\.npmrc|\.yarnrc(?:\.yml)?|\.pnp\..+|bunfig\.toml|deno\.jsonc?"
+    r"|import_map\.json|package\.json|cargo\.toml|build\.rs|rust-toolchain(?:\.toml)?"
+    r"|nextest\.toml|go\.(?:mod|work)|pom\.xml|(?:build|settings)\.gradle(?:\.kts)?"
+    r"|gradle\.properties|libs\.versions\.toml|junit-platform\.properties|testng\.xml",
+    re.IGNORECASE,
+)
+
+# The same by the place of a file: settings of tools, and libraries that the tests use.
+_CONFIGURATION_PLACE = re.compile(
+    r"(?:^|/)(?:\.cargo|\.mvn|node_modules)/|(?:^|/)META-INF/services/org\.(?:junit|testng)\."
+    r"|(?:^|/)vendor/(?:.*\.(?:go|rs)|modules\.txt)$|^bin/test$"
+)
+
+# Folders and names of what tests compare with or feed to the code. `is_test_path` knows further
+# ones, by which retrieval ranks too.
+_EXPECTED = re.compile(
+    r"(?:^|/)(?:__fixtures__|fixtures?|goldens?|golden[_-]files?|snapshots|cassettes"
+    r"|test[_-]?(?:data|files|fixtures|resources|cases))/"
+    r"|\.(?:snap|golden|ambr)$|\.approved\.\w+$"
+)
+
+
+def is_python_test(path: str) -> bool:
+    """Whether a Python file holds tests by its name: `test_x.py`, `x_test.py`, `tests.py`."""
+    return _TEST_NAME.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def is_test_file(path: str) -> bool:
+    """Whether a file holds tests: by its name, or by its folder where the language does that.
+
+    Python as `is_python_test`; `x_test.go`; `x.test.ts`, `x.spec.js` and what lies in `__tests__`
+    or right in `test`; `XTest.java`; `tests/x.rs` and `tests.rs`. Fixtures and helpers hold none.
+    """
+    language = language_of(path)
+    if language == "python":
+        return is_python_test(path)
+    rule = _TEST_FILES.get(language)
+    return rule is not None and rule.search(path) is not None
+
+
+def is_test_side(path: str) -> bool:
+    """Whether a file belongs to the tests or configures them, so that it cannot fix an issue."""
+    return is_test_path(path) or _EXPECTED.search(path) is not None or steers_tests(path)
+
+
+def steers_tests(path: str) -> bool:
+    """Whether the file configures the test run itself, by its name or place."""
+    name = path.rpartition("/")[2]
+    by_name = _CONFIGURATION.fullmatch(name) is not None
+    return by_name or _CONFIGURATION_PLACE.search(path) is not None
+
+
+def module_name(path: str) -> str:
+    """Return the name under which a Python file is imported: `pkg.mod` for `src/pkg/mod.py`."""
+    parts = list(PurePosixPath(path).with_suffix("").parts)
+    if len(parts) > 1 and parts[0] in _SOURCE_FOLDERS:
+        del parts[0]
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts)
+
+
+def import_root(path: str, exists: Callable[[str], bool]) -> str:
+    """Return the folder that must be on the import path for the file; "." is the root."""
+    folder = PurePosixPath(path).parent
+    while folder.name and exists(f"{folder}/__init__.py"):
+        folder = folder.parent
+    return str(folder)
+
+
+def free_path(path: str, taken: Callable[[str], bool]) -> str:
+    """Return the path, or the first of `stem_2.py`, `stem_3.py`, ... that is not taken.
+
+    What makes it a test file stays at its end: `x_2.test.js`, `x_2_test.go`.
+    """
+    pure, candidate, number = PurePosixPath(path), path, 1
+    parts = _MARK.search(pure.name)
+    mark = parts.start() if parts else len(pure.stem)
+    while taken(candidate):
+        number += 1
+        candidate = str(pure.with_name(f"{pure.name[:mark]}_{number}{pure.name[mark:]}"))
+    return candidate
+
+
+def other_path(path: str, content: bytes) -> str:
+    """Return another path in the same folder for a test file; the same content gives the same path.
+
+    What makes it a test file stays. The path itself where a file cannot have another name (Java).
+    """
+    pure = PurePosixPath(path)
+    if language_of(path) not in _BROUGHT:
+        return path
+    mark = _MARK.search(pure.name)
+    end = pure.name[mark.start() :] if mark else pure.suffix
+    other = str(pure.with_name(f"test_{hashlib.sha256(content).hexdigest()[:8]}{end}"))
+    return other if is_test_file(other) else path
+
+
+def unsafe(path: str) -> str | None:
+    """Return why a model's test path cannot be used; None for a relative path of a test file.
+
+    Any .py file will do. Of other languages it has to look like a test, or no runner finds it. A
+    Java class cannot be put under another name than its own, so none is taken.
+    """
+    parts = path.split("/")
+    if language_of(path) not in _BROUGHT or parts[-1] == ".py":
+        return "it is not a .py file, nor a test in another language whose tests can be run"
+    if not path.endswith(".py") and not is_test_file(path):
+        return "nothing in its name says that it is a test"
+    if path.startswith("/") or "\\" in path or any(part in ("", ".", "..") for part in parts):
+        return "it does not stay inside the repository"
+    if not path.isprintable() or any(
+        part.lower().strip(" .") in ("git", "git~1") for part in parts
+    ):
+        return "it has characters or names that are not allowed"
+    if steers_tests(path):
+        return "it would configure the test run"
+    return None

@@ -1,0 +1,1 @@
+"""The test runners that projects use: one module each, listed in `registry`."""

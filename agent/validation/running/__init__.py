@@ -1,1 +1,0 @@
-"""Trees, tools and runs."""

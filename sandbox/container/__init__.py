@@ -1,0 +1,1 @@
+"""The backend that runs commands in containers of podman or docker."""

@@ -1,0 +1,263 @@
+"""Finds podman or docker and asks it, with a time limit on each answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandbox.processes.killing import start_time
+from sandbox.types import SandboxError
+
+# podman first: it needs no daemon that runs as root.
+ENGINES = ("podman", "docker")
+
+# Both start containers by one of these; the engine's own choice comes first.
+_RUNTIMES = ("crun", "runc")
+
+# `podman info` on a cold machine takes seconds. A docker daemon that hangs counts as none.
+_ANSWER_SECONDS = 30.0
+
+# Time to end and unmount one container on a machine under heavy load.
+_REMOVE_SECONDS = 60.0
+
+_PAUSE_SECONDS = 0.1
+
+# Older versions lack `rm --time` or `run --pull never`.
+_OLDEST = {"podman": (4, 0), "docker": (20, 10)}
+
+_INSTALL = "install podman (apt, dnf, pacman, zypper, apk: podman) or start the docker daemon"
+
+# The characters of references (registry/project/name:tag@digest) and ids.
+_IMAGE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*")
+
+# Marks our containers; `container_name` says which agent one belongs to.
+LABEL = "patchshot.sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One engine that answered.
+
+    `groups`: whether it can bound memory and processes together. `seccomp` is the file of its
+    default filter, None where that is compiled in.
+    """
+
+    program: str
+    kind: str  # "podman" or "docker"
+    rootless: bool
+    groups: bool
+    selinux: bool = False
+    seccomp: Path | None = None
+
+    def runtimes(self) -> tuple[str, ...]:
+        """Return OCI runtimes to try after the engine's default. Docker brings its own."""
+        found = _RUNTIMES if self.kind == "podman" else ()
+        return tuple(name for name in found if shutil.which(name))
+
+    def ask(self, *arguments: str, seconds: float = _ANSWER_SECONDS) -> str:
+        """Return what a short command prints. Raises SandboxError with the engine's last line."""
+        return _ask(self.program, *arguments, seconds=seconds)
+
+    def kill(self, name: str) -> None:
+        """Kill a container, which then removes itself. A missing container is no error."""
+        try:
+            self.ask("kill", name)
+        except SandboxError:
+            pass  # `remove` finds out whether it is gone
+
+    def remove(self, *names: str) -> None:
+        """Kill these containers and delete them; return when they are gone.
+
+        Raises SandboxError when one stays.
+        """
+        deadline = time.monotonic() + _REMOVE_SECONDS
+        while True:
+            try:
+                self.ask(*self.removal(), *names, seconds=_REMOVE_SECONDS)
+            except SandboxError as error:
+                reason = str(error)
+            else:
+                return
+            if not self.exist(*names):
+                return
+            if time.monotonic() > deadline:
+                raise SandboxError(f"{self.kind} cannot remove a container: {reason}")
+            time.sleep(_PAUSE_SECONDS)  # the engine itself is removing it
+
+    def exist(self, *names: str) -> bool:
+        """Whether the engine knows one of these containers, running or not."""
+        return not set(names).isdisjoint(self.list_containers())
+
+    def list_containers(self) -> list[str]:
+        """The names of all containers with our label."""
+        label = ("--filter", f"label={LABEL}")
+        return self.ask("ps", "--all", *label, "--format", "{{.Names}}").split()
+
+    def removal(self) -> tuple[str, ...]:
+        """The arguments that remove a container without a grace period; its name follows."""
+        grace = ("--time", "0", "--ignore") if self.kind == "podman" else ()
+        return ("rm", "--force", "--volumes", *grace)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a run must know about an image. Docker would make the paths `volumes` writable."""
+
+    identity: str
+    environment: Mapping[str, str]
+    volumes: tuple[str, ...]
+
+
+def find_engine(wanted: str | None = None) -> Engine:
+    """Return the first engine that answers, or `wanted` (a name or path) if it answers.
+
+    Raises SandboxError, with what to install or start, when none does.
+    """
+    problems = []
+    for name in (wanted,) if wanted else ENGINES:
+        program = shutil.which(name)
+        if program is None:
+            problems.append(f"{name} is not installed")
+            continue
+        try:
+            return _describe_engine(program)
+        except SandboxError as error:
+            problems.append(str(error))
+    raise SandboxError(f"no container engine works here ({'; '.join(problems)}); {_INSTALL}")
+
+
+def find_image(engine: Engine, name: str) -> Image:
+    """Find a local image. Raises SandboxError when it is missing: nothing is ever pulled."""
+    if not _IMAGE_NAME.fullmatch(name):
+        raise SandboxError(f"not the name of an image: {name!r}; one looks like python:3.12-slim")
+    try:
+        answer = json.loads(engine.ask("image", "inspect", name))[0]
+        config = answer.get("Config") or {}
+        entries = (entry.partition("=") for entry in config.get("Env") or ())
+        environment = {key: value for key, _, value in entries if key}
+        volumes = tuple(sorted(config.get("Volumes") or ()))
+        return Image(str(answer["Id"]), environment, volumes)
+    except SandboxError as error:
+        raise SandboxError(
+            f"no image {name!r} here ({error}); `{engine.kind} images` shows those that are, and "
+            f"{engine.kind} pull {name} gets it from its registry"
+        ) from None
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise SandboxError(f"{engine.kind} describes the image {name!r} in no known way") from error
+
+
+def container_name(token: str) -> str:
+    """Make a name that says which process of which boot of which machine holds the container."""
+    pid = os.getpid()
+    return ".".join((*_describe_host(), str(pid), str(start_time(pid)), token))
+
+
+def sweep_containers(engine: Engine) -> tuple[str, ...]:
+    """Remove containers that killed agents of this machine left; return their names in order."""
+    stale = tuple(sorted(name for name in engine.list_containers() if is_stale(name)))
+    if stale:
+        engine.remove(*stale)
+    return stale
+
+
+def is_stale(name: str) -> bool:
+    """Whether the process in a container's name has certainly ended."""
+    parts = name.split(".")
+    mine = _describe_host()
+    if len(parts) != len(mine) + 3 or parts[: len(mine)][:2] != list(mine[:2]):
+        return False  # another program's, or another machine's
+    if parts[2] != mine[2]:
+        return True  # of an earlier boot
+    return parts[3] == mine[3] and str(start_time(int(parts[4]))) != parts[5]
+
+
+def _describe_host() -> tuple[str, str, str, str]:
+    """Program, machine, boot and PID namespace, in the characters that a name may have."""
+    machine = "".join(c if c.isalnum() else "-" for c in platform.node()) or "machine"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").split("-")[0]
+    namespace = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
+    return "patchshot", machine, boot, namespace
+
+
+def _describe_engine(program: str) -> Engine:
+    # `docker` may be podman under another name (the package podman-docker).
+    says = _ask(program, "--version").lower()
+    kind = "podman" if "podman" in says else "docker"
+    match = re.search(r"(\d+)\.(\d+)", says)
+    if match and tuple(map(int, match.groups())) < _OLDEST[kind]:
+        oldest = ".".join(map(str, _OLDEST[kind]))
+        raise SandboxError(f"{says.strip()} is too old; {kind} {oldest} or later is needed")
+    try:
+        answer = dict(json.loads(_ask(program, "info", "--format", "{{json .}}")))
+        found = _of_podman(program, answer) if kind == "podman" else _of_docker(program, answer)
+    except (ValueError, LookupError, TypeError) as error:
+        raise SandboxError(f"{program} describes itself in no known way") from error
+    return found
+
+
+def _of_podman(program: str, info: Mapping[str, Any]) -> Engine:
+    host = info["host"]
+    if host.get("serviceIsRemote"):
+        raise SandboxError("this podman works on another machine, which private copies are not on")
+    security = host["security"]
+    rootless = bool(security["rootless"])
+    profile = security.get("seccompProfilePath")
+    return Engine(
+        program,
+        "podman",
+        rootless=rootless,
+        groups=not rootless or host.get("cgroupVersion") == "v2",
+        selinux=bool(security.get("selinuxEnabled")),
+        seccomp=Path(profile) if profile else None,
+    )
+
+
+def _of_docker(program: str, info: Mapping[str, Any]) -> Engine:
+    if info.get("ServerErrors"):
+        raise SandboxError(str(info["ServerErrors"][0]))
+    options = [str(option) for option in info.get("SecurityOptions") or ()]
+    if any("rootless" in option for option in options):
+        raise SandboxError(
+            "rootless docker gives private copies no owner inside; use podman, or docker as root"
+        )
+    return Engine(
+        program,
+        "docker",
+        rootless=False,
+        groups=bool(info["MemoryLimit"]) and bool(info["PidsLimit"]),
+        selinux=any("selinux" in option for option in options),
+    )
+
+
+def _ask(program: str, *arguments: str, seconds: float = _ANSWER_SECONDS) -> str:
+    command: Sequence[str] = (program, *arguments)
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SandboxError(f"{program} {arguments[0]} took over {seconds:.0f} s") from error
+    except OSError as error:
+        raise SandboxError(f"cannot start {program}: {error}") from error
+    if done.returncode != 0:
+        raise SandboxError(last_line(done.stderr) or f"{program} {arguments[0]} failed")
+    return done.stdout.decode("utf-8", errors="replace")
+
+
+def last_line(stderr: bytes) -> str:
+    """Return the last line of what a program said, without its prefix."""
+    lines = stderr.decode("utf-8", errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("Error: ").strip() if lines else ""

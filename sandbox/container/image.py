@@ -1,0 +1,150 @@
+"""Finds the interpreters and build products that an image brings for its project's tests.
+
+A shell inside a container looks for both. So nothing of the image runs on this machine, no
+configuration of a repository in it is read, and what comes back is data that is checked again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import stat
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from sandbox.protocol import Sandbox
+from sandbox.types import Command, Limits, RunResult, SandboxError
+from sandbox.workspace.copy import Workspace, empty_workspace
+from sandbox.workspace.nofollow import split_path
+
+# The project's directory in the images of SWE-bench.
+TESTBED = PurePosixPath("/testbed")
+
+# Room for the compiled extensions of a large project; files beyond it are left out.
+MOST_BYTES = 512 * 1024 * 1024
+_MOST_FILES = 20_000
+
+_MOUNT = Path("/sandbox-work")
+_ARCHIVE = "products.tar"
+_SECONDS = 300.0
+
+# Files that builds leave beside the sources: extensions, generated versions, and the metadata of an
+# editable install.
+_PRODUCT = re.compile(
+    r"(?:.*/)?(?:_*(?:scm_|generated_|build_)?version_*\.py|[^/]*\.(?:so|pyd|egg-link)(?:\.[0-9.]+)?)"
+    r"|(?:.*/)?[^/]+\.egg-info/.*"
+)
+_NEVER = frozenset({".git", "__pycache__", "node_modules", ".tox", ".nox"})
+_BYTE_CODE = (".pyc", ".pyo", ".pth")
+
+# POSIX find and tar, as busybox has them. tar reads names line by line and unquotes backslashes.
+_PACK = r"""
+cd "$1" || exit 3
+find . -xdev \( -name .git -o -name __pycache__ -o -name node_modules \) -prune -o \
+  -type f ! -name '*\\*' ! -name '*
+*' \( -name '*.so' -o -name '*.so.*' -o -name '*.pyd' -o -name '*.egg-link' \
+  -o -name '*version*.py' -o -path '*.egg-info/*' \) -print >"$2/names"
+tar -cf "$2/$3" -T "$2/names"
+"""
+
+# Prints one interpreter a line, best first: `certain` for an environment's, `guess` for PATH's.
+_LOOK = r"""
+say() { [ -f "$2" ] && [ -x "$2" ] && echo "$1 $2"; }
+for prefix in "$CONDA_PREFIX" "$VIRTUAL_ENV" /opt/*/envs/testbed /opt/venv /venv; do
+  [ -n "$prefix" ] && say certain "$prefix/bin/python"
+done
+IFS=:
+for folder in $PATH; do say guess "$folder/python3"; say guess "$folder/python"; done
+exit 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInterpreter:
+    """An executable of the image; `certain` if its environment was made for the project."""
+
+    path: PurePosixPath
+    certain: bool
+
+
+def candidate_interpreters(sandbox: Sandbox) -> tuple[ImageInterpreter, ...]:
+    """Return the image's interpreters, best first: active environment, conda's `testbed`, PATH.
+
+    Their versions are unknown. Raises SandboxError.
+    """
+    with empty_workspace(mount=_MOUNT) as workspace:
+        result = _run(sandbox, ("/bin/sh", "-c", _LOOK), workspace)
+    found: dict[PurePosixPath, ImageInterpreter] = {}
+    for line in result.stdout.decode("utf-8", errors="replace").splitlines():
+        kind, _, name = line.partition(" ")
+        path = PurePosixPath(name)
+        if path.is_absolute():
+            found.setdefault(path, ImageInterpreter(path, kind == "certain"))
+    return tuple(found.values())
+
+
+def prepare_products(
+    sandbox: Sandbox,
+    path: PurePosixPath = TESTBED,
+    *,
+    tracked: Callable[[str], bool] = lambda _: False,
+    most_bytes: int = MOST_BYTES,
+) -> Mapping[str, bytes]:
+    """Return the build products below `path` of the image: relative path -> bytes, in path order.
+
+    Write them over a workspace that is then mounted at `path`, because it hides the image's tree.
+    Includes regular files that look like products, `most_bytes` in all, without byte code, links,
+    and files of the repository (`tracked`). {} where the image has no such directory. Raises
+    SandboxError.
+    """
+    limits = Limits(_SECONDS, int(_SECONDS), file_size=most_bytes, workspace=2 * most_bytes)
+    argv = ("/bin/sh", "-c", _PACK, "sh", str(path), str(_MOUNT), _ARCHIVE)
+    with empty_workspace(mount=_MOUNT) as workspace:
+        _run(sandbox, argv, workspace, limits)
+        return dict(sorted(_products(workspace.path / _ARCHIVE, tracked, most_bytes)))
+
+
+def _run(
+    sandbox: Sandbox, argv: tuple[str, ...], workspace: Workspace, limits: Limits | None = None
+) -> RunResult:
+    usual = Limits(wall_seconds=_SECONDS)
+    return sandbox.run(Command(argv, limits=limits or usual), workspace)
+
+
+def _products(
+    archive: Path, tracked: Callable[[str], bool], most_bytes: int
+) -> Iterator[tuple[str, bytes]]:
+    """Read the products in an archive that the image wrote. Raises SandboxError."""
+    try:
+        descriptor = os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return
+        left = most_bytes
+        try:
+            with tarfile.open(fileobj=file, mode="r:") as opened:
+                for member in itertools.islice(opened, _MOST_FILES):
+                    name = member.name.removeprefix("./")
+                    content = opened.extractfile(member) if member.isreg() else None
+                    fits = member.size <= left and is_product(name) and not tracked(name)
+                    if content is not None and fits:
+                        data = content.read()
+                        left -= len(data)
+                        yield name, data
+        except (tarfile.TarError, ValueError, EOFError, OSError) as error:
+            raise SandboxError(f"the image's build products cannot be read: {error}") from error
+
+
+def is_product(path: str) -> bool:
+    """Whether a relative path looks like a harmless build product."""
+    try:
+        parts = split_path(path)
+    except ValueError:
+        return False
+    kept = _NEVER.isdisjoint(part.lower() for part in parts) and not path.endswith(_BYTE_CODE)
+    return kept and _PRODUCT.fullmatch("/".join(parts)) is not None

@@ -1,0 +1,1 @@
+"""The reduced backend for machines that forbid namespaces: Landlock."""

@@ -1,0 +1,185 @@
+"""Killing every process of a run, and removing its control groups.
+
+The backends import this module. The guard of a run (`sandbox.in_place.Guard`) also starts it as a
+program when the agent was killed, so it imports nothing but the standard library:
+
+    python3 -I -S killing.py MARK UID GROUPS SESSION
+
+MARK is in the environment of the run's processes, UID is the uid that only they have ("" if there
+is none), GROUPS are directories of control groups joined by ":", SESSION is -1 when not known.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+# SIGKILL is immediate. A zombie that another process adopted is not worth a longer wait.
+_DEATH_SECONDS = 3.0
+_PAUSE_SECONDS = 0.002
+
+# A process that was just being started has neither mark nor session yet: look a second time.
+_SECOND_LOOK_SECONDS = 0.5
+
+# Fields of /proc/PID/stat (proc(5)).
+_PARENT, _SESSION, _START_TIME = 4, 6, 22
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of orphaned descendants from now on, if the kernel allows.
+
+    Without it, a container whose first process reaps nothing would collect a zombie for each run.
+    The setting is never taken back, because other threads may depend on it.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap(pid: int) -> None:
+    """Collect the status of a dead child, if it is ours."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        pass
+
+
+def reap_session(session: int) -> None:
+    """Wait for the processes of `session` that we have adopted and that are about to end."""
+    deadline = time.monotonic() + _DEATH_SECONDS
+    while time.monotonic() < deadline:
+        own = [pid for pid in _processes() if _stat_field(pid, _SESSION) == session]
+        adopted = [pid for pid in own if _stat_field(pid, _PARENT) == os.getpid()]
+        if not [pid for pid in adopted if not _is_gone(pid)]:
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def kill_everything(session: int, mark: str) -> None:
+    """Kill and reap every process of `session`, and every one with `mark` in its environment.
+
+    The search is repeated until it finds none, because each death may hand us more processes. It
+    misses a daemon that left the session and replaced its environment. Call `adopt_orphans` first.
+    """
+    deadline = time.monotonic() + _DEATH_SECONDS
+    dying: set[int] = set()
+    while time.monotonic() < deadline:
+        dying |= {pid for pid in _processes() if _kill(pid, session, mark)}
+        dying = {pid for pid in dying if not _is_gone(pid)}
+        if not dying:
+            return
+        time.sleep(_PAUSE_SECONDS)
+
+
+def remove_group(directory: Path) -> None:
+    """Kill all processes in a control group and delete it. A missing group is no error."""
+    deadline = time.monotonic() + _DEATH_SECONDS
+    while True:
+        try:
+            directory.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                return  # the sweep of the next start removes it
+        else:
+            return
+        for line in _read(directory / "cgroup.procs").split():
+            try:
+                os.kill(int(line), signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+        time.sleep(_PAUSE_SECONDS)
+
+
+def start_time(pid: int) -> int:
+    """When a process began, in clock ticks since boot; 0 when there is no such process."""
+    return _stat_field(pid, _START_TIME)
+
+
+def main(mark: str, uid: str, groups: str, session: str) -> None:
+    """Kill all of a run whose agent is dead. See the module for the arguments."""
+    for pause in (0.0, _SECOND_LOOK_SECONDS):
+        time.sleep(pause)
+        for directory in filter(None, groups.split(":")):
+            remove_group(Path(directory))
+        kill_everything(int(session), mark)
+        if uid:
+            _kill_user(int(uid))
+
+
+def _kill_user(uid: int) -> None:
+    """Kill all processes of a uid in one call (kill(2), pid -1), so that none forks away."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _processes() -> list[int]:
+    pids = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [pid for pid in pids if pid != os.getpid()]
+
+
+def _kill(pid: int, session: int, mark: str) -> bool:
+    """Kill a process if it belongs to the run, and say whether it does.
+
+    The second check, made while we hold a pidfd, excludes another process with a reused pid.
+    """
+    if not _belongs(pid, session, mark):
+        return False
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if belongs := _belongs(pid, session, mark):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(descriptor)
+    return belongs
+
+
+def _belongs(pid: int, session: int, mark: str) -> bool:
+    return _stat_field(pid, _SESSION) == session or mark in _read(Path(f"/proc/{pid}/environ"))
+
+
+def _stat_field(pid: int, field: int) -> int:
+    """Return a field of /proc/PID/stat, 0 without such a process.
+
+    The name, the second field, may hold any character, so the fields after it are counted.
+    """
+    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return int(fields[field - 3]) if fields else 0
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return not Path(f"/proc/{pid}").exists()  # its own parent still has to reap it
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

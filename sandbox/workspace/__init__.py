@@ -1,0 +1,1 @@
+"""Private copies of a repository, and private directories on the host."""

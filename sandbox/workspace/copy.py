@@ -1,0 +1,245 @@
+"""The workspace: a private copy of a commit, all that a sandboxed command can change."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Collection, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Self
+
+from sandbox.types import WorkspaceError
+from sandbox.workspace.clone import check_out, objects_directory
+from sandbox.workspace.nofollow import (
+    delete_file,
+    is_file,
+    make_directory,
+    make_link,
+    split_path,
+    write_file,
+)
+from sandbox.workspace.private import (
+    PrivateDirectory,
+    choose_directory,
+    make_private,
+    store_size,
+)
+
+# Byte code in a repository or a patch may belong to another source than it claims.
+_CACHE = "__pycache__"
+
+# Time to copy some 10^5 files on a slow disk.
+_TOOL_SECONDS = 300.0
+
+
+class Workspace:
+    """A private directory tree. Close it (or use it as a context manager) to remove it.
+
+    `path` is the tree on the host, `mount` the absolute path at which a sandbox shows it. Host code
+    must not run anything inside `path` after a command ran there, because its content is untrusted.
+    Run one command at a time; for parallel runs, copy.
+    """
+
+    def __init__(self, private: PrivateDirectory, mount: Path, *, parent: Path | None) -> None:
+        self._private = private
+        self._parent = parent
+        self._scratch = itertools.count(1)
+        self._closed = False
+        self._owner: int | None = None
+        self.mount = mount
+
+    @property
+    def path(self) -> Path:
+        """The tree on the host."""
+        return self._private.path / "tree"
+
+    @property
+    def owner(self) -> int | None:
+        """The uid that the tree was given to; None while it belongs to its maker."""
+        return self._owner
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def relative(self, directory: str) -> PurePosixPath:
+        """Check a directory of a `Command`. Raises WorkspaceError for one outside the workspace."""
+        relative = PurePosixPath(directory)
+        if relative.is_absolute() or ".." in relative.parts:
+            raise WorkspaceError(f"the directory must lie in the workspace: {directory!r}")
+        return relative
+
+    def inside(self, directory: str) -> Path:
+        """Return where a sandbox shows the relative `directory`. Raises WorkspaceError."""
+        return self.mount / self.relative(directory)
+
+    def write(self, path: str, data: bytes | None, executable: bool | None = None) -> None:
+        """Write `data` to the relative `path`; None deletes what is there.
+
+        Replaces links and never follows them. Makes directories, and removes empty ones, as needed.
+        `executable` None keeps the bit of the file that is replaced. Raises WorkspaceError for a
+        path that leaves the tree, lies in `.git` or `__pycache__`, or leads through a link.
+        """
+        try:
+            parts = split_path(path)
+            if parts[0].lower() == ".git" or _CACHE in parts:
+                raise WorkspaceError(f"refused to write inside .git or {_CACHE}: {path!r}")
+            if data is None:
+                delete_file(self.path, path)
+            else:
+                write_file(self.path, path, data, executable=executable)
+        except ValueError as error:
+            raise WorkspaceError(str(error)) from error
+        except OSError as error:
+            reason = f"cannot write {path!r} in the private copy: {error.strerror}"
+            raise WorkspaceError(f"{reason}; links are not followed") from error
+
+    def copy(self) -> Workspace:
+        """Make an independent workspace with the same content and mount. Raises WorkspaceError."""
+        twin = _empty(self.mount, self._parent)
+        try:
+            _copy_tree(self.path, twin.path)
+        except BaseException:
+            twin.close()
+            raise
+        return twin
+
+    def scratch(self) -> Path:
+        """Make a directory beside the tree for a backend's own files; `close` removes it."""
+        path = self._private.path / f"run-{next(self._scratch)}"
+        path.mkdir(mode=0o700)
+        return path
+
+    def ensure_directory(self, path: str) -> None:
+        """Make the relative `path` a real directory, to mount something on it.
+
+        Raises WorkspaceError when a component of it is a link or a file.
+        """
+        try:
+            make_directory(self.path, path)
+        except OSError as error:
+            raise WorkspaceError(f"cannot mount on {path!r}: {error.strerror}") from error
+
+    def ensure_link(self, path: str, points_to: str) -> None:
+        """Make the relative `path` a symbolic link, unless it exists.
+
+        Raises WorkspaceError when a component of it is a link or a file.
+        """
+        try:
+            make_link(self.path, path, points_to)
+        except OSError as error:
+            raise WorkspaceError(f"cannot link {path!r}: {error.strerror}") from error
+
+    def has_file(self, path: str) -> bool:
+        """Whether the relative `path` is a regular file, reached without following a link."""
+        return is_file(self.path, path)
+
+    def give_to(self, uid: int) -> None:
+        """Make `uid` (and the gid of the same number) own the tree; only root can.
+
+        Raises WorkspaceError when that fails.
+        """
+        if self._owner != uid:
+            _run_tool("chown", "-R", "-h", "--", f"{uid}:{uid}", str(self.path))
+            self._owner = uid
+
+    def close(self) -> None:
+        """Remove the tree. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self._private.remove()
+
+
+def prepare_workspace(
+    repository: Path,
+    commit: str,
+    overlay: Mapping[str, bytes | None],
+    *,
+    mount: Path | None = None,
+    parent: Path | None = None,
+    withheld: Collection[str] = frozenset(),
+) -> Workspace:
+    """Make a private copy of `repository` at `commit` with `overlay` written over it.
+
+    Runs nothing of the repository and reads only its object store. `overlay` maps a relative path
+    to its bytes, or to None for a deleted file; `__pycache__` is left out of both. `mount` is where
+    the sandbox shows the tree. The default is the repository's own path, so that an editable
+    install of the project in the user's environment finds the private copy there. `parent` holds
+    the private directory; see `choose_directory` for the default. The contents that `withheld`
+    paths have in the commit are nowhere in the copy; `overlay` says what stands in their place.
+
+    Raises WorkspaceError when the copy cannot be made.
+    """
+    if parent is None:
+        parent = choose_directory(store_size(objects_directory(repository)))
+    workspace = _empty(repository.resolve() if mount is None else mount, parent)
+    try:
+        check_out(repository, commit, workspace.path, withheld)
+        _drop_caches(workspace.path)
+        _write_overlay(workspace, overlay)
+    except BaseException:
+        workspace.close()
+        raise
+    return workspace
+
+
+def empty_workspace(*, mount: Path, parent: Path | None = None) -> Workspace:
+    """Make an empty workspace, to probe a backend or to run code without a repository."""
+    workspace = _empty(mount, parent)
+    workspace.path.mkdir()
+    return workspace
+
+
+def _empty(mount: Path, parent: Path | None) -> Workspace:
+    if not mount.is_absolute():
+        raise WorkspaceError(f"the mount point must be an absolute path, not {mount}")
+    try:
+        return Workspace(make_private(parent), mount, parent=parent)
+    except OSError as error:
+        where = parent or "the temporary directory (TMPDIR)"
+        raise WorkspaceError(f"cannot make a private directory in {where}: {error}") from error
+
+
+def _write_overlay(workspace: Workspace, overlay: Mapping[str, bytes | None]) -> None:
+    """Delete first, because a directory may replace a file or a link."""
+    paths = [path for path in sorted(overlay) if _CACHE not in PurePosixPath(path).parts]
+    for path in paths:
+        if overlay[path] is None:
+            workspace.write(path, None)
+    for path in paths:
+        data = overlay[path]
+        if data is not None:
+            workspace.write(path, data)
+
+
+def _drop_caches(tree: Path) -> None:
+    """Remove every `__pycache__` that was committed; `find` follows no links."""
+    remove = ("-exec", "rm", "-rf", "--", "{}", "+")
+    _run_tool("find", str(tree), "-name", _CACHE, "-prune", *remove)
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    """Copy a tree of any depth, links as links; share blocks where the file system can."""
+    _run_tool("cp", "-a", "--reflink=auto", "--no-target-directory", "--", str(source), str(target))
+
+
+def _run_tool(*argv: str) -> None:
+    """Run a tool of coreutils, which no depth of a tree overflows. Raises WorkspaceError."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+            timeout=_TOOL_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WorkspaceError(f"{argv[0]} failed on the private copy: {error}") from error
+    if done.returncode != 0:
+        reason = done.stderr.decode("utf-8", errors="replace").strip().splitlines()
+        raise WorkspaceError(f"{argv[0]} failed on the private copy: {' '.join(reason[-1:])}")

@@ -1,0 +1,50 @@
+"""The corpus of patches that fix nothing: which of them are VERIFIED.
+
+The goal is that only those are that are documented as limits. `NOT_CAUGHT` names the others.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from agent.types import Verdict
+from tests.attack.noop.corpus import NO_OPS, NOT_CAUGHT, NoOp
+from tests.attack.noop.projects import PROJECTS
+from tests.attack.noop.running import Place, fixed, make_place, tried
+
+_MOST_LIMITS = 2
+_PROGRAMS = {"tally": "make", "slug": "node", "script": "npm", "crate": "cargo"}
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory, bwrap_works: None) -> Place:
+    return make_place(tmp_path_factory.mktemp("noop"))
+
+
+def _needs(project: str) -> None:
+    program = _PROGRAMS.get(project)
+    if program and shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+
+
+@pytest.mark.parametrize("noop", NO_OPS, ids=lambda noop: f"{noop.works}: {noop.name}")
+def test_it_is_not_verified_unless_that_is_a_known_limit(noop: NoOp, place: Place) -> None:
+    _needs(noop.project)
+    verdict, reason = tried(noop, place)
+    known = bool(noop.limit) or (noop.works, noop.name) in NOT_CAUGHT
+    assert (verdict == Verdict.VERIFIED.value) == known, f"{verdict}: {reason}"
+
+
+@pytest.mark.parametrize("project", PROJECTS)
+def test_the_honest_fix_is(project: str, place: Place) -> None:
+    """The control: what deserves it gets VERIFIED in each project."""
+    _needs(project)
+    verdict, reason = fixed(project, place)
+    assert verdict == Verdict.VERIFIED.value, reason
+
+
+def test_the_limits_are_few() -> None:
+    assert sum(bool(noop.limit) for noop in NO_OPS) <= _MOST_LIMITS
+    assert len({(noop.works, noop.name) for noop in NO_OPS}) == len(NO_OPS) >= 60

@@ -1,0 +1,166 @@
+"""`agent search --explain`, `--without` and `agent index`, as far as they need no subprocess."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cli.commands.hits import as_json, render
+from agent.cli.commands.index import index
+from agent.cli.commands.retrieval import InspectRequest
+from agent.cli.commands.search import search
+from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
+
+MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
+
+FILES = {
+    "shop/cart.py": "class Cart:\n    def total(self):\n        return sum(self.prices[1:])\n",
+    "shop/paint.py": "def paint(colour):\n    return colour\n",
+}
+CHUNK = Chunk("a/b.py", 3, 9, "C.f", ChunkKind.METHOD, "def f(): ...", "0" * 40, "python")
+HIT = ScoredChunk(
+    CHUNK,
+    1.5,
+    (
+        Reason("lexical", 2.0, "1 of 2,412 by words in common"),
+        Reason("title", 0.02, ""),
+        Reason("prose", -0.01, "4 of 9"),
+        Reason("structure", -0.51),
+    ),
+)
+
+
+def test_a_line_a_hit() -> None:
+    assert render([HIT, HIT], explain=False, width=None) == (
+        "  1    1.500  a/b.py:3-9  C.f\n  2    1.500  a/b.py:3-9  C.f\n"
+    )
+
+
+def test_an_explanation_adds_up_and_puts_small_parts_together() -> None:
+    assert render([HIT], explain=True, width=None).splitlines()[1:] == [
+        "      +2.000  lexical      1 of 2,412 by words in common",
+        "      -0.510  structure",
+        "      +0.010  2 others: title, prose",
+    ]
+
+
+def test_what_is_shown_adds_up_to_the_score_that_is_shown() -> None:
+    large = tuple(Reason(f"large-{n}", 1.0004) for n in range(5))
+    reasons = (*large, Reason("tiny", 0.0104), Reason("small", 0.0003))
+    hit = ScoredChunk(CHUNK, sum(reason.value for reason in reasons), reasons)
+    score, *parts = render([hit], explain=True, width=None).splitlines()
+    assert parts[-1] == "      +0.013  2 others: tiny, small"  # by itself it is 0.011
+    shown = sum(round(1000 * float(part.split()[0])) for part in parts)
+    assert shown == round(1000 * float(score.split()[1])) == 5013
+
+
+def test_lines_are_cut_to_the_terminal_and_hold_no_control_characters() -> None:
+    reason = Reason("history", 1.0, "changed by 12ab: \x1b[31mred\nnext")
+    whole = render([ScoredChunk(CHUNK, 1.0, (reason,))], explain=True, width=None)
+    assert whole.splitlines()[1].endswith("12ab: \ufffd[31mred\ufffdnext")
+    cut = render([ScoredChunk(CHUNK, 1.0, (reason,))], explain=True, width=24).splitlines()
+    assert [len(line) for line in cut] == [24, 24]
+    assert all(line.endswith("…") for line in cut)
+
+
+def test_json_has_every_part() -> None:
+    reasons = as_json(HIT)["reasons"]
+    assert sum(reason["value"] for reason in reasons) == pytest.approx(HIT.score)
+    assert len(reasons) == 4
+
+
+# ------------------------------------------------------------------------------------- commands
+
+
+@pytest.fixture
+def target(
+    make_repository: MakeRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("PATCHSHOT_WITHOUT", raising=False)
+    return make_repository(FILES)
+
+
+def found(target: Path, capsys: pytest.CaptureFixture[str], **flags: Any) -> list[dict[str, Any]]:
+    request = InspectRequest(None, target, None, "include", json=True, quiet=True)
+    assert search(request, "cart total", 9, {"embed": "off", **flags}) == 0
+    results: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["results"]
+    return results
+
+
+def groups(results: list[dict[str, Any]]) -> set[str]:
+    return {reason["feature"] for hit in results for reason in hit["reasons"]}
+
+
+def test_groups_are_left_out_by_flag_and_by_environment(
+    target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "static" in groups(found(target, capsys))
+    assert "static" not in groups(found(target, capsys, without="static,ranker"))
+    assert "file" in groups(found(target, capsys, without="ranker"))  # parts of the plain sum
+    monkeypatch.setenv("PATCHSHOT_WITHOUT", "static, ranker")
+    assert "static" not in groups(found(target, capsys))
+    assert "static" in groups(found(target, capsys, without="ranker"))  # the flag wins
+
+
+def test_a_problem_in_other_words_than_the_code_is_told(
+    target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = InspectRequest(None, target, None, "include", json=False, quiet=False, explain=True)
+    said = "no word of the problem occurs in the code: ordered by "
+    assert search(request, "文件 程序 崩溃", 9, {"embed": "off"}) == 0
+    out, err = capsys.readouterr()
+    assert err.count(said) == 1
+    assert "by words in common" not in out
+    assert search(request, "cart total", 9, {"embed": "off"}) == 0
+    assert "no word of the problem" not in capsys.readouterr().err
+
+
+def test_contributions_add_up(target: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for hit in found(target, capsys):
+        parts = sum(reason["value"] for reason in hit["reasons"])
+        assert parts == pytest.approx(hit["score"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"without": "words"}, "unknown group of features 'words'"),
+        ({"preset": "lexical-words"}, "unknown retrieval preset 'lexical-words'"),
+    ],
+)
+def test_unknown_names_are_usage_errors_that_list_the_known(
+    target: Path, capsys: pytest.CaptureFixture[str], flags: Mapping[str, str], said: str
+) -> None:
+    request = InspectRequest(None, target, None, "include", json=False, quiet=True)
+    assert search(request, "cart", 9, flags) == 2
+    assert index(request, flags) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "churn, cochange, code" in error
+
+
+def test_indexing_ahead_saves_the_search_its_work(
+    target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = InspectRequest(None, target, None, "include", json=True, quiet=False)
+    assert index(request, {}) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["files"], made["built"], made["commits"]) == (2, 2, 1)
+    assert search(request, "cart total", 9, {"embed": "off"}) == 0
+    said = capsys.readouterr().err
+    assert "index:" not in said  # no file is cut again
+    assert "history:" not in said  # and no commit read again
+
+
+def test_the_encoder_is_off_in_indexing_too(
+    target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = InspectRequest(None, target, None, "include", json=True, quiet=True)
+    for flags, built in (({}, 2), ({"without": "static"}, 2), ({}, 0), ({"without": "churn"}, 0)):
+        assert index(request, flags) == 0
+        assert json.loads(capsys.readouterr().out)["built"] == built

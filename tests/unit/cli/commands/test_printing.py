@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from agent.cli.commands.common import counted
+from agent.cli.commands.hits import as_json, finding_as_json, render, render_findings
+from agent.cli.commands.index import collections_in_words
+from agent.search.passages import Label, Passage, PoolHit
+from agent.search.stores.base import CollectionInfo
+from agent.threads import in_thread
+from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
+
+DOCUMENT = Passage(Label.DOCS, "Totals", "The total.", "docs/a.md", 3, 9, tags=("section",))
+HUNK = Passage(Label.HISTORY, "Fix it", "The total.", "a.py", 1, 2, origin="f" * 40)
+FINDING = PoolHit(DOCUMENT, 0.98, (Reason("words", 0.5, "place 2"),), (HUNK,), 0.714, 1)
+KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def test_a_line_says_corpus_place_score_and_similarity() -> None:
+    code = PoolHit(Passage(Label.CODE, "f", "def f", "a.py", 1, 2, "f"), 1.0, similarity=0.5)
+    assert render_findings([code, FINDING], explain=False, width=None) == (
+        "  1  1.000  0.50  [code]     a.py:1-2 f\n"
+        "  2  0.980  0.71  [docs]     docs/a.md:3-9  Totals  (+1 alike)\n"
+    )
+
+
+def test_explained_lines_say_which_search_and_what_else() -> None:
+    lines = render_findings([FINDING], explain=True, width=60).splitlines()
+    assert lines[1].strip() == "score: by place 1 in [docs], which comes from"
+    assert lines[2].strip() == "+0.500  words        place 2"
+    assert lines[3].strip() == "also     [history] a.py:1-2 @ ffffffffffff"
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_a_similarity_that_was_not_computed_is_no_number() -> None:
+    found = PoolHit(DOCUMENT, 0.5, rank=1)
+    assert "0.500     -  [docs]" in render_findings([found], explain=False, width=None)
+    assert finding_as_json(found)["similarity"] is None
+
+
+def test_a_name_that_was_looked_up_is_explained_so() -> None:
+    shown = render_findings([PoolHit(DOCUMENT, 1.0)], explain=True, width=None)
+    assert "score: the name was looked up" in shown
+
+
+@pytest.mark.parametrize("corpus", list(Label))
+def test_secrets_of_every_corpus_are_masked_where_they_are_printed(corpus: Label) -> None:
+    passage = Passage(corpus, f"uses {KEY}", f'token = "{KEY}"', "a.py", 1, 1)
+    reason = Reason("history", 1.0, f"commit: {KEY}")
+    finding = PoolHit(passage, 1.0, (reason,), (passage,), rank=1)
+    assert KEY not in json.dumps(finding_as_json(finding))
+    assert KEY not in render_findings([finding], explain=True, width=None)
+
+
+def test_secrets_in_reasons_of_code_are_masked() -> None:
+    chunk = Chunk("a.py", 1, 1, "", ChunkKind.WINDOW, f'token = "{KEY}"', "", "python")
+    hit = ScoredChunk(chunk, 1.0, (Reason("history", 1.0, f"commit: {KEY}"),))
+    assert KEY not in render([hit], explain=True, width=None)
+    assert KEY not in json.dumps(as_json(hit))
+
+
+def test_one_of_a_kind_is_said_in_the_singular() -> None:
+    assert counted(1, "passage") == "1 passage"
+    assert counted(1_000, "passage") == "1,000 passages"
+    assert collections_in_words("sqlite:///x", []) == "0 collections in sqlite:///x\n"
+    info = CollectionInfo(name="a", model="m", dimension=2, entries=1, version=1)
+    assert collections_in_words("u", [info]).splitlines()[1] == "1 collection in u"
+    assert "1 entry of 2 dimensions" in collections_in_words("u", [info])
+
+
+def test_a_repository_s_words_cannot_steer_the_terminal() -> None:
+    evil = PoolHit(Passage(Label.DOCS, "a\x1b[2Jb", "x", "a.md"), 1.0)
+    assert "\x1b" not in render_findings([evil], explain=True, width=None)
+
+
+def test_json_holds_everything() -> None:
+    found = finding_as_json(FINDING)
+    assert found["reasons"] == [{"feature": "words", "value": 0.5, "note": "place 2"}]
+    assert found["same"][0]["origin"] == "f" * 40
+    assert {k: found[k] for k in ("corpus", "path", "start", "end", "score", "similarity")} == {
+        "corpus": "docs",
+        "path": "docs/a.md",
+        "start": 3,
+        "end": 9,
+        "score": 0.98,
+        "similarity": 0.714,
+    }
+
+
+def test_work_in_a_thread_learns_that_nobody_waits() -> None:
+    told = threading.Event()
+
+    def work(cancel: threading.Event) -> None:
+        if cancel.wait(20):
+            told.set()
+
+    async def give_up() -> None:
+        task = asyncio.ensure_future(in_thread(work))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(give_up())
+    assert told.wait(5)

@@ -1,0 +1,15 @@
+"""`agent report --output` where nothing can be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.cli.commands.report import _replace
+from agent.errors import ConfigurationError
+
+
+def test_what_cannot_be_written_is_told_by_its_own_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"^--output /proc/r\.html: cannot be written"):
+        _replace(Path("/proc/r.html"), iter([b"page"]))

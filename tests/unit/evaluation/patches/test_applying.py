@@ -1,0 +1,285 @@
+"""Applying a diff: the real `git apply` decides what is right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from agent.evaluation.patches.applying import PatchError, TreeFile, apply_patch, merged
+from agent.patching.diff import unified_diff
+from agent.types import FileChange
+
+BASE = {
+    "shop/cart.py": b"".join(b"line %d\n" % n for n in range(1, 31)),
+    "shop/with space.py": b"a\nb\nc\n",
+    "shop/no_end.py": b"a\nb\nc",
+    "shop/crlf.py": b"a\r\nb\r\nc\r\n",
+    "shop/empty.py": b"",
+    "run.sh": b"echo\n",
+}
+
+
+class Files:
+    """A tree of plain files."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files = files
+
+    def get(self, path: str) -> TreeFile | None:
+        return TreeFile(self.files[path]) if path in self.files else None
+
+    def is_folder(self, path: str) -> bool:
+        return any(name.startswith(f"{path}/") for name in self.files)
+
+
+def ours(base: Mapping[str, bytes], patch: bytes) -> dict[str, bytes] | None:
+    """The tree after our applier; None where it refuses."""
+    try:
+        changes = apply_patch(patch, Files(base)).changes
+    except PatchError:
+        return None
+    after = dict(base)
+    for change in changes:
+        if change.after is None:
+            del after[change.path]
+        else:
+            after[change.path] = change.after
+    return after
+
+
+def git(root: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(root), "GIT_CONFIG_GLOBAL": os.devnull}
+    command = ["git", "-c", "core.autocrlf=false", "-c", "apply.whitespace=nowarn", *arguments]
+    return subprocess.run(
+        command, cwd=root, input=data, capture_output=True, timeout=60, env=environment
+    )
+
+
+def put(root: Path, files: Mapping[str, bytes]) -> None:
+    for path, data in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
+
+
+def tree_of(root: Path) -> dict[str, bytes]:
+    files = (file for file in root.rglob("*") if file.is_file())
+    return {
+        str(file.relative_to(root)): file.read_bytes()
+        for file in files
+        if ".git" not in file.relative_to(root).parts
+    }
+
+
+def theirs(root: Path, base: Mapping[str, bytes], patch: bytes) -> dict[str, bytes] | None:
+    """The tree after `git apply`; None where it refuses."""
+    root.mkdir()
+    put(root, base)
+    return tree_of(root) if git(root, "apply", "-", data=patch).returncode == 0 else None
+
+
+def diff_of(root: Path, base: Mapping[str, bytes], after: Mapping[str, bytes], *more: str) -> bytes:
+    """What git prints between two trees."""
+    root.mkdir()
+    git(root, "init", "-q")
+    put(root, base)
+    git(root, "add", "-A", "-f")
+    before = git(root, "write-tree").stdout.decode().strip()
+    for path in base.keys() - after.keys():
+        (root / path).unlink()
+    put(root, after)
+    git(root, "add", "-A", "-f")
+    return git(root, "diff", "--cached", *more, before).stdout
+
+
+def edited(path: str, *replacements: tuple[bytes, bytes]) -> dict[str, bytes]:
+    data = BASE[path]
+    for old, new in replacements:
+        assert old in data
+        data = data.replace(old, new)
+    return {**BASE, path: data}
+
+
+def hunk(*lines: str, path: str = "shop/cart.py", head: str | None = None) -> bytes:
+    old = sum(line[:1] in " -" for line in lines)
+    new = sum(line[:1] in " +" for line in lines)
+    head = head or f"@@ -5,{old} +5,{new} @@"
+    return (
+        f"--- a/{path}\n+++ b/{path}\n{head}\n".encode()
+        + "".join(f"{line}\n" for line in lines).encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        edited("shop/cart.py", (b"line 7\n", b"seven\n")),
+        edited("shop/cart.py", (b"line 1\n", b""), (b"line 30\n", b"line 30\nline 31\n")),
+        edited("shop/with space.py", (b"b", b"B")),
+        edited("shop/no_end.py", (b"c", b"d")),
+        edited("shop/no_end.py", (b"c", b"c\n")),
+        edited("shop/crlf.py", (b"b\r\n", b"B\r\n")),
+        {**BASE, "shop/empty.py": b"now\n"},
+        {**BASE, "new/deep/file.py": b"x\n"},
+        {**BASE, "new/empty.py": b""},
+        {**BASE, "new/no_end.py": b"x"},
+        {**BASE, 'na"me\tü.py': b"x\n"},
+        {path: data for path, data in BASE.items() if path != "shop/cart.py"},
+        {path: data for path, data in BASE.items() if path != "shop/empty.py"},
+        {path: b"" if path == "shop/no_end.py" else data for path, data in BASE.items()},
+        {**BASE, "blob.bin": bytes(range(256)) * 20},
+        {**BASE, "run.sh": b"\0\1\2"},
+    ],
+)
+@pytest.mark.parametrize("options", [("--binary",), ("--binary", "-U0"), ("--binary", "-U1")])
+def test_what_git_prints_is_applied_as_git_does(
+    tmp_path: Path, after: dict[str, bytes], options: tuple[str, ...]
+) -> None:
+    patch = diff_of(tmp_path / "diff", BASE, after, *options)
+
+    assert patch
+    expected = theirs(tmp_path / "oracle", BASE, patch)
+    assert ours(BASE, patch) == expected
+    if "-U0" not in options:  # git takes those with --unidiff-zero only
+        assert expected == after
+
+
+def test_a_rename_moves_the_content(tmp_path: Path) -> None:
+    after = {path: data for path, data in BASE.items() if path != "shop/cart.py"}
+    after["shop/basket.py"] = BASE["shop/cart.py"].replace(b"line 9\n", b"nine\n")
+    patch = diff_of(tmp_path / "diff", BASE, after, "-M")
+
+    assert b"rename from shop/cart.py" in patch
+    assert ours(BASE, patch) == theirs(tmp_path / "oracle", BASE, patch) == after
+
+
+def test_a_delta_of_a_binary_file(tmp_path: Path) -> None:
+    base = {"blob.bin": bytes(range(256)) * 400}
+    after = {"blob.bin": base["blob.bin"][:5000] + b"other" + base["blob.bin"][5000:]}
+    patch = diff_of(tmp_path / "diff", base, after, "--binary")
+
+    assert b"\ndelta " in patch
+    assert ours(base, patch) == theirs(tmp_path / "oracle", base, patch) == after
+
+
+CONTEXT = (" line 5", "-line 6", "+six", " line 7")
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        hunk(*CONTEXT),
+        hunk(*CONTEXT, head="@@ -11,3 +11,3 @@"),  # found at another line
+        hunk(*CONTEXT, head="@@ -1,3 +1,3 @@"),  # one that begins the file must be there
+        hunk(*CONTEXT, head="@@ -5,4 +5,4 @@"),  # more lines than there are
+        hunk(*CONTEXT, head="@@ -5,2 +5,2 @@"),  # fewer
+        hunk(*CONTEXT, head="@@ -5 +5 @@"),
+        hunk(" line  5", "-line 6", "+six", " line 7"),  # white space differs
+        hunk(" line 5", "-line 66", "+six", " line 7"),
+        hunk(" line 28", "-line 29", "+x"),  # no context after it: only at the end of the file
+        hunk(" line 29", "-line 30", "+x"),
+        hunk(" line 5", " line 6"),  # changes nothing
+        hunk(" line 5", "+line 5", " line 6") + b"garbage\n",
+        b"words before\n" + hunk(*CONTEXT) + b"words after\n",
+        hunk(*CONTEXT, path="shop/none.py"),
+        hunk(*CONTEXT, path="../cart.py"),
+        hunk(*CONTEXT, path=".git/config"),
+        hunk("+x", path="shop/empty.py", head="@@ -0,0 +1 @@"),
+        b"--- /dev/null\n+++ b/shop/cart.py\n@@ -0,0 +1 @@\n+x\n",  # there already
+        b"--- /dev/null\n+++ b/shop\n@@ -0,0 +1 @@\n+x\n",
+        b"--- /dev/null\n+++ b/run.sh/x\n@@ -0,0 +1 @@\n+x\n",
+        b"--- a/run.sh\n+++ /dev/null\n@@ -1 +0,0 @@\n-echo\n",
+        b"--- a/shop/with space.py\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-a\n-b\n",
+        b"--- a/shop/no_end.py\n+++ b/shop/no_end.py\n@@ -1,3 +1,3 @@\n a\n b\n-c\n+d\n",
+        b"@@ -1 +1 @@\n-a\n+b\n",
+        b"diff --git a/run.sh b/run.sh\nindex 1..2\nBinary files a/run.sh and b/run.sh differ\n",
+        b"diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n",
+        b"",
+        b"no diff at all\n",
+        hunk(*CONTEXT) + hunk(" line 11", "-line 12", "+x", " line 13", head="@@ -11,3 +11,3 @@"),
+        hunk(*CONTEXT) + b"@@ -5,3 +5,3 @@\n line 5\n-six\n+again\n line 7\n",  # patched already
+    ],
+)  # fmt: skip
+def test_what_git_takes_is_taken_and_what_it_refuses_is_refused(
+    tmp_path: Path, patch: bytes
+) -> None:
+    assert ours(BASE, patch) == theirs(tmp_path / "oracle", BASE, patch)
+
+
+def test_a_patch_may_lack_its_last_line_end(tmp_path: Path) -> None:
+    """git refuses that; the harness goes on with patch(1), which does not."""
+    whole = hunk(*CONTEXT)
+
+    assert theirs(tmp_path / "oracle", BASE, whole.removesuffix(b"\n")) is None
+    assert ours(BASE, whole.removesuffix(b"\n")) == ours(BASE, whole) is not None
+
+
+def test_a_line_without_an_end_stands_for_no_other(tmp_path: Path) -> None:
+    """git takes the beginning of a line for it, and tears the file."""
+    patch = b"--- a/f\n+++ b/f\n@@ -1 +1,2 @@\n+a\n a\n\\ No newline at end of file\n"
+
+    assert theirs(tmp_path / "oracle", {"f": b"a\na"}, patch) == {"f": b"a\naa"}
+    assert ours({"f": b"a\na"}, patch) is None
+    assert ours({"f": b"a"}, patch) == {"f": b"a\na"}
+
+
+_LINES = st.lists(st.sampled_from([b"a", b"b", b"c", b"", b"\tx", b"d\r"]), max_size=12)
+
+
+@settings(max_examples=60, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(before=_LINES, after=_LINES, shifted=_LINES, ends=st.tuples(st.booleans(), st.booleans()))
+def test_any_diff_on_any_file(
+    before: list[bytes], after: list[bytes], shifted: list[bytes], ends: tuple[bool, bool]
+) -> None:
+    """The diff of two files, applied to the first one with lines before it."""
+    old, new = (
+        b"\n".join(lines) + (b"\n" if end and lines else b"")
+        for lines, end in zip((before, after), ends, strict=True)
+    )
+    patch = unified_diff([FileChange("f", old, new)])
+    assume(patch)
+    base = {"f": b"".join(line + b"\n" for line in shifted) + old}
+
+    assert ours({"f": old}, patch) == {"f": new}
+    if b"\\ No newline" not in patch:
+        with tempfile.TemporaryDirectory() as folder:
+            assert ours(base, patch) == theirs(Path(folder, "oracle"), base, patch)
+
+
+def test_executable_bits_are_kept_and_set() -> None:
+    patch = b"diff --git a/run.sh b/run.sh\nold mode 100644\nnew mode 100755\n"
+
+    assert apply_patch(patch, Files(BASE)).changes == (
+        FileChange("run.sh", b"echo\n", b"echo\n", executable=True),
+    )
+
+
+def test_a_submodule_has_no_place_and_a_link_is_refused() -> None:
+    head = b"diff --git a/sub b/sub\nnew file mode %d\nindex 0000000..1234567\n"
+    tail = b"--- /dev/null\n+++ b/sub\n@@ -0,0 +1 @@\n+Subproject commit 1234567\n"
+
+    found = apply_patch(head % 160000 + tail, Files(BASE))
+
+    assert (found.changes, found.left_out) == ((), ("sub: a submodule",))
+    with pytest.raises(PatchError, match="a symbolic link"):
+        apply_patch(head % 120000 + tail, Files(BASE))
+
+
+def test_a_reason_names_the_file_and_the_hunk() -> None:
+    with pytest.raises(PatchError) as raised:
+        apply_patch(hunk(" line 5", "-line 66", "+six", " line 7"), Files(BASE))
+
+    assert str(raised.value) == "patch failed: shop/cart.py:5 (hunk at line 3)"
+
+
+def test_the_second_changes_win() -> None:
+    first = (FileChange("a", None, b"1"), FileChange("b", None, b"1"))
+    second = (FileChange("b", None, None),)
+
+    assert merged(first, second) == (FileChange("a", None, b"1"), FileChange("b", None, None))

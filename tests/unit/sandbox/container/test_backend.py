@@ -1,0 +1,455 @@
+"""The container backend beyond the contract: options, leaks, kill -9, images like SWE-bench's."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from sandbox.container.backend import ContainerMeter, ContainerSandbox
+from sandbox.container.engine import Engine, Image, find_engine
+from sandbox.container.image import TESTBED, candidate_interpreters, prepare_products
+from sandbox.container.launch import Controls, ScriptStatus
+from sandbox.container.options import ContainerSetup, run_arguments
+from sandbox.processes.cgroups import Bound, find_group
+from sandbox.runs import open_run
+from sandbox.types import Command, Ended, Limits, RunResult, SandboxError
+from sandbox.workspace.copy import Workspace, empty_workspace, prepare_workspace
+from tests.support.images import TESTBED_PYTHON, require_container
+from tests.support.sandboxes import ROOT, Runner
+
+OURS = "4:memory:/\n8:pids:/\n2:cpuacct:/\n0::/\n"
+
+
+def machine(root: Path, theirs: str, *directories: str) -> tuple[Path, Path]:
+    """Make a /proc with us and process 7, and the given groups."""
+    for pid, text in (("self", OURS), ("7", theirs)):
+        (root / "proc" / pid).mkdir(parents=True)
+        (root / "proc" / pid / "cgroup").write_text(text)
+    for directory in directories:
+        (root / "cgroup" / directory).mkdir(parents=True)
+    return root / "proc", root / "cgroup"
+
+
+def test_groups_of_version_1(tmp_path: Path) -> None:
+    theirs = "4:memory:/pod/box-1\n8:pids:/pod/box-1\n2:cpuacct:/pod/box-1\n0::/pod/box-1\n"
+    places = [f"{name}/pod/box-1" for name in ("memory", "pids", "cpuacct")]
+    proc, root = machine(tmp_path, theirs, *places)
+    group = find_group(7, proc, root)
+    assert group is not None
+    assert (group.name, group.bounds) == ("box-1", frozenset(Bound))
+    (root / "pids/pod/box-1/pids.events").write_text("max 3\n")
+    (root / "memory/pod/box-1/memory.oom_control").write_text("under_oom 0\noom_kill 2\n")
+    assert (group.refused_processes(), group.memory_kills()) == (3, 2)
+
+
+def test_a_group_of_version_2(tmp_path: Path) -> None:
+    proc, root = machine(tmp_path, "0::/a.slice/box-2.scope\n", "a.slice/box-2.scope")
+    group = find_group(7, proc, root)
+    assert group is not None
+    assert (group.name, group.bounds) == ("box-2.scope", frozenset(Bound))
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        OURS,  # engines without groups leave a container in ours, which counts us too
+        "0::/gone\n",
+        "0::/../outside\n",
+        "4:memory:/a/one\n8:pids:/a/two\n",
+        "",
+    ],
+)
+def test_a_group_that_is_not_the_containers_own_is_none(tmp_path: Path, theirs: str) -> None:
+    proc, root = machine(tmp_path, theirs, "memory/a/one", "pids/a/two", "../outside")
+    assert find_group(7, proc, root) is None
+
+
+def test_a_process_that_has_ended_has_none(tmp_path: Path) -> None:
+    assert find_group(8, *machine(tmp_path, OURS)) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        (ScriptStatus(started=True, ended=True), None),
+        (ScriptStatus(started=True, ended=True, killed=1), Ended.MEMORY_LIMIT),
+        (ScriptStatus(started=True, ended=True, killed=1, refused=1), Ended.MEMORY_LIMIT),
+        (ScriptStatus(started=True, ended=True, refused=1), Ended.PROCESS_LIMIT),
+    ],
+)
+def test_what_the_script_counted_is_told_in_the_end(
+    status: ScriptStatus, ended: Ended | None
+) -> None:
+    meter = ContainerMeter(Limits(), lambda: status)
+    assert meter.breach() is None
+    found = meter.after()
+    assert (None if found is None else found.ended) == ended
+
+
+MIB = 1024 * 1024
+PODMAN = Engine("/usr/bin/podman", "podman", rootless=False, groups=True)
+DOCKER = Engine("/usr/bin/docker", "docker", rootless=False, groups=True)
+IMAGE = Image("sha256:1", {"PATH": "/a"}, ("/data", "/usr"))
+
+
+@pytest.fixture
+def run(container: ContainerSandbox) -> Runner:
+    return Runner("container", sandbox=container)
+
+
+def arguments(
+    tmp_path: Path, engine: Engine, *, mount: str = "/srv/x", read_only: tuple[Path, ...] = ()
+) -> list[str]:
+    command = Command(("true",), read_only=read_only)
+    with (
+        empty_workspace(mount=Path(mount), parent=tmp_path) as workspace,
+        open_run(command, workspace, None, None) as run,
+        Controls(run.scratch, b"", b"{}") as controls,
+    ):
+        setup = ContainerSetup("name", run, 7, 8, controls, (Path("/home/me"),))
+        return run_arguments(engine, IMAGE, None, setup)
+
+
+# --------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize("engine", [PODMAN, DOCKER])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *(["--network", "none"], ["--read-only"], ["--cap-drop", "ALL"], ["--pull", "never"]),
+        *(["--security-opt", "no-new-privileges"], ["--user", "7:8"], ["--log-driver", "none"]),
+        *(["--rm"], ["--ipc", "private"], ["--entrypoint", "/bin/sh"], ["--env", "https_proxy="]),
+        *(["--memory", str(4096 * MIB)], ["--memory-swap", str(4096 * MIB)]),
+        *(["--pids-limit", "258"], ["--ulimit", "core=0:0"], ["--ulimit", "cpu=600:601"]),
+    ],
+)
+def test_every_wall_has_its_option(tmp_path: Path, engine: Engine, wanted: list[str]) -> None:
+    found = arguments(tmp_path, engine)
+    windows = [found[i : i + len(wanted)] for i in range(len(found))]
+    assert wanted in windows
+
+
+def test_what_only_one_engine_knows_is_said_to_it_alone(tmp_path: Path) -> None:
+    podman, docker = arguments(tmp_path, PODMAN), arguments(tmp_path, DOCKER)
+    assert {"--http-proxy=false", "--read-only-tmpfs=false"} <= set(podman) - set(docker)
+    assert docker[docker.index("--userns") + 1] == "host"
+    # docker makes an image's volumes writable: they are covered, where they hide no program
+    assert any(part.startswith("/data:") for part in docker)
+    assert not any(part.startswith("/usr:") for part in docker)
+
+
+@pytest.mark.parametrize("kind", [PODMAN, DOCKER])
+def test_nothing_opens_the_container(tmp_path: Path, kind: Engine) -> None:
+    whole = " ".join(arguments(tmp_path, kind))
+    for bad in (
+        "--privileged",
+        ".sock",
+        "--device",
+        "--pid=host",
+        "seccomp=unconfined",
+        "--volume",
+    ):
+        assert bad not in whole
+
+
+@pytest.mark.parametrize("mount", ["/", "/usr", "/tmp", "/proc", "/etc", "/home"])
+def test_the_workspace_hides_nothing_of_the_system(tmp_path: Path, mount: str) -> None:
+    with pytest.raises(SandboxError, match="cannot be mounted"):
+        arguments(tmp_path, PODMAN, mount=mount)
+
+
+@pytest.mark.parametrize("path", ["/", "/etc", "/usr", "/home", "/home/me", "/var", "/none"])
+def test_host_paths_that_hold_too_much_are_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(SandboxError, match=r"refused to show|does not exist"):
+        arguments(tmp_path, PODMAN, read_only=(Path(path),))
+
+
+def test_any_path_can_be_said(tmp_path: Path, run: Runner) -> None:
+    odd = tmp_path / 'a,b "c":d'
+    odd.mkdir()
+    (odd / "file").write_text("here")
+    result = shown(run, odd, ("cat", str(odd / "file")))
+    assert (result.stdout, result.stderr) == (b"here", b"")
+
+
+def shown(run: Runner, path: Path, argv: tuple[str, ...]) -> RunResult:
+    assert run.sandbox is not None
+    with empty_workspace(mount=Path("/srv/x")) as workspace:
+        return run.sandbox.run(Command(argv, read_only=(path,)), workspace)
+
+
+def test_a_shown_path_is_at_its_own_place_and_cannot_be_written(
+    tmp_path: Path, run: Runner
+) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir(mode=0o777)
+    inside.chmod(0o777)
+    (inside / "plugin.py").write_text("x = 1\n")
+    script = f"cat {inside}/plugin.py; echo x >{inside}/plugin.py; touch {inside}/new; exit 0"
+    assert shown(run, inside, ("/bin/sh", "-c", script)).stdout == b"x = 1\n"
+    assert [path.name for path in inside.iterdir()] == ["plugin.py"]
+    assert (inside / "plugin.py").read_text() == "x = 1\n"
+
+
+# ----------------------------------------------------------------------------------- environment
+
+
+def test_secrets_are_in_no_list_of_processes_of_this_machine(run: Runner) -> None:
+    secret = f"secret-{secrets.token_hex(8)}"
+    seen: list[str] = []
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            seen.extend(command_line(entry) for entry in Path("/proc").glob("[0-9]*"))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        result = run.shell('printf %s "$TOKEN" | wc -c', environment={"TOKEN": secret})
+    finally:
+        stop.set()
+        watcher.join()
+    assert int(result.stdout) == len(secret)
+    assert "/sandbox/run" in "".join(seen)  # it did look
+    assert secret not in "".join(seen)
+
+
+def test_variables_of_the_image_stay_and_its_programs_are_found(
+    container: ContainerSandbox,
+) -> None:
+    assert container.image_environment() == {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+
+def test_a_loader_variable_of_the_target_is_not_the_engines(run: Runner) -> None:
+    """A repository may name variables of its test command; the client must not see them."""
+    given = {"LD_PRELOAD": "/none/evil.so", "CONTAINERS_CONF": "/none", "PATH": "/usr/bin:/bin"}
+    result = run.shell('echo "$CONTAINERS_CONF"', environment=given)
+    assert (result.stdout, result.exit_code) == (b"/none\n", 0)
+
+
+# ---------------------------------------------------------------------------------------- limits
+
+
+def test_refused_processes_are_told(run: Runner) -> None:
+    code = "import os, time\nfor _ in range(40):\n if not os.fork(): time.sleep(9); os._exit(0)"
+    result = run.python(code, processes=20)
+    assert (result.ended, result.exit_code) == (Ended.PROCESS_LIMIT, None)
+    assert "20 processes" in result.detail
+
+
+def test_a_fork_bomb_ends_and_is_told(run: Runner) -> None:
+    code = "import os\nwhile True:\n try: os.fork()\n except OSError: pass"
+    result = run.python(code, processes=40, wall_seconds=15.0)
+    assert result.ended in (Ended.PROCESS_LIMIT, Ended.CPU_LIMIT, Ended.WALL_LIMIT)
+    assert "40 processes" in result.detail
+    assert result.seconds < 20
+
+
+def test_running_out_of_memory_leaves_no_file_where_we_are(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """conmon makes an empty file `oom` in its own directory."""
+    monkeypatch.chdir(tmp_path)
+    result = run.shell("x=$(head -c 300000000 /dev/zero | tail -c 300000000)", memory=60 * MIB)
+    assert result.ended is Ended.MEMORY_LIMIT
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cpu_time_of_all_processes_is_limited(run: Runner) -> None:
+    code = "import os, time\nfor _ in range(3): os.fork()\nwhile True: pass"
+    result = run.python(code, cpu_seconds=2, wall_seconds=30.0)
+    assert result.ended is Ended.CPU_LIMIT
+
+
+def test_a_full_temporary_directory_is_told(run: Runner) -> None:
+    result = run.shell("dd if=/dev/zero of=/tmp/x bs=1M count=20", tmp=8 * MIB)
+    assert result.ended is Ended.DISK_LIMIT
+    assert "/tmp" in result.detail
+
+
+# -------------------------------------------------------------------------------- nothing stays
+
+AGENT = """
+    import sys
+    from pathlib import Path
+    from sandbox.container.backend import ContainerSandbox
+    from sandbox.types import Command
+    from sandbox.workspace.copy import empty_workspace
+    with empty_workspace(mount=Path("/srv/x"), parent=Path(sys.argv[3])) as workspace:
+        command = Command(("/bin/sh", "-c", "touch started; sleep " + sys.argv[2]))
+        ContainerSandbox(sys.argv[1], "podman").run(command, workspace)
+"""
+
+
+@pytest.fixture
+def agent(container: ContainerSandbox, tmp_path: Path) -> Iterator[tuple[int, str]]:
+    """Return the pid of a process that runs a container, and the mark of what runs inside."""
+    mark = f"3600.{secrets.randbelow(10**9)}"
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(AGENT), require_container(), mark, str(tmp_path)],
+        cwd=ROOT,
+        start_new_session=True,
+    ) as process:
+        wait_for(lambda: any(tmp_path.glob("*/tree/started")), 60)
+        yield process.pid, mark
+        process.kill()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def left(pid: int, mark: str) -> list[str]:
+    """Return containers of an agent and processes with a mark."""
+    names = find_engine("podman").ask("ps", "--all", "--format", "{{.Names}}").split()
+    return [name for name in names if f".{pid}." in name] + running(f"sleep\0{mark}\0")
+
+
+def running(words: str) -> list[str]:
+    """Return processes of this machine with exactly this command line."""
+    lines = (command_line(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return [line for line in lines if line == words]
+
+
+def command_line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""  # it has ended
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_kill_9_of_the_agent_leaves_nothing(agent: tuple[int, str], whole_group: bool) -> None:
+    pid, mark = agent
+    assert len(left(pid, mark)) == 2
+    (os.killpg if whole_group else os.kill)(pid, signal.SIGKILL)
+    wait_for(lambda: not left(pid, mark), 30)
+
+
+def test_nothing_stays_after_ordinary_ends(run: Runner) -> None:
+    mark = f"3600.{secrets.randbelow(10**9)}"
+    run.shell(f"setsid sleep {mark} & exit 0")
+    run.shell(f"sleep {mark}", wall_seconds=0.3)
+    run.shell(f"sleep {mark}", cancel_after=0.2)
+    run.shell("yes", output=1000)
+    assert left(os.getpid(), mark) == []
+
+
+def test_a_client_that_is_killed_leaves_no_container(run: Runner) -> None:
+    mark = f"3600.{secrets.randbelow(10**9)}"
+    results: list[RunResult] = []
+    thread = threading.Thread(target=lambda: results.append(run.shell(f"sleep {mark}")))
+    thread.start()
+    wait_for(lambda: bool(running(f"sleep\0{mark}\0")), 30)
+    clients = [
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if "patchshot" in (line := command_line(process))
+        and "\0run\0" in line
+        and parent(process) == os.getpid()
+    ]
+    assert len(clients) == 1
+    os.kill(clients[0], signal.SIGKILL)
+    thread.join(30)
+    assert [result.ended for result in results] == [Ended.SIGNALLED]
+    assert left(os.getpid(), mark) == []
+
+
+def parent(process: Path) -> int:
+    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+
+
+# ------------------------------------------------------------------------------- images of others
+
+
+def repository(folder: Path, files: Mapping[str, str]) -> tuple[Path, str]:
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    root = folder / "project"
+    for name, text in files.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        return subprocess.run(
+            ["git", *identity, *arguments],
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+
+    git("init", "--quiet")
+    git("add", "--all")
+    git("commit", "--quiet", "-m", "base")
+    return root, git("rev-parse", "HEAD")
+
+
+def test_a_project_is_tested_where_its_image_has_it(
+    container: ContainerSandbox, tmp_path: Path
+) -> None:
+    """The tree comes from the repository, its build products and interpreter from the image."""
+    files = {
+        "pkg/__init__.py": "from pkg._version import version\n",
+        "tests/test_pkg.py": "import pkg\ndef test():\n    assert pkg.version == '1.2.3'\n",
+    }
+    root, commit = repository(tmp_path, files)
+    python = str(candidate_interpreters(container)[0].path)
+    assert python == TESTBED_PYTHON
+    argv = (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
+    command = Command(argv, environment={"PYTHONPATH": str(TESTBED)})
+    products = prepare_products(container)
+    results = [_tested(container, root, commit, overlay, command) for overlay in (products, {})]
+    assert [result.exit_code for result in results] == [0, 2]
+    assert b"1 passed" in results[0].stdout
+    assert b"No module named 'pkg._version'" in results[1].stdout
+
+
+def _tested(
+    sandbox: ContainerSandbox,
+    root: Path,
+    commit: str,
+    overlay: Mapping[str, bytes],
+    command: Command,
+) -> RunResult:
+    with prepare_workspace(root, commit, overlay, mount=Path(TESTBED)) as workspace:
+        return sandbox.run(command, workspace)
+
+
+def test_a_missing_working_directory_is_an_error_of_the_caller(
+    container: ContainerSandbox, workspace: Workspace
+) -> None:
+    with pytest.raises(SandboxError, match="no directory /srv/x/none"):
+        container.run(Command(("true",), cwd="none"), workspace)
+
+
+def test_a_container_can_be_cancelled_before_it_runs_long(
+    container: ContainerSandbox, workspace: Workspace
+) -> None:
+    limits = Limits(wall_seconds=0.01)
+    assert container.run(Command(("sleep", "60"), limits=limits), workspace).ended in (
+        Ended.WALL_LIMIT,
+    )
+
+
+@pytest.fixture
+def workspace() -> Iterator[Workspace]:
+    with empty_workspace(mount=Path("/srv/x")) as made:
+        yield made

@@ -1,0 +1,232 @@
+"""Finds podman or docker: scripts play both, and one test asks the real podman."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox.container.backend import ContainerSandbox
+from sandbox.container.engine import (
+    Engine,
+    Image,
+    container_name,
+    find_engine,
+    find_image,
+    is_stale,
+)
+from sandbox.types import Command, SandboxError
+from sandbox.workspace.copy import empty_workspace
+
+PODMAN = {
+    "host": {
+        "cgroupVersion": "v1",
+        "security": {"rootless": False, "seccompProfilePath": "/x/seccomp.json"},
+    }
+}
+DOCKER = {"MemoryLimit": True, "PidsLimit": True, "SecurityOptions": ["name=seccomp"]}
+
+
+def fake(folder: Path, name: str, info: object, *, version: str = "") -> None:
+    """Make a program that prints this description; a string is an error."""
+    program = folder / name
+    fails = isinstance(info, str)
+    said = info if fails else json.dumps(info)
+    program.write_text(
+        f"#!/bin/sh\n[ $1 = --version ] && echo {version or name + ' version 99.1'} && exit\n"
+        f"cat <<'END' {'>&2' if fails else ''}\n{said}\nEND\nexit {int(fails)}\n"
+    )
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    for name in ("cat", "sh"):
+        (tmp_path / name).symlink_to(f"/bin/{name}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def test_podman_comes_first(path: Path) -> None:
+    fake(path, "podman", PODMAN)
+    fake(path, "docker", DOCKER)
+    assert find_engine() == Engine(
+        str(path / "podman"), "podman", rootless=False, groups=True, seccomp=Path("/x/seccomp.json")
+    )
+
+
+@pytest.mark.parametrize(("version", "groups"), [("v1", False), ("v2", True)])
+def test_a_users_podman_bounds_groups_under_version_2_only(
+    path: Path, version: str, groups: bool
+) -> None:
+    host = {"cgroupVersion": version, "security": {"rootless": True, "selinuxEnabled": True}}
+    fake(path, "podman", {"host": host})
+    found = find_engine()
+    assert (found.rootless, found.groups, found.selinux) == (True, groups, True)
+
+
+def test_a_podman_of_another_machine_is_of_no_use(path: Path) -> None:
+    fake(path, "podman", {"host": {**PODMAN["host"], "serviceIsRemote": True}})
+    with pytest.raises(SandboxError, match="another machine"):
+        find_engine()
+
+
+def test_docker_is_taken_when_its_daemon_answers(path: Path) -> None:
+    fake(path, "docker", DOCKER)
+    assert find_engine() == Engine(str(path / "docker"), "docker", rootless=False, groups=True)
+
+
+def test_docker_may_be_podman_under_another_name(path: Path) -> None:
+    fake(path, "docker", PODMAN, version="podman version 4.3.1")
+    assert find_engine().kind == "podman"
+
+
+@pytest.mark.parametrize(
+    ("info", "said"),
+    [
+        ("Cannot connect to the Docker daemon", "Cannot connect to the Docker daemon"),
+        ({"ServerErrors": ["permission denied"]}, "permission denied"),
+        ({**DOCKER, "SecurityOptions": ["name=rootless"]}, "use podman, or docker as root"),
+        ({}, "no known way"),
+        ([], "no known way"),
+    ],
+)
+def test_a_docker_that_is_of_no_use_is_a_problem_with_advice(
+    path: Path, info: object, said: str
+) -> None:
+    fake(path, "docker", info)
+    with pytest.raises(SandboxError, match=said) as caught:
+        find_engine()
+    assert "podman is not installed" in str(caught.value)
+    assert "install podman" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("podman", "podman version 3.4.4"), ("docker", "Docker version 19.03.8")]
+)
+def test_an_engine_that_lacks_an_option_is_too_old(path: Path, name: str, version: str) -> None:
+    fake(path, name, PODMAN if name == "podman" else DOCKER, version=version)
+    with pytest.raises(SandboxError, match="too old"):
+        find_engine()
+
+
+def test_the_engine_that_was_named_is_the_only_one(path: Path) -> None:
+    fake(path, "podman", PODMAN)
+    with pytest.raises(SandboxError, match="docker is not installed"):
+        find_engine("docker")
+
+
+def test_without_an_engine_nothing_is_run(path: Path) -> None:
+    probe = ContainerSandbox("some:image").probe()
+    assert (probe.available, probe.isolated) == (False, False)
+    assert "install podman" in probe.problem
+
+
+def test_an_image_that_is_not_there_is_not_fetched(container: ContainerSandbox) -> None:
+    probe = ContainerSandbox("localhost/none:1", "podman").probe()
+    assert not probe.available
+    assert "podman pull localhost/none:1" in probe.problem
+
+
+@pytest.mark.parametrize("name", ["--help", "Bad Name!!", "", "a\nb", "a;b"])
+def test_what_cannot_name_an_image_is_refused(path: Path, name: str) -> None:
+    fake(path, "podman", PODMAN)
+    with pytest.raises(SandboxError, match="not the name of an image") as raised:
+        find_image(find_engine(), name)
+    assert "pull" not in str(raised.value)
+
+
+def test_an_image_tells_its_variables_and_volumes(path: Path) -> None:
+    config = {"Env": ["PATH=/a:/b", "EMPTY=", "X=a=b"], "Volumes": {"/data": {}, "/cache": {}}}
+    described = [{"Id": "sha256:1", "Config": config}]
+    fake(path, "docker", described)
+    engine = Engine(str(path / "docker"), "docker", rootless=False, groups=True)
+    assert find_image(engine, "some:image") == Image(
+        "sha256:1", {"PATH": "/a:/b", "EMPTY": "", "X": "a=b"}, ("/cache", "/data")
+    )
+
+
+def _renamed(**changes: str) -> str:
+    parts = dict(
+        zip(
+            ("program", "machine", "boot", "namespace", "pid", "start", "token"),
+            container_name("00").split("."),
+            strict=True,
+        )
+    )
+    return ".".join({**parts, **changes}.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "stale"),
+    [
+        ({}, False),
+        ({"start": "1"}, True),  # the pid is another process's by now
+        ({"pid": "4194305", "start": "1"}, True),  # above the largest pid
+        ({"boot": "00000000"}, True),
+        ({"namespace": "1", "start": "1"}, False),  # its pids mean nothing here
+        ({"machine": "another", "start": "1"}, False),
+        ({"program": "other", "start": "1"}, False),
+    ],
+)
+def test_only_what_surely_has_nobody_any_more_is_stale(
+    changes: dict[str, str], stale: bool
+) -> None:
+    assert is_stale(_renamed(**changes)) is stale
+
+
+@pytest.mark.parametrize("name", ["", "patchshot", "web-1", "patchshot.a.b.c.d.e"])
+def test_containers_of_others_are_left_alone(name: str) -> None:
+    assert not is_stale(name)
+
+
+def test_our_own_container_is_in_use() -> None:
+    assert f".{os.getpid()}." in container_name("00")
+    assert not is_stale(container_name("00"))
+
+
+def answering(folder: Path, run: str) -> Path:
+    """Make a podman with one image, whose `run` is a line of shell that logs its arguments."""
+    program, log = folder / "podman", folder / "log"
+    described = json.dumps([{"Id": "sha256:1", "Config": {}}])
+    program.write_text(
+        "#!/bin/sh\ncase $1 in\n"
+        "--version) echo podman version 4.3.1;;\n"
+        f"info) echo '{json.dumps(PODMAN)}';;\n"
+        f"image) echo '{described}';;\n"
+        f"*) echo $* >>{log}; {run};;\nesac\n"
+    )
+    program.chmod(0o755)
+    return log
+
+
+def refused(folder: Path) -> str:
+    with empty_workspace(mount=Path("/srv/x"), parent=folder) as workspace:
+        with pytest.raises(SandboxError) as caught:
+            ContainerSandbox("some:image").run(Command(("true",)), workspace)
+        assert not list(workspace.path.parent.glob("run-*"))
+    return str(caught.value)
+
+
+def test_every_installed_runtime_is_tried_and_the_reason_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = answering(tmp_path, "echo 'Error: OCI runtime error: no such cgroup' >&2; exit 126")
+    for name in ("crun", "runc"):
+        (tmp_path / name).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    said = refused(tmp_path)
+    assert said == "podman cannot start a container (OCI runtime error: no such cgroup)"
+    runs = [line for line in log.read_text().splitlines() if " run " in line]
+    chosen = [line.partition("--runtime ")[2].partition(" ")[0] for line in runs]
+    assert chosen == ["", "crun", "runc"]
+
+
+def test_another_failure_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = answering(tmp_path, "echo 'Error: no space left on device' >&2; exit 125")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert "no space left on device" in refused(tmp_path)
+    assert len([line for line in log.read_text().splitlines() if " run " in line]) == 1

@@ -1,0 +1,115 @@
+"""Runs the first script of a container in this machine's own shell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sandbox.container.launch import ScriptStatus, read_status, start_script
+from sandbox.types import SandboxError
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+NAME = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
+
+SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
+
+
+def launched(
+    folder: Path, argv: tuple[str, ...], environment: Mapping[str, str], cwd: Path | None = None
+) -> tuple[subprocess.CompletedProcess[bytes], bytes]:
+    """Return how the script ended and what it said."""
+    status, go = folder / "status", folder / "go"
+    go.write_text("\n")
+    text = start_script(
+        argv,
+        {"PATH": "/usr/bin:/bin", **environment},
+        inherited=("GIVEN", "not a name"),
+        cwd=cwd or folder,
+        home=folder / "home",
+        status=status,
+        go=go,
+        address_space=None,
+    )
+    given = {"PATH": "/usr/bin:/bin", "GIVEN": "by the engine"}
+    done = subprocess.run(["/bin/sh", "-c", text], capture_output=True, env=given, timeout=20)
+    return done, status.read_bytes()
+
+
+def test_it_says_how_it_went(tmp_path: Path) -> None:
+    done, said = launched(tmp_path, ("sh", "-c", "echo out; echo err >&2; exit 7"), {})
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"out\n", b"err\n")
+    status = read_status(said)
+    assert (status.started, status.ended) == (True, True)
+    assert (tmp_path / "home").is_dir()
+
+
+def test_the_shell_says_nothing_of_a_signal(tmp_path: Path) -> None:
+    done, _ = launched(tmp_path, ("sh", "-c", "kill -SEGV $$"), {})
+    assert (done.returncode, done.stderr) == (139, b"")
+
+
+def test_a_missing_program_is_told(tmp_path: Path) -> None:
+    done, _ = launched(tmp_path, ("no-such-program",), {})
+    assert done.returncode == 127
+    assert b"no-such-program" in done.stderr
+
+
+def test_a_missing_directory_is_a_problem_and_nothing_runs(tmp_path: Path) -> None:
+    done, said = launched(tmp_path, ("touch", str(tmp_path / "ran")), {}, tmp_path / 'a"`x`')
+    status = read_status(said)
+    assert (done.returncode, status.started) == (125, False)
+    assert "no directory" in status.problem
+    assert not (tmp_path / "ran").exists()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(arguments=st.lists(TEXT, max_size=4), environment=st.dictionaries(NAME, TEXT, max_size=4))
+def test_arguments_and_variables_arrive_as_they_are(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str]
+) -> None:
+    taken = {"PATH", "HOME", "PWD", "OLDPWD", "_", "SHLVL"}
+    environment = {name: value for name, value in environment.items() if name not in taken}
+    shown, _ = launched(tmp_path, ("python3", "-I", "-S", "-c", SHOW, *arguments), environment)
+    argv, found, cwd = json.loads(shown.stdout)
+    assert (argv, cwd) == (arguments, str(tmp_path))
+    for own in (*taken, "LC_CTYPE"):
+        found.pop(own, None)
+    environment.pop("LC_CTYPE", None)
+    assert found == environment
+
+
+def test_a_program_with_an_equals_sign_is_a_program(tmp_path: Path) -> None:
+    program = tmp_path / "a=b"
+    program.write_text("#!/bin/sh\necho ran\n")
+    program.chmod(0o755)
+    assert launched(tmp_path, (str(program),), {})[0].stdout == b"ran\n"
+    with pytest.raises(SandboxError, match="cannot set"):
+        launched(tmp_path, (str(program),), {"not.a.name": "x"})
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (b"", ScriptStatus(started=False)),
+        (b"sta", ScriptStatus(started=False)),
+        (b"problem: no directory /x\n", ScriptStatus(started=False, problem="no directory /x")),
+        (b"started\n", ScriptStatus(started=True)),
+        (b"started\nend 1 0 0\n", ScriptStatus(started=True, ended=True)),
+        (b"started\nend 1 2 3\n", ScriptStatus(started=True, ended=True, killed=2, refused=3)),
+        # What the command writes comes before what the script writes in the end.
+        (
+            b"started\nend 0 9 9\njunk\nend 1 0 4\n",
+            ScriptStatus(started=True, ended=True, refused=4),
+        ),
+        (b"started\nend 1 2\nend x y z\n", ScriptStatus(started=True)),
+        (b"junk\nstarted\n", ScriptStatus(started=False)),
+    ],
+)
+def test_what_was_said_is_read(said: bytes, status: ScriptStatus) -> None:
+    assert read_status(said) == status

@@ -1,0 +1,233 @@
+"""Landlock beyond the contract: its launcher, its probe, and the weaknesses that it reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sandbox.in_place import ProcessSandbox
+from sandbox.landlock import launch as landlock_launch
+from sandbox.landlock.backend import (
+    REQUIRED,
+    LandlockSandbox,
+    explain_closed_paths,
+    judge_facts,
+    landlock_abi,
+)
+from sandbox.types import Command, Probe, SandboxError
+from sandbox.workspace.copy import empty_workspace
+from tests.support.sandboxes import Runner
+
+pytestmark = pytest.mark.usefixtures("landlock_works")
+
+GOOD = {
+    "did": ["use"],
+    "status": {"CapEff": "0", "CapPrm": "0", "CapInh": "0", "NoNewPrivs": "1", "Seccomp": "2"},
+    "namespaces": {
+        name: str(Path(f"/proc/self/ns/{name}").readlink())
+        for name in ("net", "pid", "mnt", "ipc", "uts")
+    },
+    "uid": 1000,
+}
+
+
+@pytest.fixture
+def run() -> Runner:
+    return Runner("landlock")
+
+
+def test_it_says_what_it_lacks() -> None:
+    probe = LandlockSandbox().probe()
+    assert (probe.available, probe.isolated, probe.problem) == (True, False, "")
+    lacks = {name for name, holds in probe.guarantees.items() if not holds}
+    assert {"pid-namespace", "ipc-namespace"} <= lacks
+    assert not lacks.intersection(REQUIRED)
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ({"did": ["use", "socket"]}, "no-network"),
+        ({"did": ["use", "read-home"]}, "private-home"),
+        ({"did": ["use", "list-home"]}, "private-home"),
+        ({"did": ["use", "write-home"]}, "private-home"),
+        ({"did": ["use", "change-mode"]}, "read-only-modes"),
+        ({"did": ["use", "signal"]}, "no-foreign-signals"),
+        ({"did": ["use", "read-environment"]}, "private-environment"),
+        ({"did": ["use", "write-root"]}, "read-only-root"),
+        ({"did": ["use", "write-kernel"]}, "read-only-kernel-settings"),
+        ({"did": ["use", "nest"]}, "no-nested-namespaces"),
+        ({"did": []}, "usable"),
+        ({"uid": 0}, "no-privileges"),
+        ({"status": {**GOOD["status"], "CapEff": "1"}}, "no-privileges"),  # type: ignore[dict-item]
+        ({"status": {**GOOD["status"], "Seccomp": "0"}}, "syscall-filter"),  # type: ignore[dict-item]
+    ],
+)
+def test_each_fact_costs_its_guarantee(change: dict[str, object], lost: str) -> None:
+    missing = {name for name, holds in judge_facts({**GOOD, **change}).items() if not holds}
+    assert missing == {lost, "ipc-namespace", "pid-namespace"}
+
+
+@pytest.mark.parametrize("facts", [{}, {**GOOD, "did": 1}, {**GOOD, "status": []}])
+def test_a_trial_that_prints_nonsense_is_no_guarantee(facts: dict[str, object]) -> None:
+    with pytest.raises((LookupError, TypeError)):
+        judge_facts(facts)
+
+
+def test_a_kernel_without_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No such kernel is at hand, so the test replaces the one fact about it."""
+    monkeypatch.setattr("sandbox.landlock.backend.landlock_abi", lambda: 1)
+    probe = LandlockSandbox().probe()
+    assert (probe.available, probe.guarantees) == (False, {})
+    assert "Linux 6.2" in probe.problem
+    assert "lsm=" in probe.problem
+    with (
+        empty_workspace(mount=Path("/srv/x")) as workspace,
+        pytest.raises(SandboxError, match="version 1"),
+    ):
+        LandlockSandbox().run(Command(("true",)), workspace)
+
+
+def test_there_is_a_version() -> None:
+    assert landlock_abi() >= 3
+
+
+def test_no_socket_of_this_machine_can_be_reached(run: Runner, tmp_path: Path) -> None:
+    """Landlock does not restrict named sockets (docker's, a session bus), so none can be made."""
+    code = (
+        "import socket\n"
+        "for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK):\n"
+        "    try: print(socket.socket(family))\n"
+        "    except OSError as error: print('refused')\n"
+        "left, right = socket.socketpair(); left.send(b'x'); print(right.recv(1))\n"
+    )
+    assert run.python(code).stdout == b"refused\n" * 4 + b"b'x'\n"
+
+
+def _open_to_all(folder: Path) -> None:
+    """Let another uid pass up to the shared temporary directory."""
+    for each in (folder, *folder.parents):
+        if each.stat().st_mode & stat.S_ISVTX:
+            break
+        each.chmod(0o777)
+
+
+def test_read_only_paths_are_readable_where_they_are(tmp_path: Path, run: Runner) -> None:
+    shown = tmp_path / "shown"
+    shown.mkdir()
+    (shown / "file").write_text("here")
+    _open_to_all(shown)
+    script = f"cat {shown}/file; echo x >{shown}/file"
+    for read_only, text in (((shown,), b"here"), ((), b"")):
+        with empty_workspace(mount=Path("/srv/x")) as workspace:
+            command = Command(("/bin/sh", "-c", script), read_only=read_only)
+            assert LandlockSandbox().run(command, workspace).stdout == text
+    assert (shown / "file").read_text() == "here"
+
+
+@pytest.mark.parametrize("path", ["/", "/etc", "/home", "/none"])
+def test_host_paths_that_hold_too_much_are_refused(path: str) -> None:
+    with empty_workspace(mount=Path("/srv/x")) as workspace, pytest.raises(SandboxError):
+        LandlockSandbox().run(Command(("true",), read_only=(Path(path),)), workspace)
+
+
+def test_the_workspace_of_another_run_is_out_of_reach(run: Runner) -> None:
+    with empty_workspace(mount=Path("/srv/x")) as other:
+        other.write("secret", b"in the other one")
+        result = run.shell(f"cat {other.path}/secret; ls {other.path.parent}; exit 0")
+    assert result.stdout == b""
+
+
+def test_files_cannot_be_emptied_or_linked_in(run: Runner, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    victim.chmod(0o777)
+    _open_to_all(tmp_path)
+    script = (
+        f"import os\nfor act in (lambda: os.truncate('{victim}', 0), "
+        f"lambda: os.link('{victim}', 'mine'), lambda: os.rename('{victim}', 'mine'), "
+        f"lambda: os.unlink('{victim}')):\n"
+        "    try: act(); print('did')\n    except OSError: pass\n"
+    )
+    assert run.python(script).stdout == b""
+    assert victim.read_text() == "precious"
+
+
+def test_a_launcher_that_fails_is_an_error_and_runs_nothing() -> None:
+    with empty_workspace(mount=Path("/srv/x")) as workspace:
+        command = Command(("touch", "ran"), cwd="none")
+        with pytest.raises(SandboxError, match="No such file"):
+            LandlockSandbox().run(command, workspace)
+        assert not list(workspace.path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another uid to give")
+def test_a_folder_that_the_uid_cannot_pass_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    made = empty_workspace(mount=Path("/srv/x"), parent=tmp_path)
+    with made as workspace, pytest.raises(SandboxError, match="set TMPDIR"):
+        LandlockSandbox().run(Command(("true",)), workspace)
+
+
+def test_the_launcher_needs_nothing_of_this_package() -> None:
+    """The launcher runs by its path, without site packages, before anything is locked."""
+    text = Path(landlock_launch.__file__).read_text("utf-8")
+    assert "from sandbox" not in text
+    assert "import sandbox" not in text
+
+
+def test_a_driver_of_another_user_finds_the_same(nobody_runner: Runner) -> None:
+    runner = Runner("landlock-user", nobody_runner.library)
+    probe = runner.probe()
+    assert isinstance(probe, Probe)
+    assert probe.available
+    # Of what it owns it may still change the mode, which is said.
+    assert not probe.guarantees["read-only-modes"]
+
+
+def test_environment_arrives_whole(run: Runner) -> None:
+    value = "a\nb='c' \u00e9"
+    code = "import json, os; print(json.dumps(os.environ['ODD']))"
+    assert json.loads(run.python(code, environment={"ODD": value}).stdout) == value
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another uid to give")
+def test_the_uid_owns_nothing_else(run: Runner) -> None:
+    first, second = (int(run.shell("id -u").stdout) for _ in range(2))
+    assert min(first, second) > 1_000_000
+    assert first != second
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has another uid to give")
+def test_a_closed_folder_on_the_way_is_named_with_what_to_do(tmp_path: Path) -> None:
+    _open_to_all(tmp_path)
+    closed = tmp_path / "closed"
+    python, link = closed / "bin" / "python", tmp_path / "link"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    link.symlink_to(python)
+    closed.chmod(0o700)
+    for path in (python, link, closed):
+        why = explain_closed_paths(LandlockSandbox(), (tmp_path, path))
+        assert why.startswith(f"{closed} is closed")
+        assert "--python" in why
+        assert why.endswith(f"chmod o+x {closed}")
+        assert explain_closed_paths(ProcessSandbox(), (path,)) == ""
+    closed.chmod(0o701)
+    assert explain_closed_paths(LandlockSandbox(), (python, link, closed)) == ""
+
+
+def test_a_launcher_that_never_began_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the file, or when the interpreter does not start, nothing runs."""
+    monkeypatch.setattr("sandbox.landlock.backend._LAUNCHER", tmp_path / "none.py")
+    with (
+        empty_workspace(mount=Path("/srv/x")) as workspace,
+        pytest.raises(SandboxError, match=r"none\.py"),
+    ):
+        LandlockSandbox().run(Command(("true",)), workspace)

@@ -1,0 +1,200 @@
+"""Captured streams and the two channels of a report: a pipe and a JUnit file."""
+
+from __future__ import annotations
+
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.processes.output import Capture, HeadCapture, ReportChannels, ReportPipe
+from sandbox.processes.supervise import watch
+from sandbox.types import Ended, Limits
+from tests.support.sandboxes import Runner
+from tests.support.watching import started
+
+
+@given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=60))
+def test_head_and_tail_of_any_stream_are_kept(pieces: list[bytes], limit: int) -> None:
+    capture = Capture(limit)
+    for piece in pieces:
+        capture.feed(piece)
+    whole = b"".join(pieces)
+    head, tail = whole[: limit // 2], whole[len(whole) - (limit - limit // 2) :]
+    gap = f"\n[{len(whole) - limit} bytes cut]\n".encode()
+    assert capture.total == len(whole)
+    assert capture.value() == (whole if len(whole) <= limit else head + gap + tail)
+
+
+def test_memory_is_bounded_while_reading() -> None:
+    capture = Capture(1000)
+    for _ in range(1000):
+        capture.feed(b"x" * 1000)
+    assert len(capture._head) + len(capture._tail) <= 2500
+
+
+@given(st.lists(st.binary(max_size=50)), st.integers(min_value=0, max_value=60))
+def test_only_the_head_is_kept_and_the_rest_counted(pieces: list[bytes], limit: int) -> None:
+    capture = HeadCapture(limit)
+    for piece in pieces:
+        capture.feed(piece)
+    whole = b"".join(pieces)
+    assert capture.value() == whole[:limit]
+    assert (capture.total, capture.dropped) == (len(whole), max(0, len(whole) - limit))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'printf new >"$SANDBOX_REPORT"',
+        'printf new >>"$SANDBOX_REPORT"',
+        'printf ne >"$SANDBOX_REPORT"; printf w >"$SANDBOX_REPORT"',
+        'exec 3>"$SANDBOX_REPORT"; (printf n >&3); printf ew >&3',
+    ],
+)
+def test_every_way_of_writing_reaches_the_pipe(run: Runner, script: str) -> None:
+    assert run.shell(script, report=True).report == b"new"
+
+
+def test_the_plugins_way_of_opening_it_works(run: Runner) -> None:
+    code = (
+        "import os; path = os.environ['SANDBOX_REPORT'];"
+        "os.write(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), b'line')"
+    )
+    assert run.python(code, report=True).report == b"line"
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        'rm -f "$SANDBOX_REPORT"',
+        ': >"$SANDBOX_REPORT"',
+        'mv /dev/null "$SANDBOX_REPORT"',
+        'ln -sf /etc/passwd "$SANDBOX_REPORT"',
+        'cp -f /etc/passwd "$SANDBOX_REPORT.new" && mv "$SANDBOX_REPORT.new" "$SANDBOX_REPORT"',
+        'chmod 0666 "$SANDBOX_REPORT"',
+        'truncate -s 0 "$SANDBOX_REPORT"',
+        'timeout 1 cat "$SANDBOX_REPORT"',
+        'mv "${SANDBOX_REPORT%/*}" /tmp/away',
+    ],
+)
+def test_what_was_written_cannot_be_taken_back(isolated: Runner, attack: str) -> None:
+    script = f'printf truth >"$SANDBOX_REPORT"; {attack} 2>/dev/null; test -p "$SANDBOX_REPORT"'
+    result = isolated.shell(script, report=True)
+    assert (result.exit_code, result.report) == (0, b"truth")
+
+
+def test_the_command_cannot_read_its_report(isolated: Runner) -> None:
+    result = isolated.shell('cat "$SANDBOX_REPORT"', report=True)
+    assert result.exit_code == 1
+    assert b"Permission denied" in result.stderr
+
+
+def test_an_open_pipe_does_not_open_itself_for_reading(isolated: Runner) -> None:
+    code = """
+import os, errno
+path = os.environ["SANDBOX_REPORT"]
+held = os.open(path, os.O_WRONLY)
+os.write(held, b"truth")
+refused = 0
+for attempt in (
+    lambda: os.fchmod(held, 0o666),
+    lambda: os.open(f"/proc/self/fd/{held}", os.O_RDONLY | os.O_NONBLOCK),
+    lambda: os.open(path, os.O_RDWR | os.O_NONBLOCK),
+    lambda: os.link(path, "/tmp/report"),
+    lambda: os.truncate(path, 0),
+):
+    try: attempt()
+    except OSError: refused += 1
+raise SystemExit(refused)
+"""
+    result = isolated.python(code, report=True)
+    assert (result.exit_code, result.report) == (5, b"truth")
+
+
+def test_a_report_is_cut_at_its_limit_and_the_rest_counted(run: Runner) -> None:
+    script = 'head -c 500000 /dev/zero >"$SANDBOX_REPORT"'
+    result = run.shell(script, report=True, report_size=40_000)
+    assert (result.ended, result.exit_code) == (Ended.EXITED, 0)
+    assert (result.report, result.report_dropped) == (bytes(40_000), 460_000)
+
+
+def test_an_endless_report_is_cut(run: Runner) -> None:
+    result = run.shell('yes >"$SANDBOX_REPORT"', report=True, report_size=10_000)
+    assert result.ended is Ended.OUTPUT_LIMIT
+    assert "report" in result.detail
+    assert len(result.report) == 10_000
+
+
+def test_a_daemon_that_holds_the_pipe_does_not_delay_the_result(run: Runner) -> None:
+    result = run.shell('sleep 20 3>"$SANDBOX_REPORT" & printf x >"$SANDBOX_REPORT"', report=True)
+    assert (result.exit_code, result.report) == (0, b"x")
+    assert result.seconds < 5
+
+
+def test_without_a_report_there_is_no_place_for_one(run: Runner) -> None:
+    script = 'echo "${SANDBOX_REPORT-none} ${SANDBOX_JUNIT-none}"; test ! -e /report'
+    assert run.shell(script).stdout == b"none none\n"
+
+
+def test_a_junit_file_comes_back(run: Runner) -> None:
+    result = run.shell('printf "<testsuites/>" >"$SANDBOX_JUNIT"', report=True)
+    assert (result.junit, result.report) == (b"<testsuites/>", b"")
+
+
+def test_a_junit_file_is_cut_at_the_limit(run: Runner) -> None:
+    script = 'head -c 5000 /dev/zero >"$SANDBOX_JUNIT"'
+    assert run.shell(script, report=True, report_size=4000).junit == bytes(4000)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'ln -s /etc/passwd "$SANDBOX_JUNIT"',
+        'mkfifo "$SANDBOX_JUNIT"',
+        'mkdir "$SANDBOX_JUNIT"',
+        'ln -s /dev/zero "$SANDBOX_JUNIT"',
+    ],
+)
+def test_a_junit_file_that_is_not_regular_is_nothing(run: Runner, script: str) -> None:
+    result = run.shell(script, report=True)
+    assert (result.exit_code, result.junit) == (0, b"")
+
+
+def test_the_pipe_belongs_to_nobody_who_could_read_it(tmp_path: Path) -> None:
+    pipe = ReportPipe(tmp_path / "report", limit=10)
+    try:
+        assert stat.S_IMODE((tmp_path / "report").lstat().st_mode) == 0o222
+    finally:
+        pipe.close()
+
+
+def test_no_descriptor_is_left(tmp_path: Path) -> None:
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    with ReportChannels(tmp_path, Limits(), owner=None):
+        pass
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
+
+
+def test_an_idle_pipe_costs_no_time(tmp_path: Path) -> None:
+    """Without a writer, a pipe would report end of file again and again."""
+    with ReportChannels(tmp_path, Limits(), owner=None) as channels:
+        process = started("sleep", "0.5")
+        before = time.thread_time()
+        outcome = watch(process, Limits(), None, process.kill, report=channels.pipe)
+        assert time.thread_time() - before < 0.1
+    assert outcome.cut is None
+
+
+def test_a_reader_that_is_behind_loses_nothing(tmp_path: Path) -> None:
+    """A thread of a process that ends at once writes more than the pipe holds."""
+    size = 3 * 1024 * 1024
+    with ReportChannels(tmp_path, Limits(), owner=None) as channels:
+        target = channels.report_directory / "report"
+        process = started("sh", "-c", f'head -c {size} /dev/zero >"$1"', "sh", str(target))
+        watch(process, Limits(), threading.Event(), process.kill, report=channels.pipe)
+        assert channels.pipe.capture.total == size

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from sandbox.workspace import private
+from sandbox.workspace.private import (
+    choose_directory,
+    make_private,
+    store_size,
+    sweep_stale,
+    temporary_directories,
+)
+
+GIB = 1024**3
+
+
+@pytest.fixture(autouse=True)
+def no_temporary_directory_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    monkeypatch.setattr(private, "MEMORY", folder)
+    monkeypatch.setattr(private, "_free", lambda _: 8 * GIB)
+    monkeypatch.setattr(private, "_available_memory", lambda: 16 * GIB)
+    return folder
+
+
+def test_small_repositories_are_copied_into_memory(memory: Path) -> None:
+    assert choose_directory(10_000_000) == memory
+
+
+def test_large_ones_and_full_memory_go_to_the_temporary_directory(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = Path(tempfile.gettempdir())
+    assert choose_directory(GIB) == usual
+    monkeypatch.setattr(private, "_available_memory", lambda: GIB)
+    assert choose_directory(1) == usual
+    monkeypatch.setattr(private, "_available_memory", lambda: 16 * GIB)
+    monkeypatch.setattr(private, "_free", lambda _: 64 * 1024 * 1024)  # a container's default
+    assert choose_directory(1) == usual
+
+
+def test_where_scripts_could_not_start_nothing_is_put(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private, "_can_execute", lambda _: False)
+    assert choose_directory(1) == Path(tempfile.gettempdir())
+
+
+def test_the_users_choice_is_obeyed(
+    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert temporary_directories() == (tmp_path,)
+    assert choose_directory(1) == tmp_path
+
+
+def test_the_size_of_a_store_counts_links_as_links(tmp_path: Path) -> None:
+    (tmp_path / "aa").mkdir()
+    (tmp_path / "aa" / "object").write_bytes(b"x" * 1000)
+    (tmp_path / "aa" / "link").symlink_to("/etc")
+    assert 1000 <= store_size(tmp_path) < 1100
+    assert store_size(tmp_path / "absent") == 0
+
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def agent(parent: Path) -> subprocess.Popen[bytes]:
+    """Start another agent that holds a private directory and waits to be killed."""
+    code = (
+        "import time; from pathlib import Path; "
+        "from sandbox.workspace.private import make_private; "
+        f"held = make_private(Path({str(parent)!r})); print(held.path, flush=True); time.sleep(60)"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)
+
+
+def test_what_a_killed_agent_left_is_swept_and_what_is_in_use_stays(tmp_path: Path) -> None:
+    with agent(tmp_path) as killed, agent(tmp_path) as living:
+        assert killed.stdout is not None
+        assert living.stdout is not None
+        left = Path(killed.stdout.readline().decode().strip())
+        used = Path(living.stdout.readline().decode().strip())
+        (left / "tree").mkdir()
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        own = make_private(tmp_path)
+        assert sweep_stale(tmp_path) == (left,)
+        assert sorted(tmp_path.iterdir()) == sorted([used, own.path])
+        own.remove()
+        living.kill()
+
+
+def test_other_directories_links_and_files_are_not_touched(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    name = "patchshot-999999999-0123456789abcdef"
+    (tmp_path / "patchshot-mine").mkdir()
+    (tmp_path / name).symlink_to(target)
+    (tmp_path / name.replace("a", "b")).write_text("a file")
+    assert sweep_stale(tmp_path) == ()
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_young_directory_without_a_lock_yet_stays_while_its_maker_lives(tmp_path: Path) -> None:
+    young = tmp_path / f"patchshot-{os.getpid()}-0123456789abcdef"
+    young.mkdir()
+    assert sweep_stale(tmp_path) == ()
+    old = time.time() - 3600
+    os.utime(young, (old, old))
+    assert sweep_stale(tmp_path) == (young,)
+    assert not young.exists()
+
+
+def test_a_missing_parent_has_nothing_to_sweep(tmp_path: Path) -> None:
+    assert sweep_stale(tmp_path / "absent") == ()

@@ -1,0 +1,113 @@
+"""Agents with settings of their own over one index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agent.errors import (
+    PatchshotError,
+    SemanticConfigError,
+    SemanticIndexError,
+    SemanticQueryError,
+    SemanticRetrievalError,
+)
+from agent.search.precomputed.agents import (
+    SemanticRetriever,
+    SemanticSettings,
+    by_agent,
+    make_settings,
+    read_settings,
+)
+from agent.search.precomputed.index import VectorIndex
+
+
+def make_retriever(*agents: SemanticSettings) -> SemanticRetriever:
+    rows = np.array([[1, 0], [1, 1], [0, 1], [-1, 0]], dtype=np.float32)
+    return SemanticRetriever(VectorIndex(Path(), ("a", "b", "c", "d"), rows), agents)
+
+
+def test_each_agent_gets_what_its_settings_say() -> None:
+    retriever = make_retriever(
+        make_settings(agent_name="few", top_k=1),
+        make_settings(agent_name="alike", top_k=4, similarity_threshold=0.5),
+        make_settings(agent_name="all", top_k=4, similarity_threshold=-1.0),
+    )
+    found = {n: [r.id for r in retriever.retrieve(n, [2, 0])] for n in ("few", "alike", "all")}
+    assert found == {"few": ["a"], "alike": ["a", "b"], "all": ["a", "b", "c", "d"]}
+    many = retriever.retrieve_many("alike", [[2, 0], [0, 3]])
+    assert [[r.id for r in one] for one in many] == [["a", "b"], ["c", "b"]]
+
+
+def test_an_unknown_agent_and_a_bad_query_are_different_errors() -> None:
+    retriever = make_retriever(make_settings(agent_name="x"))
+    with pytest.raises(SemanticConfigError, match="no settings for the agent 'y'; known: x"):
+        retriever.retrieve("y", [1, 0])
+    with pytest.raises(SemanticQueryError, match="one dimension"):
+        retriever.retrieve("x", [[1, 0]])
+    with pytest.raises(SemanticQueryError, match="2 dimensions"):
+        retriever.retrieve("x", [1, 0, 0])
+
+
+def test_all_errors_have_one_base() -> None:
+    kinds = (SemanticConfigError, SemanticIndexError, SemanticQueryError)
+    assert all(issubclass(kind, SemanticRetrievalError) for kind in kinds)
+    assert issubclass(SemanticRetrievalError, PatchshotError)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"agent_name": ""},
+        {"agent_name": "x", "top_k": 0},
+        {"agent_name": "x", "top_k": "5"},
+        {"agent_name": "x", "similarity_threshold": 1.01},
+        {"agent_name": "x", "similarity_threshold": -1.01},
+        {"agent_name": "x", "similarity_threshold": float("nan")},
+        {"agent_name": "x", "filter_by_tags": "ab"},
+        {"agent_name": "x", "typo": 1},
+        {"agent_name": object()},
+        {},
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(SemanticConfigError):
+        make_settings(**values)
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        make_settings(agent_name="x").top_k = 3
+
+
+def test_settings_of_several_agents_come_from_a_file(tmp_path: Path) -> None:
+    agents = [{"agent_name": "a", "top_k": 2}, {"agent_name": "b", "filter_by_tags": ["t"]}]
+    as_json, as_toml = tmp_path / "s.json", tmp_path / "s.toml"
+    as_json.write_text(json.dumps(agents))
+    as_toml.write_text(
+        '[[agents]]\nagent_name = "a"\ntop_k = 2\n'
+        '[[agents]]\nagent_name = "b"\nfilter_by_tags = ["t"]\n'
+    )
+    found = read_settings(as_json)
+    assert found == read_settings(as_toml)
+    assert found["a"].top_k == 2
+    assert found["b"].filter_by_tags == ("t",)
+
+
+@pytest.mark.parametrize("text", ["{", "5", '{"agents": 5}', '[{"agent_name": 5}]', "[" * 9999])
+def test_a_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(text)
+    with pytest.raises(SemanticConfigError, match=r"s\.json"):
+        read_settings(path)
+    with pytest.raises(SemanticConfigError, match="cannot be read"):
+        read_settings(tmp_path / "none.json")
+
+
+def test_one_agent_has_one_set_of_settings() -> None:
+    with pytest.raises(SemanticConfigError, match="two settings"):
+        by_agent([make_settings(agent_name="x"), make_settings(agent_name="x", top_k=1)])

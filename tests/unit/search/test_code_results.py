@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from agent.search.code_results import MAX_EXACT, find_exact
+from agent.search.corpora.symbols import load_outline
+from agent.search.text_format import read_query
+from tests.support.corpora import FILES, small_index
+from tests.support.fakes import MemorySnapshot
+
+
+def places(text: str, files: dict[str, str] | None = None) -> list[str]:
+    snapshot = MemorySnapshot(files or FILES)
+    corpus = load_outline(snapshot, small_index(), threading.Event())
+    return [hit.passage.place for hit in find_exact(read_query(text), corpus, snapshot)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("total", ["shop/cart.py:2-4 Cart.total"]),
+        ("Cart.total", ["shop/cart.py:2-4 Cart.total"]),
+        ("Cart::total()", ["shop/cart.py:2-4 Cart.total"]),
+        ("shop.cart.Cart.total", ["shop/cart.py:2-4 Cart.total"]),
+        ("cart.Cart", ["shop/cart.py:1-1 Cart"]),
+        ("other.Cart", []),
+        ("Jar.total", []),
+        ("sendOrder", ["web/api.js:1-6 sendOrder"]),
+        ("no_such_name", []),
+        ("the total", []),
+    ],
+)
+def test_names_are_looked_up(text: str, found: list[str]) -> None:
+    assert places(text) == found
+
+
+def test_the_whole_name_wins_over_its_tail() -> None:
+    files = {
+        "a.py": "class A:\n    def run(self):\n        pass\n",
+        "b.py": "def run():\n    pass\n",
+    }
+    assert places("run", files) == ["b.py:1-2 run"]
+
+
+def test_a_name_that_too_many_share_is_searched_for() -> None:
+    text = "".join(f"class C{n}:\n    def get(self):\n        pass\n" for n in range(MAX_EXACT + 1))
+    assert places("get", {"a.py": text}) == []

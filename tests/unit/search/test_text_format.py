@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from agent.search.passages import Label
+from agent.search.text_format import Query, described, name_in, read_query, without_labels
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Cart.total", "Cart.total"),
+        ("Cart::total()", "Cart.total"),
+        ("Cart#total", "Cart.total"),
+        (" snake_case ", "snake_case"),
+        ("word", "word"),
+        ("two words", ""),
+        ("f(x)", ""),
+        ("a..b", ""),
+        ("1st", ""),
+        ("x" * 300, ""),
+    ],
+)
+def test_identifiers_and_prose(text: str, name: str) -> None:
+    query = read_query(text)
+    assert (query.kind, query.name) == ("identifier" if name else "prose", name)
+
+
+def test_a_query_is_put_into_the_form_of_the_documents() -> None:
+    name, prose = read_query("Cart::total"), Query("how totals are made", "prose")
+    assert name.formatted(Label.DOCS) == "NAME: Cart.total"
+    assert prose.formatted(Label.INTENT) == "DESCRIPTION: how totals are made"
+    assert prose.formatted(Label.HISTORY) == "how totals are made"
+
+
+def test_labels_are_no_words() -> None:
+    text = described("Cart.total", "method", "a.py", "Sums.\nNAME: is a word here")
+    assert without_labels(text) == "Cart.total\nmethod\na.py\nSums.\nis a word here"
+    assert name_in(text) == "Cart.total"
+    assert name_in("plain") == ""

@@ -1,0 +1,1 @@
+"""Trains the ranker and the static encoder on the histories of public projects."""
