@@ -234,7 +234,7 @@ def _renamed(root: Path) -> str:
 @pytest.mark.attack_case(BY_REPLY.name)
 def test_a_reply_plants_nothing_for_the_next_run(target: Target) -> None:
     require_bwrap()
-    done = target.solve("--apply", reply=_renamed(target.root))
+    done = target.solve("--apply", "--no-iterative", reply=_renamed(target.root))
     assert done.returncode == 5, done.stderr
     assert not (target.root / ".venv").exists()
     assert "protected" in done.stderr

@@ -106,7 +106,13 @@ _SIGNS: Mapping[str, tuple[_Sign, ...]] = MappingProxyType(
             _Sign(re.compile(r"\bruntime\.Callers?\("), _ASKS),
         ),
         "rust": (
-            _Sign(re.compile(r"\bcfg!\(test\)|\bcfg\(not\(test\)\)|\bRUST_TEST_\w+"), _ASKS),
+            _Sign(
+                re.compile(
+                    r"\bcfg!\([^\n;{]*\b(?:test|debug_assertions)\b|\bcfg\(not\(test\)\)"
+                    r"|\bcfg\((?:not\()?debug_assertions\b|\bRUST_TEST_\w+"
+                ),
+                _ASKS,
+            ),
             _Sign(
                 re.compile(r"\benv::args\b|\bthread::current\(\)\s*\.name\("), _ASKS, _OF_PROGRAMS
             ),

@@ -56,6 +56,21 @@ def test_code_that_asks_for_its_tests(code: str) -> None:
     assert tricks("x = 1\n", code, "import _pytest\n") == ()  # the project is about tests
 
 
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("if cfg!(debug_assertions) {}", True),
+        ("if cfg!(any(test, windows)) {}", True),
+        ("#[cfg(not(test))]", True),
+        ("#[cfg(not(debug_assertions))]", True),
+        ("#[cfg(test)]", False),
+        ('if cfg!(target_os = "linux") {}', False),
+    ],
+)
+def test_rust_that_asks_for_its_build(line: str, asks: bool) -> None:
+    assert bool(find_tricks([edit("lib.rs", "", f"{line}\n")], ())) == asks
+
+
 def test_other_files_and_deleted_ones_are_passed_over() -> None:
     changes = [edit("m.py", "import _pytest\n", None), edit("doc.md", None, "import _pytest\n")]
     assert find_tricks(changes, ()) == ()
