@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import io
+import re
 import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ _DATA_FOLDERS = ("agent/validation/inside",)
 # The static vectors (4 MB) exceed what the contract takes; the ranker fits as text.
 _MODELS = ("agent/weights/ranker.npz",)
 
+_INDENTATION = re.compile(r"\A +(?=\S)")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 _HASH_LINE = "# sha256 of all that follows this line: "
@@ -74,7 +76,8 @@ class Bundle:
 def make_bundle(root: Path | None = None, *, limit: int = MAX_BYTES) -> Bundle:
     """Bundle the sources below `root` (None: this installation's). The same bytes each time.
 
-    Comments and the details of docstrings are left out if the bundle would exceed `limit` bytes.
+    Comments, details of docstrings and wide indentation are left out if the bundle would exceed
+    `limit` bytes.
     Raises ConfigurationError when the declared packages are not known.
     """
     root = root or Path(__file__).resolve().parents[3]
@@ -185,13 +188,34 @@ def _says(literal: str, text: str) -> bool:
 
 
 def without_comments(source: str) -> str:
-    """`source` without lines that are comments only, docstrings cut to their first line."""
+    """`source` without comment lines, with one-line docstrings and one space per indentation."""
     lines = source.splitlines(keepends=True)
     dropped = set(_comment_lines(source))
     for first, last, short in _docstrings(ast.parse(source), lines):
         lines[first - 1] = short
         dropped.update(range(first + 1, last + 1))
-    return "".join(line for number, line in enumerate(lines, 1) if number not in dropped)
+    text = set(_lines_in_strings(source))
+    return "".join(
+        line if number in text else _INDENTATION.sub(_narrow, line)
+        for number, line in enumerate(lines, 1)
+        if number not in dropped
+    )
+
+
+def _narrow(spaces: re.Match[str]) -> str:
+    return " " * (len(spaces[0]) // 4)
+
+
+def _lines_in_strings(source: str) -> Iterator[int]:
+    """Line numbers that begin inside a string."""
+    opened: list[int] = []  # since Python 3.12 an f-string is several tokens
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        kind = tokenize.tok_name[token.type]
+        if kind == "FSTRING_START":
+            opened.append(token.start[0])
+        elif kind in ("STRING", "FSTRING_END"):
+            first = opened.pop() if kind == "FSTRING_END" else token.start[0]
+            yield from range(first + 1, token.end[0] + 1)
 
 
 def _comment_lines(source: str) -> Iterator[int]:

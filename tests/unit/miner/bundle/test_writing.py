@@ -49,11 +49,11 @@ x = """# no comment
 
 
 class A:
-    """One line."""
+ """One line."""
 
-    def f(self):
-        "It's raw."
-        return "#"
+ def f(self):
+  "It's raw."
+  return "#"
 '''
 
 
