@@ -59,7 +59,8 @@ class Plan:
     means that the patch changes nothing but tests and their configuration. `tests` are all changes
     to tests. `held` says by path why the deciding runs take a file of `configuration` from the
     base. `hiding` says which modules new files would hide. `earlier_tests` are the paths of
-    `new_paths` that earlier replies brought.
+    `new_paths` that earlier replies brought. `allowed` are paths of `source` that configure the
+    tests and that the user allows.
     """
 
     selected: tuple[SelectedTest, ...]
@@ -76,6 +77,7 @@ class Plan:
     edited_tests: tuple[str, ...] = ()
     only_tests: bool = False
     earlier_tests: tuple[str, ...] = ()
+    allowed: frozenset[str] = frozenset()
 
 
 def make_plan(
@@ -130,6 +132,7 @@ def make_plan(
         edited_tests=tuple(c.path for c in groups.tests if c.before is not None),
         only_tests=bool(patch.changes) and not (groups.source or groups.excluded),
         earlier_tests=earlier_tests,
+        allowed=frozenset(path for path, _ in groups.lifted),
     )
 
 

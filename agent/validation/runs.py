@@ -177,7 +177,10 @@ class PlanExecution:
             if task.order is not None
         ]
         base = None if hung else done.pop(0)
-        second = SecondRuns(base, done[0], done[1] if undone is not None else None)
+        configures = bool(plan.source) and plan.allowed.issuperset(c.path for c in plan.source)
+        second = SecondRuns(
+            base, done[0], done[1] if undone is not None else None, configures=configures
+        )
         return dict.fromkeys(ids, second)
 
     def _project_again(self, tests: Sequence[str]) -> SuiteJob | None:

@@ -1,9 +1,9 @@
 """Kills writes into a work tree at every step, and finishes them: `python -m ... MODE`.
 
 A child process writes (MODE apply or undo) and is killed with SIGKILL before its n-th change of the
-disk; a write is cut in half first. With MODE twice, every fifth time, the process that finishes is
-killed at every step too. Then
-the tree must be wholly old or wholly new. Prints how often it was either, as JSON.
+disk; a write is cut in half first. With MODE twice, every fourth time, the process that finishes is
+killed at every step too. Then the tree must be wholly old or wholly new. Prints how often it was
+either, as JSON.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def main(folder: Path, mode: str) -> Counter[str]:
     new = state_of(root)
     assert old != new
     found: Counter[str] = Counter()
-    for first in range(1, 1000, 5 if mode == "twice" else 1):
+    for first in range(1, 1000, 4 if mode == "twice" else 1):
         for second in range(1, 1000):
             prepare()
             if not was_killed(action, first):

@@ -56,12 +56,14 @@ class SecondRuns:
     """Second runs of deciding tests, with the ids of the first.
 
     `base` is None if the first run was cut off. `undone` has the patch with the functions of the
-    base, None if there is no such tree.
+    base, None if there is no such tree. `configures`: the patch changes nothing but configuration
+    of the tests that the user allows, which no test executes.
     """
 
     base: RunAgain | None
     patched: RunAgain
     undone: RunAgain | None = None
+    configures: bool = False
 
     def is_steady(self, test: str) -> bool:
         """Whether a test fails without the patch and passes with it once more."""
@@ -77,6 +79,8 @@ class SecondRuns:
         code = self.patched.code
         if not given and all(path.lower().endswith(_DOCUMENTATION) for path in code.files):
             return "the patch changes nothing but documentation"
+        if self.configures:
+            return ""
         if not self.patched.run.executed:
             lost = self.patched.ordered and not given
             return "what it executes could not be recorded" if lost else ""
