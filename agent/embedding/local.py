@@ -36,6 +36,9 @@ MAX_QUERY_TOKENS = 192  # a run has only one query, and a problem's first lines 
 # Larger batches are no faster on a CPU (the matrices already fill it) and need more padding.
 MAX_BATCH = 8
 
+# Far more characters than the model reads: the tokenizer would read them all before it cuts.
+_MAX_CHARS = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
@@ -117,7 +120,7 @@ class LocalEmbedder:
 
 def _run(model: _Model, texts: list[str]) -> NDArray[np.float32]:
     """Tokenise the texts, run the model, and average over the tokens that are not padding."""
-    encodings = model.tokenizer.encode_batch(texts)
+    encodings = model.tokenizer.encode_batch([text[:_MAX_CHARS] for text in texts])
     longest = max(len(encoding.ids) for encoding in encodings)
     ids = np.zeros((len(texts), longest), dtype=np.int64)
     mask = np.zeros((len(texts), longest), dtype=np.int64)

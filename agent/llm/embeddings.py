@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.embedding import EmbeddingKind, EmbeddingsUnsupported, InputTooLong
 from agent.errors import BudgetRefused, ContextTooLong, ProviderError
 from agent.llm.endpoint import Endpoint, host_of
-from agent.llm.failures import Failure
+from agent.llm.failures import Failure, read_error_text
 from agent.llm.http import Outcome
 from agent.llm.protocols.base import EmbeddingProtocol
 from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier, RetryPolicy
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
     import httpx
     import numpy as np
     from numpy.typing import NDArray
+
+_ERROR_KEYS = ("error", "error_type", "detail")
+
+# How the miners' proxy names an input that the model behind it refuses, in any status. A text of
+# fewer characters than `_SURELY_TAKEN` is refused for another reason than its length.
+_VALIDATION = re.compile(r"error_type\W{1,8}Validation\b|(?:^|\| )Validation(?: \||$)")
+_SURELY_TAKEN = 1_000
 
 
 class HttpBatchEmbedder:
@@ -53,6 +62,7 @@ class HttpBatchEmbedder:
         largest = self._protocol.max_batch if self._protocol else 1
         self.max_batch = min(max_batch or largest, largest)
         self.max_concurrency = max_concurrency
+        self._has_answered = False
 
     @property
     def name(self) -> str:
@@ -73,15 +83,23 @@ class HttpBatchEmbedder:
             raise EmbeddingsUnsupported(self._unsupported("its protocol has none"))
         # Secrets must not leave this machine; masking keeps the number and order of the texts.
         outcome, protocol = await self._post(protocol, [mask_secrets(text).text for text in texts])
+        longest = max(map(len, texts))
         if isinstance(outcome, Failure):
-            raise self._translate(outcome)
+            raise self._translate(outcome, longest)
         vectors = protocol.read(outcome.value, len(texts))
         if vectors is None:
-            raise ProviderError(
-                f"{host_of(self._endpoint)} answers with JSON that is not {len(texts)} vectors of "
-                f"one length: check PATCHSHOT_EMBED_BASE_URL and {self._endpoint.model_setting}"
-            )
+            raise self._no_vectors(outcome.value, len(texts), longest)
+        self._has_answered = True
         return vectors
+
+    def _no_vectors(self, value: Any, count: int, longest: int) -> ProviderError:
+        """The error for JSON without vectors. Some proxies report errors with the status 200."""
+        if isinstance(value, dict) and any(value.get(key) for key in _ERROR_KEYS):
+            return self._translate(read_error_text(json.dumps(value), self._endpoint), longest)
+        return ProviderError(
+            f"{host_of(self._endpoint)} answers with JSON that is not {count} vectors of "
+            f"one length: check PATCHSHOT_EMBED_BASE_URL and {self._endpoint.model_setting}"
+        )
 
     async def _post(
         self, protocol: EmbeddingProtocol, texts: Sequence[str]
@@ -95,15 +113,17 @@ class HttpBatchEmbedder:
                 return outcome, protocol
             self._protocol = protocol = adapted
 
-    def _translate(self, failure: Failure) -> ProviderError:
-        if isinstance(failure.error, ContextTooLong):
+    def _translate(self, failure: Failure, longest: int) -> ProviderError:
+        """The error of a failure. `longest`: characters of the longest text that was sent."""
+        invalid = longest > _SURELY_TAKEN and _VALIDATION.search(failure.wording)
+        if invalid or isinstance(failure.error, ContextTooLong):
             return InputTooLong(
                 f"{host_of(self._endpoint)} takes no text as long as this ({failure.status}): it "
                 "is split and sent again"
             )
         if isinstance(failure.error, BudgetRefused):
             return failure.error
-        unknown = type(failure.error) is not ProviderError
+        unknown = type(failure.error) is not ProviderError or self._has_answered
         if failure.wrong_path or failure.status == 501 or (failure.status == 422 and not unknown):
             return EmbeddingsUnsupported(self._unsupported(str(failure.status)))
         return failure.error

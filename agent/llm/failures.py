@@ -35,7 +35,8 @@ _RETRIABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)} - {501, 505
 _CONTEXT = re.compile(
     r"context[_ -]?(length|window|size)|maximum context|exceed_context|too many (input )?tokens"
     r"|(prompt|input|request|message)s? (is |are )?too (long|large)|reduce the length"
-    r"|maximum (input|prompt|sequence) length|input length|token limit exceeded|string_above_max",
+    r"|maximum (input|prompt|sequence) length|input length|token limit exceeded|string_above_max"
+    r"|must have (less|fewer) than [\d,_]+ tokens",
     re.IGNORECASE,
 )
 _MODEL = re.compile(
@@ -116,7 +117,8 @@ def read_embedded_error(value: Any, endpoint: Endpoint) -> Failure | None:
         return None
     code = str(error.get("code") if isinstance(error, dict) else None)
     status = int(code) if code.isascii() and code.isdigit() else 200
-    return _read_error(json.dumps({"error": error}), status, endpoint)
+    kind = value.get("error_type") if isinstance(value, dict) else None
+    return _read_error(json.dumps({"error": error, "error_type": kind}), status, endpoint)
 
 
 def read_error_text(text: str, endpoint: Endpoint) -> Failure:

@@ -151,7 +151,18 @@ def _texts(value: Any, depth: int = 0) -> Iterator[str]:
         for item in value:
             yield from _texts(item, depth + 1)
     elif isinstance(value, dict) and depth < 4:
-        known = ("error", "message", "detail", "msg", "metadata", "raw", "code", "type", "param")
+        known = (
+            "error",
+            "message",
+            "detail",
+            "msg",
+            "metadata",
+            "raw",
+            "code",
+            "type",
+            "error_type",
+            "param",
+        )
         for name in (*known, "loc", "errors", "error_description", "reason"):
             yield from _texts(value.get(name), depth + 1)
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _MAX_PATHS = 2
 _MAX_NAMES = 4
-MAX_CHARS = 20_000
-"""Far more characters than any embedding model reads; limits the request size."""
+MAX_CHARS = 512_000
+"""128,000 tokens of four characters, the most that an embedding server is known to take."""
 
 
 def document_text(chunk: Chunk) -> str:

@@ -99,6 +99,39 @@ def test_the_request(route: respx.Route) -> None:
     }
 
 
+_VALIDATION = {"error_type": "Validation", "error": "Input validation error"}
+
+
+@pytest.mark.parametrize("status", [200, 400, 422])
+def test_a_long_text_that_is_invalid_for_the_proxy_is_too_long(
+    route: respx.Route, status: int
+) -> None:
+    route.mock(return_value=httpx.Response(status, json=_VALIDATION))
+    with pytest.raises(InputTooLong):
+        embed("word " * 1_000)
+    nested = {"error": f"request: 413 - {json.dumps(_VALIDATION)}"}
+    route.mock(return_value=httpx.Response(status, json=nested))
+    with pytest.raises(InputTooLong):
+        embed("word " * 1_000)
+
+
+def test_one_refused_text_does_not_switch_embeddings_off(route: respx.Route) -> None:
+    route.side_effect = [
+        httpx.Response(200, json={"data": [{"embedding": [1.0]}]}),
+        httpx.Response(422, json={"detail": "no"}),
+    ]
+
+    async def go() -> None:
+        async with create_client() as client:
+            embedder = HttpBatchEmbedder(endpoint(), client)
+            await embedder.embed_batch(["a"], kind="document")
+            await embedder.embed_batch(["b"], kind="document")
+
+    with pytest.raises(ProviderError) as caught:
+        run(go())
+    assert not isinstance(caught.value, EmbeddingsUnsupported)
+
+
 @pytest.mark.parametrize(
     ("response", "kind"),
     [
@@ -113,6 +146,9 @@ def test_the_request(route: respx.Route) -> None:
         (httpx.Response(503), ProviderUnreachable),
         (httpx.Response(200, json={"data": []}), ProviderError),
         (httpx.Response(200, text="cut"), ProviderUnreachable),
+        (httpx.Response(422, json={"detail": "must have less than 128000 tokens"}), InputTooLong),
+        (httpx.Response(200, json={"error": "input is too long"}), InputTooLong),
+        (httpx.Response(200, json=_VALIDATION), ProviderError),
     ],
 )
 def test_refusals(route: respx.Route, response: httpx.Response, kind: type[ProviderError]) -> None:
