@@ -26,7 +26,7 @@ from functools import partial
 
 from agent import iterative
 from agent.context import PackingOptions, make_receipt, missing_context, pack
-from agent.errors import ContextTooLong, PatchshotError, Status
+from agent.errors import ConfigurationError, ContextTooLong, PatchshotError, Status
 from agent.events import Notice, StageFinished, StageStarted
 from agent.patching import apply_proposal, parse_reply, reply_schema
 from agent.policy import NextStep, PolicyOptions, next_step, room_after
@@ -141,6 +141,7 @@ class _Run:
         await self.services.validator.check()
         await self.rank()
         await self.pack(self.options.packing)
+        self.refuse_empty_context()
         build: BuildPrompt = self.first_prompt
         attempt = await self.attempt("one-shot" if self.going_on is None else "repair", build)
         while True:
@@ -188,6 +189,15 @@ class _Run:
             self.ledger.bundle = replace(bundle, notes=(*bundle.notes, *notes))
             tokens = f"{bundle.tokens:,} of {bundle.budget:,} tokens"
             note.append(f"{len(bundle.pieces)} piece{'s' * (len(bundle.pieces) != 1)}, {tokens}")
+
+    def refuse_empty_context(self) -> None:
+        """Raise ConfigurationError if there is code and none of it fits: no call could succeed."""
+        cut = any(dropped.cut_by == "budget" for dropped in self.bundle.dropped)
+        if cut and not self.bundle.pieces:
+            raise ConfigurationError(
+                f"no code fits into the context of {self.bundle.budget:,} tokens: raise "
+                "--context-tokens"
+            )
 
     @property
     def ranking(self) -> Ranking:

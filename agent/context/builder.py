@@ -90,6 +90,7 @@ class PackingOptions:
     part_share: float = 0.25  # in at most this share
     depth: int = 400  # chunks that are tried; past this rank one in a thousand has to change
     # As in the original system, for comparison: in rank order, up to the first that does not fit.
+    # Unlike there, chunks that do not fit are passed over until one does.
     stop_at_oversized: bool = False
 
     def __post_init__(self) -> None:
@@ -217,7 +218,7 @@ class ContextBuilder:
             return "max-chunks"
         choice = Choice(rank, scored, lines, (min(lines), max(lines)))
         if self._stopped or not self._fit(choice, body, limit, parts=parts):
-            self._stopped = self._options.stop_at_oversized
+            self._stopped = self._options.stop_at_oversized and bool(self._bodies)
             return "budget"
         self._bodies.add(body)
         return None

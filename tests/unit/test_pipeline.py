@@ -244,12 +244,21 @@ def test_missing_code_is_fetched_before_paying_again():
         reply(edits=[], missing=["calc.py:add"]),
         GOOD,
         # so small a context that the function is not in it
-        packing=PackingOptions(budget=30),
+        packing=PackingOptions(budget=120, part_ranks=0),
     )
+    long = SOURCE + "\n\ndef other():\n" + "    print('a line')\n" * 200
+    bench.snapshot = MemorySnapshot({"calc.py": long, "util.py": "def helper():\n    pass\n"})
     result = bench.solve()
     assert result.status is Status.ACCEPTED
     assert "return a - b" not in bench.chat.prompts[0].messages[-1].content
     assert "return a - b" in bench.chat.prompts[1].messages[-1].content
+
+
+def test_no_call_is_paid_for_without_any_code():
+    bench = Bench(GOOD, packing=PackingOptions(budget=30))
+    result = bench.solve()
+    assert (result.status, bench.chat.calls) == (Status.USAGE, [])
+    assert result.message.startswith("no code fits into the context of 25 tokens")
 
 
 def test_every_stage_is_reported_and_timed():

@@ -333,6 +333,14 @@ def test_the_original_rule_keeps_rank_order_and_ends_at_any_rank() -> None:
     assert set(cuts(bundle).values()) == {"budget"}
 
 
+def test_the_original_rule_takes_a_chunk_that_fits_rather_than_none() -> None:
+    snapshot, chunks = functions(20, lines=40)
+    big = make_chunk(snapshot, "m00.py", 1, 200, "big")
+    options = PackingOptions(budget=800, support_share=0, chunk_share=1, stop_at_oversized=True)
+    bundle = do_pack(snapshot, make_ranking([big, *chunks[5:]]), options)
+    assert shown(bundle) == ["f5"]
+
+
 def test_at_most_so_many_chunks() -> None:
     snapshot, chunks = functions(40)
     options = PackingOptions(budget=10**6, support_share=0, max_chunks=30)
