@@ -28,7 +28,7 @@ _MAX_WRAPPING = 4
 
 # Keys under which other tools give a patch as one string.
 _PATCH_KEYS = frozenset(
-    {"patch", "diff", "input", "cmd", "command", "arguments", "content", "text"}
+    {"patch", "diff", "input", "cmd", "command", "arguments", "code_response", "content", "text"}
 )
 
 
@@ -165,7 +165,9 @@ def _looked_through(value: Any, depth: int = 0) -> Iterator[Any]:
         yield value  # a file with its edits
     else:
         for inner in value.values():
-            if isinstance(inner, (dict, list)) or (isinstance(inner, str) and inner[:1] == "{"):
+            if isinstance(inner, (dict, list)) or (
+                isinstance(inner, str) and inner[:1] in ("{", "[")
+            ):
                 yield from _looked_through(inner, depth + 1)
 
 

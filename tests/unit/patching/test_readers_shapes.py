@@ -153,6 +153,14 @@ def test_line_breaks_escaped_twice(search: str, replace: str, wanted: str) -> No
     assert edit.search == wanted
 
 
+def test_edits_in_a_string_of_another_key() -> None:
+    edits = [{"path": "calc.py", "search": OLD, "replace": NEW}]
+    for value in (edits, {"edits": edits}):
+        text = json.dumps({"success": True, "code_response": json.dumps(value)})
+        (edit,) = read(text, "json-edits")
+        assert (edit.path, edit.search, edit.replace) == ("calc.py", OLD, NEW)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -160,6 +168,7 @@ def test_line_breaks_escaped_twice(search: str, replace: str, wanted: str) -> No
         {"cmd": ["bash", "-lc", f"apply_patch <<'EOF'\n{PATCH}\nEOF\n"]},
         {"name": "apply_patch", "arguments": {"input": PATCH}},
         {"patch": f"--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-{OLD}+{NEW}"},
+        {"code_response": f"--- a/calc.py\n+++ b/calc.py\n@@ -1 +1 @@\n-{OLD}+{NEW}"},
     ],
 )
 def test_patches_in_strings(value: object) -> None:
