@@ -37,11 +37,14 @@ _KEPT = (
 )
 
 
+_SLOW_BACKENDS = frozenset({"container", "bwrap-user", "landlock-user"})
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever starts real containers is slow: half a second each, and an image to build."""
+    """Real containers are slow, and so are the variants of the other backends."""
     for item in items:
         values = getattr(getattr(item, "callspec", None), "params", {}).values()
-        named = any(isinstance(value, str) and value == "container" for value in values)
+        named = any(isinstance(value, str) and value in _SLOW_BACKENDS for value in values)
         if named or "container" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
 

@@ -303,6 +303,7 @@ def test_a_dead_embedding_server_is_said_once_and_words_decide(
     assert done.stderr.count("ranked by words alone") == 1
 
 
+@pytest.mark.slow
 def test_the_demo_ends_in_tests_that_failed_before_and_pass_after(user: User) -> None:
     require_sandbox()
     done = user.run("demo", "--json")

@@ -17,7 +17,7 @@ from tests.support.behaviours import Computed, Good
 from tests.support.corpora import FILES
 from tests.support.scripted_provider import ScriptedProvider
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 ALL = "code,docs,intent,history"

@@ -14,7 +14,7 @@ from tests.support.agent_process import AGENT, agent_environment
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
 from tests.support.interrupts import INTERRUPTIBLE
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 def command(folder: Path, *arguments: str) -> list[str]:

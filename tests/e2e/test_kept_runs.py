@@ -19,7 +19,7 @@ from tests.support.interrupts import INTERRUPTIBLE
 from tests.support.scripted_provider import ScriptedProvider, Step
 from tests.support.solve_command import require_sandbox
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
 
 SECRET = "zz9plural4z7alpha0123456789"
 FILES = {

@@ -21,7 +21,7 @@ from tests.support.behaviours import (
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import Solved, solve
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 

@@ -56,6 +56,7 @@ COMMANDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["above", "inside"])
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_no_folder_sends_the_key_anywhere(

@@ -17,7 +17,7 @@ from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import require_sandbox
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
 BROKEN = "def double(number):\n    return number * 3\n"
 FIXED = "def double(number):\n    return number * 2\n"

@@ -14,6 +14,8 @@ from agent.errors import Status
 from tests.support.agent_process import agent_environment
 from tests.support.interrupts import INTERRUPTIBLE
 
+pytestmark = pytest.mark.slow
+
 COMMANDS = ("--version", "--help", "search --help", "index --list")
 AGENT = f"{sys.executable} -m agent"
 

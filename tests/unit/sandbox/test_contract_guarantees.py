@@ -17,6 +17,8 @@ from sandbox.types import Ended
 from tests.support.claims import CLAIMS, claimants, claims_here
 from tests.support.sandboxes import Runner
 
+pytestmark = pytest.mark.slow
+
 MIB = 1024 * 1024
 
 

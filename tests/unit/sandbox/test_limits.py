@@ -11,6 +11,8 @@ from sandbox.processes.cgroups import Bound, usable_hierarchies
 from sandbox.types import Ended, RunResult
 from tests.support.sandboxes import Runner
 
+pytestmark = pytest.mark.slow
+
 MIB = 1024 * 1024
 
 BURN = "end = time.process_time() + {seconds}\nwhile time.process_time() < end: pass"

@@ -20,6 +20,8 @@ from agent.files import locked
 from tests.support.batch import make_job
 from tests.unit.batch.local.test_local_engine import Listener
 
+pytestmark = pytest.mark.slow
+
 
 def with_spawner(do: Callable[[ForkServerSpawner], Awaitable[None]], seconds: float = 60.0) -> None:
     async def go() -> None:

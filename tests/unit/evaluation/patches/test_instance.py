@@ -23,6 +23,8 @@ from sandbox.types import SandboxError
 from tests.support import scoring as shop
 from tests.support.sandboxes import require_bwrap
 
+pytestmark = pytest.mark.slow
+
 Judge = Callable[..., Scored]
 
 

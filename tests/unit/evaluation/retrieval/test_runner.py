@@ -22,6 +22,8 @@ from agent.settings import load
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
 from tests.support.ignored_events import ignore
 
+pytestmark = pytest.mark.slow
+
 
 def plan(folder: Path, *presets: str, **other: Any) -> RetrievalPlan:
     return RetrievalPlan(

@@ -22,6 +22,8 @@ from agent.miner.bundle.writing import _HASH_LINE, LEFT_OUT, Bundle, make_bundle
 from agent.miner.front import BOOT
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:

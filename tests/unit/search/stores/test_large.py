@@ -21,6 +21,8 @@ from agent.search.stores.sqlite.store import SqliteStore
 from tests.support.full_disk import full_at
 from tests.support.stores import entry, ids_of, plainly, random_units, require
 
+pytestmark = pytest.mark.slow
+
 DIMENSION = 16
 SMALL = Scale(limit=500, tail=100, narrow=50, shard=400 * DIMENSION)
 SMALL_SHARDS = Scale(limit=500, tail=100, narrow=50)
