@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 # -------------------------------------------------------------------------- problem and repository
 
@@ -487,6 +487,9 @@ class Outcome(enum.StrEnum):
     FAILED = "failed"
     ERROR = "error"  # in set-up, tear-down or collection
     SKIPPED = "skipped"  # expected failures too
+
+
+BAD_OUTCOMES: Final = (Outcome.FAILED, Outcome.ERROR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,13 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agent.embedding import EmbeddingKind, EmbeddingsUnsupported, InputTooLong
-from agent.errors import BudgetRefused, ContextTooLong, ProviderError
+from agent.errors import (
+    BudgetRefused,
+    ContextTooLong,
+    EmbeddingsUnsupported,
+    InputTooLong,
+    ProviderError,
+)
 from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure
 from agent.llm.http import Outcome
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
     import httpx
     import numpy as np
     from numpy.typing import NDArray
+
+    from agent.embedding import EmbeddingKind
 
 
 class HttpBatchEmbedder:

@@ -182,7 +182,7 @@ def _static_cosines(
 def _history_table(
     history: CommitHistory | None, snapshot: Snapshot, options: RetrievalOptions
 ) -> HistoryTable | None:
-    return history.load(snapshot) if history is not None and options.uses_history else None
+    return history.table(snapshot) if history is not None and options.uses_history else None
 
 
 def _add_neighbours(

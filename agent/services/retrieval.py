@@ -166,4 +166,4 @@ def fill_history(settings: Settings, snapshot: Snapshot, reporter: Reporter) -> 
     if not retrieval_options(settings).uses_history:
         return 0
     history = CommitHistory(history_path(index_path(settings)), reporter)
-    return len(history.load(snapshot).commits)
+    return len(history.table(snapshot).commits)

@@ -19,14 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
-from agent.types import Outcome, TestRun
+from agent.types import BAD_OUTCOMES, Outcome, TestRun
 from agent.validation.judging.wording import how_it_ended, listed
 from agent.validation.reports.run_results import INCOMPLETE, INCONSISTENT
 from sandbox import Ended
-
-_BAD: Final = (Outcome.FAILED, Outcome.ERROR)
 
 # The number of changes to the test runner that a message names.
 _SHOWN = 3
@@ -69,7 +66,7 @@ def compare(before: TestRun, after: TestRun) -> Comparison:
         newly_failing=tuple(failing),
         newly_passing=tuple(passing),
         still_passing=still,
-        still_red=sum(o in _BAD and failed(after, t) for t, o in before.outcomes.items()),
+        still_red=sum(o in BAD_OUTCOMES and failed(after, t) for t, o in before.outcomes.items()),
         executed=executed(after) and (executed(before) or bool(passing)),
     )
 
@@ -92,7 +89,7 @@ def failed(run: TestRun, test: str) -> bool:
     """Whether a test failed: by itself, with its module, or because the run was cut off in it."""
     outcome = run.outcomes.get(test)
     if outcome is not None:
-        return outcome in _BAD
+        return outcome in BAD_OUTCOMES
     return test in run.failures or collection_error(run, test) is not None
 
 
@@ -101,7 +98,7 @@ def collection_error(run: TestRun, test: str) -> str | None:
     collector = test
     while "::" in collector:
         collector = collector.rpartition("::")[0]
-        if run.outcomes.get(collector) in _BAD:
+        if run.outcomes.get(collector) in BAD_OUTCOMES:
             return collector
     return None
 
@@ -116,7 +113,7 @@ def _fails_newly(
 ) -> bool:
     if was is Outcome.PASSED:
         return now is not None or absence_counts
-    if was is None and now in _BAD:
+    if was is None and now in BAD_OUTCOMES:
         return not failed(before, test) and is_whole(before) and not _was_collector(before, test)
     return False
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.types import Outcome, TestRun, Verdict
+from agent.types import BAD_OUTCOMES, Outcome, TestRun, Verdict
 from agent.validation.judging.compare import (
     Comparison,
     executed,
@@ -53,7 +53,6 @@ from sandbox import Ended
 # Values of `ended` that show nothing about the tests themselves.
 _CUT = (Ended.SIGNALLED, Ended.CANCELLED)
 
-_BAD = (Outcome.FAILED, Outcome.ERROR)
 
 # The number of files that a message names.
 _SHOWN = 3
@@ -178,7 +177,7 @@ def _regression(evidence: VerdictEvidence, *, only_seen: bool) -> str:
     after, comparison = evidence.after, evidence.comparison
     if comparison and after:
         failing = comparison.newly_failing
-        seen = tuple(t for t in failing if not only_seen or after.outcomes.get(t) in _BAD)
+        seen = tuple(t for t in failing if not only_seen or after.outcomes.get(t) in BAD_OUTCOMES)
         if seen:
             parts.append(_newly_failing(seen, after))
     if evidence.lost and evidence.whole:
