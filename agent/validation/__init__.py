@@ -21,7 +21,7 @@ from agent.validation.judging.compare import (
     lies,
     suspicion,
 )
-from agent.validation.judging.known import read_known
+from agent.validation.judging.known import IdList, read_known
 from agent.validation.judging.tricks import find_tricks
 from agent.validation.judging.wording import first_failure, how_it_ended, listed, number
 from agent.validation.path_rules import is_test_file, is_test_side
@@ -40,6 +40,7 @@ __all__ = [
     "PYTHON",
     "RUNNERS",
     "STANDS_IN",
+    "IdList",
     "NullValidator",
     "ProjectSetup",
     "SandboxValidator",
