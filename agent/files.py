@@ -11,7 +11,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agent.errors import ConfigurationError
@@ -111,7 +111,9 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     """
     handle = open_locked(path, wait=wait)
     if handle is None:
-        owner = path.read_bytes()[:32].decode("ascii", "replace").strip() if path.exists() else ""
+        owner = ""
+        with suppress(OSError):  # its holder may have removed it
+            owner = path.read_bytes()[:32].decode("ascii", "replace").strip()
         raise ConfigurationError(
             f"{path.parent}: another run uses this folder (process {owner or 'unknown'}): wait "
             "for it, or choose another folder"

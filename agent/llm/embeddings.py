@@ -1,4 +1,4 @@
-"""Embeddings behind an HTTP server, whatever protocol it speaks: one batch, one attempt."""
+"""Embeddings of an HTTP server, in any of the protocols: one batch, one attempt."""
 
 from __future__ import annotations
 

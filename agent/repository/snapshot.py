@@ -240,7 +240,7 @@ _SKIPPED_KINDS: Mapping[Kind, SkipReason] = {
 
 
 def _check_inside(location: Location, tracked: Iterable[bytes]) -> None:
-    """Refuse a folder of which the repository above tracks nothing, such as a home under git."""
+    """Refuse a folder in which the repository above tracks no file, such as a home under git."""
     prefix = f"{location.inside}/".encode("utf-8", "surrogateescape")
     if location.inside and not any(path.startswith(prefix) for path in tracked):
         raise RepositoryError(

@@ -16,9 +16,9 @@ from agent.validation.executor import (
 )
 from agent.validation.judging.compare import (
     collection_error,
+    doubtful,
     executed,
     is_whole,
-    lies,
     suspicion,
 )
 from agent.validation.judging.known import IdList, read_known
@@ -53,6 +53,7 @@ __all__ = [
     "ValidationOptions",
     "candidates",
     "collection_error",
+    "doubtful",
     "executed",
     "find_test_hints",
     "find_tricks",
@@ -64,7 +65,6 @@ __all__ = [
     "is_test_side",
     "is_whole",
     "known_secrets",
-    "lies",
     "listed",
     "nothing_run",
     "number",

@@ -241,7 +241,7 @@ def landlock_abi() -> int:
 def explain_closed_paths(sandbox: Sandbox, needed: Iterable[Path]) -> str:
     """Say why a command that needs these absolute paths cannot start and what to do; "" if it can.
 
-    As root the command has another uid, which cannot pass a folder that is ours alone.
+    As root the command has another uid, which cannot enter a folder that only we may read.
     """
     if sandbox.name != "landlock" or os.geteuid() != 0:
         return ""

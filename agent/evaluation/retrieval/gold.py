@@ -63,7 +63,7 @@ def gold_paths(instance: GoldInstance) -> tuple[str, ...]:
         paths = {name.partition(":")[0] for name in instance.gold_functions}
     else:
         paths = {file.path for file in parse_patch(instance.patch or "")}
-    # If a row has a test patch of its own, its patch has no tests, whatever their paths look like.
+    # If a row has a test patch of its own, its patch holds no tests, even if paths look like tests.
     keep_all = instance.test_patch is not None
     return tuple(sorted(path for path in paths if keep_all or not is_test_path(path)))
 

@@ -128,7 +128,7 @@ def to_blame(run: TestRun, tests: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(collection_error(run, test) or test for test in tests))
 
 
-def lies(run: TestRun) -> bool:
+def doubtful(run: TestRun) -> bool:
     """Whether the run is not credible: its accounts contradict each other, or it exited cleanly
     before its tests had ended. A crash is credible, because its exit code shows it.
     """
@@ -139,7 +139,7 @@ def suspicion(before: TestRun | None, after: TestRun | None) -> str:
     """Return why the run with the patch is not credible although that on the base is, or ""."""
     if after is None:
         return ""
-    if lies(after) and not (before is not None and lies(before)):
+    if doubtful(after) and not (before is not None and doubtful(before)):
         what = "; ".join(after.channels.disagreements) or how_it_ended(after)
         return f"the accounts of the run with the patch do not agree: {what}"
     new = new_traces(before, after)
@@ -159,6 +159,6 @@ def new_traces(before: TestRun | None, after: TestRun) -> tuple[str, ...]:
     return tuple(trace for trace in after.channels.traces if trace not in known)
 
 
-def lies_on_both(before: TestRun | None, after: TestRun | None) -> bool:
+def doubtful_on_both(before: TestRun | None, after: TestRun | None) -> bool:
     """Whether the project's tests are not credible with or without the patch."""
-    return before is not None and after is not None and lies(before) and lies(after)
+    return before is not None and after is not None and doubtful(before) and doubtful(after)

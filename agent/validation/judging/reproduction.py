@@ -2,7 +2,7 @@
 
 Such a test is evidence if it fails on the base and passes with the patch. It is not proof, because
 the author of the patch wrote it. It must fail for the issue's reason: a test that fails on the base
-only because it uses a name that the patch adds would fail there whatever it checks. A test of a new
+only because it uses a name that the patch adds would fail there in any case. A test of a new
 feature looks like that, so it counts if the issue itself mentions the name, and not otherwise. (A
 test that cannot be collected or set up for a reason of its own fails with the patch too.)
 """
