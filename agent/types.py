@@ -68,6 +68,12 @@ class ChunkKind(enum.StrEnum):
     WINDOW = "window"  # a run of lines of a file that no parser reads
 
 
+DEFINITIONS: Final = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
+
+Dirty = Literal["include", "ignore", "refuse"]
+"""What uncommitted changes are: a part of the snapshot, ignored, or an error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of one file, the unit of retrieval.

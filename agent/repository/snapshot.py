@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
 
 from agent.errors import RepositoryError
 from agent.repository.changes import Finding, State, build_overlay, candidates, describe, survey
@@ -22,9 +21,7 @@ from agent.repository.location import Location
 from agent.repository.selection import Selection, is_safe_path, shown_path, some
 from agent.repository.text import decode
 from agent.repository.worktree import Kind
-from agent.types import SkippedFile, SkipReason, SourceFile
-
-Dirty = Literal["include", "ignore", "refuse"]
+from agent.types import Dirty, SkippedFile, SkipReason, SourceFile
 
 # Hand-written sources are far smaller. Larger files are data, dumps and bundles.
 MAX_FILE_BYTES = 1_000_000
