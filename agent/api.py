@@ -20,12 +20,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from agent.errors import ConfigurationError, PatchshotError, Status
 from agent.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageStarted
 from agent.result import Attempt, Ledger, SolveResult, summarise
-from agent.types import AppliedPatch, Problem, ReproductionTest
+from agent.types import AppliedPatch, Dirty, Problem, ReproductionTest
 
 if TYPE_CHECKING:
     from agent.context import Receipt
@@ -55,7 +55,6 @@ __all__ = [
     "verify_async",
 ]
 
-Dirty = Literal["include", "ignore", "refuse"]
 OnEvent = Callable[[Event], None]
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -146,6 +146,17 @@ class BudgetRefused(BudgetExceeded, ProviderError):
     """The provider says that the run's budget there is spent."""
 
 
+class InputTooLong(ProviderError):
+    """The model rejected a text of the batch as too long (400 or 413 with the provider's wording).
+
+    `ParallelEmbedder` then sends the texts of the batch one by one, and halves the rejected text.
+    """
+
+
+class EmbeddingsUnsupported(ProviderError):
+    """The server does not offer embeddings (404, 422, 501): no later call can succeed."""
+
+
 class ProviderUnreachable(ProviderError):
     """No usable answer after all tries."""
 

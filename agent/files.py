@@ -1,7 +1,7 @@
 """Writes files so that a crash leaves no half-written content, and locks folders.
 
 `replace_file` writes a file atomically, `AppendFile` appends whole lines, and `locked` holds a lock
-file for a `with` block.
+file for a `with` block (`open_locked` without one).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from agent.errors import ConfigurationError
@@ -109,10 +109,15 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
 
     Without `wait`, raises ConfigurationError if another process holds it.
     """
-    handle = _lock(path, wait=wait)
-    while not _names(path, handle):  # its last holder removed the file meanwhile
-        os.close(handle)
-        handle = _lock(path, wait=wait)
+    handle = open_locked(path, wait=wait)
+    if handle is None:
+        owner = ""
+        with suppress(OSError):  # its holder may have removed it
+            owner = path.read_bytes()[:32].decode("ascii", "replace").strip()
+        raise ConfigurationError(
+            f"{path.parent}: another run uses this folder (process {owner or 'unknown'}): wait "
+            "for it, or choose another folder"
+        )
     try:
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
@@ -121,21 +126,24 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
         os.close(handle)
 
 
-def _lock(path: Path, *, wait: bool) -> int:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        owner = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
+def open_locked(path: Path, *, wait: bool = False) -> int | None:
+    """Open a file and lock it until the handle is closed; create it if it is missing.
+
+    Returns None if another process holds the lock and `wait` is not set.
+    """
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if _names(path, handle):  # else its last holder removed the file meanwhile
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except BaseException:
+            os.close(handle)
+            raise
         os.close(handle)
-        raise ConfigurationError(
-            f"{path.parent}: another run uses this folder (process {owner or 'unknown'}): wait "
-            "for it, or choose another folder"
-        ) from None
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
 
 
 def _names(path: Path, handle: int) -> bool:

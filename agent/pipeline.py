@@ -137,7 +137,7 @@ class _Run:
     going_on: OpenPrompt | None = None
 
     async def attempt_until_done(self) -> None:
-        """One call; then whatever the policy decides after each attempt."""
+        """Make one call, and after each attempt do what the policy decides."""
         await self.services.validator.check()
         await self.rank()
         await self.pack(self.options.packing)

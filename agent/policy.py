@@ -38,7 +38,7 @@ _FINAL = (Status.ACCEPTED, Status.UNVERIFIED)
 
 
 def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
-    """Decide what follows the last of the attempts, of which there is at least one."""
+    """Decide what follows the last attempt. There is at least one attempt."""
     if attempts[-1].status in _FINAL:
         return NextStep.ACCEPT
     kinds = [attempt.kind for attempt in attempts]

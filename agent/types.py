@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 # -------------------------------------------------------------------------- problem and repository
 
@@ -66,6 +66,12 @@ class ChunkKind(enum.StrEnum):
     CLASS = "class"  # the header: decorators, bases, docstring, attributes; not its methods
     MODULE = "module"  # the rest of a file: imports, constants, top-level code
     WINDOW = "window"  # a run of lines of a file that no parser reads
+
+
+DEFINITIONS: Final = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
+
+Dirty = Literal["include", "ignore", "refuse"]
+"""What uncommitted changes are: a part of the snapshot, ignored, or an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,6 +493,9 @@ class Outcome(enum.StrEnum):
     FAILED = "failed"
     ERROR = "error"  # in set-up, tear-down or collection
     SKIPPED = "skipped"  # expected failures too
+
+
+BAD_OUTCOMES: Final = (Outcome.FAILED, Outcome.ERROR)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class FileDiff:
     Modes are octal as git writes them, None where the diff does not give them. `kept`: the file is
     a copy and its source stays. `opaque`: the diff only says that binary files differ. `binary`:
     the lines of a binary patch, after its first one. `text`: lines that belong to no hunk, headers
-    and whatever stands around the diff; without the `---` and `+++` lines.
+    and any text around the diff; without the `---` and `+++` lines.
     """
 
     line: int

@@ -2,7 +2,9 @@
 
 Prints one figure a line: modules, lines and functions of `agent` and `sandbox`; modules with
 exactly one importer, and the short ones among them; public class names with more than one meaning;
-and the number of modules that `agent demo` loads.
+and the number of modules that `agent demo` loads. A table in Markdown then has one row for each
+package: what it gives, its modules and lines, and how many modules `agent demo` loads of it. `agent
+demo` is an `agent solve` that replays a recording.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import statistics
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +32,7 @@ try:
 except SystemExit:
     pass
 own = [name for name in sys.modules if name.split(".")[0] in ("agent", "sandbox", "prompts")]
-print(len(own), file=sys.stderr)
+print(" ".join(own), file=sys.stderr)
 """
 
 
@@ -94,18 +96,44 @@ def figures(root: Path = ROOT) -> Mapping[str, object]:
     }
 
 
-def loaded_by_solve() -> int:
-    """How many of our modules the process of `agent demo` has loaded when it ends."""
+def loaded_by_solve() -> Collection[str]:
+    """The names of our modules that the process of `agent demo` has loaded when it ends."""
     done = subprocess.run(
         [sys.executable, "-c", _LOADED], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return int(done.stderr.splitlines()[-1])
+    return done.stderr.splitlines()[-1].split()
+
+
+def package_of(module: str) -> str:
+    """The package of `agent` that a module is in; `agent` itself, or `sandbox`."""
+    first, *rest = module.split(".")
+    inner = rest and first == "agent" and (ROOT / first / rest[0]).is_dir()
+    return f"{first}.{rest[0]}" if inner else first
+
+
+def table(loaded: Collection[str], root: Path = ROOT) -> Iterator[str]:
+    """The rows of packages in Markdown, the largest first."""
+    known = modules(root)
+    sources = {name: path.read_text("utf-8") for name, path in known.items()}
+    inside: dict[str, list[str]] = defaultdict(list)
+    for name in known:
+        inside[package_of(name)].append(name)
+    lines = {one: sum(sources[n].count("\n") for n in names) for one, names in inside.items()}
+    yield "| package | gives | modules | lines | loaded by `agent solve` |"
+    yield "|---|---|---|---|---|"
+    for one in sorted(inside, key=lambda one: (-lines[one], one)):
+        used = sum(name in loaded for name in inside[one])
+        gives = (ast.get_docstring(ast.parse(sources[one])) or "").split("\n\n")[0]
+        first = " ".join(gives.split()).partition(". ")[0].rstrip(".:")
+        yield f"| `{one}` | {first} | {len(inside[one])} | {lines[one]:,} | {used or 'no'} |"
 
 
 def main() -> None:
     for name, value in figures().items():
         print(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
-    print(f"modules loaded by agent demo: {loaded_by_solve()}")
+    loaded = loaded_by_solve()
+    print(f"modules loaded by agent demo: {len(loaded)}")
+    print("", *table(loaded), sep="\n")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def find_spare_uid() -> int | None:
 
 
 def is_spare(uid: int) -> bool:
-    """Whether nobody but a sandbox has this uid."""
+    """Whether only a sandbox has this uid."""
     return uid in _SPARE
 
 

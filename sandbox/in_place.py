@@ -1,6 +1,6 @@
 """Runs on this machine's own file system: the unsafe backend, and what Landlock builds on.
 
-The command works in the workspace where it lies on the host, so `Workspace.mount` means nothing. No
+The command works in the workspace on the host itself, so `Workspace.mount` means nothing. No
 PID namespace ends the daemons of a run. They are found by their session, by a mark in their
 environment, and by their control group where there is one. If the agent is killed first, a guard
 process finds and kills them.

@@ -25,7 +25,7 @@ REQUIRED = (
 )
 
 _MOUNT = Path("/workspace")
-_LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10)
+PROBE_LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10)
 _NAMESPACES = ("net", "pid", "mnt", "ipc", "uts")
 
 _UPDATE = "try a newer kernel, or a newer version of it"
@@ -89,7 +89,7 @@ def probe_by_running(
     private = _private(homes)
     host = HostFacts(_own_namespaces(), _identities(private), frozenset(variables))
     argv = ("/bin/sh", "-c", _SCRIPT, "sh", *map(str, private))
-    result = run_trial(sandbox, Command(argv=argv, limits=_LIMITS))
+    result = run_trial(sandbox, Command(argv=argv, limits=PROBE_LIMITS))
     if result.exit_code != 0:
         said = result.stderr.decode("utf-8", errors="replace").strip().splitlines()
         raise SandboxError(f"a trial run failed: {' '.join(said[-1:]) or result.ended}")

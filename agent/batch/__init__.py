@@ -7,6 +7,7 @@ each. The `journal` records every decision and payment, so that a killed run can
 """
 
 from agent.batch.journal import (
+    ENTRIES,
     Entry,
     Failed,
     Finished,
@@ -29,6 +30,7 @@ from agent.batch.run import BatchPlan, EngineName, run_batch
 from agent.batch.shared_budget import Bounds
 
 __all__ = [
+    "ENTRIES",
     "BatchPlan",
     "Bounds",
     "EngineName",

@@ -68,7 +68,7 @@ async def check_price(settings: Settings) -> None:
 async def _price(settings: Settings) -> Price | None:
     """Find the price as `agent solve` does. Raises ProviderError, ConfigurationError."""
     from agent.llm import Price, find_price
-    from agent.services import SharedClient, Tapes, is_local, make_chat_model, make_clock
+    from agent.services import Recordings, SharedClient, is_local, make_chat_model, make_clock
 
     if is_local(settings):
         return Price(0.0, 0.0)
@@ -81,7 +81,7 @@ async def _price(settings: Settings) -> Price | None:
             SharedClient(stack),
             lambda _: None,
             make_clock(_LIST_SECONDS),
-            Tapes(stack),
+            Recordings(stack),
         )
         return chosen.price or find_price(chosen.chat.model)
 

@@ -168,7 +168,7 @@ class Driver:
             self._begin(position)
 
     def _next(self) -> int | None:
-        """Take the first pending instance whose project nobody is indexing at the moment."""
+        """Take the first pending instance whose project no worker is indexing at the moment."""
         for ahead in range(min(len(self._pending), _LOOK_AHEAD)):
             position = self._pending[ahead]
             if not self._indexing or self.tasks[position].repo not in self._indexing:

@@ -115,7 +115,7 @@ Entry = (
     RunStarted | RunEnded | Started | Granted | Settled | StageEntry | Finished | Failed | SetAside
 )
 
-_ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="event")])
+ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="event")])
 
 
 @dataclass(slots=True)
@@ -214,7 +214,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield _ENTRIES.validate_json(line)
+                yield ENTRIES.validate_json(line)
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 raise ConfigurationError(

@@ -24,7 +24,7 @@ from agent.swebench import InputProblem, SolverTask
 RUN, JOURNAL, TASKS, INSTANCES = "run.json", "journal.jsonl", "tasks.jsonl", "instances"
 _KEY, _LOCK = "nodes.key", "lock"
 
-# Each of these marks a run folder. The other names alone are left by a kill at the very beginning.
+# Each of these marks a run folder. A process that is killed at the beginning leaves only others.
 _MARKS = frozenset({RUN, JOURNAL})
 _OTHERS = frozenset({TASKS, INSTANCES, _KEY, _LOCK})
 
@@ -106,7 +106,7 @@ class TaskFile:
     """
 
     def __init__(self, path: Path, rows: Iterable[SolverTask | InputProblem]) -> None:
-        """Write `path`. Raises OSError and whatever `rows` raises."""
+        """Write `path`. Raises OSError and what `rows` raises."""
         self.bad: list[InputProblem] = []
         self.ids: list[str] = []
         self._ends = array("Q", [0])

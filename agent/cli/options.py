@@ -239,6 +239,16 @@ repo_options = all_of(
         "Uncommitted changes: part of the base, ignored, refused.",
     ),
 )
+corpus_options = all_of(
+    click.option(
+        "--corpus", metavar="NAME", multiple=True,
+        help="code, history, docs, intent, memory: repeatable, or with commas between.",
+    ),
+    choice_option(
+        "--intents", ("templates", "llm"), "templates",
+        "Who writes intents: templates, or the configured model, within --max-cost.",
+    ),
+)  # fmt: skip
 json_option = click.option("--json", is_flag=True, help="Print the result as JSON.")
 verbose_option = click.option(
     "--verbose", "-v", is_flag=True,

@@ -228,7 +228,7 @@ _OUTSIDE = frozenset({ChunkKind.MODULE, ChunkKind.WINDOW})
 
 
 def by_worth(ranked: Sequence[Ranked], counter: PartCounter) -> list[Ranked]:
-    """Sort by worth, with the best ranked chunk first whatever its size; ties by rank."""
+    """Sort by worth, with the best ranked chunk first for any size; ties by rank."""
     keyed = [(_key(rank, scored, counter), (rank, scored)) for rank, scored in ranked]
     return [item for _, item in sorted(keyed, key=lambda pair: pair[0])]
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from agent.context.excerpt import signature_lines
 from agent.context.layout import FileViews, chunk_lines
 from agent.protocols import Chunker, Snapshot
-from agent.types import Chunk, ChunkKind, Ranking
+from agent.types import DEFINITIONS, Chunk, ChunkKind, Ranking
 
-_DEFINITIONS = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 _CALL = re.compile(r"(?:\b([A-Za-z_]\w*)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w*)\s*\(")
 _OWN = frozenset({"self", "cls", "this", "super", "Self"})
@@ -162,7 +161,7 @@ class SupportFinder:
 
     def _definitions(self, path: str) -> Sequence[Chunk]:
         if path not in self._defined:
-            found = (c for c in self._chunks_of(path) if c.kind in _DEFINITIONS)
+            found = (c for c in self._chunks_of(path) if c.kind in DEFINITIONS)
             self._defined[path] = tuple(found)
         return self._defined[path]
 
@@ -183,7 +182,6 @@ def _last_name(chunk: Chunk) -> str:
 
 # ------------------------------------------------------------------------------- import statements
 
-_NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _MAX_STATEMENT = 40  # lines; a longer "statement" is a bracket that never closes
 _PYTHON = r"from\s+[\w.]+\s+import\b|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:[,;#\\]|$)"
 _JAVASCRIPT = (
@@ -237,7 +235,7 @@ def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatem
         if index < after or not pattern.match(line):
             continue
         after = _end_of_statement(lines, index)
-        names = frozenset(_NAME.findall("\n".join(lines[index:after])))
+        names = frozenset(_IDENTIFIER.findall("\n".join(lines[index:after])))
         found.append(ImportStatement(index + 1, after, names))
     return tuple(found)
 

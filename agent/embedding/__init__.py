@@ -6,12 +6,7 @@ needs no model server, and encodes pieces during indexing.
 """
 
 from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
-from agent.embedding.protocol import (
-    BatchEmbedder,
-    EmbeddingKind,
-    EmbeddingsUnsupported,
-    InputTooLong,
-)
+from agent.embedding.protocol import BatchEmbedder, EmbeddingKind
 from agent.embedding.static import STATIC_MODEL, StaticEncoder, static_cosines, static_in
 from agent.embedding.vector_cache import VectorCache
 
@@ -20,8 +15,6 @@ __all__ = [
     "BatchEmbedder",
     "EmbeddingKind",
     "EmbeddingOptions",
-    "EmbeddingsUnsupported",
-    "InputTooLong",
     "ParallelEmbedder",
     "StaticEncoder",
     "VectorCache",

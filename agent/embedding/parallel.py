@@ -19,9 +19,15 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import tenacity
 
-from agent.embedding.protocol import EmbeddingsUnsupported, InputTooLong
 from agent.embedding.vector_cache import VectorCache, vector_key
-from agent.errors import AuthenticationFailed, BudgetRefused, ProviderError, UnknownModel
+from agent.errors import (
+    AuthenticationFailed,
+    BudgetRefused,
+    EmbeddingsUnsupported,
+    InputTooLong,
+    ProviderError,
+    UnknownModel,
+)
 from agent.events import ModelCall, Notice, StageProgress
 
 if TYPE_CHECKING:

@@ -4,9 +4,8 @@ A model (over HTTP, or in this process) implements `BatchEmbedder`: one batch, o
 `ParallelEmbedder` handles retries, concurrency, splitting of long inputs, normalisation and
 caching. Models must not repeat these.
 
-    ProviderError
-    ├── InputTooLong           one text is longer than the model takes
-    └── EmbeddingsUnsupported  the server has no embeddings at all
+Errors come from `agent.errors`: InputTooLong for one text that is longer than the model takes, and
+EmbeddingsUnsupported where the server has no embeddings at all.
 """
 
 from __future__ import annotations
@@ -14,24 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from agent.errors import ProviderError
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 EmbeddingKind = Literal["query", "document"]
-
-
-class InputTooLong(ProviderError):
-    """The model rejected a text of the batch as too long (400 or 413 with the provider's wording).
-
-    `ParallelEmbedder` then sends the texts of the batch one by one, and halves the rejected text.
-    """
-
-
-class EmbeddingsUnsupported(ProviderError):
-    """The server does not offer embeddings (404, 422, 501): no later call can succeed."""
 
 
 class BatchEmbedder(Protocol):

@@ -237,7 +237,7 @@ def _find_reason(said: str) -> str:
     """Return the last line that states a reason, shortened; the rest is in the log."""
     lines = [line.strip() for line in said.splitlines() if not _NOISE.search(line)]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    why = (errors or lines or ["it said nothing"])[-1]
+    why = (errors or lines or ["it printed nothing"])[-1]
     return why if len(why) <= _MOST_CHARACTERS else f"{why[: _MOST_CHARACTERS - 1]}…"
 
 

@@ -2,19 +2,19 @@
 
 `CommitHistory` loads messages, changed files and changed functions (`HistoryTable`). `HunkHistory`
 loads the lines that commits added (`HunkTable`). Both read each commit from git once and store it
-in a cache file (`agent.history.cached`). `LineFollower` finds added lines in the current files.
+in the same cache file (`agent.history.cached`). `LineFollower` finds added lines in the current
+files.
 """
 
-from agent.history.cached import NoHistory
+from agent.history.cached import NoHistory, history_path
 from agent.history.commit_history import (
     CommitHistory,
     HistoryTable,
     Renames,
-    history_path,
     printable,
 )
 from agent.history.commits import MAX_HUNK_FILES
-from agent.history.hunk_history import HunkHistory, hunks_path
+from agent.history.hunk_history import HunkHistory
 from agent.history.hunk_table import CountedHunks, HunkTable, LineFollower, hunk_text
 from agent.history.hunks import AddedHunk
 
@@ -31,6 +31,5 @@ __all__ = [
     "Renames",
     "history_path",
     "hunk_text",
-    "hunks_path",
     "printable",
 ]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -26,6 +27,8 @@ from agent.repository import GitRepository, Location, locate, open_repository
 from agent.threads import Cancelled
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from agent.protocols import Reporter, Snapshot
 
 DEFAULT_COMMITS = 2_500
@@ -36,6 +39,7 @@ _GIT_SECONDS = 60.0  # timeout of one batch, which usually takes tenths of a sec
 
 _Commit = TypeVar("_Commit")
 _Table = TypeVar("_Table")
+_Key = TypeVar("_Key", int, str, bytes)
 
 
 class NoHistory(Exception):
@@ -65,17 +69,21 @@ class HistoryKind(Generic[_Commit, _Table]):
 
 
 @dataclass(frozen=True, slots=True)
-class CachedHistory(Generic[_Commit, _Table]):
+class CachedHistory(ABC, Generic[_Commit, _Table]):
     """Loads tables and commits. `path` is the cache file (None: none), `limit` the most commits.
 
-    It reads only the snapshot's commit and its ancestors.
+    It reads only the snapshot's commit and its ancestors. All kinds may share one cache file.
     """
 
-    kind: HistoryKind[_Commit, _Table]
     path: Path | None
     reporter: Reporter
-    limit: int
-    cancel: threading.Event | None
+    limit: int = DEFAULT_COMMITS
+    cancel: threading.Event | None = None
+
+    @property
+    @abstractmethod
+    def kind(self) -> HistoryKind[_Commit, _Table]:
+        """What is read of each commit."""
 
     def table(self, snapshot: Snapshot) -> _Table:
         """Return the table; an empty one if the snapshot's commit is in no repository on disk.
@@ -97,14 +105,19 @@ class CachedHistory(Generic[_Commit, _Table]):
         with self._loading(snapshot) as loading:
             return loading.commits(snapshot.root)
 
-    def some(self, snapshot: Snapshot, names: Sequence[str]) -> Mapping[str, _Commit]:
+    def some(self, snapshot: Snapshot, names: Iterable[str]) -> Mapping[str, _Commit]:
         """Return the ancestors with these ids. Raises NoHistory, RepositoryError, or Cancelled."""
         with self._loading(snapshot) as loading:
-            return loading.some(snapshot.root, names)
+            return loading.some(snapshot.root, tuple(names))
 
     def _loading(self, snapshot: Snapshot) -> _Loading[_Commit, _Table]:
         store = RecordStore(self.path, reporter=self.reporter, limit=_CACHE_BYTES)
         return _Loading(self, snapshot.commit, store)
+
+
+def history_path(index: Path | None) -> Path | None:
+    """Return the path of the cache file next to an index."""
+    return None if index is None else index.with_name("history.sqlite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +230,16 @@ def _location(root: Path) -> Location:
 _HEADER = struct.Struct("<4sI")  # magic, length of the JSON
 DIGEST_BYTES = 32
 _MAX_UINT16 = 0xFFFF
+
+
+def number_of(numbers: dict[_Key, int], key: _Key) -> int:
+    """Return the number of a key; a new key has the next number."""
+    return numbers.setdefault(key, len(numbers))
+
+
+def columns_of(rows: Sequence[tuple[int, ...]], width: int) -> Iterator[NDArray[np.int64]]:
+    """Return the columns of rows of integers as arrays."""
+    return iter(np.array(rows, dtype=np.int64).reshape(-1, width).T.copy())
 
 
 class StrictModel(BaseModel):

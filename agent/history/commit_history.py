@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import re
 import struct
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
 
 from agent.cache import compress, expand
 from agent.history.cached import (
-    DEFAULT_COMMITS,
     CachedHistory,
     Column,
     HistoryKind,
     StrictModel,
     are_consistent,
+    columns_of,
     from_columns,
+    number_of,
     pack,
     to_columns,
     unpack,
@@ -36,12 +35,8 @@ from agent.index import Terms
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter, Snapshot
-
 SUBJECT_WEIGHT = 2
 """Weight of the subject relative to the body: it names the change, the body gives reasons."""
-
-_Key = TypeVar("_Key", int, str)
 
 _MAX_COUNT = 0xFFFF  # the largest count that the cache can store
 _MAX_SUBJECT = 100  # characters shown in notes
@@ -119,17 +114,17 @@ class _Builder:
         """Add the next older commit."""
         self._add_message(number, fact)
         for touch in fact.touches:
-            path = _number(self.paths, self.renames.today(touch.path))
+            path = number_of(self.paths, self.renames.today(touch.path))
             self.touches.append((number, path))
             for name in touch.functions:
-                self.functions.append((number, path, _number(self.names, name)))
+                self.functions.append((number, path, number_of(self.names, name)))
         self.renames.go_back(fact.renames)
 
     def _add_message(self, number: int, fact: CommitFacts) -> None:
         counts = self.terms.count_hashes(f"{fact.subject}\n" * SUBJECT_WEIGHT + fact.body)
         for word, count in counts.items():
             kept = min(count, _MAX_COUNT)
-            self.words.append((number, _number(self.vocabulary, word), kept))
+            self.words.append((number, number_of(self.vocabulary, word), kept))
         self.lengths.append(sum(counts.values()))
 
     def finish(self, facts: Sequence[CommitFacts]) -> HistoryTable:
@@ -138,9 +133,9 @@ class _Builder:
         order = np.argsort(vocabulary)
         place = np.empty(order.size, dtype=np.int64)
         place[order] = np.arange(order.size)
-        word_commit, word, word_count = _columns(self.words, 3)
-        touch_commit, touch_path = _columns(self.touches, 2)
-        function_commit, function_path, function_name = _columns(self.functions, 3)
+        word_commit, word, word_count = columns_of(self.words, 3)
+        touch_commit, touch_path = columns_of(self.touches, 2)
+        function_commit, function_path, function_name = columns_of(self.functions, 3)
         return HistoryTable(
             commits=tuple(fact.commit for fact in facts),
             subjects=tuple(printable(fact.subject) for fact in facts),
@@ -160,45 +155,10 @@ class _Builder:
         )
 
 
-def _number(numbers: dict[_Key, int], key: _Key) -> int:
-    return numbers.setdefault(key, len(numbers))
-
-
-def _columns(rows: Iterable[tuple[int, ...]], width: int) -> NDArray[np.int64]:
-    return np.array(list(rows), dtype=np.int64).reshape(-1, width).T
-
-
 def printable(subject: str) -> str:
     """Return the subject as one line without control characters: it may hold escape sequences."""
     clean = _UNPRINTABLE.sub(" ", subject)
     return clean if len(clean) <= _MAX_SUBJECT else clean[: _MAX_SUBJECT - 1] + "…"
-
-
-@dataclass(frozen=True, slots=True)
-class CommitHistory:
-    """Loads history tables. `path` is the cache file (None: none), `limit` the most commits read.
-
-    It reads only the snapshot's commit and its ancestors.
-    """
-
-    path: Path | None
-    reporter: Reporter
-    limit: int = DEFAULT_COMMITS
-    cancel: threading.Event | None = None
-
-    def load(self, snapshot: Snapshot) -> HistoryTable:
-        """Return the table; an empty one if the snapshot's commit is in no repository on disk.
-
-        If git fails, it reports one Notice and returns an empty table. Raises Cancelled soon after
-        `cancel` is set.
-        """
-        history = CachedHistory(_RECORDS, self.path, self.reporter, self.limit, self.cancel)
-        return history.table(snapshot)
-
-
-def history_path(index: Path | None) -> Path | None:
-    """Return the path of the cache file next to an index."""
-    return None if index is None else index.with_name("history.sqlite")
 
 
 # ------------------------------------------------------------------------------------------ records
@@ -323,3 +283,14 @@ _RECORDS = HistoryKind(
     encode_table=encode_table,
     decode_table=decode_table,
 )
+
+
+class CommitHistory(CachedHistory[CommitFacts, HistoryTable]):
+    """Loads messages, changed files and changed functions."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> HistoryKind[CommitFacts, HistoryTable]:
+        """The records of this module."""
+        return _RECORDS

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from agent.errors import RepositoryError
 
@@ -32,6 +33,8 @@ _MAX_FUNCTIONS = 40  # for one file in one commit; more are a rewrite
 _BATCH = 100  # commits in one call of git: limits memory and the delay of cancellation
 RENAME_LIMIT = 500  # files on each side whose contents git compares; identical files always match
 _BIG_FILE = 1_000_000  # bytes; the same as MAX_FILE_BYTES of a snapshot
+
+_Contents = TypeVar("_Contents")
 
 _TRAILER = re.compile(
     r"^(?:co-authored|signed-off|reviewed|acked|tested|reported|suggested|committed|approved)-by:",
@@ -67,25 +70,41 @@ class CommitFacts:
     complete: bool = True
 
 
-def read_commits(git: GitRepository, commits: Sequence[str]) -> Iterator[tuple[CommitFacts, ...]]:
-    """Yield batches of the facts of these commits (no merges), in their order.
+@dataclass(frozen=True, slots=True)
+class Walked(Generic[_Contents]):
+    """A commit of a walk. `contents` is None if there are none; `complete` as in `CommitFacts`."""
 
-    Raises RepositoryError if git fails or a commit is missing.
+    listed: Listed
+    contents: _Contents | None
+    complete: bool
+
+
+def walk(
+    git: GitRepository,
+    commits: Sequence[str],
+    read: Callable[[Sequence[Listed]], Mapping[str, _Contents]],
+) -> Iterator[tuple[Walked[_Contents], ...]]:
+    """Yield batches of these commits (no merges), in their order.
+
+    `read` returns the contents of the commits that have some, by id, and raises RepositoryError if
+    git lacks them. Raises RepositoryError if git fails or a commit is missing.
     """
     for start in range(0, len(commits), _BATCH):
-        yield _read_batch(git, commits[start : start + _BATCH])
+        batch = commits[start : start + _BATCH]
+        try:
+            listed = list_commits(git, batch, f"-M -l{RENAME_LIMIT}")
+            found, complete = read(listed), True
+        except RepositoryError:
+            # A partial clone lacks contents; listing names and exact renames needs none.
+            listed = list_commits(git, batch, "-M100%")
+            found, complete = {}, False
+        yield tuple(Walked(one, found.get(one.commit), complete) for one in listed)
 
 
-def _read_batch(git: GitRepository, commits: Sequence[str]) -> tuple[CommitFacts, ...]:
-    try:
-        listed = list_commits(git, commits, f"-M -l{RENAME_LIMIT}")
-        functions = _functions(git, listed)
-        complete = True
-    except RepositoryError:
-        # A partial clone lacks contents; listing names and exact renames needs none.
-        listed = list_commits(git, commits, "-M100%")
-        functions, complete = {}, False
-    return tuple(_facts(one, functions.get(one.commit, {}), complete) for one in listed)
+def read_commits(git: GitRepository, commits: Sequence[str]) -> Iterator[tuple[CommitFacts, ...]]:
+    """Yield batches of the facts of these commits, as `walk` does. Raises RepositoryError."""
+    for batch in walk(git, commits, partial(_functions, git)):
+        yield tuple(_facts(one.listed, one.contents or {}, one.complete) for one in batch)
 
 
 def _facts(listed: Listed, functions: Mapping[int, tuple[str, ...]], complete: bool) -> CommitFacts:
@@ -96,9 +115,8 @@ def _facts(listed: Listed, functions: Mapping[int, tuple[str, ...]], complete: b
         for number, change in enumerate(kept)
         if change.path
     )
-    renames = tuple((c.before, c.path) for c in listed.changes if c.before and c.path)
     return CommitFacts(
-        listed.commit, subject, body, len(listed.changes), touches, renames[:MAX_RENAMES], complete
+        listed.commit, subject, body, len(listed.changes), touches, listed.renames, complete
     )
 
 
@@ -133,6 +151,12 @@ class Listed:
     subject: bytes
     body: bytes
     changes: tuple[Change, ...]
+
+    @property
+    def renames(self) -> tuple[tuple[str, str], ...]:
+        """Pairs (before, after) of paths, at most MAX_RENAMES."""
+        pairs = ((change.before, change.path) for change in self.changes)
+        return tuple(pair for pair in pairs if all(pair))[:MAX_RENAMES]
 
 
 def list_commits(git: GitRepository, commits: Sequence[str], renames: str) -> list[Listed]:

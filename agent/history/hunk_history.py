@@ -7,10 +7,8 @@ every warm query reads it.
 from __future__ import annotations
 
 import struct
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -18,7 +16,6 @@ from pydantic import Field
 
 from agent.cache import compress, expand
 from agent.history.cached import (
-    DEFAULT_COMMITS,
     DIGEST_BYTES,
     CachedHistory,
     Column,
@@ -42,50 +39,19 @@ from agent.history.hunks import AddedHunk, CommitHunks, HunkFilter, read_hunks
 from agent.index import Terms
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter, Snapshot
     from agent.repository import GitRepository
 
 
 @dataclass(frozen=True, slots=True)
-class HunkHistory:
-    """Loads hunks. `path` is the cache file (None: none), `limit` the most commits read.
+class HunkHistory(CachedHistory[CountedHunks, HunkTable]):
+    """Loads hunks of the `chosen` paths. Secrets are masked before anything is stored."""
 
-    It reads only the snapshot's commit and its ancestors. Secrets are masked before anything is
-    stored. Every method raises Cancelled soon after `cancel` is set.
-    """
-
-    path: Path | None
-    reporter: Reporter
-    limit: int = DEFAULT_COMMITS
     chosen: HunkFilter = field(default_factory=HunkFilter)
-    cancel: threading.Event | None = None
 
-    def table(self, snapshot: Snapshot) -> HunkTable:
-        """Return the table; an empty one if the snapshot's commit is in no repository on disk.
-
-        If git fails, it reports one Notice and returns an empty table.
-        """
-        return self._cached().table(snapshot)
-
-    def commits(self, snapshot: Snapshot) -> Sequence[CountedHunks]:
-        """Return the hunks of all ancestors with their texts, newest first.
-
-        Raises NoHistory or RepositoryError with the reason if there are none.
-        """
-        return self._cached().commits(snapshot)
-
-    def some(self, snapshot: Snapshot, commits: Iterable[str]) -> Mapping[str, CountedHunks]:
-        """Return the hunks of these ancestors, which a table has named. Raises RepositoryError."""
-        return self._cached().some(snapshot, tuple(commits))
-
-    def _cached(self) -> CachedHistory[CountedHunks, HunkTable]:
-        records = _records(self.chosen)
-        return CachedHistory(records, self.path, self.reporter, self.limit, self.cancel)
-
-
-def hunks_path(index: Path | None) -> Path | None:
-    """Return the path of the cache file next to an index."""
-    return None if index is None else index.with_name("hunks.sqlite")
+    @property
+    def kind(self) -> HistoryKind[CountedHunks, HunkTable]:
+        """The records of this module."""
+        return _records(self.chosen)
 
 
 # ------------------------------------------------------------------------------------------ records

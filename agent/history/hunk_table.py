@@ -7,13 +7,14 @@ counted and embedded once. The table of occurrences lists its locations, newest 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agent.history.cached import columns_of, number_of
 from agent.history.commit_history import Renames
 from agent.index import Terms
 from agent.secrets import mask_secrets
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from agent.history.hunks import AddedHunk, CommitHunks
     from agent.index import Corpus, Piece
     from agent.protocols import Snapshot
-
-_Key = TypeVar("_Key", bytes, str)
 
 
 def without_secrets(commit: CommitHunks) -> CommitHunks:
@@ -147,12 +146,12 @@ class _Builder:
         for order, (hunk, digest) in enumerate(
             zip(counted.commit.hunks, counted.digests, strict=True)
         ):
-            text = _number(self.digests, digest)
+            text = number_of(self.digests, digest)
             new.append(text >= known)
             known = max(known, text + 1)
-            path = _number(self.paths, hunk.path)
-            now = _number(self.paths, self.renames.today(hunk.path))
-            self.named.extend((len(self.rows), _number(self.names, name)) for name in hunk.names)
+            path = number_of(self.paths, hunk.path)
+            now = number_of(self.paths, self.renames.today(hunk.path))
+            self.named.extend((len(self.rows), number_of(self.names, name)) for name in hunk.names)
             self.rows.append((text, number, path, now, hunk.start, hunk.end, order))
             functions.update((hunk.path, name) for name in hunk.names)
         self.fresh.append(np.array(new, dtype=np.bool_))
@@ -166,8 +165,8 @@ class _Builder:
         vocabulary, term = np.unique(hashes, return_inverse=True)
         order = np.argsort(term, kind="stable")
         ends = np.cumsum(np.bincount(term, minlength=vocabulary.size))
-        text, commit, path, today, start, end, number = _columns(self.rows, 7)
-        name_of, name = _columns(self.named, 2)
+        text, commit, path, today, start, end, number = columns_of(self.rows, 7)
+        name_of, name = columns_of(self.named, 2)
         return HunkTable(
             commits=tuple(one.commit.commit for one in commits),
             paths=tuple(self.paths),
@@ -203,14 +202,6 @@ class _Builder:
             np.concatenate([np.empty(0, np.uint64), *(c.hashes[k] for k, c in pairs)]),
             np.concatenate([np.empty(0, np.int64), *(c.counts[k] for k, c in pairs)]),
         )
-
-
-def _number(numbers: dict[_Key, int], key: _Key) -> int:
-    return numbers.setdefault(key, len(numbers))
-
-
-def _columns(rows: Sequence[tuple[int, ...]], width: int) -> Iterator[NDArray[np.int64]]:
-    return iter(np.array(rows, dtype=np.int64).reshape(-1, width).T.copy())
 
 
 # ---------------------------------------------------------------------------------- following lines

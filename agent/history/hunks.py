@@ -16,19 +16,17 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from agent.errors import RepositoryError
 from agent.history.commits import (
     DEFINITION,
     DIFF_CONFIGURATION,
     DIFF_DRIVERS,
     MAX_LISTED_FILES,
-    MAX_RENAMES,
     RENAME_LIMIT,
     STARTS_DEFINITION,
     Listed,
     defined_name,
-    list_commits,
     message_text,
+    walk,
 )
 from agent.repository import checked_path, decode, is_generated_path, is_vendored_path
 from agent.unified_diff import HUNK_HEADER
@@ -47,7 +45,6 @@ MAX_CHARS = 3_000
 _MAX_NAMES = 20  # most functions of a hunk; the first ones of a new file
 _MAX_CONTEXT = 120  # characters; git itself cuts at 80 bytes by default
 _MAX_LINE = 400  # mean characters of a line; longer means minified or encoded
-_BATCH_COMMITS = 100  # limits the delay of cancellation
 _BATCH_FILES = 400  # changed files in one call: limits the size of git's output
 _GAP = "--inter-hunk-context=6"  # joins the same changes as git's default of three context lines
 
@@ -123,26 +120,13 @@ class CommitHunks:
 def read_hunks(
     git: GitRepository, commits: Sequence[str], chosen: HunkFilter
 ) -> Iterator[tuple[CommitHunks, ...]]:
-    """Yield batches of the hunks of these commits (no merges), in their order.
+    """Yield batches of the hunks of these commits, as `walk` does. Raises RepositoryError."""
 
-    Raises RepositoryError if git fails or a commit is missing.
-    """
-    for start in range(0, len(commits), _BATCH_COMMITS):
-        yield _read_batch(git, commits[start : start + _BATCH_COMMITS], chosen)
+    def diffs(listed: Sequence[Listed]) -> Mapping[str, Sequence[AddedHunk]]:
+        return _diffs(git, [one for one in listed if _is_read(one, chosen)], chosen)
 
-
-def _read_batch(
-    git: GitRepository, commits: Sequence[str], chosen: HunkFilter
-) -> tuple[CommitHunks, ...]:
-    try:
-        listed = list_commits(git, commits, f"-M -l{RENAME_LIMIT}")
-        found = _diffs(git, [one for one in listed if _is_read(one, chosen)], chosen)
-        complete = True
-    except RepositoryError:
-        # A partial clone lacks contents; listing names and exact renames needs none.
-        listed = list_commits(git, commits, "-M100%")
-        found, complete = {}, False
-    return tuple(_of_commit(one, found.get(one.commit, []), complete) for one in listed)
+    for batch in walk(git, commits, diffs):
+        yield tuple(_of_commit(one.listed, one.contents or (), one.complete) for one in batch)
 
 
 def _is_read(listed: Listed, chosen: HunkFilter) -> bool:
@@ -154,13 +138,12 @@ def _is_read(listed: Listed, chosen: HunkFilter) -> bool:
 
 def _of_commit(listed: Listed, hunks: Sequence[AddedHunk], complete: bool) -> CommitHunks:
     largest = sorted(hunks, key=lambda hunk: (-hunk.added, hunk.path, hunk.start))[:MAX_HUNKS]
-    renames = tuple((c.before, c.path) for c in listed.changes if c.before and c.path)
     return CommitHunks(
         listed.commit,
         message_text(listed.subject),
         len(listed.changes),
         tuple(sorted(largest, key=lambda hunk: (hunk.path, hunk.start))),
-        renames[:MAX_RENAMES],
+        listed.renames,
         len(hunks) - len(largest),
         complete,
     )

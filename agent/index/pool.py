@@ -58,7 +58,7 @@ def build_in_workers(
     """Build in `count` processes and yield results in the order of `jobs`.
 
     If a worker fails on a job, this process does it; if no worker can be started, it does all.
-    Raises Cancelled. All workers have ended when the iteration ends, in whatever way.
+    Raises Cancelled. All workers have ended when the iteration ends, also by an exception.
     """
     workers = _start(count, encoder)
     if not workers:

@@ -57,7 +57,7 @@ def counting_tries(report: Reporter) -> Reporter:
 
 
 class LoggedChatModel(ChatModelWrapper):
-    """A `ChatModel` that reports each call of another one when it ends, in whatever way.
+    """A `ChatModel` that reports each call of another one when it ends, also by an exception.
 
     With `bodies` it reports the texts too.
     """

@@ -1,4 +1,4 @@
-"""The chat model behind an HTTP server, whatever protocol it speaks."""
+"""The chat model of an HTTP server, in any of the protocols."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class ChosenServer:
 
     @property
     def protocol(self) -> ServerProtocol:
-        """What the server speaks."""
+        """The protocol of the server."""
         return PROTOCOLS[self.kind]
 
     def owns(self, url: str) -> bool:
@@ -233,7 +233,7 @@ def _server_at(
 
 
 def _name_by_path(url: str) -> str:
-    """The protocol of somebody's own server, told from the path of its address."""
+    """The protocol of a user's own server, recognised by the path of its address."""
     path = urlsplit(url.strip()).path.rstrip("/").lower()
     return next((p.name for p in PROTOCOLS.values() if p.recognises(path)), _DEFAULT_PROTOCOL)
 

@@ -1,4 +1,4 @@
-"""Embeddings behind an HTTP server, whatever protocol it speaks: one batch, one attempt."""
+"""Embeddings of an HTTP server, in any of the protocols: one batch, one attempt."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.embedding import EmbeddingKind, EmbeddingsUnsupported, InputTooLong
-from agent.errors import BudgetRefused, ContextTooLong, ProviderError
+from agent.errors import (
+    BudgetRefused,
+    ContextTooLong,
+    EmbeddingsUnsupported,
+    InputTooLong,
+    ProviderError,
+)
 from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure, read_error_text
 from agent.llm.http import Outcome
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
     import httpx
     import numpy as np
     from numpy.typing import NDArray
+
+    from agent.embedding import EmbeddingKind
 
 _ERROR_KEYS = ("error", "error_type", "detail")
 

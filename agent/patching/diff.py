@@ -1,4 +1,4 @@
-"""Writes unified diffs in the format of git, with the same bytes whatever git is installed.
+"""Writes unified diffs in the format of git, with the same bytes for every version of git.
 
 Lines are matched as in patience diff: lines that are unique on both sides are anchors, and between
 anchors the longest common subsequence decides. A gap too large for that is replaced as a whole,

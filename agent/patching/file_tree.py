@@ -196,7 +196,7 @@ class Tree:
     def _not_usable(self, path: str) -> Miss:
         reason = next((f.reason for f in self.files.skipped if f.path == path), "unreadable")
         kind: ApplyKind = "too-large" if reason == "too-large" else "not-text"
-        return Miss(kind, f"the path is there, but no editable text file ({reason})")
+        return Miss(kind, f"the path exists, but is not an editable text file ({reason})")
 
     def _unknown(self, path: str) -> Miss:
         alike = similar_paths(path, self.files.files.keys() - self.deleted())

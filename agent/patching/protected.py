@@ -25,8 +25,8 @@ def first_match(path: str, patterns: Collection[str]) -> str | None:
 class ProtectedClass:
     """Files that something other than the target's tests runs or obeys by itself.
 
-    `why` is the reason. `folders` are names of folders, at any depth,
-    of which everything is protected, and files of the same names. `patterns` are as in `allow` of
+    `why` is the reason. `folders` are names: everything in a folder of that name, at any depth, is
+    protected, and so are files of that name. `patterns` are as in `allow` of
     `check_path`. All are compared with the folded path (see `folded`).
     """
 

@@ -136,7 +136,7 @@ def _fuzzy_votes(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[tuple[
 _LISTED = 20
 _CONTEXT = 2
 
-# Lines of one match that are shown. What makes it unique stands at its ends.
+# Lines of one match that are shown. Its ends make it unique.
 _MAX_SHOWN = 40
 
 # Lines around a region that may show that it holds a secret. A private key has fewer.
@@ -161,7 +161,7 @@ _LIBERTY = {
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Why an edit cannot be applied. `advice` is for the model alone."""
+    """Why an edit cannot be applied. `advice` is only for the model."""
 
     kind: ApplyKind
     reason: str
@@ -203,7 +203,7 @@ def splits_word(page: Page, edit: SearchReplace, place: Occurrence) -> Miss | No
     line = line_of(page, place.start)
     return Miss(
         "no-match",
-        f"the search text stands only inside a longer word, at line {line}",
+        f"the search text occurs only inside a longer word, at line {line}",
         (_surroundings(page, edit.path, place),),
         "quote whole lines",
     )
@@ -256,7 +256,7 @@ def _how_to_quote(search: str, text: str) -> str:
     if elided(search, text):
         advice.append('do not abbreviate with "...", quote every line')
     if "\ufffd" in search:
-        advice.append("U+FFFD stands for bytes that are no text: quote lines without it")
+        advice.append("U+FFFD stands for bytes that are not text: quote lines without it")
     return "; ".join(advice)
 
 

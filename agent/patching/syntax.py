@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from agent.index import GRAMMARS
 from agent.patching.file_text import FileText, Spliced
 from agent.patching.matching import Match
 from agent.repository import language_of
@@ -94,6 +93,8 @@ def _reader(path: str, data: bytes) -> Callable[[bytes], _Found | None] | None:
     name = PurePosixPath(path)
     if language == "json" and name.suffix == ".json":
         return None if name.name.startswith(_COMMENTED_JSON) else _json
+    from agent.index import GRAMMARS  # loads numpy
+
     if language in GRAMMARS and language not in _UNRELIABLE:
         return functools.partial(_tree, language)
     return None
@@ -176,6 +177,8 @@ def _errors(root: Node) -> Iterator[Node]:
 @functools.cache
 def _parser(language: str) -> Parser:
     import tree_sitter
+
+    from agent.index import GRAMMARS
 
     grammar = GRAMMARS[language]
     factory = getattr(importlib.import_module(grammar.module), grammar.factory)

@@ -96,7 +96,7 @@ class Fault:
 
 
 def parse_at(text: str, start: int, work: Work | None = None) -> Parsed | Fault:
-    """Parse the value that begins at `start`, whatever follows it. Never raises."""
+    """Parse the value that begins at `start` and ignore what follows it. Never raises."""
     parser = _Parser(text, start, work or Work())
     try:
         value = parser.value(0)

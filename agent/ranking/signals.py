@@ -154,7 +154,7 @@ def told_without_words(signals: Signals) -> str:
         known.append("static vectors")
     if "churn" in groups:
         known.append("how often files change")
-    return " and ".join(known) or "what the code is like, whatever is asked"
+    return " and ".join(known) or "properties of the code that do not depend on the problem"
 
 
 def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:

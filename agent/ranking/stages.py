@@ -35,7 +35,7 @@ from agent.ranking.signals import (
     words_missed,
 )
 from agent.threads import Cancelled
-from agent.types import ChunkKind, Reason, ScoredChunk, ScoredFile
+from agent.types import DEFINITIONS, ChunkKind, Reason, ScoredChunk, ScoredFile
 
 if TYPE_CHECKING:
     import threading
@@ -182,7 +182,7 @@ def _static_cosines(
 def _history_table(
     history: CommitHistory | None, snapshot: Snapshot, options: RetrievalOptions
 ) -> HistoryTable | None:
-    return history.load(snapshot) if history is not None and options.uses_history else None
+    return history.table(snapshot) if history is not None and options.uses_history else None
 
 
 def _add_neighbours(
@@ -205,8 +205,6 @@ def _add_neighbours(
 
 
 # ----------------------------------------------------------------------------- original first stage
-
-_FUNCTIONS = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
 
 
 def overlap_stage(
@@ -246,7 +244,7 @@ def _chunks(file: SourceFile, text: str, chunker: TreeSitterChunker) -> Iterator
     lines = split_lines(text)
     if lines:
         yield Piece(1, len(lines), "", ChunkKind.MODULE).chunk(file, lines)
-    yield from (chunk for chunk in chunker(file, text) if chunk.kind in _FUNCTIONS)
+    yield from (chunk for chunk in chunker(file, text) if chunk.kind in DEFINITIONS)
 
 
 # ---------------------------------------------------------------------------------- candidate files

@@ -11,11 +11,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from agent.batch import (
+    ENTRIES,
     Entry,
     Failed,
     Finished,
@@ -56,8 +56,6 @@ JOURNAL, TASKS, MADE_WITH, LOCK, INSTANCES = (
     "lock",
     "instances",
 )
-
-_ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="event")])
 
 
 def load(path: Path, evaluation: Mapping[str, Evaluated] | None, clean: Cleaner) -> ReportRun:
@@ -211,7 +209,7 @@ class _RunReader:
         entries = bad = 0
         for line in self._tree.lines(JOURNAL):
             try:
-                entry = _ENTRIES.validate_json(line.data.decode("utf-8", "replace"))
+                entry = ENTRIES.validate_json(line.data.decode("utf-8", "replace"))
             except ValidationError:
                 bad += 1
                 continue

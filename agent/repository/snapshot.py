@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
 
 from agent.errors import RepositoryError
 from agent.repository.changes import Finding, State, build_overlay, candidates, describe, survey
@@ -22,9 +21,7 @@ from agent.repository.location import Location
 from agent.repository.selection import Selection, is_safe_path, shown_path, some
 from agent.repository.text import decode
 from agent.repository.worktree import Kind
-from agent.types import SkippedFile, SkipReason, SourceFile
-
-Dirty = Literal["include", "ignore", "refuse"]
+from agent.types import Dirty, SkippedFile, SkipReason, SourceFile
 
 # Hand-written sources are far smaller. Larger files are data, dumps and bundles.
 MAX_FILE_BYTES = 1_000_000
@@ -240,7 +237,7 @@ _SKIPPED_KINDS: Mapping[Kind, SkipReason] = {
 
 
 def _check_inside(location: Location, tracked: Iterable[bytes]) -> None:
-    """Refuse a folder of which the repository above tracks nothing, such as a home under git."""
+    """Refuse a folder in which the repository above tracks no file, such as a home under git."""
     prefix = f"{location.inside}/".encode("utf-8", "surrogateescape")
     if location.inside and not any(path.startswith(prefix) for path in tracked):
         raise RepositoryError(

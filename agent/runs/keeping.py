@@ -106,7 +106,7 @@ def keep_run(
 
 
 def _take_up(store: Path, origin: RunOrigin, stack: ExitStack) -> Path | None:
-    """Lock the newest run of this key, if it is unfinished and nobody works on it."""
+    """Lock the newest run of this key, if it is unfinished and no process works on it."""
     for folder in newest_first(store, origin.key[:_KEY_SHOWN]):
         found = read_origin(folder)
         if found is None or found.key != origin.key:

@@ -172,7 +172,7 @@ async def open_pool(
 
 
 def _history(places: SearchPaths, reporter: Reporter) -> CorpusSource:
-    from agent.history import HunkHistory, hunks_path
+    from agent.history import HunkHistory, history_path
     from agent.search.corpora.history import HunkSource
 
-    return HunkSource(HunkHistory(hunks_path(places.index), reporter))
+    return HunkSource(HunkHistory(history_path(places.index), reporter))

@@ -3,8 +3,8 @@
 from agent.services.composition import apply_reply, open_services, solve_options
 from agent.services.embedding import embedding_endpoint, embedding_in_words, live_embedding
 from agent.services.model import (
+    Recordings,
     SharedClient,
-    Tapes,
     endpoint,
     is_local,
     live_call,
@@ -32,8 +32,8 @@ from agent.services.validation import (
 
 __all__ = [
     "Ahead",
+    "Recordings",
     "SharedClient",
-    "Tapes",
     "apply_reply",
     "embedding_endpoint",
     "embedding_in_words",

@@ -27,8 +27,8 @@ from agent.protocols import (
 from agent.services.embedding import make_embedder
 from agent.services.model import (
     Gate,
+    Recordings,
     SharedClient,
-    Tapes,
     make_chat_model,
     make_clock,
     make_counter,
@@ -151,14 +151,14 @@ async def open_services(
             around=around,
         )
         time_left = make_clock(settings.timeout, lambda: ledger.waited)
-        tapes = Tapes(stack, record, replay, reporter)
+        files = Recordings(stack, record, replay, reporter)
         client = SharedClient(stack)
-        chosen = await make_chat_model(stack, settings, client, reporter, time_left, tapes, gate)
+        chosen = await make_chat_model(stack, settings, client, reporter, time_left, files, gate)
         budgeted = within_budget(settings, chosen, gate)
         ledger.usage = lambda: budgeted.usage
         if announce and replay is None:
             reporter(Notice(most_in_words(settings, budgeted.budget)))
-        embedder = await make_embedder(stack, settings, client, reporter, time_left, tapes)
+        embedder = await make_embedder(stack, settings, client, reporter, time_left, files)
         logged = LoggedChatModel(budgeted, reporter, bodies=settings.log_bodies)
         chat = MaskingChatModel(logged, known_secrets(snapshot), make_counter(budgeted.model))
         retriever = make_retriever(settings, embedder, reporter)

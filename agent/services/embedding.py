@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
 from agent.protocols import Embedder, Reporter
-from agent.services.model import SharedClient, Tapes, endpoint, in_words, is_local, make_clock
+from agent.services.model import (
+    Recordings,
+    SharedClient,
+    endpoint,
+    in_words,
+    is_local,
+    make_clock,
+)
 from agent.settings import Settings, environment
 
 if TYPE_CHECKING:
@@ -29,21 +36,21 @@ async def make_embedder(
     client: SharedClient,
     reporter: Reporter,
     time_left: Callable[[], float],
-    tapes: Tapes,
+    files: Recordings,
 ) -> Embedder | None:
     """Return the embedder that the settings choose; None means lexical retrieval.
 
     Asks a miner's proxy for its list of models if the settings name no model.
     """
-    if tapes.recording is not None:
+    if files.recording is not None:
         from agent.llm.recording import ReplayingEmbedder
 
-        return ReplayingEmbedder(tapes.recording) if tapes.recording.has_embeddings else None
+        return ReplayingEmbedder(files.recording) if files.recording.has_embeddings else None
     embedder = await _live_embedder(stack, settings, client, reporter, time_left)
-    if embedder is not None and tapes.recorder is not None:
+    if embedder is not None and files.recorder is not None:
         from agent.llm.recording import RecordingEmbedder
 
-        return RecordingEmbedder(embedder, tapes.recorder)
+        return RecordingEmbedder(embedder, files.recorder)
     return embedder
 
 

@@ -56,7 +56,7 @@ class SharedClient:
         return self._client
 
 
-class Tapes:
+class Recordings:
     """The recording to write to and the recording to replay from. Both are optional."""
 
     def __init__(
@@ -127,17 +127,17 @@ async def make_chat_model(
     client: SharedClient,
     reporter: Reporter,
     time_left: Callable[[], float],
-    tapes: Tapes,
+    files: Recordings,
     gate: Gate | None = None,
 ) -> ChosenModel:
     """Make the model that the settings choose, or replay a recording in its place.
 
     Asks the server for its list of models if the settings name no model.
     """
-    if tapes.recording is not None:
+    if files.recording is not None:
         from agent.llm.recording import ReplayingChatModel
 
-        return ChosenModel(ReplayingChatModel(tapes.recording))
+        return ChosenModel(ReplayingChatModel(files.recording))
     if is_local(settings):
         from agent.llm import Price
 
@@ -145,7 +145,7 @@ async def make_chat_model(
     else:
         sleep = asyncio.sleep if gate is None else gate.sleep
         made = await _http_model(settings, client, reporter, time_left, sleep)
-    return replace(made, recorder=tapes.recorder)
+    return replace(made, recorder=files.recorder)
 
 
 def is_local(settings: Settings) -> bool:
@@ -298,7 +298,12 @@ async def live_call(settings: Settings) -> str:
 
     async with AsyncExitStack() as stack:
         made = await make_chat_model(
-            stack, settings, SharedClient(stack), lambda _: None, make_clock(60.0), Tapes(stack)
+            stack,
+            settings,
+            SharedClient(stack),
+            lambda _: None,
+            make_clock(60.0),
+            Recordings(stack),
         )
         chat = within_budget(settings, made)
         prompt = make_prompt(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.protocols import Embedder, Reporter, Retriever, Snapshot
 from agent.services.embedding import make_embedder
-from agent.services.model import SharedClient, Tapes
+from agent.services.model import Recordings, SharedClient
 from agent.settings import Settings
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ async def open_retriever(
     """
     async with AsyncExitStack() as stack:
         embedder = await make_embedder(
-            stack, settings, SharedClient(stack), reporter, lambda: math.inf, Tapes(stack)
+            stack, settings, SharedClient(stack), reporter, lambda: math.inf, Recordings(stack)
         )
         yield make_retriever(settings, embedder, reporter, workers)
 
@@ -166,4 +166,4 @@ def fill_history(settings: Settings, snapshot: Snapshot, reporter: Reporter) -> 
     if not retrieval_options(settings).uses_history:
         return 0
     history = CommitHistory(history_path(index_path(settings)), reporter)
-    return len(history.load(snapshot).commits)
+    return len(history.table(snapshot).commits)

@@ -18,7 +18,6 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -34,6 +33,7 @@ from agent.swebench.rows import (
     RowSelection,
     read_rows,
 )
+from agent.validation import IdList
 
 Split = Literal["tune", "held-out", "all"]
 
@@ -69,19 +69,6 @@ def _check_diff(patch: str | None) -> str | None:
     if patch is not None:
         parse_patch(patch)
     return patch
-
-
-def _parse_list(value: object) -> object:
-    """Parse a string that holds a list as JSON, which is how some data sets write it."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-_Ids = Annotated[tuple[str, ...], BeforeValidator(_parse_list)]
 
 
 class _Instance(BaseModel):
@@ -137,8 +124,8 @@ class ScoringInstance(_Instance):
     test_patch: str = ""
     patch: str | None = None
     version: str = ""
-    fail_to_pass: _Ids = Field((), alias="FAIL_TO_PASS")
-    pass_to_pass: _Ids = Field((), alias="PASS_TO_PASS")
+    fail_to_pass: IdList = Field((), alias="FAIL_TO_PASS")
+    pass_to_pass: IdList = Field((), alias="PASS_TO_PASS")
 
 
 _View = TypeVar("_View", SolverTask, GoldInstance, ScoringInstance)

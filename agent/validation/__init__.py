@@ -16,12 +16,12 @@ from agent.validation.executor import (
 )
 from agent.validation.judging.compare import (
     collection_error,
+    doubtful,
     executed,
     is_whole,
-    lies,
     suspicion,
 )
-from agent.validation.judging.known import read_known
+from agent.validation.judging.known import IdList, read_known
 from agent.validation.judging.tricks import find_tricks
 from agent.validation.judging.wording import first_failure, how_it_ended, listed, number
 from agent.validation.path_rules import is_test_file, is_test_side
@@ -40,6 +40,7 @@ __all__ = [
     "PYTHON",
     "RUNNERS",
     "STANDS_IN",
+    "IdList",
     "NullValidator",
     "ProjectSetup",
     "SandboxValidator",
@@ -52,6 +53,7 @@ __all__ = [
     "ValidationOptions",
     "candidates",
     "collection_error",
+    "doubtful",
     "executed",
     "find_test_hints",
     "find_tricks",
@@ -63,7 +65,6 @@ __all__ = [
     "is_test_side",
     "is_whole",
     "known_secrets",
-    "lies",
     "listed",
     "nothing_run",
     "number",

@@ -207,7 +207,7 @@ class SuiteExecutor:
         return fitting(suite, tools), tools
 
     def suite_of_files(self, paths: Sequence[str], cancel: threading.Event) -> Suite:
-        """Return how these test files are run alone, whatever command the user named."""
+        """Return how only these test files are run, also if the user named a command."""
         suite = self._options.setup.applied_to(detect(self._snapshot, None, paths))
         return fitting(suite, self.python(cancel))
 

@@ -7,7 +7,6 @@ less clear is left undecided, to be read by a person.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,21 +49,6 @@ def read_diff(diff: str) -> list[list[Marked]]:
 def read_blocks(reply: str) -> list[tuple[str, str]]:
     """Search and replace texts of well-formed blocks, in order."""
     return [(m["old"], m["new"]) for m in _BLOCK.finditer(reply)]
-
-
-def as_hunk(old: str, new: str) -> list[Marked]:
-    """A search and replace pair as marked lines."""
-    a, b = old.removesuffix("\n").split("\n"), new.removesuffix("\n").split("\n")
-    if not new:
-        b = []
-    marked: list[Marked] = []
-    for tag, i, j, k, m in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        if tag == "equal":
-            marked.extend((" ", line) for line in a[i:j])
-        else:
-            marked.extend(("-", line) for line in a[i:j])
-            marked.extend(("+", line) for line in b[k:m])
-    return marked
 
 
 def intended(text: str, hunks: Sequence[Sequence[Marked]]) -> Reading:

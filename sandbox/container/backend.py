@@ -38,7 +38,7 @@ from sandbox.workspace.copy import Workspace
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """What is asked once: the engine that answers and the image that is there."""
+    """What is asked only once: the engine that answers, and the image that it has."""
 
     engine: Engine
     image: Image

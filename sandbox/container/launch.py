@@ -139,7 +139,7 @@ _KIB = 1024
 class ScriptStatus:
     """What the script said: how often the kernel killed for memory and refused a process.
 
-    Code in the container can write to the same pipe. It can claim or hide a limit, and no more.
+    Code in the container can write to the same pipe. It can only claim or hide a limit.
     """
 
     started: bool

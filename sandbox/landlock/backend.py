@@ -25,11 +25,17 @@ from sandbox.host_programs import find_interpreter
 from sandbox.in_place import MARKER, InPlaceRunner, InPlaceSetup, start_program
 from sandbox.landlock.launch import LOCKED
 from sandbox.mounts import Bind, read_only_mounts, system_mounts
-from sandbox.probing import home_directories, probe_limits, run_trial, unavailable_probe
+from sandbox.probing import (
+    PROBE_LIMITS,
+    home_directories,
+    probe_limits,
+    run_trial,
+    unavailable_probe,
+)
 from sandbox.protocol import Sandbox
 from sandbox.runs import prlimit_command
 from sandbox.seccomp import filter_program
-from sandbox.types import Command, Limits, Probe, RunResult, SandboxError
+from sandbox.types import Command, Probe, RunResult, SandboxError
 from sandbox.workspace.copy import Workspace
 from sandbox.workspace.private import make_private
 
@@ -46,8 +52,6 @@ REQUIRED = (
 )
 
 _CANARY = "canary"
-
-_LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10)
 
 # Arguments: a private file of ours and our pid. Prints what could be done.
 _SCRIPT = r"""
@@ -103,7 +107,9 @@ def probe_landlock(sandbox: Sandbox, python: Path) -> Probe:
         canary = outside.path / _CANARY
         canary.touch(mode=0o600)
         options = ("-I", "-S", "-c", _SCRIPT, str(canary), str(os.getpid()))
-        command = Command((str(found.executable), *options), limits=_LIMITS, read_only=found.paths)
+        command = Command(
+            (str(found.executable), *options), limits=PROBE_LIMITS, read_only=found.paths
+        )
         result = run_trial(sandbox, command)
     finally:
         outside.remove()
@@ -241,7 +247,7 @@ def landlock_abi() -> int:
 def explain_closed_paths(sandbox: Sandbox, needed: Iterable[Path]) -> str:
     """Say why a command that needs these absolute paths cannot start and what to do; "" if it can.
 
-    As root the command has another uid, which cannot pass a folder that is ours alone.
+    As root the command has another uid, which cannot enter a folder that only we may read.
     """
     if sandbox.name != "landlock" or os.geteuid() != 0:
         return ""

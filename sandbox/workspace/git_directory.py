@@ -1,7 +1,7 @@
 """Finds the git directory of an untrusted repository, and looks at its files before git opens them.
 
-Git opens whatever has the name of one of its files. A FIFO would block it for ever, and a device
-or a sparse file would fill its memory.
+Git opens everything that has the name of one of its files. A FIFO would block it for ever, and a
+device or a sparse file would fill its memory.
 """
 
 from __future__ import annotations

@@ -14,8 +14,13 @@ import trustme
 from numpy.typing import NDArray
 
 from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
-from agent.embedding.protocol import EmbeddingsUnsupported
-from agent.errors import AuthenticationFailed, ProviderError, ProviderUnreachable, UnknownModel
+from agent.errors import (
+    AuthenticationFailed,
+    EmbeddingsUnsupported,
+    ProviderError,
+    ProviderUnreachable,
+    UnknownModel,
+)
 from agent.events import Event, Notice
 from agent.llm.budget import ask_remote_budget
 from agent.llm.http import create_client

@@ -217,7 +217,7 @@ class _Pipes:
         )
 
     def close_theirs(self) -> None:
-        """Close the worker's ends, of which the worker has copies."""
+        """Close the worker's ends; the worker has copies of them."""
         for end in self.theirs:
             os.close(end)
 

@@ -74,7 +74,7 @@ def run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
 
 
 def _apply_run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
-    """Write the patch of a kept run into the work tree, whatever its verdict was."""
+    """Write the patch of a kept run into the work tree, for any verdict."""
     from agent.runs import find_run, runs_folder
 
     kept = find_run(runs_folder(), request.run)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from agent.errors import (
     ConfigurationError,
@@ -28,9 +28,7 @@ from agent.terminal import inert, inert_json, say
 if TYPE_CHECKING:
     from agent.protocols import Reporter, Snapshot
     from agent.settings import Settings
-    from agent.types import Problem
-
-DirtyMode = Literal["include", "ignore", "refuse"]
+    from agent.types import Dirty, Problem
 
 # Set this variable to show the traceback of an internal error.
 DEBUG_VARIABLE = "PATCHSHOT_DEBUG"
@@ -265,7 +263,7 @@ def load_snapshot(
         own = [path.resolve() for path in exclude if path is not None]
         if commit is None:
             finish_writes(repo, reporter)
-        snapshot = take_snapshot(repo, commit=commit, dirty=cast("DirtyMode", dirty), exclude=own)
+        snapshot = take_snapshot(repo, commit=commit, dirty=cast("Dirty", dirty), exclude=own)
         state = "with uncommitted changes" if snapshot.dirty else "clean"
         why = skipped_in_words(snapshot.skipped)
         skipped = f", {len(snapshot.skipped):,} skipped ({why})" if why else ""

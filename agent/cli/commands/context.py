@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from agent.cli.commands.common import guarded, load_problem, print_value, write_stdout
-from agent.cli.commands.retrieval import InspectRequest, open_code, rank_chunks, warning
+from agent.cli.commands.retrieval import (
+    InspectRequest,
+    open_code,
+    open_settings,
+    rank_chunks,
+    warning,
+)
 from agent.cli.options import (
     CONTEXT_SETTINGS,
     json_option,
@@ -35,7 +41,8 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     assert request.problem is not None
     problem = load_problem(request.problem)
     with warning(quiet=request.quiet) as reporter:
-        settings, snapshot = open_code(request, flags, reporter)
+        settings = open_settings(request, flags)
+        snapshot = open_code(request, reporter)
         ranking = rank_chunks(problem, snapshot, settings, reporter)
         counter = make_counter(settings.model)
         bundle: ContextBundle = pack(

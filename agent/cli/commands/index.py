@@ -18,15 +18,16 @@ from agent.cli.commands.retrieval import (
     CODE_ALONE,
     InspectRequest,
     PoolRequest,
-    concerns,
+    beyond_code,
     open_code,
+    open_settings,
     open_snapshot,
+    requested_corpora,
     say_shallow,
-    settings_and_corpora,
     warning,
 )
-from agent.cli.options import choice_option, json_option, quiet_option, repo_options
 from agent.cli.options import command as declare
+from agent.cli.options import corpus_options, json_option, quiet_option, repo_options
 from agent.errors import ConfigurationError
 from agent.events import Notice
 from agent.terminal import say
@@ -49,21 +50,20 @@ def index(
 
 
 def _index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
-    from agent.services import fill_history, fill_index, index_path, missing_models
+    from agent.services import index_path
 
     if asked.show or asked.drop is not None or asked.forget:
         return manage(request, flags, asked)
-    if concerns(request, flags, asked):
-        return _index_corpora(request, flags, asked)
+    settings = open_settings(request, flags)
+    if beyond_code(settings, flags, asked):
+        labels = requested_corpora(settings, flags, asked)
+        return _index_corpora(request, settings, labels, asked)
 
     with warning(quiet=request.quiet) as reporter:
-        settings, snapshot = open_code(request, flags, reporter)
+        snapshot = open_code(request, reporter)
         refuse_unkept(settings)
-        for note in missing_models(settings):
-            reporter(Notice(note, "warning"))
         started = time.perf_counter()
-        summary = fill_index(settings, snapshot, reporter)
-        commits = fill_history(settings, snapshot, reporter)
+        summary, commits = _fill_code(settings, snapshot, reporter)
         seconds = time.perf_counter() - started
     if request.json:
         print_value(
@@ -85,9 +85,10 @@ def _index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
     return 0
 
 
-def _index_corpora(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
+def _index_corpora(
+    request: InspectRequest, settings: Settings, labels: tuple[Label, ...], asked: PoolRequest
+) -> int:
     """Fill the caches and the store, and print the counts of each corpus."""
-    settings, labels = settings_and_corpora(request, flags, asked)
     refuse_unkept(settings)
     with warning(quiet=request.quiet) as reporter:
         snapshot = open_snapshot(request, reporter)
@@ -322,14 +323,7 @@ def model_of(info: CollectionInfo) -> str | None:
     """,
 )
 @repo_options
-@click.option(
-    "--corpus", metavar="NAME", multiple=True,
-    help="code, history, docs, intent, memory: repeatable, or with commas between.",
-)  # fmt: skip
-@choice_option(
-    "--intents", ("templates", "llm"), "templates",
-    "Who writes intents: templates, or the configured model, within --max-cost.",
-)  # fmt: skip
+@corpus_options
 @click.option(
     "--fresh", is_flag=True,
     help="Remove this project's entries of these corpora from the store first.",

@@ -149,7 +149,7 @@ def _refuse_other(filling: Filling, info: CollectionInfo, old: VectorCollection)
     if others:
         raise ConfigurationError(
             f"collection {info.name}: {counted(others, 'vector')} of it are not in this folder, and"
-            " their model was not said; --fresh removes them, --collection names another one"
+            " their model was not named; --fresh removes them, --collection names another one"
         )
 
 

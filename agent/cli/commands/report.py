@@ -87,11 +87,12 @@ def _checked(request: ReportRequest) -> Path:
         raise ConfigurationError(f"--output {output}: there is no folder {output.parent}; make it")
     if request.output is None and output.exists() and not _is_report(output):
         raise ConfigurationError(
-            f"{output} is there and no report of this command: name it with --output to replace it"
+            f"{output} exists and is not a report of this command: name it with --output to "
+            "replace it"
         )
     if output.is_file() and not (_is_page(output) or _is_report(output)):
         raise ConfigurationError(
-            f"--output {output}: is there, and is no report of this command: give another name, "
+            f"--output {output}: exists, and is not a report of this command: give another name, "
             "such as report.html"
         )
     return output

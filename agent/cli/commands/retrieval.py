@@ -72,18 +72,19 @@ def _say_warnings(event: Event) -> None:
         say(f"warning: {make_redactor()(event.message)}")
 
 
-def open_code(
-    request: InspectRequest, flags: Mapping[str, Any], reporter: Reporter
-) -> tuple[Settings, Snapshot]:
-    """Return the settings and the repository of a request. Raises ConfigurationError."""
+def open_settings(request: InspectRequest, flags: Mapping[str, Any]) -> Settings:
+    """Return the settings of a request. Raises ConfigurationError."""
     from agent.services import retrieval_options
 
     settings = load_settings(flags, repository=request.repo)
     retrieval_options(settings)  # rejects unknown names before anything is read
+    return settings
+
+
+def open_code(request: InspectRequest, reporter: Reporter) -> Snapshot:
+    """Return the repository of a request."""
     own = (own_file(request.problem),)
-    return settings, load_snapshot(
-        request.repo, request.commit, request.dirty, reporter, exclude=own
-    )
+    return load_snapshot(request.repo, request.commit, request.dirty, reporter, exclude=own)
 
 
 def rank_chunks(
@@ -107,42 +108,35 @@ def rank_chunks(
     return ranking
 
 
-def concerns(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> bool:
+def beyond_code(settings: Settings, flags: Mapping[str, Any], asked: PoolRequest) -> bool:
     """Whether options or settings request anything besides the code."""
-    from agent.settings import load
-
-    given = (asked.corpora, asked.at_least is not None, asked.expand != "off")
-    if any(given) or beyond_code(flags, asked):
-        return True
-    return bool(load(flags, repository=request.repo).corpora)
+    given = (asked.corpora, settings.corpora, asked.at_least is not None, asked.expand != "off")
+    return any(given) or _needs_others(flags, asked)
 
 
-def beyond_code(flags: Mapping[str, Any], asked: PoolRequest) -> bool:
+def _needs_others(flags: Mapping[str, Any], asked: PoolRequest) -> bool:
     """Whether an option was given that only applies to other corpora."""
     return asked.by_model or asked.fresh or flags.get("store") is not None
 
 
-def settings_and_corpora(
-    request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
-) -> tuple[Settings, tuple[Label, ...]]:
-    """Return the settings and the requested corpora. Raises ConfigurationError.
+def requested_corpora(
+    settings: Settings, flags: Mapping[str, Any], asked: PoolRequest
+) -> tuple[Label, ...]:
+    """Return the requested corpora. Raises ConfigurationError.
 
     `--store` alone means all corpora except memory, which must be named.
     """
     from agent.search import Label
-    from agent.services import retrieval_options
     from agent.services.search import read_labels
 
-    settings = load_settings(flags, repository=request.repo)
-    retrieval_options(settings)
     named = [name.strip() for part in asked.corpora for name in part.split(",") if name.strip()]
     if named:
-        return settings, read_labels(named)
+        return read_labels(named)
     if settings.corpora:
-        return settings, read_labels((Label.CODE.value, *settings.corpora))
-    return settings, (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT) if beyond_code(
-        flags, asked
-    ) else (Label.CODE,)
+        return read_labels((Label.CODE.value, *settings.corpora))
+    if _needs_others(flags, asked):
+        return (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
+    return (Label.CODE,)
 
 
 def open_snapshot(request: InspectRequest, reporter: Reporter) -> Snapshot:
@@ -159,8 +153,7 @@ def open_snapshot(request: InspectRequest, reporter: Reporter) -> Snapshot:
         for note in folder.notes:
             reporter(Notice(note, "warning"))
         return folder
-    own = (own_file(request.problem),)
-    return load_snapshot(request.repo, request.commit, request.dirty, reporter, exclude=own)
+    return open_code(request, reporter)
 
 
 def say_shallow(request: InspectRequest, labels: tuple[Label, ...], reporter: Reporter) -> None:

@@ -58,7 +58,7 @@ def _run(prefix: str, comment: str, request: Mapping[str, Any], flags: Mapping[s
     solve = SolveRequest(
         problem=kept.origin.source, repo=Path(kept.origin.repository), commit=commit, **request
     )
-    # One call: whatever fails after it is for the user to judge.
+    # One call: the user judges what fails after it.
     return solve_problem(
         lambda: kept.problem, solve, {"iterative": False, **taken, **flags}, going_on
     )

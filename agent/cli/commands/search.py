@@ -22,17 +22,19 @@ from agent.cli.commands.retrieval import (
     CODE_ALONE,
     InspectRequest,
     PoolRequest,
-    concerns,
+    beyond_code,
     open_code,
+    open_settings,
     open_snapshot,
     rank_chunks,
+    requested_corpora,
     say_shallow,
-    settings_and_corpora,
     warning,
 )
 from agent.cli.options import (
     RETRIEVAL_SETTINGS,
     choice_option,
+    corpus_options,
     json_option,
     quiet_option,
     repo_options,
@@ -74,10 +76,12 @@ def _search(
     from agent.search import matching_chunks
 
     problem = _query(request, query)
-    if concerns(request, flags, asked):
-        return _search_corpora(request, problem, limit, flags, asked)
+    settings = open_settings(request, flags)
+    if beyond_code(settings, flags, asked):
+        labels = requested_corpora(settings, flags, asked)
+        return _search_corpora(request, problem, limit, settings, labels, asked)
     with warning(quiet=request.quiet) as reporter:
-        settings, snapshot = open_code(request, flags, reporter)
+        snapshot = open_code(request, reporter)
         ranking = rank_chunks(problem, snapshot, settings, reporter)
     found = matching_chunks(problem.text, ranking)[:limit]
     if request.json:
@@ -115,13 +119,13 @@ def _search_corpora(
     request: InspectRequest,
     problem: Problem,
     limit: int,
-    flags: Mapping[str, Any],
+    settings: Settings,
+    labels: tuple[Label, ...],
     asked: PoolRequest,
 ) -> int:
     """Print the findings of several corpora as a labelled table or JSON."""
     from agent.search import Label
 
-    settings, labels = settings_and_corpora(request, flags, asked)
     with warning(quiet=request.quiet) as reporter:
         if asked.expand != "off" and set(labels) == {Label.CODE}:
             reporter(Notice("--expand does nothing for code alone: name a --corpus", "warning"))
@@ -220,10 +224,7 @@ async def _write_candidates(
 @click.option(
     "--limit", "-n", type=click.IntRange(1), default=20, show_default=True, help="Most results."
 )
-@click.option(
-    "--corpus", metavar="NAME", multiple=True,
-    help="code, history, docs, intent, memory: repeatable, or with commas between.",
-)  # fmt: skip
+@corpus_options
 @click.option(
     "--at-least", type=click.FloatRange(0, 1),
     help="Least similarity to the query, by vectors: 1 the same, 0.5 unrelated.",
@@ -231,10 +232,6 @@ async def _write_candidates(
 @choice_option(
     "--expand", ("off", "project", "llm"), "off",
     "Add to the query: words that go with its own in this project, or a model's.",
-)  # fmt: skip
-@choice_option(
-    "--intents", ("templates", "llm"), "templates",
-    "Who writes intents: templates, or the configured model, within --max-cost.",
 )  # fmt: skip
 @click.option(
     "--precomputed", metavar="FOLDER|NAME", multiple=True,

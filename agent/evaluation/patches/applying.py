@@ -84,7 +84,7 @@ def _patched(before: bytes, delta: bytes) -> bytes:
     at, size = _number(delta, 0)
     at, expected = _number(delta, at)
     if size != len(before):
-        raise BinaryError("the binary patch is for another file than the one that is there")
+        raise BinaryError("the binary patch was made for another content of the file")
     parts: list[bytes] = []
     while at < len(delta):
         command = delta[at]
@@ -99,7 +99,7 @@ def _patched(before: bytes, delta: bytes) -> bytes:
             raise BinaryError("a binary delta with an unknown command")
     after = b"".join(parts)
     if len(after) != expected:
-        raise BinaryError("a binary delta that does not give what it says")
+        raise BinaryError("a binary delta whose result has another size than it announces")
     return after
 
 
@@ -306,7 +306,7 @@ def _matches(before: Sequence[bytes], image: Sequence[tuple[bytes, bool]], place
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Split at `\\n` alone: a carriage return belongs to its line."""
+    """Split at `\\n` only: a carriage return belongs to its line."""
     *whole, last = data.split(b"\n")
     return [*(line + b"\n" for line in whole), *([last] if last else [])]
 

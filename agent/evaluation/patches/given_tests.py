@@ -30,13 +30,13 @@ from agent.validation import (
     Tools,
     ValidationOptions,
     collection_error,
+    doubtful,
     executed,
     first_failure,
     how_it_ended,
     import_roots,
     is_test_file,
     is_whole,
-    lies,
     listed,
     nothing_run,
     number,
@@ -186,7 +186,7 @@ class InstanceTestRunner:
         if selects:
             job = self.executor.job(self.suite, there, roots, number(len(there), "test file"))
             if not job.targets:
-                return nothing_run("no test file of the given tests is there")
+                return nothing_run("none of the given tests' files exists")
         (run,) = self.executor.run([Task(job, tuple(changes), where, again=True)], self.cancel)
         return run
 
@@ -348,7 +348,7 @@ class _Runs:
 
     def _doubt(self, run: TestRun) -> str:
         """Return why a green run is not credible although the run on the base is."""
-        if not lies(run) and not run.channels.traces:
+        if not doubtful(run) and not run.channels.traces:
             return ""
         return suspicion(self._base(), run)
 

@@ -1,4 +1,4 @@
-"""The folder with the results of an evaluation, from which a later one goes on.
+"""The folder with the results of an evaluation, which a later one continues.
 
 FOLDER/instances/ID/result.json       the result (`Scored`), with the key of its inputs
 FOLDER/instances/ID/report.json       the report of one instance in the shape of the harness

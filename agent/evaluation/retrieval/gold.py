@@ -18,9 +18,8 @@ from agent.protocols import Chunker
 from agent.ranking import read_mentions
 from agent.repository import is_test_path, language_of
 from agent.swebench import GoldInstance, Insertion, PatchedFile, parse_patch
-from agent.types import Chunk, ChunkKind, Problem, SourceFile
+from agent.types import DEFINITIONS, Chunk, ChunkKind, Problem, SourceFile
 
-_DEFINITIONS = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
 _TAB = 8
 
 
@@ -63,7 +62,7 @@ def gold_paths(instance: GoldInstance) -> tuple[str, ...]:
         paths = {name.partition(":")[0] for name in instance.gold_functions}
     else:
         paths = {file.path for file in parse_patch(instance.patch or "")}
-    # If a row has a test patch of its own, its patch has no tests, whatever their paths look like.
+    # If a row has a test patch of its own, its patch holds no tests, even if paths look like tests.
     keep_all = instance.test_patch is not None
     return tuple(sorted(path for path in paths if keep_all or not is_test_path(path)))
 
@@ -156,7 +155,7 @@ class _Outline:
     def __init__(self, lines: Sequence[str], language: str, chunks: Sequence[Chunk]) -> None:
         self._lines = lines
         self._indents = language == "python"
-        self._chunks = [chunk for chunk in chunks if chunk.kind in _DEFINITIONS]
+        self._chunks = [chunk for chunk in chunks if chunk.kind in DEFINITIONS]
         self._own = [self._own_lines(chunk) for chunk in self._chunks]
         self._extents = [self._extent(number) for number in range(len(self._chunks))]
 

@@ -137,7 +137,7 @@ class _Worker:
         if reply.skipped and not self._stopped:
             raise PatchshotError(
                 f"a worker process of the evaluation did not start ({reply.skipped}); "
-                "see what it says above, or try --workers 1"
+                "see its message above, or try --workers 1"
             )
         return reply
 

@@ -7,20 +7,18 @@ of the rows must stay compatible.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
+from agent.files import AppendFile, open_locked, replace_file
 from agent.llm import without_credentials
 from agent.services import embedding_endpoint, retrieval_options
 
@@ -106,18 +104,14 @@ class RowFile(Generic[R]):
         self.path = path
         self._kind: type[R] = kind
         self._rows: dict[str, R] = {}
+        self._file: AppendFile | None = None
         if path.exists() and not path.is_file():
             raise ConfigurationError(f"--output {path}: not a file; name one to write rows to")
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         with writing(path):
-            self._handle = os.open(path, flags, 0o666)
-        try:
+            path.open("ab").close()
             if not restart:
-                with writing(path):
-                    self._read()
-        except BaseException:
-            os.close(self._handle)
-            raise
+                self._read()
+                self._file = AppendFile(path)
 
     @property
     def rows(self) -> Mapping[str, R]:
@@ -126,16 +120,16 @@ class RowFile(Generic[R]):
 
     def begin(self) -> None:
         """Announce new rows; with `restart`, remove the old ones."""
-        if self._restart:
+        if self._file is None:
             with writing(self.path):
-                os.ftruncate(self._handle, 0)
+                os.truncate(self.path, 0)
+                self._file = AppendFile(self.path)
 
     def append(self, row: R) -> None:
-        """Add a row to the file."""
-        rest = memoryview(_line(row))
+        """Add a row to the file, after `begin`."""
+        assert self._file is not None
         with writing(self.path):
-            while rest:  # a second round raises if the disk is full
-                rest = rest[os.write(self._handle, rest) :]
+            self._file.append(_line(row), sync=False)
         self._rows[row.instance_id] = row
 
     def sort(self, order: Iterable[str]) -> None:
@@ -145,29 +139,14 @@ class RowFile(Generic[R]):
         data = b"".join(_line(row) for row in rows)
         with writing(self.path):
             if data != self.path.read_bytes():
-                self._replace(data)
-
-    def _replace(self, data: bytes) -> None:
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(name).chmod(self.path.stat().st_mode & 0o777)
-            Path(name).replace(self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+                replace_file(self.path, [data])
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        os.close(self._handle)
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
 
     def _read(self) -> None:
         data = self.path.read_bytes()
@@ -179,7 +158,6 @@ class RowFile(Generic[R]):
             torn = data[end:]
             if not torn.startswith(_BEGIN[: len(torn)]):
                 raise self._foreign(1 + data.count(b"\n"))
-            os.ftruncate(self._handle, end)
 
     def _parse(self, line: bytes, number: int) -> R:
         try:
@@ -267,13 +245,12 @@ class RunNote:
         self._output = output
         self._path = output.with_name(f"{output.name}.run.json")
         with writing(self._path):
-            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            with writing(self._path):
-                self._lock()
-        except BaseException:
-            os.close(self._handle)
-            raise
+            handle = open_locked(self._path)
+        if handle is None:
+            raise ConfigurationError(
+                f"--output {output}: another run writes to it; wait for that, or name another file"
+            )
+        self._handle = handle
 
     def check(self, current: Mapping[str, Any]) -> None:
         """Refuse to continue from rows that have other settings or no note.
@@ -301,27 +278,10 @@ class RunNote:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not os.fstat(self._handle).st_size:  # a run without rows leaves no note
             self._path.unlink(missing_ok=True)
         os.close(self._handle)
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = os.path.samestat(self._path.stat(), os.fstat(self._handle))
-        except (BlockingIOError, FileNotFoundError):
-            mine = False
-        if not mine:  # or its last holder has just removed the file
-            raise ConfigurationError(
-                f"--output {self._output}: another run writes to it; wait for that, or name "
-                "another file"
-            )
 
     def _bytes(self) -> bytes:
         return os.pread(self._handle, os.fstat(self._handle).st_size, 0)

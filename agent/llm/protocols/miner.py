@@ -178,7 +178,7 @@ def _run(endpoint: Endpoint) -> _Run:
 MINER = ServerProtocol(
     name="miner",
     roots=_roots,
-    headers=bearer,  # it wants no key; one that is set is for whatever stands before it
+    headers=bearer,  # it needs no key; a key that is set is for a proxy before it
     chat=lambda endpoint: MinerChat(_run(endpoint)),
     embeddings=lambda endpoint: MinerEmbeddings(_run(endpoint)),
     read_models=_read_models,

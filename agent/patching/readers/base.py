@@ -18,7 +18,9 @@ _CRLF = re.compile(r"\r\n")
 _THINKING = re.compile(r"\s*<(think|thinking|reasoning)>", re.IGNORECASE)
 _THINKING_ENDS = re.compile(r"^[ \t]*+</think(?:ing)?>[ \t]*+$", re.MULTILINE)
 
-_EDITS = frozenset({"edits"})
+EDITS = frozenset({"edits"})
+"""The keys of a reply that holds edits only."""
+
 _REPLY_KEYS = frozenset(ReplyModel.model_fields)
 
 # Characters of the reply that are shown around a fault.
@@ -45,7 +47,7 @@ class Reply:
     @functools.cached_property
     def json(self) -> Scan:
         """The JSON values of the reply; objects with "edits" are in `found`."""
-        return scan(self.text, _EDITS, _is_ours)
+        return scan(self.text, EDITS, _is_ours)
 
     @functools.cached_property
     def fences(self) -> Sequence[Fence]:

@@ -117,7 +117,7 @@ def is_look(value: Any) -> bool:
 
 
 def looks_like_keys(keys: frozenset[str]) -> bool:
-    """Whether these keys, of which the last may be missing, are those of an edit."""
+    """Whether these are the keys of an edit; the last one may be missing."""
     names = {_canonical_key(key) for key in keys}
     return "path" in names and not names.isdisjoint({"search", "replace"})
 

@@ -14,14 +14,21 @@ from dataclasses import replace
 from typing import Any
 
 from agent.patching.json_scanning import BrokenObject, Found, Scan
-from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble, excerpt, truncated
+from agent.patching.readers.base import (
+    EDITS,
+    SHOWN,
+    Outcome,
+    Reading,
+    Reply,
+    Trouble,
+    excerpt,
+    truncated,
+)
 from agent.patching.readers.diffs import read_diffs
 from agent.patching.readers.edit_keys import canonical, flattened, is_edit, is_look
 from agent.patching.readers.envelopes import read_envelopes
 from agent.patching.schema import to_proposal, unknown_keys
 from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, SearchReplace
-
-_EDITS = frozenset({"edits"})
 
 # Levels of objects ({"function": {"arguments": {...}}}) that are searched.
 _MAX_WRAPPING = 4
@@ -81,7 +88,7 @@ def _one_a_line(reply: Reply, objects: Sequence[Found]) -> Found | None:
     for found in objects:
         own = found.value.get("edits")
         between = reply.text[position : found.start].strip(" \t\n,")
-        if between or not isinstance(own, list) or found.value.keys() != _EDITS:
+        if between or not isinstance(own, list) or found.value.keys() != EDITS:
             return None
         named = {str(one.get("path")) for one in own if isinstance(one, dict)}
         if paths & named:

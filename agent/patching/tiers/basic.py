@@ -92,7 +92,7 @@ def tabs(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
 
 
 def white_space(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
-    """Match lines that differ in white space only, whatever their indentation."""
+    """Match lines that differ in white space only, with any indentation."""
     return list(_matches(page, wanted, spaceless, lambda _: True))
 
 
@@ -167,7 +167,7 @@ def _punctuated_text(page: Page, wanted: Wanted) -> Sequence[Occurrence]:
 # ------------------------------------------------------------------------------------ applied edits
 
 # A replacement, or the text that it adds, proves nothing in the file if it has fewer characters
-# without white space: `return None` stands everywhere.
+# without white space: `return None` occurs everywhere.
 _MIN_REPLACEMENT = 24
 _MIN_ADDED = 12
 # A replacement that shares no line with its search text must be this similar to it (percent).

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from agent.index import split_lines, target_files
 from agent.secrets import is_secret_path
 from agent.threads import Cancelled
-from agent.types import ChunkKind
+from agent.types import DEFINITIONS, ChunkKind
 
 if TYPE_CHECKING:
     from agent.index import Corpus, Index
@@ -74,9 +74,6 @@ def _dedented(text: str) -> str:
 def _uncommented(lead: str) -> str:
     lines = [_CLOSING_MARK.sub("", _MARK.sub("", line)).rstrip() for line in lead.split("\n")]
     return "\n".join(lines).strip()[:MAX_CHARS]
-
-
-_KINDS = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +143,7 @@ def _symbols_of(
         return
     lines = split_lines(snapshot.text(file.path))
     for _, piece in corpus.pieces_of(number):
-        if piece.symbol and piece.kind in _KINDS:
+        if piece.symbol and piece.kind in DEFINITIONS:
             code = piece.text(lines)
             yield Symbol(
                 path=file.path,

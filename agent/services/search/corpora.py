@@ -18,8 +18,8 @@ from agent.protocols import Reporter, Snapshot
 from agent.search import Label
 from agent.services.embedding import make_embedder
 from agent.services.model import (
+    Recordings,
     SharedClient,
-    Tapes,
     make_chat_model,
     make_clock,
     make_counter,
@@ -114,7 +114,7 @@ async def open_pool(
     async with AsyncExitStack() as stack:
         client = SharedClient(stack)
         embedder = await make_embedder(
-            stack, settings, client, reporter, lambda: math.inf, Tapes(stack)
+            stack, settings, client, reporter, lambda: math.inf, Recordings(stack)
         )
         store = stack.enter_context(open_vector_store(settings, reporter, use))
         code = Label.CODE in labels
@@ -172,7 +172,7 @@ def intent_prompt(symbol: Symbol, counter: TokenCounter) -> Prompt:
 async def _chat(stack: AsyncExitStack, settings: Settings, reporter: Reporter) -> BudgetedChatModel:
     clock = make_clock(settings.timeout)
     made = await make_chat_model(
-        stack, settings, SharedClient(stack), reporter, clock, Tapes(stack)
+        stack, settings, SharedClient(stack), reporter, clock, Recordings(stack)
     )
     return within_budget(settings, made)
 

@@ -47,7 +47,7 @@ def evidence_sources(
 
     Raises ConfigurationError.
     """
-    from agent.history import HunkHistory, hunks_path
+    from agent.history import HunkHistory, history_path
     from agent.ranking import mention_evidence
     from agent.search import (
         FEATURE,
@@ -67,5 +67,5 @@ def evidence_sources(
         if source.label in labels and FEATURES[source.label] not in options.without:
             found.append(PassageEvidence(source, shelves))
     if Label.HISTORY in labels and FEATURE not in options.without:
-        found.append(HunkEvidence(HunkHistory(hunks_path(places.index), reporter)))
+        found.append(HunkEvidence(HunkHistory(history_path(places.index), reporter)))
     return tuple(found)

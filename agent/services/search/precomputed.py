@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from agent.errors import ConfigurationError
 from agent.events import Event, Notice
 from agent.services.embedding import make_embedder
-from agent.services.model import SharedClient, Tapes
+from agent.services.model import Recordings, SharedClient
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +54,7 @@ async def embed_query(settings: Settings, text: str, reporter: Reporter) -> Embe
             SharedClient(stack),
             _of_query(reporter),
             lambda: math.inf,
-            Tapes(stack),
+            Recordings(stack),
         )
         if embedder is None:
             raise ConfigurationError(

@@ -19,14 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
-from agent.types import Outcome, TestRun
+from agent.types import BAD_OUTCOMES, Outcome, TestRun
 from agent.validation.judging.wording import how_it_ended, listed
 from agent.validation.reports.run_results import INCOMPLETE, INCONSISTENT
 from sandbox import Ended
-
-_BAD: Final = (Outcome.FAILED, Outcome.ERROR)
 
 # The number of changes to the test runner that a message names.
 _SHOWN = 3
@@ -69,7 +66,7 @@ def compare(before: TestRun, after: TestRun) -> Comparison:
         newly_failing=tuple(failing),
         newly_passing=tuple(passing),
         still_passing=still,
-        still_red=sum(o in _BAD and failed(after, t) for t, o in before.outcomes.items()),
+        still_red=sum(o in BAD_OUTCOMES and failed(after, t) for t, o in before.outcomes.items()),
         executed=executed(after) and (executed(before) or bool(passing)),
     )
 
@@ -92,7 +89,7 @@ def failed(run: TestRun, test: str) -> bool:
     """Whether a test failed: by itself, with its module, or because the run was cut off in it."""
     outcome = run.outcomes.get(test)
     if outcome is not None:
-        return outcome in _BAD
+        return outcome in BAD_OUTCOMES
     return test in run.failures or collection_error(run, test) is not None
 
 
@@ -101,7 +98,7 @@ def collection_error(run: TestRun, test: str) -> str | None:
     collector = test
     while "::" in collector:
         collector = collector.rpartition("::")[0]
-        if run.outcomes.get(collector) in _BAD:
+        if run.outcomes.get(collector) in BAD_OUTCOMES:
             return collector
     return None
 
@@ -116,7 +113,7 @@ def _fails_newly(
 ) -> bool:
     if was is Outcome.PASSED:
         return now is not None or absence_counts
-    if was is None and now in _BAD:
+    if was is None and now in BAD_OUTCOMES:
         return not failed(before, test) and is_whole(before) and not _was_collector(before, test)
     return False
 
@@ -131,7 +128,7 @@ def to_blame(run: TestRun, tests: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(collection_error(run, test) or test for test in tests))
 
 
-def lies(run: TestRun) -> bool:
+def doubtful(run: TestRun) -> bool:
     """Whether the run is not credible: its accounts contradict each other, or it exited cleanly
     before its tests had ended. A crash is credible, because its exit code shows it.
     """
@@ -142,7 +139,7 @@ def suspicion(before: TestRun | None, after: TestRun | None) -> str:
     """Return why the run with the patch is not credible although that on the base is, or ""."""
     if after is None:
         return ""
-    if lies(after) and not (before is not None and lies(before)):
+    if doubtful(after) and not (before is not None and doubtful(before)):
         what = "; ".join(after.channels.disagreements) or how_it_ended(after)
         return f"the accounts of the run with the patch do not agree: {what}"
     new = new_traces(before, after)
@@ -162,6 +159,6 @@ def new_traces(before: TestRun | None, after: TestRun) -> tuple[str, ...]:
     return tuple(trace for trace in after.channels.traces if trace not in known)
 
 
-def lies_on_both(before: TestRun | None, after: TestRun | None) -> bool:
+def doubtful_on_both(before: TestRun | None, after: TestRun | None) -> bool:
     """Whether the project's tests are not credible with or without the patch."""
-    return before is not None and after is not None and lies(before) and lies(after)
+    return before is not None and after is not None and doubtful(before) and doubtful(after)

@@ -105,7 +105,8 @@ def _listed(value: object) -> object:
         return value
 
 
-_Ids = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+IdList = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+"""The ids of tests in a field of a row."""
 
 
 class _Row(BaseModel):
@@ -113,8 +114,8 @@ class _Row(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    fail_to_pass: _Ids = Field((), alias="FAIL_TO_PASS")
-    pass_to_pass: _Ids = Field((), alias="PASS_TO_PASS")
+    fail_to_pass: IdList = Field((), alias="FAIL_TO_PASS")
+    pass_to_pass: IdList = Field((), alias="PASS_TO_PASS")
 
 
 _GIVEN = "the tests that were given to decide"

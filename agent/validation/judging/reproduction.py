@@ -2,7 +2,7 @@
 
 Such a test is evidence if it fails on the base and passes with the patch. It is not proof, because
 the author of the patch wrote it. It must fail for the issue's reason: a test that fails on the base
-only because it uses a name that the patch adds would fail there whatever it checks. A test of a new
+only because it uses a name that the patch adds would fail there in any case. A test of a new
 feature looks like that, so it counts if the issue itself mentions the name, and not otherwise. (A
 test that cannot be collected or set up for a reason of its own fails with the patch too.)
 """
@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.types import Outcome, TestRun
+from agent.types import BAD_OUTCOMES, Outcome, TestRun
 from agent.validation.judging.compare import collection_error, failed, is_whole, suspicion, to_blame
 from agent.validation.judging.second_runs import SecondRuns
 from agent.validation.judging.wording import (
@@ -24,8 +24,6 @@ from agent.validation.judging.wording import (
     number,
     tail,
 )
-
-_BAD = (Outcome.FAILED, Outcome.ERROR)
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
@@ -82,7 +80,7 @@ def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
     """Compare the runs of the new tests."""
     ids = sorted({*before.outcomes, *after.outcomes})
     doubt = suspicion(before, after)
-    if doubt and not any(outcome in _BAD for outcome in after.outcomes.values()):
+    if doubt and not any(outcome in BAD_OUTCOMES for outcome in after.outcomes.values()):
         return Judgement(Standing.SUSPECT, f"the reproduction test: {doubt}", tuple(ids))
     if not is_whole(after):
         text = f"The reproduction test {how_it_ended(after)} with the patch."
@@ -179,7 +177,7 @@ def _needed_name(before: TestRun, test: str, names: NameChecks) -> str:
 def _still_bad(before: TestRun, after: TestRun, test: str) -> bool:
     """Whether a test fails after the patch, or failed before it and is skipped or gone after it."""
     now = after.outcomes.get(test)
-    if now in _BAD:
+    if now in BAD_OUTCOMES:
         return True
     if now is Outcome.PASSED or before.outcomes.get(test) in (None, Outcome.SKIPPED):
         return False
@@ -193,7 +191,7 @@ def _was_collector(run: TestRun, test: str) -> bool:
 
 def _missing_module(run: TestRun, in_repository: Callable[[str], bool]) -> str | None:
     """Return the missing package that prevented the collection of all tests, or None."""
-    if any(outcome not in _BAD or "::" in test for test, outcome in run.outcomes.items()):
+    if any(outcome not in BAD_OUTCOMES or "::" in test for test, outcome in run.outcomes.items()):
         return None
     for test in sorted(run.outcomes):
         for name in reversed(_MISSING_MODULE.findall(run.failures.get(test, ""))):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from agent.types import Execution, Outcome, TestRun
 from agent.validation.judging.changed_code import ChangedCode
-from agent.validation.judging.compare import failed, lies, suspicion
+from agent.validation.judging.compare import doubtful, failed, suspicion
 
 _DOCUMENTATION = (".md", ".rst", ".txt", ".adoc")
 
@@ -68,7 +68,7 @@ class SecondRuns:
     def is_steady(self, test: str) -> bool:
         """Whether a test fails without the patch and passes with it once more."""
         failed_again = self.base is None or failed(self.base.run, test)
-        return failed_again and _passes(self.patched, test) and not lies(self.patched.run)
+        return failed_again and _passes(self.patched, test) and not doubtful(self.patched.run)
 
     def why_unrelated(self, test: str, mentioned: Callable[[str], bool], *, given: bool) -> str:
         """Return why a steady test has nothing to do with the patch, as a clause, or "".
@@ -107,7 +107,7 @@ def suspicion_of_again(again: SecondRuns) -> str:
 
     Other troubles of a second run are not held against a patch; its tests just do not count.
     """
-    if again.base is None or lies(again.patched.run):
+    if again.base is None or doubtful(again.patched.run):
         return ""
     return suspicion(again.base.run, again.patched.run)
 

@@ -315,7 +315,7 @@ def is_docstring(statement: ast.stmt) -> bool:
 
 
 def is_true(value: ast.expr | None) -> bool:
-    """Whether an expression is true whatever its names stand for, in plain cases."""
+    """Whether an expression is true for all values of its names, in plain cases."""
     match value:
         case ast.Constant():
             return bool(value.value) and value.value is not ...

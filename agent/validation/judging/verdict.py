@@ -25,13 +25,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.types import Outcome, TestRun, Verdict
+from agent.types import BAD_OUTCOMES, Outcome, TestRun, Verdict
 from agent.validation.judging.compare import (
     Comparison,
+    doubtful_on_both,
     executed,
     is_command,
     is_whole,
-    lies_on_both,
     suspicion,
     to_blame,
 )
@@ -53,7 +53,6 @@ from sandbox import Ended
 # Values of `ended` that show nothing about the tests themselves.
 _CUT = (Ended.SIGNALLED, Ended.CANCELLED)
 
-_BAD = (Outcome.FAILED, Outcome.ERROR)
 
 # The number of files that a message names.
 _SHOWN = 3
@@ -178,7 +177,7 @@ def _regression(evidence: VerdictEvidence, *, only_seen: bool) -> str:
     after, comparison = evidence.after, evidence.comparison
     if comparison and after:
         failing = comparison.newly_failing
-        seen = tuple(t for t in failing if not only_seen or after.outcomes.get(t) in _BAD)
+        seen = tuple(t for t in failing if not only_seen or after.outcomes.get(t) in BAD_OUTCOMES)
         if seen:
             parts.append(_newly_failing(seen, after))
     if evidence.lost and evidence.whole:
@@ -252,10 +251,10 @@ def _suspicion(evidence: VerdictEvidence) -> str:
 def _unknown(evidence: VerdictEvidence) -> str:
     """Return why nothing can be concluded, or ""."""
     after = evidence.after
-    if lies_on_both(evidence.before, after) or (after is not None and after.ended in _CUT):
+    if doubtful_on_both(evidence.before, after) or (after is not None and after.ended in _CUT):
         assert after is not None
         ended = "; ".join(after.channels.disagreements) or f"the test run {how_it_ended(after)}"
-        both = "as on the base" if lies_on_both(evidence.before, after) else "with the patch"
+        both = "as on the base" if doubtful_on_both(evidence.before, after) else "with the patch"
         return f"The project's tests cannot be trusted, {both}: {ended}."
     if evidence.named_command and _command_shows_nothing(evidence):
         return f"The test command shows nothing: {_why_not_run(evidence)}."

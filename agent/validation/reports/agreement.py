@@ -17,14 +17,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from agent.types import Outcome
+from agent.types import BAD_OUTCOMES, Outcome
 from agent.validation.reports.junit import JunitReport, junit_name
 from agent.validation.reports.report_lines import Report
 
 # pytest's exit codes (pytest.ExitCode): the session came to its end, with or without failures.
 _ENDED_BY_ITSELF = (0, 1, 5)
-
-_BAD = (Outcome.FAILED, Outcome.ERROR)
 
 
 def agreement(report: Report, junit: JunitReport | None, exit_code: int | None) -> tuple[str, ...]:
@@ -92,11 +90,11 @@ def _comparable(report: Report) -> Iterator[tuple[str, Outcome]]:
 
 
 def _kind(outcome: Outcome) -> str:
-    return "failed" if outcome in _BAD else outcome.value
+    return "failed" if outcome in BAD_OUTCOMES else outcome.value
 
 
 def _bad(outcomes: Mapping[str, Outcome]) -> int:
-    return sum(outcome in _BAD for outcome in outcomes.values())
+    return sum(outcome in BAD_OUTCOMES for outcome in outcomes.values())
 
 
 def _counted(kinds: Mapping[str, str]) -> str:

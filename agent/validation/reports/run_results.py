@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from agent.types import Channels, Outcome, TestRun
+from agent.types import BAD_OUTCOMES, Channels, Outcome, TestRun
 from agent.validation.reports.agreement import agreement
 from agent.validation.reports.junit import JunitReport, read_junit
 from agent.validation.reports.report_lines import Report, clean, read_report
@@ -36,7 +36,6 @@ TEXT_LIMIT = 6000
 # Longer lines are cut before they are matched: no runner writes them, but a hostile test may.
 LINE_LIMIT = 2000
 
-_BAD = (Outcome.FAILED, Outcome.ERROR)
 
 _WORST_FIRST = (Outcome.ERROR, Outcome.FAILED, Outcome.SKIPPED, Outcome.PASSED)
 
@@ -72,7 +71,7 @@ class ParsedOutput:
         self.running.pop(test, None)
         known = self.outcomes.get(test, outcome)
         self.outcomes[test] = min(known, outcome, key=_WORST_FIRST.index)
-        if outcome in _BAD and text.strip():
+        if outcome in BAD_OUTCOMES and text.strip():
             self.failures.setdefault(test, clean(text)[-TEXT_LIMIT:].strip("\n"))
 
     def start(self, test: str) -> None:
@@ -236,5 +235,5 @@ def _ended_tool(result: RunResult, found: ParsedOutput) -> str:
         return INCOMPLETE if result.exit_code == 0 else str(Ended.EXITED)
     if not found.complete:
         return INCOMPLETE
-    failed = any(outcome in _BAD for outcome in found.outcomes.values())
+    failed = any(outcome in BAD_OUTCOMES for outcome in found.outcomes.values())
     return INCONSISTENT if failed and result.exit_code == 0 else str(Ended.EXITED)

@@ -108,7 +108,7 @@ class Runner(Protocol):
         ...
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
-        """Read the outcomes by test id. Never raises: whatever is wrong shows in `ended`.
+        """Read the outcomes by test id. Never raises: `ended` shows what is wrong.
 
         An id is the test file's path where that is known, then `::` and the test's name.
         """

@@ -1,7 +1,7 @@
 """Django's own runner: a project's `manage.py test`, and the `runtests.py` of a library.
 
 Both are built on unittest: `inside/patchshot_hook.py` runs them and records unittest's results,
-whatever the runner prints. Labels are dotted module names (`django-admin help test`).
+independent of what the runner prints. Labels are dotted module names (`django-admin help test`).
 """
 
 from __future__ import annotations

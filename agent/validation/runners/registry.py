@@ -115,12 +115,7 @@ def detect(snapshot: Snapshot, test_cmd: str | None, changed: Sequence[str] = ()
     """
     if test_cmd is not None:
         return Suite(COMMAND, "chosen with --test-cmd", split_command(test_cmd))
-    return next(_detected(snapshot, changed), _DEFAULT)
-
-
-def detect_all(snapshot: Snapshot, changed: Sequence[str] = ()) -> tuple[Suite, ...]:
-    """Return every suite that the files show, best first."""
-    return tuple(_detected(snapshot, changed))
+    return next(detect_all(snapshot, changed), _DEFAULT)
 
 
 def fitting(suite: Suite, tools: Tools) -> Suite:
@@ -131,7 +126,8 @@ def fitting(suite: Suite, tools: Tools) -> Suite:
     return Suite("unittest", why, (), ".", suite.environment, {STANDS_IN: suite.runner})
 
 
-def _detected(snapshot: Snapshot, changed: Sequence[str]) -> Iterator[Suite]:
+def detect_all(snapshot: Snapshot, changed: Sequence[str] = ()) -> Iterator[Suite]:
+    """Yield every suite that the files show, best first."""
     for group in _ordered_groups(snapshot, changed):
         found = (runner.detect(snapshot) for runner in _RUNNERS if runner.languages == group)
         yield from (suite for suite in found if suite is not None)

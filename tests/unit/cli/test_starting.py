@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,20 @@ def test_ctrl_c_while_something_is_imported_is_told(place: str, tmp_path: Path) 
     done = shell(f"{sys.executable} {starter}", tmp_path)
 
     assert (done.returncode, done.stderr.strip()) == (INTERRUPTED, "agent: interrupted")
+
+
+def test_apply_of_python_code_loads_no_numpy(
+    tmp_path: Path, make_repository: Callable[[Mapping[str, str]], Path]
+) -> None:
+    root = make_repository({"a.py": "a = 1\n"})
+    reply = tmp_path / "reply.json"
+    edit = {"path": "a.py", "search": "a = 1", "replace": "a = 2"}
+    reply.write_text(json.dumps({"edits": [edit]}))
+
+    done = shell(
+        f"{sys.executable} -X importtime -m agent apply --reply {reply} --repo {root}", tmp_path
+    )
+
+    assert "+a = 2" in done.stdout
+    assert "agent.patching.applying" in done.stderr
+    assert "numpy" not in done.stderr

@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
-from agent.embedding.protocol import EmbeddingsUnsupported, InputTooLong
 from agent.embedding.vector_cache import VectorCache
-from agent.errors import AuthenticationFailed, ProviderError
+from agent.errors import (
+    AuthenticationFailed,
+    EmbeddingsUnsupported,
+    InputTooLong,
+    ProviderError,
+)
 from agent.events import Event, ModelCall, Notice, StageProgress
 from agent.protocols import Embedder
 from tests.support.embedders import DIMENSION, FakeBatchEmbedder, hashed_vector

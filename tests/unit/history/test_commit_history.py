@@ -67,7 +67,7 @@ def test_the_evidence_of_a_real_repository(root: Path, cache: Path, said: list[E
     history = CommitHistory(cache, said.append)
 
     def found() -> Evidence:
-        table = history.load(snapshot)
+        table = history.table(snapshot)
         return history_evidence(table, score_history(table, make_query(problem, Terms()), corpus))
 
     evidence = found()
@@ -80,31 +80,31 @@ def test_the_evidence_of_a_real_repository(root: Path, cache: Path, said: list[E
 
 def test_a_known_state_needs_no_git(root: Path, cache: Path, said: list[Event]) -> None:
     snapshot = take_snapshot(root)
-    first = CommitHistory(cache, said.append).load(snapshot)
+    first = CommitHistory(cache, said.append).table(snapshot)
     hide_git(root)
-    assert same(CommitHistory(cache, said.append).load(snapshot), first)
+    assert same(CommitHistory(cache, said.append).table(snapshot), first)
     assert len(said) == 1
 
 
 def test_a_later_commit_costs_itself_only(root: Path, cache: Path, said: list[Event]) -> None:
-    CommitHistory(cache, said.append).load(take_snapshot(root))
+    CommitHistory(cache, said.append).table(take_snapshot(root))
     change(root, 4)
     later = take_snapshot(root)
-    table = CommitHistory(cache, said.append).load(later)
+    table = CommitHistory(cache, said.append).table(later)
     assert said == [StageProgress("history", 4, 4), StageProgress("history", 1, 1)]
-    assert same(table, CommitHistory(None, ignore).load(later))
+    assert same(table, CommitHistory(None, ignore).table(later))
 
 
 def test_no_commit_that_came_later(root: Path, cache: Path, said: list[Event]) -> None:
     old = take_snapshot(root, commit="HEAD~2")
-    CommitHistory(cache, said.append).load(take_snapshot(root))
-    assert CommitHistory(cache, said.append).load(old).subjects == ("change 1", "base")
+    CommitHistory(cache, said.append).table(take_snapshot(root))
+    assert CommitHistory(cache, said.append).table(old).subjects == ("change 1", "base")
 
 
 def test_the_limit(root: Path, cache: Path, said: list[Event]) -> None:
     snapshot = take_snapshot(root)
-    assert len(CommitHistory(cache, said.append, limit=2).load(snapshot).commits) == 2
-    assert len(CommitHistory(cache, said.append).load(snapshot).commits) == 4
+    assert len(CommitHistory(cache, said.append, limit=2).table(snapshot).commits) == 2
+    assert len(CommitHistory(cache, said.append).table(snapshot).commits) == 4
 
 
 @pytest.mark.parametrize("record", [b"", b"garbage", b"x\x9cK\xcaMM"])
@@ -112,13 +112,13 @@ def test_a_damaged_cache_is_read_again(
     root: Path, cache: Path, said: list[Event], record: bytes
 ) -> None:
     snapshot = take_snapshot(root)
-    first = CommitHistory(cache, said.append).load(snapshot)
+    first = CommitHistory(cache, said.append).table(snapshot)
     with sqlite3.connect(cache) as connection:
         connection.execute("UPDATE record SET data = ?", (record,))
     connection.close()
-    assert same(CommitHistory(cache, said.append).load(snapshot), first)
+    assert same(CommitHistory(cache, said.append).table(snapshot), first)
     cache.write_bytes(b"no database" * 1_000)
-    assert same(CommitHistory(cache, said.append).load(snapshot), first)
+    assert same(CommitHistory(cache, said.append).table(snapshot), first)
 
 
 def test_a_shallow_clone_is_not_remembered_as_the_whole(
@@ -127,17 +127,17 @@ def test_a_shallow_clone_is_not_remembered_as_the_whole(
     run_git(tmp_path, "clone", "-q", "--depth", "2", f"file://{root}", "shallow")
     clone = tmp_path / "shallow"
     snapshot = take_snapshot(clone)
-    assert CommitHistory(cache, said.append).load(snapshot).subjects == ("change 3",)
+    assert CommitHistory(cache, said.append).table(snapshot).subjects == ("change 3",)
     run_git(clone, "fetch", "-q", "--unshallow")
-    assert len(CommitHistory(cache, said.append).load(snapshot).commits) == 4
+    assert len(CommitHistory(cache, said.append).table(snapshot).commits) == 4
 
 
 def test_a_linked_work_tree(root: Path, cache: Path, said: list[Event], tmp_path: Path) -> None:
     run_git(root, "worktree", "add", "-q", str(tmp_path / "linked"), "HEAD~1")
     snapshot = take_snapshot(tmp_path / "linked")
-    first = CommitHistory(cache, said.append).load(snapshot)
+    first = CommitHistory(cache, said.append).table(snapshot)
     assert first.subjects == ("change 2", "change 1", "base")
-    assert same(CommitHistory(cache, said.append).load(snapshot), first)
+    assert same(CommitHistory(cache, said.append).table(snapshot), first)
     assert len(said) == 1
 
 
@@ -145,8 +145,8 @@ def test_no_repository_and_no_such_commit_say_nothing(
     root: Path, cache: Path, said: list[Event]
 ) -> None:
     history = CommitHistory(cache, said.append)
-    assert history.load(MemorySnapshot({"a.py": "a = 1\n"})).commits == ()
-    assert history.load(replace(take_snapshot(root), commit="1" * 40)).commits == ()
+    assert history.table(MemorySnapshot({"a.py": "a = 1\n"})).commits == ()
+    assert history.table(replace(take_snapshot(root), commit="1" * 40)).commits == ()
     assert said == []
 
 
@@ -154,7 +154,7 @@ def test_a_failure_of_git_is_one_notice(root: Path, cache: Path, said: list[Even
     snapshot = take_snapshot(root)
     tree = run_git(root, "rev-parse", "HEAD~1^{tree}").strip()
     (root / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
-    assert CommitHistory(cache, said.append).load(snapshot).commits == ()
+    assert CommitHistory(cache, said.append).table(snapshot).commits == ()
     (notice,) = said
     assert isinstance(notice, Notice)
     assert "going on without the commit history" in notice.message
@@ -164,11 +164,11 @@ def test_cancelled(root: Path, cache: Path) -> None:
     cancel = threading.Event()
     cancel.set()
     with pytest.raises(Cancelled):
-        CommitHistory(cache, ignore, cancel=cancel).load(take_snapshot(root))
+        CommitHistory(cache, ignore, cancel=cancel).table(take_snapshot(root))
 
 
 def test_the_work_tree_counts_as_its_commit(root: Path, cache: Path) -> None:
     (root / "a.py").write_text(CODE.format("new"))
     snapshot: RepositorySnapshot = take_snapshot(root)
     assert snapshot.dirty
-    assert CommitHistory(cache, ignore).load(snapshot).subjects[0] == "change 3"
+    assert CommitHistory(cache, ignore).table(snapshot).subjects[0] == "change 3"

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from agent.events import Event, Notice, StageProgress
-from agent.history.hunk_history import HunkHistory, encode_table, hunks_path
+from agent.history.cached import history_path
+from agent.history.commit_history import CommitHistory
+from agent.history.hunk_history import HunkHistory, encode_table
 from agent.history.hunk_table import HunkTable
 from agent.history.hunks import HunkFilter
 from agent.repository.snapshot import take_snapshot
@@ -38,7 +40,7 @@ def said() -> list[Event]:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "hunks.sqlite"
+    return tmp_path / "cache" / "history.sqlite"
 
 
 @pytest.fixture
@@ -265,5 +267,15 @@ def take_snapshot_of(root: Path) -> MemorySnapshot:
 
 
 def test_the_cache_lies_beside_the_index(tmp_path: Path) -> None:
-    assert hunks_path(tmp_path / "index.sqlite") == tmp_path / "hunks.sqlite"
-    assert hunks_path(None) is None
+    assert history_path(tmp_path / "index.sqlite") == tmp_path / "history.sqlite"
+    assert history_path(None) is None
+
+
+def test_both_kinds_of_history_share_one_file(root: Path, cache: Path, said: list[Event]) -> None:
+    snapshot = take_snapshot(root)
+    hunks = HunkHistory(cache, said.append).table(snapshot)
+    commits = CommitHistory(cache, said.append).table(snapshot)
+    hide_git(root)
+    assert same(HunkHistory(cache, said.append).table(snapshot), hunks)
+    assert CommitHistory(cache, said.append).table(snapshot).subjects == commits.subjects
+    assert [type(event) for event in said] == [StageProgress, StageProgress]

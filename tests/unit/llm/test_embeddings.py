@@ -12,8 +12,14 @@ import pytest
 import respx
 from numpy.typing import NDArray
 
-from agent.embedding.protocol import EmbeddingsUnsupported, InputTooLong
-from agent.errors import AuthenticationFailed, ProviderError, ProviderUnreachable, UnknownModel
+from agent.errors import (
+    AuthenticationFailed,
+    EmbeddingsUnsupported,
+    InputTooLong,
+    ProviderError,
+    ProviderUnreachable,
+    UnknownModel,
+)
 from agent.llm.embeddings import HttpBatchEmbedder
 from agent.llm.http import create_client
 from agent.llm.replies import read_vectors

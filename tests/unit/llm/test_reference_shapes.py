@@ -14,11 +14,12 @@ import httpx
 import numpy as np
 import pytest
 
-from agent.embedding.protocol import EmbeddingsUnsupported, InputTooLong
 from agent.errors import (
     AuthenticationFailed,
     BudgetRefused,
     ContextTooLong,
+    EmbeddingsUnsupported,
+    InputTooLong,
     ProviderError,
     ProviderUnreachable,
     UnknownModel,

@@ -14,8 +14,8 @@ from agent.errors import BudgetExceeded, ConfigurationError
 from agent.events import Event, Notice
 from agent.services.embedding import embedding_in_words, live_embedding, make_embedder
 from agent.services.model import (
+    Recordings,
     SharedClient,
-    Tapes,
     live_call,
     make_chat_model,
     model_in_words,
@@ -49,7 +49,12 @@ def complete(settings: Settings, max_output_tokens: int = 100) -> tuple[Completi
     async def go() -> tuple[Completion, Usage]:
         async with AsyncExitStack() as stack:
             chosen = await make_chat_model(
-                stack, settings, SharedClient(stack), lambda _: None, lambda: 60.0, Tapes(stack)
+                stack,
+                settings,
+                SharedClient(stack),
+                lambda _: None,
+                lambda: 60.0,
+                Recordings(stack),
             )
             model = within_budget(settings, chosen)
             done = await model.complete(make_prompt(), max_output_tokens=max_output_tokens)
@@ -145,7 +150,12 @@ def embedder_of(server: LoopbackServer, texts: list[str]) -> tuple[Any, list[Eve
     async def go() -> Any:
         async with AsyncExitStack() as stack:
             embedder = await make_embedder(
-                stack, load({}), SharedClient(stack), events.append, lambda: 60.0, Tapes(stack)
+                stack,
+                load({}),
+                SharedClient(stack),
+                events.append,
+                lambda: 60.0,
+                Recordings(stack),
             )
             assert embedder is not None
             return await embedder.embed(texts, kind="document")

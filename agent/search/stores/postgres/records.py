@@ -95,19 +95,6 @@ class PostgresRecords:
         if rows:
             self._run(write)
 
-    def clear_out(self, limit: int) -> int:
-        """Remove the least recently used records beyond `limit` bytes; return how many."""
-
-        def remove(connection: Connection) -> int:
-            statement = (
-                "DELETE FROM patchshot.record WHERE key IN (SELECT key FROM (SELECT key,"
-                " SUM(length(data)) OVER (ORDER BY used DESC, key) AS kept FROM patchshot.record"
-                ") AS aged WHERE kept > %s)"
-            )
-            return connection.execute(statement, (limit,)).rowcount
-
-        return self._run(remove) or 0
-
     def close(self) -> None:
         """Close the connection."""
         self._server.close()

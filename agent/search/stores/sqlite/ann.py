@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from agent.protocols import Reporter
     from agent.search.stores.sqlite.inverted import IndexFile
-    from agent.search.stores.sqlite.large import VectorReader
+    from agent.search.stores.sqlite.resident import VectorReader
 
 # a shard up to this many times larger than the new vectors is rewritten together with them
 _MERGED = 4

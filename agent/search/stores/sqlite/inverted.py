@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from agent.search.stores.sqlite.large import VectorReader
+    from agent.search.stores.sqlite.resident import VectorReader
 
 _FORMAT = 2  # 1: graphs of usearch
 

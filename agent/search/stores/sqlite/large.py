@@ -23,62 +23,13 @@ from agent.search.stores.sqlite.ann import SHARD, AnnIndex
 from agent.search.stores.sqlite.inverted import LEAST
 from agent.search.stores.sqlite.resident import (
     BOTH,
-    Part,
     joined_vectors,
     read_vectors,
-    row_numbers,
     widened,
 )
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-
-    from agent.search.stores.sqlite.file import StoreFile
-
-_AT_ONCE = 16_384  # vectors read at a time: 25 MB at d = 384
-
-
-@dataclass(frozen=True, slots=True)
-class VectorReader:
-    """Reads vectors of the collection `key` by row. Each call is one transaction."""
-
-    file: StoreFile
-    key: int
-    dimension: int
-
-    def rows(self, after: int) -> NDArray[np.int64]:
-        """Return all rows after a number, ascending."""
-        where, values = Part(self.key, None).where(after)
-        query = f"SELECT row FROM entry WHERE {where}"  # noqa: S608 - marks only
-        return self.file.run(lambda connection: row_numbers(connection.execute(query, values)))
-
-    def after(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the next rows (n,) after a number and their vectors (n, d); none at the end."""
-        where, values = Part(self.key, None).where(row)
-        return self._read(f"{where} LIMIT ?", [*values, _AT_ONCE])
-
-    def those(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return vectors (m, d) of the rows that still exist, ascending."""
-        parts = [np.empty((0, self.dimension), np.float32)]
-        for start in range(0, len(rows), _AT_ONCE):
-            listed = json.dumps(rows[start : start + _AT_ONCE].tolist())
-            where = "row IN (SELECT value FROM json_each(?)) ORDER BY row"
-            parts.append(self._read(where, [listed])[1])
-        return np.concatenate(parts)
-
-    def _read(
-        self, where: str, values: Sequence[object]
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        def read(
-            connection: sqlite3.Connection,
-        ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-            return joined_vectors(connection, where, values, self.dimension)
-
-        return self.file.run(read)
-
 
 _OVER = 4  # candidates per result, because int8 rounding reorders close neighbours
 # Candidates with a score this much lower are skipped, because a lookup may read from disk. The

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,8 @@ from agent.search.stores.base import EntryFilter
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from agent.search.stores.sqlite.file import StoreFile
+
     AnyMatrix = NDArray[np.float32] | NDArray[np.float16]
 
 BUDGET = 512 * 1024 * 1024
@@ -28,6 +31,7 @@ BOTH = "entry JOIN body USING (row)"
 """Entries with the fields of filters, joined with their vectors."""
 
 _READ_AT_ONCE = 4_096  # rows read at a time: 3 MB at d = 384 in float16
+_VECTORS_AT_ONCE = 16_384  # vectors read at a time: 25 MB at d = 384
 _GROWTH = 1.5  # room for later rows; unwritten pages take no memory
 _SELECTIONS = 32  # maximum cached selections
 
@@ -188,3 +192,42 @@ def units_of(blobs: list[object], dimension: int) -> NDArray[np.float32]:
 def row_numbers(cursor: sqlite3.Cursor) -> NDArray[np.int64]:
     """Return the first column of a query."""
     return np.fromiter((row for (row,) in cursor), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorReader:
+    """Reads vectors of the collection `key` by row. Each call is one transaction."""
+
+    file: StoreFile
+    key: int
+    dimension: int
+
+    def rows(self, after: int) -> NDArray[np.int64]:
+        """Return all rows after a number, ascending."""
+        where, values = Part(self.key, None).where(after)
+        query = f"SELECT row FROM entry WHERE {where}"  # noqa: S608 - marks only
+        return self.file.run(lambda connection: row_numbers(connection.execute(query, values)))
+
+    def after(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the next rows (n,) after a number and their vectors (n, d); none at the end."""
+        where, values = Part(self.key, None).where(row)
+        return self._read(f"{where} LIMIT ?", [*values, _VECTORS_AT_ONCE])
+
+    def those(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return vectors (m, d) of the rows that still exist, ascending."""
+        parts = [np.empty((0, self.dimension), np.float32)]
+        for start in range(0, len(rows), _VECTORS_AT_ONCE):
+            listed = json.dumps(rows[start : start + _VECTORS_AT_ONCE].tolist())
+            where = "row IN (SELECT value FROM json_each(?)) ORDER BY row"
+            parts.append(self._read(where, [listed])[1])
+        return np.concatenate(parts)
+
+    def _read(
+        self, where: str, values: Sequence[object]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        def read(
+            connection: sqlite3.Connection,
+        ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+            return joined_vectors(connection, where, values, self.dimension)
+
+        return self.file.run(read)

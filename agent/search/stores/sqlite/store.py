@@ -21,9 +21,9 @@ from agent.search.stores.entries import StoredEntry
 from agent.search.stores.exact import NearRows, nearest
 from agent.search.stores.sqlite import statements as sql
 from agent.search.stores.sqlite.file import StoreFile
-from agent.search.stores.sqlite.large import Scale, VectorReader
+from agent.search.stores.sqlite.large import Scale
 from agent.search.stores.sqlite.loaded import LoadedVectors, Stale
-from agent.search.stores.sqlite.resident import units_of
+from agent.search.stores.sqlite.resident import VectorReader, units_of
 from agent.search.stores.urls import is_new, path_of
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def test_a_command_that_starts_pytest_reports_its_tests(
 def test_a_makefile_without_a_goal_for_tests_is_none() -> None:
     for text in ("test = x\n", "test := x\n", "testing:\n", "\ttest:\n", "a " * 50_000):
         suites = registry.detect_all(MemorySnapshot({"Makefile": text}))
-        assert suites == (), text[:20]
+        assert tuple(suites) == (), text[:20]
 
 
 def test_it_runs_as_it_stands_and_selects_nothing() -> None:
