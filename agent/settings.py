@@ -270,6 +270,11 @@ class Settings(BaseModel):
     )  # fmt: skip
 
     # Validation.
+    path: Path | None = setting(
+        None,
+        "Folder of a monorepo, from its root: code, environment and tests are looked for there.",
+        CHECK, common=True, metavar="FOLDER", solve_only=True,
+    )  # fmt: skip
     tests: bool = setting(True, "Run tests; without, only the syntax is checked.", CHECK)
     test_cmd: str | None = setting(
         None, "Test command, e.g. `pytest tests/unit`.", CHECK, common=True, metavar="COMMAND"

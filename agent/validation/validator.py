@@ -19,6 +19,7 @@ from agent.errors import ConfigurationError, PatchshotError, SandboxUnavailable
 from agent.events import Event, Notice
 from agent.patching import check_syntax
 from agent.protocols import Reporter, Snapshot
+from agent.repository import is_below
 from agent.types import (
     AppliedPatch,
     FileChange,
@@ -51,6 +52,8 @@ _FAILS = (
     "the test command fails on the base (exit code {code}) and reports no tests that can be read: "
     "only a patch with which it passes can be more than unverified"
 )
+
+_OUTSIDE = "the patch edits {paths} outside of {scope}; only tests of {scope} were run"
 
 # The backend of --unsafe-no-sandbox.
 _WITHOUT_ISOLATION = "process"
@@ -167,6 +170,10 @@ class SandboxValidator:
         )
         if self._backend == _WITHOUT_ISOLATION:
             report = _without_isolation(report)
+        outside = [c.path for c in patch.changes if not is_below(self._snapshot.scope, c.path)]
+        if outside:
+            note = _OUTSIDE.format(paths=listed(outside), scope=self._snapshot.scope)
+            report = replace(report, notes=(*report.notes, note))
         return replace(report, seconds=time.perf_counter() - started)
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:

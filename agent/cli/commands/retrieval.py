@@ -73,16 +73,20 @@ def _say_warnings(event: Event) -> None:
 
 
 def open_code(
-    request: InspectRequest, flags: Mapping[str, Any], reporter: Reporter
+    request: InspectRequest, flags: Mapping[str, Any], reporter: Reporter, *, scoped: bool = False
 ) -> tuple[Settings, Snapshot]:
-    """Return the settings and the repository of a request. Raises ConfigurationError."""
+    """Return the settings and the repository of a request; `scoped` obeys the setting `path`.
+
+    Raises ConfigurationError.
+    """
     from agent.services import retrieval_options
 
     settings = load_settings(flags, repository=request.repo)
     retrieval_options(settings)  # rejects unknown names before anything is read
     own = (own_file(request.problem),)
+    scope = settings.path if scoped else Path()
     return settings, load_snapshot(
-        request.repo, request.commit, request.dirty, reporter, exclude=own
+        request.repo, request.commit, request.dirty, reporter, exclude=own, scope=scope
     )
 
 

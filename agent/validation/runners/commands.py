@@ -285,16 +285,3 @@ def allowed_environment(given: Mapping[str, str]) -> dict[str, str]:
 def as_argument(path: str) -> str:
     """Return the path so that no program takes it for an option."""
     return f"./{path}" if path.startswith("-") else path
-
-
-def below(folder: str, path: str) -> str | None:
-    """Return the path relative to a folder of the tree; None where it lies outside."""
-    if folder == ".":
-        return path
-    pure = PurePosixPath(path)
-    return str(pure.relative_to(folder)) if pure.is_relative_to(folder) else None
-
-
-def joined(folder: str, path: str) -> str:
-    """Return the path from the tree's root of something in a folder of the tree."""
-    return path if folder == "." else f"{folder}/{path}"

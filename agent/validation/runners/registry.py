@@ -24,13 +24,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from agent.protocols import Snapshot
-from agent.repository import is_test_path, is_vendored_path, language_of
+from agent.repository import is_test_path, is_vendored_path, language_of, subtree
 from agent.validation.runners import programs
-from agent.validation.runners.base import Runner, Suite
+from agent.validation.runners.base import Runner, Suite, joined
 from agent.validation.runners.bin_test import BinTest
 from agent.validation.runners.cargo import CargoTest
 from agent.validation.runners.commands import COMMAND, CommandRunner, Make, split_command
@@ -109,18 +110,23 @@ def find_programs(
 
 
 def detect(snapshot: Snapshot, test_cmd: str | None, changed: Sequence[str] = ()) -> Suite:
-    """Return the suite of a project. The language of the `changed` paths comes first.
+    """Return the suite of a project or its scope. The language of the `changed` paths comes first.
 
     Raises ConfigurationError for a `test_cmd` that is no command line.
     """
     if test_cmd is not None:
-        return Suite(COMMAND, "chosen with --test-cmd", split_command(test_cmd))
-    return next(_detected(snapshot, changed), _DEFAULT)
+        return _placed(Suite(COMMAND, "chosen with --test-cmd", split_command(test_cmd)), snapshot)
+    return _placed(next(_detected(subtree(snapshot), changed), _DEFAULT), snapshot)
+
+
+def _placed(suite: Suite, snapshot: Snapshot) -> Suite:
+    """Return a suite of the scope with its folder relative to the root."""
+    return replace(suite, cwd=joined(snapshot.scope or ".", suite.cwd))
 
 
 def detect_all(snapshot: Snapshot, changed: Sequence[str] = ()) -> tuple[Suite, ...]:
     """Return every suite that the files show, best first."""
-    return tuple(_detected(snapshot, changed))
+    return tuple(_placed(suite, snapshot) for suite in _detected(subtree(snapshot), changed))
 
 
 def fitting(suite: Suite, tools: Tools) -> Suite:
@@ -128,7 +134,7 @@ def fitting(suite: Suite, tools: Tools) -> Suite:
     if suite.runner != "pytest" or tools.interpreter is None or tools.pytest is not None:
         return suite
     why = f"pytest cannot be imported by {tools.interpreter.path}, so unittest is used"
-    return Suite("unittest", why, (), ".", suite.environment, {STANDS_IN: suite.runner})
+    return Suite("unittest", why, (), suite.cwd, suite.environment, {STANDS_IN: suite.runner})
 
 
 def _detected(snapshot: Snapshot, changed: Sequence[str]) -> Iterator[Suite]:
