@@ -279,6 +279,13 @@ class Settings(BaseModel):
     test_cmd: str | None = setting(
         None, "Test command, e.g. `pytest tests/unit`.", CHECK, common=True, metavar="COMMAND"
     )
+    setup_cmd: str | None = setting(
+        None, "Command that prepares the private copy before tests, e.g. `npm ci`.", CHECK,
+        metavar="COMMAND",
+    )  # fmt: skip
+    setup_network: bool = setting(
+        False, "Let --setup-cmd use the network of this machine.", CHECK, tightens="off"
+    )
     test_timeout: float = setting(300.0, "Seconds for one test run.", CHECK, gt=0, tightens="lower")
     max_test_files: int = setting(
         12, "Most test files that are run for one patch.", CHECK, ge=1, tightens="lower"

@@ -117,6 +117,8 @@ class SandboxValidator:
         self._options = options or ValidationOptions()
         if self._options.test_cmd is not None:
             split_command(self._options.test_cmd)  # raises for what cannot be split
+        if self._options.setup_cmd is not None:
+            split_command(self._options.setup_cmd, "--setup-cmd")
         self._backend = sandbox.name
         self._reporter = reporter
         self._is_checked = False  # the user's test command starts on the base
@@ -146,11 +148,12 @@ class SandboxValidator:
             await self._in_thread(self._executor.prepare)
 
     async def check(self) -> None:
-        """Start the interpreter and run the test command that the user named, on the base.
+        """Run the setup command, start the interpreter and run the test command of the user.
 
         Raises ConfigurationError if one of them does not start, and SandboxUnavailable.
         """
-        if self._options.python is not None or self._options.test_cmd is not None:
+        options = self._options
+        if (options.python, options.test_cmd, options.setup_cmd) != (None, None, None):
             await self._in_thread(self._check)
 
     async def validate(
@@ -209,6 +212,7 @@ class SandboxValidator:
         )
 
     def _check(self, cancel: threading.Event) -> None:
+        self._executor.set_up(cancel)
         suite, _ = self._executor.suite((), cancel)
         if self._options.test_cmd is None or self._is_checked:
             return
