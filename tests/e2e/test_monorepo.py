@@ -25,10 +25,10 @@ BILLING, WEB = "services/billing", "services/web"
 
 FILES = {
     ".gitignore": ".venv\nnode_modules\n",
-    "libs/money.py": "def cents(amount):\n    return round(amount * 100)\n",
-    "libs/unused.py": "def total(prices):\n    return sum(prices)\n",
+    "libs/src/money.py": "def cents(amount):\n    return round(amount * 100)\n",
+    "libs/src/unused.py": "def total(prices):\n    return sum(prices)\n",
     "tests/test_app.py": "def test_of_the_root():\n    raise AssertionError('not in the scope')\n",
-    f"{BILLING}/pytest.ini": "[pytest]\npythonpath = . ../../libs\n",
+    f"{BILLING}/pytest.ini": "[pytest]\npythonpath = . ../../libs/src\n",
     f"{BILLING}/rates.txt": "2\n",
     f"{BILLING}/app.py": (
         "from money import cents\n\n\ndef total(prices):\n"
@@ -64,7 +64,7 @@ FIX = {
         ),
     },
 }
-SHARED = {"path": "libs/money.py", "search": "return round", "replace": "return  round"}
+SHARED = {"path": "libs/src/money.py", "search": "return round", "replace": "return  round"}
 WEB_FIX = {
     "edits": [{"path": f"{WEB}/app.js", "search": ".slice(1)", "replace": ""}],
     "reproduction_test": {
@@ -126,18 +126,18 @@ def validation_of(result: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("inside", "arguments"),
-    [(".", ("--path", BILLING)), (BILLING, ()), (f"{BILLING}/tests", ())],
+    [(".", ("--path", BILLING)), (f"{BILLING}/tests", ())],
 )
 def test_a_python_service_is_solved_alone(
     inside: str, arguments: tuple[str, ...], monorepo: Monorepo
 ) -> None:
     done, result, provider = monorepo.solve([FIX], *arguments, inside=inside)
-    assert (done.returncode, result["verdict"]) == (0, "proven"), done.stderr
+    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
     assert f"scope: {BILLING}" in done.stderr
     shown = provider.chats[0].prompt
     assert "### services/billing/app.py:" in shown
-    assert "### libs/money.py:" in shown
-    assert not [path for path in ("services/orders", "libs/unused", WEB) if path in shown]
+    assert "### libs/src/money.py:" in shown
+    assert not [path for path in ("services/orders", "libs/src/unused", WEB) if path in shown]
     found = validation_of(result)
     assert found["fail_to_pass"] == [f"{BILLING}/tests/test_total.py::test_total"]
     assert set(found["pass_to_pass"]) == {
@@ -152,7 +152,7 @@ def test_a_script_service_is_solved_alone(monorepo: Monorepo) -> None:
         pytest.skip("node is not installed")
     for inside, arguments in ((".", ("--path", WEB)), (WEB, ())):
         done, result, provider = monorepo.solve([WEB_FIX], *arguments, inside=inside)
-        assert (done.returncode, result["verdict"]) == (0, "proven"), done.stderr
+        assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
         assert "services/billing" not in provider.chats[0].prompt
         assert validation_of(result)["fail_to_pass"] == [f"{WEB}/test/total.test.js::counts all"]
 
@@ -160,14 +160,16 @@ def test_a_script_service_is_solved_alone(monorepo: Monorepo) -> None:
 def test_the_test_command_runs_in_the_folder(monorepo: Monorepo) -> None:
     command = ("--test-cmd", "python -m pytest -q tests")
     done, result, _ = monorepo.solve([FIX], "--path", BILLING, *command)
-    assert (done.returncode, result["verdict"]) == (0, "proven"), done.stderr
+    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
     assert f"{BILLING}/tests/test_app.py::test_rate" in validation_of(result)["pass_to_pass"]
 
 
 def test_an_edit_outside_is_allowed_and_shown(monorepo: Monorepo) -> None:
     both = {**FIX, "edits": [*FIX["edits"], SHARED]}
     done, result, _ = monorepo.solve([both], "--path", BILLING)
-    note = f"the patch edits libs/money.py outside of {BILLING}; only tests of {BILLING} were run"
+    note = (
+        f"the patch edits libs/src/money.py outside of {BILLING}; only tests of {BILLING} were run"
+    )
     assert done.returncode == 0, done.stderr
     assert f"note: {note}" in done.stderr
     assert note in validation_of(result)["notes"]
@@ -211,3 +213,95 @@ def test_an_unusable_folder_ends_the_run_before_a_call(
 def test_the_whole_repository_is_taken_where_asked_for(monorepo: Monorepo) -> None:
     _, _, provider = monorepo.solve([FIX], "--path", ".", inside=BILLING)
     assert "services/orders" in provider.chats[0].prompt
+
+
+# ------------------------------------------------------------------------------------ --setup-cmd
+
+GENERATED = {
+    "shop.py": "def total(prices):\n    return sum(prices[1:])\n",
+    "make_rates.py": (
+        "import os, pathlib\npathlib.Path('rates.py').write_text('RATE = 3\\n')\n"
+        "pathlib.Path('seen.txt').write_text(pathlib.Path('shop.py').read_text())\n"
+    ),
+    "tests/test_rates.py": (
+        "import pathlib\n\n\ndef test_rates():\n    import rates\n    assert rates.RATE == 3\n\n\n"
+        "def test_setup_saw_the_base():\n"
+        "    assert 'prices[1:]' in pathlib.Path('seen.txt').read_text()\n"
+    ),
+}
+SHOP_FIX = {
+    "edits": [{"path": "shop.py", "search": "prices[1:]", "replace": "prices"}],
+    "reproduction_test": {
+        "path": "tests/test_total.py",
+        "content": (
+            "import rates\nfrom shop import total\n\n\n"
+            "def test_total():\n    assert total([3]) == 3\n"
+        ),
+    },
+}
+
+
+@pytest.fixture
+def shop(make_repository: MakeRepository, tmp_path: Path) -> Monorepo:
+    require_sandbox()
+    return Monorepo(make_repository(GENERATED), tmp_path / "home")
+
+
+def test_a_setup_makes_what_the_tests_need(shop: Monorepo) -> None:
+    done, result, _ = shop.solve([SHOP_FIX], "--setup-cmd", "python make_rates.py")
+    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
+    found = validation_of(result)
+    assert found["fail_to_pass"] == ["tests/test_total.py::test_total"]
+    assert set(found["pass_to_pass"]) == {
+        "tests/test_rates.py::test_rates",
+        "tests/test_rates.py::test_setup_saw_the_base",
+    }
+    assert not (shop.root / "rates.py").exists()
+
+
+def test_a_patch_cannot_change_what_the_setup_does(shop: Monorepo) -> None:
+    """A setup that runs the patched script would make the module that the test compares with."""
+    edits = [{"path": "make_rates.py", "search": "RATE = 3", "replace": "RATE = 4"}]
+    test = {"path": "tests/test_four.py", "content": "def test_it():\n    import rates\n"
+            "    assert rates.RATE == 4\n"}  # fmt: skip
+    reply = {"edits": edits, "reproduction_test": test}
+    options = ("--setup-cmd", "python make_rates.py", "--repairs", "0", "--no-iterative")
+    done, result, _ = shop.solve([reply], *options)
+    assert done.returncode == 6, done.stderr
+    assert result["verdict"] != "verified"
+
+
+def test_a_failing_setup_ends_the_run_before_a_call(shop: Monorepo) -> None:
+    command = "echo first; echo no such package >&2; exit 3"
+    done, result, provider = shop.solve([SHOP_FIX], "--setup-cmd", command)
+    assert (done.returncode, result["status"]) == (2, "usage"), done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert f"--setup-cmd {command!r} failed (exit code 3" in last
+    assert "no such package" in last
+    assert "warning: --setup-cmd: first" in done.stderr
+    assert not provider.chats
+
+
+def test_only_setup_network_gives_the_setup_the_network(shop: Monorepo) -> None:
+    with ScriptedProvider([Good("{}")]) as server:
+        ask = f"import urllib.request as r; r.urlopen('{server.base_url}/models', timeout=5)"
+        setup = ("--setup-cmd", f'python -c "{ask}" && python make_rates.py')
+        done, _, provider = shop.solve([SHOP_FIX], *setup)
+        assert done.returncode == 2
+        assert "it had no network (--setup-network)" in done.stderr.splitlines()[-1]
+        assert not provider.chats
+        assert not server.requests
+        done, result, _ = shop.solve([SHOP_FIX], *setup, "--setup-network")
+        assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
+        assert len(server.requests) == 1  # the setup is run once, and tests have no network
+
+
+def test_a_repository_cannot_ask_for_a_setup(shop: Monorepo) -> None:
+    (shop.root / "patchshot.toml").write_text("setup_cmd = 'false'\nsetup_network = true\n")
+    done, result, _ = shop.solve([SHOP_FIX], "--setup-cmd", "python make_rates.py")
+    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
+    assert "setup_cmd is ignored" in done.stderr
+    assert "setup_network is ignored" in done.stderr
+    done, _, _ = shop.solve([SHOP_FIX], "--setup-network")
+    assert done.returncode == 2
+    assert "--setup-network is for --setup-cmd" in done.stderr.splitlines()[-1]
