@@ -56,9 +56,10 @@ from sandbox import Command, Ended, RunResult, Sandbox
 # Namespaces keep the runs of these backends apart; the process backend separates them less well.
 _PARALLEL = frozenset({"bwrap", "container"})
 
-# The folder of the tree into which pip installs for the setup command: the target's interpreter is
-# read-only. `path_rules` keeps patches out of it.
-_PACKAGES = ".patchshot-packages"
+# The folder of the tree into which pip installs for the setup command, because the target's
+# interpreter is read-only, and where it then puts packages. `path_rules` keeps patches out of it.
+_PREFIX = ".patchshot-packages"
+_PACKAGES = ("lib/python*/site-packages", "local/lib/python*/dist-packages")
 
 # Upper bound of parallel runs, because each may use as much memory as its limits allow.
 _MOST_AT_ONCE = 4
@@ -190,7 +191,8 @@ class SuiteExecutor:
         self._finished: dict[str, TestRun] = {}
         self._fallbacks: dict[str, Suite] = {}
         self._is_set_up = options.setup_cmd is None
-        self._installed: tuple[str, ...] = ()  # modules that the setup command has installed
+        self._packages: tuple[str, ...] = ()  # folders of what the setup command has installed
+        self._installed: tuple[str, ...] = ()  # the modules in them
         choices = ToolChoices(options.python, options.virtual_env, options.search_path)
         # A run without isolation is not cached, and neither is one in an image or after a setup
         # command, whose content has no name here.
@@ -227,7 +229,7 @@ class SuiteExecutor:
         try:
             root = self._trees.root_inside(tree)
             command = self._command(SuiteJob(suite), root, cancel)
-            pip = {"PIP_TARGET": str(root / _PACKAGES), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+            pip = {"PIP_PREFIX": str(root / _PREFIX), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
             command = replace(with_variables(command, pip), report=False)
             command = replace(command, network=self._options.setup_network)
             result = self._sandbox.run(command, tree, cancel=cancel)
@@ -237,7 +239,7 @@ class SuiteExecutor:
             raise
         self._reporter(StageFinished("setup", result.seconds, given))
         self._trees.replace_base(tree)
-        self._installed = _top_names(tree.path / _PACKAGES)
+        self._packages, self._installed = _installed_in(tree.path)
         self._is_set_up = True
 
     def _check_setup(self, given: str, result: RunResult) -> None:
@@ -389,8 +391,7 @@ class SuiteExecutor:
     def _command(self, job: SuiteJob, root: Path, cancel: threading.Event) -> Command:
         tools, limits = self._tools(job.suite, cancel), limits_of(self._options.timeout)
         roots = self._options.setup.import_roots(job.import_roots)
-        roots = (*roots, _PACKAGES) if self._options.setup_cmd is not None else roots
-        context = RunContext(tools, root, limits, roots)
+        context = RunContext(tools, root, limits, (*roots, *self._packages))
         return runner_of(job.suite).command(job.suite, job.targets, context)
 
     def _tools(self, suite: Suite, cancel: threading.Event) -> Tools:
@@ -437,11 +438,15 @@ class SuiteExecutor:
         return last_json(result, _SYNTAX) or []
 
 
-def _top_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the modules and packages in a folder; none for a link."""
-    if folder.is_symlink() or not folder.is_dir():
-        return ()
-    return tuple(sorted({path.name.partition(".")[0] for path in folder.iterdir()}))
+def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the folders of the tree into which pip has installed, and the modules in them."""
+    prefix = tree / _PREFIX
+    if prefix.is_symlink():
+        return (), ()
+    found = (folder for pattern in _PACKAGES for folder in prefix.glob(pattern))
+    folders = sorted(folder for folder in found if folder.is_dir())
+    names = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
+    return tuple(str(folder.relative_to(tree)) for folder in folders), tuple(sorted(names))
 
 
 def _suite_key(suite: Suite) -> str:

@@ -305,3 +305,20 @@ def test_a_repository_cannot_ask_for_a_setup(shop: Monorepo) -> None:
     done, _, _ = shop.solve([SHOP_FIX], "--setup-network")
     assert done.returncode == 2
     assert "--setup-network is for --setup-cmd" in done.stderr.splitlines()[-1]
+
+
+def test_packages_of_the_setup_can_be_imported_and_not_replaced(shop: Monorepo) -> None:
+    (shop.root / "tests/test_rates.py").write_text(
+        "from vat import RATE\n\n\ndef test_vat():\n    assert RATE == 5\n"
+    )
+    place = "$PIP_PREFIX/lib/python3/site-packages"  # where pip installs to
+    setup = ("--setup-cmd", f'mkdir -p "{place}" && echo RATE=5 > "{place}/vat.py"')
+    fix = {"edits": SHOP_FIX["edits"]}
+    done, result, _ = shop.solve([fix], *setup)
+    assert "tests/test_rates.py::test_vat" in validation_of(result)["pass_to_pass"], done.stderr
+    edits = [{"path": "vat.py", "search": "", "replace": "RATE = 6\n"}]
+    test = {"path": "tests/test_six.py", "content": "def test_six():\n    import vat\n"
+            "    assert vat.RATE == 6\n"}  # fmt: skip
+    reply = {"edits": edits, "reproduction_test": test}
+    done, result, _ = shop.solve([reply], *setup, "--repairs", "0", "--no-iterative")
+    assert done.returncode == 6, done.stderr
