@@ -173,6 +173,10 @@ def test_an_edit_outside_is_allowed_and_shown(monorepo: Monorepo) -> None:
     assert done.returncode == 0, done.stderr
     assert f"note: {note}" in done.stderr
     assert note in validation_of(result)["notes"]
+    diff = monorepo.home / "fix.diff"
+    diff.write_text(result["diff"])
+    judged = monorepo.run("verify", "--diff", str(diff), "--path", BILLING)
+    assert f"note: {note}" in judged.stderr
 
 
 def test_verify_and_context_take_the_folder(monorepo: Monorepo, tmp_path: Path) -> None:
