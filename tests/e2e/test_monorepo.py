@@ -326,3 +326,15 @@ def test_packages_of_the_setup_can_be_imported_and_not_replaced(shop: Monorepo) 
     reply = {"edits": edits, "reproduction_test": test}
     done, result, _ = shop.solve([reply], *setup, "--repairs", "0", "--no-iterative")
     assert done.returncode == 6, done.stderr
+
+
+def test_a_retry_keeps_the_folder(monorepo: Monorepo) -> None:
+    monorepo.solve([FIX], inside=BILLING)
+    [kept] = json.loads(monorepo.run("runs", "--json").stdout)
+    with ScriptedProvider([Good(json.dumps(FIX))]) as provider:
+        done = monorepo.run(
+            "retry", kept["run"], "--comment", "the same again",
+            PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
+        )  # fmt: skip
+    assert f"scope: {BILLING}" in done.stderr
+    assert done.returncode == 0, done.stderr
