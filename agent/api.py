@@ -154,10 +154,13 @@ async def context_async(
     """
     from agent.context import make_receipt, pack
     from agent.index import TreeSitterChunker
+    from agent.ranking import in_scope
     from agent.services import make_counter, packing_options
 
     issue = _problem(problem)
-    async with _ranked(issue, repo, commit, dirty, on_event, settings) as (target, ranking):
+    target = await _open(repo, commit, dirty, on_event, settings)
+    target = replace(target, snapshot=await asyncio.to_thread(in_scope, issue, target.snapshot))
+    async with _ranked(issue, target) as ranking:
         bundle = await asyncio.to_thread(
             pack,
             issue,
@@ -187,7 +190,8 @@ async def search_async(
     from agent.search import matching_chunks
 
     asked = _problem(query)
-    async with _ranked(asked, repo, commit, dirty, on_event, settings) as (_, ranking):
+    target = await _open(repo, commit, dirty, on_event, settings)
+    async with _ranked(asked, target) as ranking:
         return tuple(matching_chunks(asked.text, ranking)[:limit])
 
 
@@ -237,7 +241,9 @@ async def _open(
     if commit is None:
         for done in finish_interrupted(locate(root).root, journal_folder()):
             report(Notice(done, "warning"))
-    snapshot = await asyncio.to_thread(take_snapshot, root, commit=commit, dirty=dirty)
+    snapshot = await asyncio.to_thread(
+        take_snapshot, root, commit=commit, dirty=dirty, scope=loaded.path
+    )
     return _Target(loaded, snapshot, report)
 
 
@@ -246,19 +252,11 @@ def _ignore(event: Event) -> None:
 
 
 @asynccontextmanager
-async def _ranked(
-    problem: Problem,
-    repo: str | os.PathLike[str],
-    commit: str | None,
-    dirty: Dirty,
-    on_event: OnEvent | None,
-    settings: dict[str, Any],
-) -> AsyncIterator[tuple[_Target, Ranking]]:
+async def _ranked(problem: Problem, target: _Target) -> AsyncIterator[Ranking]:
     from agent.services import open_retriever
 
-    target = await _open(repo, commit, dirty, on_event, settings)
     async with open_retriever(target.settings, target.report) as retriever:
-        yield target, await retriever.rank(problem, target.snapshot)
+        yield await retriever.rank(problem, target.snapshot)
 
 
 def _shown_by(attempt: Attempt, test: str | None) -> ReproductionTest | None:

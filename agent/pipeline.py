@@ -32,7 +32,7 @@ from agent.patching import apply_proposal, parse_reply, reply_schema
 from agent.policy import NextStep, PolicyOptions, next_step, room_after
 from agent.prompting import repair_prompt, solve_prompt
 from agent.protocols import Services, Snapshot, TokenCounter
-from agent.ranking import no_words
+from agent.ranking import in_scope, no_words
 from agent.result import (
     Attempt,
     AttemptKind,
@@ -91,7 +91,7 @@ async def solve(
 
     `going_on` replaces the prompt of the first call; its attempt counts as a repair.
     """
-    run = _Run(problem, snapshot, services, options, ledger, options.max_output_tokens)
+    run = _Run(problem, snapshot, snapshot, services, options, ledger, options.max_output_tokens)
     run.going_on = going_on
     try:
         async with asyncio.timeout(options.timeout) as limit:
@@ -122,12 +122,14 @@ def _extend(limit: asyncio.Timeout, seconds: float) -> None:
 class _Run:
     """One run. Its methods are the steps above, in their order, and share these values.
 
+    `view` has the files that retrieval sees: all, or those of the snapshot's scope.
     `max_output_tokens` and `window` (of the model, in tokens) change when a server says that a
     prompt was too long. `preparing` is the validator's work that needs no patch.
     """
 
     problem: Problem
     snapshot: Snapshot
+    view: Snapshot
     services: Services
     options: SolveOptions
     ledger: Ledger
@@ -169,9 +171,10 @@ class _Run:
 
     async def rank(self) -> None:
         with self.stage("retrieve") as note:
-            ranking = await self.services.retriever.rank(self.problem, self.snapshot)
+            self.view = await asyncio.to_thread(in_scope, self.problem, self.snapshot)
+            ranking = await self.services.retriever.rank(self.problem, self.view)
             self.ledger.ranking = ranking
-            note.append(f"{len(self.snapshot.files):,} files, {ranking.total_chunks:,} chunks")
+            note.append(f"{len(self.view.files):,} files, {ranking.total_chunks:,} chunks")
         for missing in no_words(ranking):
             self.services.reporter(Notice(missing, "warning"))
 
@@ -181,7 +184,7 @@ class _Run:
                 pack,
                 self.problem,
                 self.ranking,
-                self.snapshot,
+                self.view,
                 self.services.counter,
                 options,
                 chunker=self.services.chunker,
@@ -216,7 +219,7 @@ class _Run:
         counter = self.services.counter
         if self.going_on is not None:
             return self.going_on(counter)
-        tests = find_test_hints(self.problem, self.ranking, self.snapshot, counter)
+        tests = find_test_hints(self.problem, self.ranking, self.view, counter)
         return solve_prompt(self.problem, bundle, tests, counter)
 
     def repair_prompt(self, build: BuildPrompt, attempt: Attempt) -> BuildPrompt:
@@ -343,7 +346,7 @@ class _Run:
             lacking = dict.fromkeys(name for a in self.ledger.attempts for name in a.missing)
             with self.stage("plan"):
                 self.ledger.ranking = await self.services.widener.widen(
-                    self.problem, self.snapshot, self.ranking, self.bundle, tuple(lacking)
+                    self.problem, self.view, self.ranking, self.bundle, tuple(lacking)
                 )
         note = f"widened to {budget:,} tokens for the iterative mode"
         await self.pack(replace(self.options.packing, budget=budget), note)

@@ -43,6 +43,7 @@ class Snapshot(Protocol):
 
     `commit` is the id (40 hex digits) of the commit it is based on; with `dirty` the work tree
     differed from it and the files are those of the work tree. `root` is the user's repository.
+    `scope` is the folder that retrieval and tests are limited to, "" for the whole repository.
     """
 
     @property
@@ -51,6 +52,8 @@ class Snapshot(Protocol):
     def commit(self) -> str: ...
     @property
     def dirty(self) -> bool: ...
+    @property
+    def scope(self) -> str: ...
     @property
     def files(self) -> Mapping[str, SourceFile]:
         """Usable files by path, in path order."""

@@ -270,9 +270,21 @@ class Settings(BaseModel):
     )  # fmt: skip
 
     # Validation.
+    path: Path | None = setting(
+        None,
+        "Folder of a monorepo, from its root: code, environment and tests are looked for there.",
+        CHECK, common=True, metavar="FOLDER", solve_only=True,
+    )  # fmt: skip
     tests: bool = setting(True, "Run tests; without, only the syntax is checked.", CHECK)
     test_cmd: str | None = setting(
         None, "Test command, e.g. `pytest tests/unit`.", CHECK, common=True, metavar="COMMAND"
+    )
+    setup_cmd: str | None = setting(
+        None, "Command that prepares the private copy before tests, e.g. `npm ci`.", CHECK,
+        metavar="COMMAND",
+    )  # fmt: skip
+    setup_network: bool = setting(
+        False, "Let --setup-cmd use the network of this machine.", CHECK, tightens="off"
     )
     test_timeout: float = setting(300.0, "Seconds for one test run.", CHECK, gt=0, tightens="lower")
     max_test_files: int = setting(

@@ -48,7 +48,8 @@ class Command:
     (an interpreter, a virtual environment) that the command sees at the same paths. With `report`,
     the variable SANDBOX_REPORT names a pipe that the command may write; what it writes cannot be
     taken back and becomes `RunResult.report`. SANDBOX_JUNIT then names a file that it may write;
-    its bytes become `RunResult.junit`.
+    its bytes become `RunResult.junit`. With `network` the command uses the network of the machine;
+    it then reaches local servers too. Landlock cannot give it.
     """
 
     argv: tuple[str, ...]
@@ -57,6 +58,7 @@ class Command:
     limits: Limits = field(default_factory=Limits)
     read_only: tuple[Path, ...] = ()
     report: bool = False
+    network: bool = False
 
 
 @dataclass(frozen=True, slots=True)

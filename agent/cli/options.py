@@ -26,7 +26,7 @@ OTHER_OPTIONS = "Options"
 """The help panel of options that are not settings."""
 
 RETRIEVAL_SETTINGS = ("preset", "without", "embed")
-CONTEXT_SETTINGS = (*RETRIEVAL_SETTINGS, "context_tokens", "max_chunks")
+CONTEXT_SETTINGS = (*RETRIEVAL_SETTINGS, "context_tokens", "max_chunks", "path")
 SANDBOX_SETTINGS = ("sandbox", "image")
 PATCH_SETTINGS = ("allow", "no_repair", "include_test")
 CHECK_SETTINGS = (

@@ -21,6 +21,7 @@ from agent.ranking.mentions import Frame, MentionPlace, Mentions, read_mentions,
 from agent.ranking.options import RetrievalOptions, preset, split_name
 from agent.ranking.ranker import load_shipped
 from agent.ranking.retriever import HybridRetriever, no_words
+from agent.ranking.scope import in_scope
 from agent.ranking.signals import Signals
 from agent.ranking.stages import RankingInput, candidate_files, signals_over
 from agent.ranking.texts import document_text, without_boilerplate
@@ -42,6 +43,7 @@ __all__ = [
     "Signals",
     "candidate_files",
     "document_text",
+    "in_scope",
     "inverse_frequency",
     "length_norm",
     "load_shipped",

@@ -1,9 +1,10 @@
 """Reads a git repository that may be hostile, without writing to it or running its code.
 
 `take_snapshot` returns an immutable view of a commit or of the work tree: files, bytes, skipped
-paths, and how the work tree differs from the commit. `open_repository` gives access to commits and
-blobs. `changed_paths` names the files with uncommitted changes, and `merge_texts` merges three
-texts. `decode` turns bytes into text, and `language_of` and `is_test_path` classify paths.
+paths, and how the work tree differs from the commit; `narrowed` and `subtree` show a part of it.
+`open_repository` gives access to commits and blobs. `changed_paths` names the files with
+uncommitted changes, and `merge_texts` merges three texts. `decode` turns bytes into text, and
+`language_of` and `is_test_path` classify paths.
 """
 
 from agent.repository.git import GitRepository, merge_texts, open_repository
@@ -16,6 +17,7 @@ from agent.repository.languages import (
     language_of,
 )
 from agent.repository.location import Location, locate
+from agent.repository.scope import is_below, narrowed, subtree
 from agent.repository.selection import Selection, checked_path, skipped_in_words
 from agent.repository.snapshot import MAX_FILE_BYTES, changed_paths, take_snapshot
 from agent.repository.text import decode, is_binary
@@ -35,6 +37,7 @@ __all__ = [
     "changed_paths",
     "checked_path",
     "decode",
+    "is_below",
     "is_binary",
     "is_generated_path",
     "is_test_path",
@@ -42,8 +45,10 @@ __all__ = [
     "language_of",
     "locate",
     "merge_texts",
+    "narrowed",
     "open_repository",
     "read_files",
     "skipped_in_words",
+    "subtree",
     "take_snapshot",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,6 +18,7 @@ from agent.repository.git_listings import (
     TreeEntry,
 )
 from agent.repository.location import Location
+from agent.repository.scope import find_scope
 from agent.repository.selection import Selection, is_safe_path, shown_path, some
 from agent.repository.text import decode
 from agent.repository.worktree import Kind
@@ -27,6 +28,7 @@ from agent.types import Dirty, SkippedFile, SkipReason, SourceFile
 MAX_FILE_BYTES = 1_000_000
 # Bytes of blobs that are read at once, which bounds the memory for the reply of git.
 _BATCH_BYTES = 32 * 1024 * 1024
+_WHOLE = Path()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,6 +44,7 @@ class RepositorySnapshot:
     root: Path
     commit: str
     dirty: bool
+    scope: str
     files: Mapping[str, SourceFile]
     skipped: Sequence[SkippedFile]
     notes: tuple[str, ...]
@@ -74,6 +77,7 @@ def take_snapshot(
     dirty: Dirty = "include",
     max_file_bytes: int = MAX_FILE_BYTES,
     exclude: Collection[Path] = (),
+    scope: Path | None = _WHOLE,
 ) -> RepositorySnapshot:
     """Read the repository that contains `repo` once, without writing to it or running its code.
 
@@ -81,9 +85,10 @@ def take_snapshot(
     be read in this way. Otherwise `dirty` decides: "include" takes tracked and untracked files (but
     not ignored ones) as they are on disk, "ignore" takes HEAD, and "refuse" raises if they differ.
     `exclude` names untracked files to leave out, such as the problem file. Files above
-    `max_file_bytes` are skipped.
+    `max_file_bytes` are skipped. `scope` is the folder that a run is limited to, relative to the
+    root. None takes the project that `repo` is in, if `repo` is a folder below the root.
 
-    Raises RepositoryError, also if no usable file is left.
+    Raises RepositoryError, also if no usable file is left or in the scope.
     """
     with open_repository(repo) as git:
         if git.bare and commit is None:
@@ -97,7 +102,16 @@ def take_snapshot(
         else:
             left_out = _relative(git.location.root, exclude)
             snapshot = _of_work_tree(git, base, max_file_bytes, left_out, refuse=dirty == "refuse")
-    return snapshot
+        chosen = find_scope(git.location, scope, snapshot.files)
+    return replace(snapshot, scope=chosen, notes=(*_place(git.location, chosen), *snapshot.notes))
+
+
+def _place(location: Location, scope: str) -> Iterator[str]:
+    """Return a note on the part of the repository that is used, if there is something to say."""
+    if scope:
+        yield f"scope: {scope}"
+    elif location.inside:
+        yield f"{location.inside} lies inside {location.root}, which is used as a whole"
 
 
 def changed_paths(repo: Path) -> tuple[str, ...]:
@@ -261,12 +275,11 @@ def _build(
             "commit source files, or name another commit with --commit"
         )
     skipped_files = tuple(sorted(set(selection.skipped), key=lambda file: (file.path, file.reason)))
-    if location.inside:
-        notes = (f"{location.inside} lies inside {location.root}, which is used as a whole", *notes)
     return RepositorySnapshot(
         root=location.root,
         commit=commit,
         dirty=dirty,
+        scope="",
         files=MappingProxyType(dict(sorted(selection.files.items()))),
         skipped=skipped_files,
         notes=(*notes, *_skip_notes(skipped_files)),

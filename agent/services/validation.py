@@ -70,13 +70,15 @@ async def open_validator(
     `sandbox_tried`: the sandbox has just been tested on this machine. `trial`: waits for a running
     test (`Ahead`). `around`: wraps the sandbox. `stack` closes the validator.
 
-    Raises SandboxUnavailable.
+    Raises ConfigurationError and SandboxUnavailable.
     """
     from agent.validation import NullValidator, SandboxValidator, ValidationOptions
     from sandbox import SandboxError, check_isolation
 
     if not settings.tests:
         return NullValidator()
+    if settings.setup_network and settings.setup_cmd is None:
+        raise ConfigurationError("--setup-network is for --setup-cmd: give that too")
     untried = make_sandbox(settings)
     try:
         make_sure = trial or partial(check_isolation, untried)
@@ -91,6 +93,8 @@ async def open_validator(
     options = ValidationOptions(
         python=python,
         test_cmd=settings.test_cmd,
+        setup_cmd=settings.setup_cmd,
+        setup_network=settings.setup_network,
         max_test_files=settings.max_test_files,
         timeout=settings.test_timeout,
         virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from agent.events import StageFinished, StageStarted
+from agent.errors import ConfigurationError
+from agent.events import Notice, StageFinished, StageStarted
 from agent.protocols import Reporter, Snapshot
 from agent.types import FileChange, KnownTests, SyntaxProblem, TestRun
 from agent.validation.cache import (
@@ -38,9 +39,11 @@ from agent.validation.reports import report_lines
 from agent.validation.reports.run_results import counts
 from agent.validation.runners.base import RunContext, Suite
 from agent.validation.runners.commands import (
+    COMMAND,
     INSIDE,
     ORDER_FILE,
     following_order,
+    split_command,
     syntax_command,
     with_variables,
 )
@@ -48,13 +51,21 @@ from agent.validation.runners.programs import Tools
 from agent.validation.runners.registry import detect, fitting, runner_of
 from agent.validation.tools import PROBE_SECONDS, ToolChoices, ToolFinder, last_json, limits_of
 from agent.validation.trees import IN_PLACE, PrivateTrees, known_secrets
-from sandbox import Command, Ended, Sandbox
+from sandbox import Command, Ended, RunResult, Sandbox
 
 # Namespaces keep the runs of these backends apart; the process backend separates them less well.
 _PARALLEL = frozenset({"bwrap", "container"})
 
+# The folder of the tree into which pip installs for the setup command, because the target's
+# interpreter is read-only, and where it then puts packages. `path_rules` keeps patches out of it.
+_PREFIX = ".patchshot-packages"
+_PACKAGES = ("lib/python*/site-packages", "local/lib/python*/dist-packages")
+
 # Upper bound of parallel runs, because each may use as much memory as its limits allow.
 _MOST_AT_ONCE = 4
+
+# Lines of a failed setup that are shown.
+_SETUP_LINES = 10
 
 _SYNTAX: TypeAdapter[list[SyntaxProblem]] = TypeAdapter(list[SyntaxProblem])
 
@@ -89,12 +100,16 @@ class ValidationOptions:
     """The user's choices. `timeout` is in seconds for one run; `virtual_env` is VIRTUAL_ENV.
 
     If `known` tests are given, they alone decide the verdict. Files that match a pattern of `allow`
-    may steer the tests that judge a patch. `cache` is the folder for runs of the
-    base; None disables the cache on disk. `search_path` is PATH; None means PATH of this process.
+    may steer the tests that judge a patch. `setup_cmd` prepares the base once, with the network if
+    `setup_network` says so; what it leaves is in the trees of all runs. `cache` is the folder for
+    runs of the base; None disables the cache on disk. `search_path` is PATH; None means PATH of
+    this process.
     """
 
     python: Path | None = None
     test_cmd: str | None = None
+    setup_cmd: str | None = None
+    setup_network: bool = False
     max_test_files: int = DEFAULT_LIMIT
     timeout: float = 300.0
     virtual_env: str | None = None
@@ -175,10 +190,13 @@ class SuiteExecutor:
         self._known = known_secrets(snapshot)
         self._finished: dict[str, TestRun] = {}
         self._fallbacks: dict[str, Suite] = {}
+        self._is_set_up = options.setup_cmd is None
+        self._packages: tuple[str, ...] = ()  # folders of what the setup command has installed
+        self._installed: tuple[str, ...] = ()  # the modules in them
         choices = ToolChoices(options.python, options.virtual_env, options.search_path)
-        # A run without isolation is not cached, and neither is one in an image, whose content has
-        # no name here.
-        cacheable = sandbox.name not in IN_PLACE and not sandbox.foreign_root
+        # A run without isolation is not cached, and neither is one in an image or after a setup
+        # command, whose content has no name here.
+        cacheable = sandbox.name not in IN_PLACE and not sandbox.foreign_root and self._is_set_up
         folder = CacheFolder(options.cache) if options.cache and cacheable else None
         self._finder = ToolFinder(
             snapshot, sandbox, choices, ProbeCache(folder) if folder else None
@@ -191,8 +209,51 @@ class SuiteExecutor:
 
     def prepare(self, cancel: threading.Event) -> None:
         """Check out the base and find the interpreter. Raises as `suite`."""
+        self.set_up(cancel)
         self._trees.base()
         self.suite((), cancel)
+
+    def set_up(self, cancel: threading.Event) -> None:
+        """Run the user's setup command on the base, once; what it leaves becomes the base.
+
+        No patch is there yet, so that none can steer what the command does. Raises
+        ConfigurationError if it fails, and SandboxError.
+        """
+        given = self._options.setup_cmd
+        if self._is_set_up or given is None:
+            return
+        argv = split_command(given, "--setup-cmd")
+        suite = Suite(COMMAND, "chosen with --setup-cmd", argv, self._snapshot.scope or ".")
+        self._reporter(StageStarted("setup", given))
+        tree = self._trees.with_changes(())
+        try:
+            root = self._trees.root_inside(tree)
+            command = self._command(SuiteJob(suite), root, cancel)
+            pip = {"PIP_PREFIX": str(root / _PREFIX), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+            command = replace(with_variables(command, pip), report=False)
+            command = replace(command, network=self._options.setup_network)
+            result = self._sandbox.run(command, tree, cancel=cancel)
+            self._check_setup(given, result)
+        except BaseException:
+            tree.close()
+            raise
+        self._reporter(StageFinished("setup", result.seconds, given))
+        self._trees.replace_base(tree)
+        self._packages, self._installed = _installed_in(tree.path)
+        self._is_set_up = True
+
+    def _check_setup(self, given: str, result: RunResult) -> None:
+        """Report the last lines of a failed setup. Raises ConfigurationError if it failed."""
+        if result.ended == Ended.EXITED and result.exit_code == 0:
+            return
+        said = (result.stdout + b"\n" + result.stderr).decode("utf-8", "replace")
+        lines = [line for line in self._known.masked(said).splitlines() if line.strip()]
+        for line in lines[-_SETUP_LINES:]:
+            self._reporter(Notice(f"--setup-cmd: {line}", "warning"))
+        how = f"exit code {result.exit_code}" if result.ended == Ended.EXITED else result.ended
+        network = "" if self._options.setup_network else "; it had no network (--setup-network)"
+        last = f": {lines[-1].strip()}" if lines else ""
+        raise ConfigurationError(f"--setup-cmd {given!r} failed ({how}{network}){last}")
 
     def suite(self, changed: Sequence[str], cancel: threading.Event) -> tuple[Suite, Tools]:
         """Return how the tests of a change to these paths are run, and the tools for it.
@@ -213,7 +274,7 @@ class SuiteExecutor:
 
     def python(self, cancel: threading.Event) -> Tools:
         """Return the target's Python. Raises as `suite`."""
-        return self._finder.python(cancel)
+        return self._with_setup(self._finder.python(cancel))
 
     def job(
         self, suite: Suite, paths: Sequence[str], roots: tuple[str, ...], label: str
@@ -227,6 +288,7 @@ class SuiteExecutor:
 
         Raises SandboxError.
         """
+        self.set_up(cancel)
         for task in tasks:  # tools are found before threads need them
             self._tools(task.job.suite, cancel)
         self._trees.base()
@@ -320,6 +382,8 @@ class SuiteExecutor:
 
     def _is_movable(self, suite: Suite, cancel: threading.Event) -> bool:
         """Whether tests find the project at another path: no installed package names its path."""
+        if self._options.setup_cmd is not None:  # what it made may name the path
+            return False
         python = self._tools(suite, cancel).interpreter
         root = self._snapshot.root.resolve()
         return python is not None and root.name != "" and not is_named_by(python.path, root)
@@ -327,11 +391,19 @@ class SuiteExecutor:
     def _command(self, job: SuiteJob, root: Path, cancel: threading.Event) -> Command:
         tools, limits = self._tools(job.suite, cancel), limits_of(self._options.timeout)
         roots = self._options.setup.import_roots(job.import_roots)
-        context = RunContext(tools, root, limits, roots)
+        context = RunContext(tools, root, limits, (*roots, *self._packages))
         return runner_of(job.suite).command(job.suite, job.targets, context)
 
     def _tools(self, suite: Suite, cancel: threading.Event) -> Tools:
-        return self._finder.tools(runner_of(suite).programs(suite), cancel)
+        return self._with_setup(self._finder.tools(runner_of(suite).programs(suite), cancel))
+
+    def _with_setup(self, tools: Tools) -> Tools:
+        """Return the tools with the modules that the setup command has installed."""
+        if not self._installed:
+            return tools
+        pytest = tools.pytest or "" if "pytest" in self._installed else tools.pytest
+        modules = tuple(sorted({*tools.modules, *self._installed}))
+        return replace(tools, pytest=pytest, modules=modules)
 
     def _key(self, job: SuiteJob, cancel: threading.Event) -> str:
         """Return the cache key of a run of the base: everything that its result may depend on."""
@@ -364,6 +436,17 @@ class SuiteExecutor:
         with closing(self._trees.with_changes(changes)) as tree:
             result = self._sandbox.run(command, tree, cancel=cancel)
         return last_json(result, _SYNTAX) or []
+
+
+def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the folders of the tree into which pip has installed, and the modules in them."""
+    prefix = tree / _PREFIX
+    if prefix.is_symlink():
+        return (), ()
+    found = (folder for pattern in _PACKAGES for folder in prefix.glob(pattern))
+    folders = sorted(folder for folder in found if folder.is_dir())
+    names = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
+    return tuple(str(folder.relative_to(tree)) for folder in folders), tuple(sorted(names))
 
 
 def _suite_key(suite: Suite) -> str:

@@ -32,6 +32,7 @@ from agent.validation.path_rules import (
     is_test_side,
     unsafe,
 )
+from agent.validation.runners.base import joined
 from agent.validation.steering import SteeringFiles
 
 # Limit of new test files of a patch that are run in addition to the reproduction test.
@@ -137,15 +138,17 @@ def make_plan(
 
 
 def import_roots(snapshot: Snapshot, changes: Sequence[FileChange]) -> tuple[str, ...]:
-    """Return the import path: the root, `src`, and the folders that hold an edited package.
+    """Return the import path: the scope, its `src`, and the folders that hold an edited package.
 
     A folder that holds a module named like one of the standard library is left out, because no
     program would start with it on the path. Folders of namespace packages may be like that.
     """
     roots = {import_root(c.path, snapshot.exists) for c in changes if _in_package(snapshot, c.path)}
-    if any(path.startswith("src/") for path in snapshot.files):
-        roots.add("src")
-    return (".", *(root for root in sorted(roots - {"."}) if not _hides(snapshot, root)))
+    scope = snapshot.scope or "."
+    sources = joined(scope, "src")
+    if any(path.startswith(f"{sources}/") for path in snapshot.files):
+        roots.add(sources)
+    return (scope, *(root for root in sorted(roots - {scope}) if not _hides(snapshot, root)))
 
 
 def _hides(snapshot: Snapshot, root: str) -> bool:

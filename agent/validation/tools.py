@@ -1,7 +1,8 @@
 """Finds the tools that run a target's tests: its Python and the programs that a runner needs.
 
 Python interpreters are tried in this order: the one that the user named; the active environment,
-unless it is Patchshot's own; the repository's `.venv` or `venv`; Patchshot's own environment when
+unless it is Patchshot's own; `.venv` or `venv` of the scope's folder and of those above it, up to
+the repository's root; Patchshot's own environment when
 it is the active one (a developer who installed Patchshot beside the project's dependencies);
 `python3` on PATH; the interpreter that runs Patchshot. The last three are guesses, and the first of
 them that can import pytest is taken. Candidates are found by reading files. What they can import is
@@ -19,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -27,7 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 from agent.errors import ConfigurationError
 from agent.protocols import Snapshot
 from agent.validation.cache import ProbeCache, Probed, probe_key
-from agent.validation.runners.base import PYTHON
+from agent.validation.runners.base import PYTHON, joined
 from agent.validation.runners.commands import probe_command
 from agent.validation.runners.programs import Interpreter, Tools
 from agent.validation.runners.registry import find_programs
@@ -131,6 +132,7 @@ class ToolFinder:
                 self._snapshot.root,
                 choices.python,
                 choices.virtual_env,
+                scope=self._snapshot.scope,
                 tracked=self._is_tracked,
                 search_path=choices.search_path,
             )
@@ -214,20 +216,23 @@ def candidates(
     explicit: Path | None,
     virtual_env: str | None,
     *,
+    scope: str = "",
     tracked: Callable[[str], bool] = lambda _: False,
     search_path: str | None = None,
 ) -> tuple[Interpreter, ...]:
     """Return the interpreters that exist, best first. Their `read_only` is left empty.
 
-    `tracked` says whether a path belongs to the repository's commit: a committed environment is not
-    the user's and is not taken. `search_path` is PATH (default: the process's own).
+    `scope` is the folder whose environments come before those of the folders above it. `tracked`
+    says whether a path belongs to the repository's commit: a committed environment is not the
+    user's and is not taken. `search_path` is PATH (default: the process's own).
 
     Raises ConfigurationError when `explicit` is not an executable file.
     """
+    folders = (scope, *(str(up) for up in PurePosixPath(scope).parents)) if scope else (".",)
     if explicit is not None:
-        return (_explicit(explicit, repo_root),)
+        return (_explicit(explicit, repo_root / scope),)
     found: dict[Path, Interpreter] = {}
-    for path, why, certain in _possible(repo_root, virtual_env, tracked, search_path):
+    for path, why, certain in _possible(repo_root, folders, virtual_env, tracked, search_path):
         # An interpreter that is found twice keeps its first and strongest reason.
         found.setdefault(path, Interpreter(path, why, (), _version(path), certain))
     return tuple(found.values())
@@ -245,6 +250,7 @@ def _explicit(path: Path, repo_root: Path) -> Interpreter:
 
 def _possible(
     repo_root: Path,
+    folders: Sequence[str],
     virtual_env: str | None,
     tracked: Callable[[str], bool],
     search_path: str | None,
@@ -253,7 +259,7 @@ def _possible(
     own = virtual_env is not None and _same(Path(virtual_env), Path(sys.prefix))
     if active and not own:
         yield active, "the active virtual environment", True
-    for name in _FOLDERS:
+    for name in (joined(folder, name) for folder in folders for name in _FOLDERS):
         path = _environment_python(repo_root / name)
         parts = (
             (name, f"{name}/pyvenv.cfg", f"{name}/bin", f"{name}/bin/{path.name}") if path else ()
@@ -262,7 +268,7 @@ def _possible(
             yield path, f"the repository's {name}", True
     if active and own:
         yield active, "the active virtual environment, which is Patchshot's own", False
-    for path in _on_path(search_path, repo_root):
+    for path in _on_path(search_path, repo_root / folders[0]):
         yield path, "python3 on PATH", False
     yield Path(sys.executable), "the Python that runs Patchshot", False
 

@@ -82,6 +82,11 @@ class PrivateTrees:
             self._digest = digest_of(overlay)
         return self._base
 
+    def replace_base(self, tree: Workspace) -> None:
+        """Take a tree, in which a command has run, for the base; `close` closes it."""
+        self.close()
+        self._base = tree
+
     def base_identity(self) -> tuple[str, str]:
         """Return the commit and a digest of what was written over it."""
         self.base()

@@ -19,6 +19,7 @@ from agent.errors import ConfigurationError, PatchshotError, SandboxUnavailable
 from agent.events import Event, Notice
 from agent.patching import check_syntax
 from agent.protocols import Reporter, Snapshot
+from agent.repository import is_below
 from agent.types import (
     AppliedPatch,
     FileChange,
@@ -51,6 +52,8 @@ _FAILS = (
     "the test command fails on the base (exit code {code}) and reports no tests that can be read: "
     "only a patch with which it passes can be more than unverified"
 )
+
+_OUTSIDE = "the patch edits {paths} outside of {scope}; only tests of {scope} were run"
 
 # The backend of --unsafe-no-sandbox.
 _WITHOUT_ISOLATION = "process"
@@ -114,6 +117,8 @@ class SandboxValidator:
         self._options = options or ValidationOptions()
         if self._options.test_cmd is not None:
             split_command(self._options.test_cmd)  # raises for what cannot be split
+        if self._options.setup_cmd is not None:
+            split_command(self._options.setup_cmd, "--setup-cmd")
         self._backend = sandbox.name
         self._reporter = reporter
         self._is_checked = False  # the user's test command starts on the base
@@ -143,11 +148,12 @@ class SandboxValidator:
             await self._in_thread(self._executor.prepare)
 
     async def check(self) -> None:
-        """Start the interpreter and run the test command that the user named, on the base.
+        """Run the setup command, start the interpreter and run the test command of the user.
 
         Raises ConfigurationError if one of them does not start, and SandboxUnavailable.
         """
-        if self._options.python is not None or self._options.test_cmd is not None:
+        options = self._options
+        if (options.python, options.test_cmd, options.setup_cmd) != (None, None, None):
             await self._in_thread(self._check)
 
     async def validate(
@@ -167,6 +173,10 @@ class SandboxValidator:
         )
         if self._backend == _WITHOUT_ISOLATION:
             report = _without_isolation(report)
+        outside = [c.path for c in patch.changes if not is_below(self._snapshot.scope, c.path)]
+        if outside:
+            note = _OUTSIDE.format(paths=listed(outside), scope=self._snapshot.scope)
+            report = replace(report, notes=(*report.notes, note))
         return replace(report, seconds=time.perf_counter() - started)
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
@@ -202,6 +212,7 @@ class SandboxValidator:
         )
 
     def _check(self, cancel: threading.Event) -> None:
+        self._executor.set_up(cancel)
         suite, _ = self._executor.suite((), cancel)
         if self._options.test_cmd is None or self._is_checked:
             return

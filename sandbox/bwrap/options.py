@@ -21,8 +21,12 @@ _DISABLE_USERNS_SINCE = (0, 8)
 
 _IN_MEMORY = ("/dev/shm", "/tmp")  # noqa: S108
 
+_NO_NETWORK = "--unshare-net"
+
+# The certificates of public authorities, for commands that may use the network.
+_CERTIFICATES = ("/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki/tls/certs")
+
 _NAMESPACES = (
-    "--unshare-net",
     "--unshare-pid",
     "--unshare-ipc",
     "--unshare-uts",
@@ -73,6 +77,7 @@ def bwrap_options(setup: BwrapSetup, environment: Mapping[str, str]) -> list[str
     """
     variables = (part for item in sorted(environment.items()) for part in ("--setenv", *item))
     return [
+        *(() if setup.run.command.network else (_NO_NETWORK,)),
         *_NAMESPACES,
         *_privileges(setup),
         "--clearenv",
@@ -119,12 +124,26 @@ def _write_etc(setup: BwrapSetup) -> list[Bind]:
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
         "passwd": passwd_text(uid, gid, str(HOME)),
     }
+    certificates: list[Bind] = []
+    if setup.run.command.network:
+        contents["nsswitch.conf"] = "passwd: files\ngroup: files\nhosts: files dns\n"
+        contents["resolv.conf"] = _resolvers()
+        shown = (Path(path) for path in _CERTIFICATES)
+        certificates = [Bind(path, path.resolve()) for path in shown if path.is_dir()]
     directory = setup.run.scratch / "etc"
     directory.mkdir()
     for name, text in contents.items():
-        (directory / name).write_text(text, encoding="ascii")
+        (directory / name).write_text(text, encoding="ascii", errors="replace")
         (directory / name).chmod(0o644)
-    return [Bind(Path("/etc", name), directory / name) for name in contents]
+    return [*(Bind(Path("/etc", name), directory / name) for name in contents), *certificates]
+
+
+def _resolvers() -> str:
+    """Return the name servers of this machine, which may be a link out of /etc."""
+    try:
+        return Path("/etc/resolv.conf").read_text("ascii", "replace")
+    except OSError:
+        return ""
 
 
 def _kernel_file_systems() -> list[str]:

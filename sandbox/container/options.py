@@ -89,7 +89,8 @@ def run_arguments(
 
 def _isolation(engine: Engine, setup: ContainerSetup) -> list[str]:
     found = [
-        *("--network", "none", "--ipc", "private", "--hostname", USER_NAME),
+        *(() if setup.run.command.network else ("--network", "none")),
+        *("--ipc", "private", "--hostname", USER_NAME),
         *("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--user", f"{setup.uid}:{setup.gid}"),
     ]

@@ -207,6 +207,8 @@ class LandlockSandbox:
         self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
     ) -> RunResult:
         """Run the command locked in; see the protocol `Sandbox`."""
+        if command.network:
+            raise SandboxError("Landlock cannot give a command the network; use bwrap for that")
         abi = _usable_abi()
         filtered = filter_program(sockets=False)
         if filtered is None:

@@ -32,12 +32,15 @@ from agent.types import (
 class MemorySnapshot:
     """A snapshot of files in memory."""
 
-    def __init__(self, files: Mapping[str, str | bytes], *, dirty: bool = False) -> None:
+    def __init__(
+        self, files: Mapping[str, str | bytes], *, dirty: bool = False, scope: str = ""
+    ) -> None:
         contents = {p: t.encode() if isinstance(t, str) else t for p, t in files.items()}
         self._contents = dict(sorted(contents.items()))
         self.root = Path("/nowhere")
         self.commit = "1" * 40
         self.dirty = dirty
+        self.scope = scope
         self.files = {
             path: SourceFile(path, blob_id(data), len(data), language_of(path))
             for path, data in self._contents.items()

@@ -247,11 +247,12 @@ def load_snapshot(
     ledger: Ledger | None = None,
     *,
     exclude: Sequence[Path | None] = (),
+    scope: Path | None = Path(),
 ) -> Snapshot:
     """Read the repository and report what was found.
 
     `exclude` lists files of the command itself (the issue, the output). They do not count as files
-    of the project even if they are inside it.
+    of the project even if they are inside it. `scope` is as for `take_snapshot`.
     """
     from agent.repository import skipped_in_words, take_snapshot
 
@@ -263,7 +264,8 @@ def load_snapshot(
         own = [path.resolve() for path in exclude if path is not None]
         if commit is None:
             finish_writes(repo, reporter)
-        snapshot = take_snapshot(repo, commit=commit, dirty=cast("Dirty", dirty), exclude=own)
+        mode = cast("Dirty", dirty)
+        snapshot = take_snapshot(repo, commit=commit, dirty=mode, exclude=own, scope=scope)
         state = "with uncommitted changes" if snapshot.dirty else "clean"
         why = skipped_in_words(snapshot.skipped)
         skipped = f", {len(snapshot.skipped):,} skipped ({why})" if why else ""

@@ -35,6 +35,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     from agent.context import make_receipt, pack, render_receipt
     from agent.index import TreeSitterChunker
     from agent.prompting import solve_prompt
+    from agent.ranking import in_scope
     from agent.services import make_counter, packing_options
     from agent.validation import find_test_hints, known_secrets
 
@@ -42,7 +43,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     problem = load_problem(request.problem)
     with warning(quiet=request.quiet) as reporter:
         settings = open_settings(request, flags)
-        snapshot = open_code(request, reporter)
+        snapshot = in_scope(problem, open_code(request, reporter, scope=settings.path))
         ranking = rank_chunks(problem, snapshot, settings, reporter)
         counter = make_counter(settings.model)
         bundle: ContextBundle = pack(

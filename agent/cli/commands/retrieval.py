@@ -81,10 +81,14 @@ def open_settings(request: InspectRequest, flags: Mapping[str, Any]) -> Settings
     return settings
 
 
-def open_code(request: InspectRequest, reporter: Reporter) -> Snapshot:
-    """Return the repository of a request."""
+def open_code(
+    request: InspectRequest, reporter: Reporter, *, scope: Path | None = Path()
+) -> Snapshot:
+    """Return the repository of a request, limited to a folder (see `load_snapshot`)."""
     own = (own_file(request.problem),)
-    return load_snapshot(request.repo, request.commit, request.dirty, reporter, exclude=own)
+    return load_snapshot(
+        request.repo, request.commit, request.dirty, reporter, exclude=own, scope=scope
+    )
 
 
 def rank_chunks(

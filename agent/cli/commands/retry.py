@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 # name a server or write files are left out: a file is not what gives leave for them.
 _TAKEN_OVER = (
     "model", "temperature", "include_test", "tests", "test_cmd", "test_timeout", "max_test_files",
-    "python", "environments", "project", "fail_to_pass", "pass_to_pass", "tests_from", "image",
+    "path", "setup_cmd", "python", "environments", "project", "fail_to_pass", "pass_to_pass",
+    "tests_from", "image",
 )  # fmt: skip
 
 

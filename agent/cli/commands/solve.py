@@ -131,6 +131,7 @@ def solve_problem(
             reporter,
             ledger,
             exclude=(*own, settings.log_file),
+            scope=settings.path,
         )
         if request.apply:
             check_work_tree(snapshot.root, reporter, without_edits=request.dirty == "ignore")
@@ -193,13 +194,14 @@ class _Work:
             return self._result(None), ""
         from agent.runs import keep_run, make_origin, runs_folder
 
+        kept = {**flags, "path": self.snapshot.scope} if self.snapshot.scope else dict(flags)
         origin = make_origin(
             self.problem,
             self.snapshot,
             settings.temperature,
             self.request.replay,
             self.going_on.comment if self.going_on else "",
-            settings=json.loads(json.dumps(dict(flags), default=str)),
+            settings=json.loads(json.dumps(kept, default=str)),
             retry_of=self.going_on.run.id if self.going_on else "",
         )
         with keep_run(runs_folder(), origin, self.problem.text, self.reporter) as keeper:

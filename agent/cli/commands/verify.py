@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,10 @@ def _run(request: VerifyRequest, flags: Mapping[str, Any]) -> int:
     result = as_printed(result, accept_unverified=accept, redact=make_redactor())
     if request.json:
         print_json(result)
+    if not request.quiet:
+        notes = (a.validation.notes for a in result.attempts if a.validation is not None)
+        for note in chain.from_iterable(notes):
+            say(f"note: {note}")
     if not request.quiet or result.status is not Status.ACCEPTED:
         say(in_words(result, has_patch=False))
     return result.exit_code

@@ -35,6 +35,7 @@ class FolderSnapshot:
     _contents: Mapping[str, bytes]
     commit: str = "0" * 40
     dirty: bool = True
+    scope: str = ""
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file. Raises KeyError for a path that is not in `files`."""

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from agent.index import ModuleTable, imports
 from agent.protocols import Snapshot
-from agent.repository import is_vendored_path
+from agent.repository import is_below, is_vendored_path
 from agent.validation.path_rules import is_test_file
 
 _WORD = re.compile(r"[A-Za-z_]\w{2,}")
@@ -67,8 +67,9 @@ class TestFiles:
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """The sorted paths of all test files that are not vendored."""
-        found = (p for p in self._snapshot.files if is_test_file(p) and not is_vendored_path(p))
+        """The sorted paths of all test files of the scope that are not vendored."""
+        mine = (path for path in self._snapshot.files if is_below(self._snapshot.scope, path))
+        found = (path for path in mine if is_test_file(path) and not is_vendored_path(path))
         return tuple(sorted(filter(self._accepts, found)))
 
     @cached_property

@@ -1,8 +1,9 @@
 """Runs test files with unittest and writes one JSON line for each outcome.
 
 For interpreters that cannot import pytest: `python patchshot_unittest.py tests/test_a.py ...`, in
-the workspace. It runs inside the sandbox and needs Python 3.7 or later and its standard library
-only. The lines are those of patchshot_pytest, the ids too (`tests/test_a.py::Case::test_x`).
+the workspace, whose root PATCHSHOT_ROOT names. It runs inside the sandbox and needs Python 3.7 or
+later and its standard library only. The lines are those of patchshot_pytest, the ids too
+(`tests/test_a.py::Case::test_x`).
 
 Beside `unittest.TestCase` classes it runs plain functions `test_*` that take no arguments.
 """
@@ -133,7 +134,9 @@ def main(paths: list[str]) -> int:
     """Run the files and return 0 when everything passed, 1 otherwise, 5 when nothing was run."""
     recorder = UnittestRecorder.from_environment()
     recorder.begin("unittest")
-    results = [run_file(path, recorder) for path in paths]
+    root = os.environ.pop("PATCHSHOT_ROOT", "") or os.getcwd()
+    above = os.path.relpath(os.getcwd(), os.path.realpath(root))
+    results = [run_file(path, recorder, "" if above == "." else above) for path in paths]
     good = all(result is not None and result.wasSuccessful() for result in results)
     ran = sum(result.testsRun for result in results if result is not None)
     status = 1 if not good else 0 if ran else 5
@@ -148,10 +151,11 @@ def _bad(result: LineResult | None) -> int:
     return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
 
 
-def run_file(path: str, recorder: UnittestRecorder) -> LineResult | None:
-    """Run one file; None when it cannot be imported."""
+def run_file(file: str, recorder: UnittestRecorder, above: str = "") -> LineResult | None:
+    """Run one file; None when it cannot be imported. Its id begins with the folder `above`."""
+    path = os.path.join(above, file)
     try:
-        module = load(path)
+        module = load(file)
     except unittest.SkipTest as skip:
         recorder.result(path, "collect", "skipped", str(skip))
         return LineResult(recorder, path)

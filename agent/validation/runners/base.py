@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import ClassVar, Protocol
 
 from agent.protocols import Snapshot
@@ -148,10 +148,26 @@ class BaseRunner:
 
 
 class PythonFileRunner(BaseRunner):
-    """A runner that Python starts on test files, given by their paths."""
+    """A runner that Python starts on test files, given by their paths from the suite's folder."""
 
     def programs(self, suite: Suite) -> tuple[str, ...]:
         return (PYTHON,)
 
     def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(path for path in paths if path.endswith(".py")))
+        mine = (below(suite.cwd, path) for path in paths if path.endswith(".py"))
+        return tuple(dict.fromkeys(path for path in mine if path))
+
+
+def below(folder: str, path: str) -> str | None:
+    """Return the path relative to a folder of the tree; None where it lies outside."""
+    if folder == ".":
+        return path
+    pure = PurePosixPath(path)
+    return str(pure.relative_to(folder)) if pure.is_relative_to(folder) else None
+
+
+def joined(folder: str, path: str) -> str:
+    """Return the path from the tree's root of a path in a folder of the tree."""
+    if path == ".":
+        return folder
+    return path if folder == "." else f"{folder}/{path}"

@@ -14,7 +14,13 @@ from agent.protocols import Snapshot
 from agent.types import Outcome, TestRun
 from agent.validation.reports.report_lines import clean
 from agent.validation.reports.run_results import LINE_LIMIT, ParsedOutput, make_tool_run
-from agent.validation.runners.base import PYTHON_LANGUAGES, PythonFileRunner, RunContext, Suite
+from agent.validation.runners.base import (
+    PYTHON_LANGUAGES,
+    PythonFileRunner,
+    RunContext,
+    Suite,
+    joined,
+)
 from agent.validation.runners.commands import as_argument, python_command
 from sandbox import Command, RunResult
 
@@ -67,10 +73,10 @@ class BinTest(PythonFileRunner):
         options = ("-C", "--verbose", "--no-colors", *steady)
         files = map(as_argument, targets)
         argv = (str(context.tools.needed().path), *suite.argv, *options, *files)
-        return python_command(argv, context, environment=suite.environment)
+        return python_command(argv, context, environment=suite.environment, cwd=suite.cwd)
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
-        output = _Output()
+        output = _Output(suite.cwd)
         for line in clean(result.stdout.decode("utf-8", "replace")).splitlines():
             output.take(line[:LINE_LIMIT])
         return make_tool_run(command, result, output.result())
@@ -85,11 +91,12 @@ class BinTest(PythonFileRunner):
     def test_id(self, suite: Suite, name: str) -> str:
         """Convert `pkg/tests/test_a.py:test_x`, the heading of a failure."""
         path, separator, test = name.partition(".py:")
-        return f"{path}.py::{test.lstrip(':')}" if separator else name
+        return f"{joined(suite.cwd, path)}.py::{test.lstrip(':')}" if separator else name
 
 
 @dataclass(slots=True)
 class _Output:
+    folder: str
     found: ParsedOutput = field(default_factory=ParsedOutput)
     _path: str = ""
     _title: str = ""
@@ -99,10 +106,10 @@ class _Output:
         """Read one line of standard output."""
         header, title = _HEADER.match(line), _TITLE.match(line)
         if header:
-            self._path, self._title = header["path"], ""
+            self._path, self._title = joined(self.folder, header["path"]), ""
             line = header["rest"]
         if title:
-            self._title = f"{title['path']}::{title['name']}"
+            self._title = f"{joined(self.folder, title['path'])}::{title['name']}"
         elif _FINISHED.match(line.strip()):
             self.found.complete = self.found.begun = True
             self._path = self._title = ""

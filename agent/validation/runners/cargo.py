@@ -14,8 +14,8 @@ from agent.repository import is_vendored_path
 from agent.types import Outcome, TestRun
 from agent.validation.reports.report_lines import clean
 from agent.validation.reports.run_results import LINE_LIMIT, ParsedOutput, make_tool_run
-from agent.validation.runners.base import BaseRunner, RunContext, Suite
-from agent.validation.runners.commands import below, collecting, joined, tool_command
+from agent.validation.runners.base import BaseRunner, RunContext, Suite, below, joined
+from agent.validation.runners.commands import collecting, tool_command
 from agent.validation.runners.programs import FoundProgram, SearchScope, real_path
 from sandbox import Command, RunResult
 

@@ -47,12 +47,15 @@ class CommandRunner(BaseRunner):
 
     def command(self, suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
         toolchain = context.tools.toolchain
+        # Ids are paths of the tree, wherever pytest is started.
+        rootdir = {"PYTEST_ADDOPTS": shlex.quote(f"--rootdir={context.root}")}
+        moved = rootdir if suite.cwd != "." else {}
         if PYTHON not in self.programs(suite):
             return tool_command(suite.argv, suite, context)
         return python_command(
             suite.argv,
             context,
-            environment={**toolchain.environment, **suite.environment, **LOADS_PLUGIN},
+            environment={**toolchain.environment, **moved, **suite.environment, **LOADS_PLUGIN},
             cwd=suite.cwd,
             folders=toolchain.folders(),
             read_only=toolchain.read_only,
@@ -243,7 +246,7 @@ _QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\$`]|\\.)*"|\\.""", re.DOTALL)
 _SHELL_SYNTAX = re.compile(r"[|&;<>()`$*?\n]|^\s*[A-Za-z_]\w*=|(?<!\S)~")
 
 
-def split_command(command: str) -> tuple[str, ...]:
+def split_command(command: str, option: str = "--test-cmd") -> tuple[str, ...]:
     """Split a command line as a shell would. One with shell syntax (`&&`, `|`, `>`, `$NAME`, `*`,
     `NAME=value ...`) becomes `/bin/sh -c COMMAND`.
 
@@ -252,9 +255,9 @@ def split_command(command: str) -> tuple[str, ...]:
     try:
         argv = tuple(shlex.split(command))
     except ValueError as error:
-        raise ConfigurationError(f"--test-cmd: {error}; quote it as for a shell") from None
+        raise ConfigurationError(f"{option}: {error}; quote it as for a shell") from None
     if not argv:
-        raise ConfigurationError("--test-cmd: the command is empty; leave it out to choose tests")
+        raise ConfigurationError(f"{option}: the command is empty; leave it out")
     if _SHELL_SYNTAX.search(_QUOTED.sub("", command)):
         return (*_SHELL, command)
     return argv
@@ -285,16 +288,3 @@ def allowed_environment(given: Mapping[str, str]) -> dict[str, str]:
 def as_argument(path: str) -> str:
     """Return the path so that no program takes it for an option."""
     return f"./{path}" if path.startswith("-") else path
-
-
-def below(folder: str, path: str) -> str | None:
-    """Return the path relative to a folder of the tree; None where it lies outside."""
-    if folder == ".":
-        return path
-    pure = PurePosixPath(path)
-    return str(pure.relative_to(folder)) if pure.is_relative_to(folder) else None
-
-
-def joined(folder: str, path: str) -> str:
-    """Return the path from the tree's root of something in a folder of the tree."""
-    return path if folder == "." else f"{folder}/{path}"

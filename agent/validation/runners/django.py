@@ -14,8 +14,16 @@ from agent.protocols import Snapshot
 from agent.repository import is_test_path
 from agent.types import TestRun
 from agent.validation.reports.run_results import make_run
-from agent.validation.runners.base import PYTHON, PYTHON_LANGUAGES, BaseRunner, RunContext, Suite
-from agent.validation.runners.commands import INSIDE, below, joined, python_command
+from agent.validation.runners.base import (
+    PYTHON,
+    PYTHON_LANGUAGES,
+    BaseRunner,
+    RunContext,
+    Suite,
+    below,
+    joined,
+)
+from agent.validation.runners.commands import INSIDE, python_command
 from sandbox import Command, RunResult
 
 _MANAGE = "manage.py"
@@ -29,7 +37,7 @@ _CONFIGURATION = ("pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini", "conft
 # `test_method (app.tests.Case)`, and since Python 3.11 `test_method (app.tests.Case.test_method)`.
 _PRINTED = re.compile(r"(\w+) \(([\w.]+)\)")
 
-# In `Suite.settings`: the folder that labels are relative to.
+# In `Suite.settings`: the folder that labels are relative to, from the suite's own folder.
 _BASE = "labels-from"
 
 # One process: results of other processes would come late, or not at all.
@@ -54,7 +62,7 @@ class Django(BaseRunner):
         for path in sorted(path for path in snapshot.files if _may_manage(path)):
             if _is_of_django(snapshot, path):
                 folder = str(PurePosixPath(path).parent)
-                return self._suite(path, (_MANAGE, "test", "--no-input", *_OPTIONS), folder, folder)
+                return self._suite(path, (_MANAGE, "test", "--no-input", *_OPTIONS), cwd=folder)
         return None
 
     def _suite(self, file: str, argv: tuple[str, ...], base: str = ".", cwd: str = ".") -> Suite:
@@ -68,7 +76,7 @@ class Django(BaseRunner):
 
     def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
         """Return labels: `tests/admin_views/test_forms.py` is `admin_views.test_forms`."""
-        base = suite.settings.get(_BASE, ".")
+        base = _base(suite)
         mine = (below(base, path) for path in paths if path.endswith(".py"))
         labels = (".".join(PurePosixPath(path).with_suffix("").parts) for path in mine if path)
         return tuple(dict.fromkeys(label.removesuffix(".__init__") for label in labels))
@@ -90,8 +98,12 @@ class Django(BaseRunner):
             return name
         method, dotted = printed[1], printed[2].removesuffix(f".{printed[1]}")
         module, _, case = dotted.rpartition(".")
-        path = joined(suite.settings.get(_BASE, "."), module.replace(".", "/"))
+        path = joined(_base(suite), module.replace(".", "/"))
         return f"{path}.py::{case}::{method}"
+
+
+def _base(suite: Suite) -> str:
+    return joined(suite.cwd, suite.settings.get(_BASE, "."))
 
 
 def _may_manage(path: str) -> bool:

@@ -18,8 +18,8 @@ from agent.validation.reports.run_results import (
     streams,
     text_of,
 )
-from agent.validation.runners.base import BaseRunner, RunContext, Suite
-from agent.validation.runners.commands import below, collecting, joined, tool_command
+from agent.validation.runners.base import BaseRunner, RunContext, Suite, below, joined
+from agent.validation.runners.commands import collecting, tool_command
 from agent.validation.runners.programs import FoundProgram, SearchScope, real_path
 from sandbox import Command, RunResult
 
@@ -164,5 +164,5 @@ def _folder(suite: Suite, package: str) -> str:
     package = package.partition(" ")[0]  # "pkg [pkg.test]"
     if module and (package == module or package.startswith(f"{module}/")):
         inner = package[len(module) :].strip("/") or "."
-        return joined(suite.cwd, inner) if inner != "." else suite.cwd
+        return joined(suite.cwd, inner)
     return package

@@ -22,14 +22,12 @@ from agent.validation.reports.run_results import (
     make_tool_run,
     text_of,
 )
-from agent.validation.runners.base import BaseRunner, RunContext, Suite
+from agent.validation.runners.base import BaseRunner, RunContext, Suite, below, joined
 from agent.validation.runners.commands import (
     INSIDE,
     CommandRunner,
     as_argument,
-    below,
     collecting,
-    joined,
     tool_command,
 )
 from agent.validation.runners.package_json import find_script

@@ -9,8 +9,8 @@ from agent.protocols import Snapshot
 from agent.types import Outcome, TestRun
 from agent.validation.reports.junit import Case, read_cases
 from agent.validation.reports.run_results import ParsedOutput, collected, make_tool_run
-from agent.validation.runners.base import BaseRunner, RunContext, Suite
-from agent.validation.runners.commands import below, collecting, tool_command
+from agent.validation.runners.base import BaseRunner, RunContext, Suite, below
+from agent.validation.runners.commands import collecting, tool_command
 from agent.validation.runners.programs import FoundProgram, SearchScope, real_path
 from sandbox import Command, RunResult
 

@@ -58,7 +58,7 @@ class Pytest(PythonFileRunner):
             *(("-o", "addopts=", "-o", "required_plugins=") if without else ()),
             *map(as_argument, targets),
         )
-        return python_command(argv, context, environment=suite.environment)
+        return python_command(argv, context, environment=suite.environment, cwd=suite.cwd)
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
         return make_run(command.argv, result, own_runner=True)
@@ -88,7 +88,7 @@ class Unittest(PythonFileRunner):
         if not targets:
             argv = (python, str(INSIDE / "patchshot_hook.py"), "-m", "unittest", "discover")
         environment = {**suite.environment, "PATCHSHOT_ROOT": str(context.root)}
-        return python_command(argv, context, environment=environment)
+        return python_command(argv, context, environment=environment, cwd=suite.cwd)
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
         return make_run(command.argv, result, own_runner=True)

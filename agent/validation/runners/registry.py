@@ -24,13 +24,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from agent.protocols import Snapshot
-from agent.repository import is_test_path, is_vendored_path, language_of
+from agent.repository import is_test_path, is_vendored_path, language_of, subtree
 from agent.validation.runners import programs
-from agent.validation.runners.base import Runner, Suite
+from agent.validation.runners.base import Runner, Suite, joined
 from agent.validation.runners.bin_test import BinTest
 from agent.validation.runners.cargo import CargoTest
 from agent.validation.runners.commands import COMMAND, CommandRunner, Make, split_command
@@ -109,13 +110,18 @@ def find_programs(
 
 
 def detect(snapshot: Snapshot, test_cmd: str | None, changed: Sequence[str] = ()) -> Suite:
-    """Return the suite of a project. The language of the `changed` paths comes first.
+    """Return the suite of a project or its scope. The language of the `changed` paths comes first.
 
     Raises ConfigurationError for a `test_cmd` that is no command line.
     """
     if test_cmd is not None:
-        return Suite(COMMAND, "chosen with --test-cmd", split_command(test_cmd))
-    return next(detect_all(snapshot, changed), _DEFAULT)
+        return _placed(Suite(COMMAND, "chosen with --test-cmd", split_command(test_cmd)), snapshot)
+    return next(detect_all(snapshot, changed), _placed(_DEFAULT, snapshot))
+
+
+def _placed(suite: Suite, snapshot: Snapshot) -> Suite:
+    """Return a suite of the scope with its folder relative to the root."""
+    return replace(suite, cwd=joined(snapshot.scope or ".", suite.cwd))
 
 
 def fitting(suite: Suite, tools: Tools) -> Suite:
@@ -123,11 +129,16 @@ def fitting(suite: Suite, tools: Tools) -> Suite:
     if suite.runner != "pytest" or tools.interpreter is None or tools.pytest is not None:
         return suite
     why = f"pytest cannot be imported by {tools.interpreter.path}, so unittest is used"
-    return Suite("unittest", why, (), ".", suite.environment, {STANDS_IN: suite.runner})
+    return Suite("unittest", why, (), suite.cwd, suite.environment, {STANDS_IN: suite.runner})
 
 
 def detect_all(snapshot: Snapshot, changed: Sequence[str] = ()) -> Iterator[Suite]:
-    """Yield every suite that the files show, best first."""
+    """Yield every suite that the files of the scope show, best first."""
+    for suite in _suites(subtree(snapshot), changed):
+        yield _placed(suite, snapshot)
+
+
+def _suites(snapshot: Snapshot, changed: Sequence[str]) -> Iterator[Suite]:
     for group in _ordered_groups(snapshot, changed):
         found = (runner.detect(snapshot) for runner in _RUNNERS if runner.languages == group)
         yield from (suite for suite in found if suite is not None)

@@ -344,3 +344,15 @@ def test_what_tests_execute_of_a_patch_is_recorded(tmp_path: Path, version: str)
         Execution(opened=frozenset({"calc.py"})),
     ]
     assert not (tmp_path / "order").exists()
+
+
+def test_ids_of_unittest_are_relative_to_the_root(tmp_path: Path) -> None:
+    folder = tmp_path / "services" / "a"
+    folder.mkdir(parents=True)
+    (folder / "test_a.py").write_text("def test_x():\n    open('data.txt')\n")
+    (folder / "data.txt").write_text("read from the folder of the tests\n")
+    _, report, output = execute(
+        folder, str(INSIDE / "patchshot_unittest.py"), "test_a.py",
+        environment={"PATCHSHOT_ROOT": str(tmp_path)},
+    )  # fmt: skip
+    assert report.outcomes == {"services/a/test_a.py::test_x": Outcome.PASSED}, output

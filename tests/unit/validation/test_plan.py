@@ -27,3 +27,10 @@ def test_nothing_on_the_import_path_hides_the_standard_library(
 ):
     snapshot = MemorySnapshot(dict.fromkeys(paths, ""))
     assert import_roots(snapshot, [FileChange(changed, b"", b"x = 1\n")]) == roots
+
+
+def test_the_scope_comes_first_on_the_import_path() -> None:
+    paths = ("a/src/m.py", "src/m.py", "libs/pkg/__init__.py", "libs/pkg/x.py")
+    snapshot = MemorySnapshot(dict.fromkeys(paths, ""), scope="a")
+    changes = [FileChange("libs/pkg/x.py", b"", b"x = 1\n")]
+    assert import_roots(snapshot, changes) == ("a", "a/src", "libs")

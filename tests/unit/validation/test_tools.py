@@ -129,3 +129,18 @@ class TestPyenv:
         real = program(tmp_path / "b" / "python3")
         path = f"{tmp_path / 'a'}:{tmp_path / 'b'}"
         assert choose_interpreter(repository, None, None, search_path=path).path == real
+
+
+def test_environments_of_the_scope_come_first(repository: Path) -> None:
+    of_root = environment(repository / ".venv")
+    between = environment(repository / "services/venv")
+    own = environment(repository / "services/billing/.venv")
+    environment(repository / "services/orders/.venv")
+    found = candidates(repository, None, None, scope="services/billing", search_path="")
+    assert [one.path for one in found][:3] == [own, between, of_root]
+    assert found[0].why == "the repository's services/billing/.venv"
+    committed = candidates(
+        repository, None, None, scope="services/billing", search_path="",
+        tracked="services/billing/.venv/pyvenv.cfg".__eq__,
+    )  # fmt: skip
+    assert committed[0].path == between

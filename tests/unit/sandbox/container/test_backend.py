@@ -108,9 +108,14 @@ def run(container: ContainerSandbox) -> Runner:
 
 
 def arguments(
-    tmp_path: Path, engine: Engine, *, mount: str = "/srv/x", read_only: tuple[Path, ...] = ()
+    tmp_path: Path,
+    engine: Engine,
+    *,
+    mount: str = "/srv/x",
+    read_only: tuple[Path, ...] = (),
+    network: bool = False,
 ) -> list[str]:
-    command = Command(("true",), read_only=read_only)
+    command = Command(("true",), read_only=read_only, network=network)
     with (
         empty_workspace(mount=Path(mount), parent=tmp_path) as workspace,
         open_run(command, workspace, None, None) as run,
@@ -138,6 +143,12 @@ def test_every_wall_has_its_option(tmp_path: Path, engine: Engine, wanted: list[
     found = arguments(tmp_path, engine)
     windows = [found[i : i + len(wanted)] for i in range(len(found))]
     assert wanted in windows
+
+
+def test_a_command_with_the_network_gets_that_of_the_engine(tmp_path: Path) -> None:
+    found = arguments(tmp_path, PODMAN, network=True)
+    assert "--network" not in found
+    assert "--cap-drop" in found
 
 
 def test_what_only_one_engine_knows_is_said_to_it_alone(tmp_path: Path) -> None:

@@ -95,3 +95,39 @@ def test_every_framework_is_found_by_its_name() -> None:
     for name, framework in registry.RUNNERS.items():
         assert registry.runner_of(Suite(name, "")) is framework
         assert framework.name == name
+
+
+@pytest.mark.parametrize(
+    ("files", "runner", "test", "target"),
+    [
+        ({"a.py": "", "tests/test_a.py": ""}, "pytest", "tests/test_a.py", "tests/test_a.py"),
+        (
+            {"tox.ini": "[testenv]\ncommands = python -m unittest\n", "test_a.py": ""},
+            "unittest", "test_a.py", "test_a.py",
+        ),
+        ({"tests/runtests.py": "import django"}, "django", "tests/app/test_a.py", "app.test_a"),
+        ({"manage.py": "import django"}, "django", "app/tests.py", "app.tests"),
+        ({"site/manage.py": "import django"}, "django", "site/app/tests.py", "app.tests"),
+        ({"bin/test": "#!/usr/bin/env python\n"}, "bin-test", "test_a.py", "test_a.py"),
+        (SCRIPTS, "jest", "web/a.test.js", "web/a.test.js"),
+        ({"go.mod": "module e.com/m\n", "a_test.go": ""}, "go", "pkg/a_test.go", "./pkg"),
+    ],
+)  # fmt: skip
+def test_a_scope_is_detected_like_a_project(
+    files: dict[str, str], runner: str, test: str, target: str
+) -> None:
+    """What lies around it, such as the root's own configuration, does not count."""
+    around = {"tox.ini": "[testenv]\ncommands = nosetests\n", "Makefile": "test:\n", "b.rs": ""}
+    inner = {f"services/a/{path}": text for path, text in files.items()}
+    snapshot = MemorySnapshot({**around, **inner, "Cargo.toml": ""}, scope="services/a")
+    suite = registry.detect(snapshot, None)
+    assert suite.runner == runner
+    assert suite.cwd in ("services/a", "services/a/site")
+    paths = (f"services/a/{test}", f"services/ab/{test}", test)
+    assert registry.runner_of(suite).targets(suite, paths, snapshot) == (target,)
+
+
+def test_a_command_of_the_user_runs_in_the_scope() -> None:
+    snapshot = MemorySnapshot(PYTHON, scope="pkg")
+    assert registry.detect(snapshot, "make test").cwd == "pkg"
+    assert registry.detect(MemorySnapshot(PYTHON), "make test").cwd == "."
