@@ -184,9 +184,9 @@ def to_proposal(reply: Mapping[str, Any], reader: str) -> PatchProposal | ParseF
         return _schema_failure(problems)
     wanted = rest.reproduction_test
     test = ReproductionTest(wanted.path, wanted.content) if wanted else None
-    missing = tuple(name for name in rest.missing if name.strip())
+    missing = tuple(rest.missing)
     if not edits:
-        kind: ParseKind = "needs-code" if missing else "no-edit"
+        kind: ParseKind = "needs-code" if any(map(str.strip, missing)) else "no-edit"
         reason = _no_edit_reason(rest, missing)
         return ParseFailure(kind, reason, missing, reproduction_test=test)
     return PatchProposal(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agent.context.builder import PackingOptions
-from agent.errors import BudgetExceeded, ProviderUnreachable, Status
+from agent.errors import BudgetExceeded, ContextTooLong, ProviderUnreachable, Status
 from agent.events import Notice, StageFinished, StageStarted
 from agent.index.chunking import TreeSitterChunker
 from agent.patching.schema import reply_schema
@@ -239,17 +239,78 @@ def test_cancellation_keeps_the_patch():
     assert "return a + b" in result.diff
 
 
-def test_missing_code_is_fetched_before_paying_again():
-    bench = Bench(
-        reply(edits=[], missing=["calc.py:add"]),
-        GOOD,
-        # so small a context that the function is not in it
-        packing=PackingOptions(budget=30),
-    )
+# So small a context that no function is in it.
+BLIND = PackingOptions(budget=30)
+ASKING = reply(edits=[], missing=["calc.py:add"])
+ASKING_MORE = reply(edits=[], missing=["helper", "nowhere"])
+
+
+def test_code_that_is_asked_for_costs_a_call_and_no_repair():
+    test = {"path": "tests/test_new.py", "content": "def test_it(): assert True\n"}
+    asking = reply(edits=[], missing=["calc.py:add"], reproduction_test=test)
+    bench = Bench(asking, GOOD, packing=BLIND, policy=ONCE)
     result = bench.solve()
     assert result.status is Status.ACCEPTED
-    assert "return a - b" not in bench.chat.prompts[0].messages[-1].content
-    assert "return a - b" in bench.chat.prompts[1].messages[-1].content
+    assert [a.kind for a in result.attempts] == ["one-shot", "more-code"]
+    assert result.attempts[0].failure_kinds == ["needs-code"]
+    first, second = (prompt.messages for prompt in bench.chat.prompts)
+    assert "return a - b" not in first[-1].content
+    assert second[: len(first)] == first
+    assert "return a - b" in second[-1].content
+    assert "One more round is possible" in second[-1].content
+    assert "could not be accepted" not in second[-1].content
+    told = "one-shot: the reply asks for code (calc.py:add); round 1 of 2"
+    assert told in [e.message for e in bench.log.events if isinstance(e, Notice)]
+    # The test of the reply that only asked is the one that counts.
+    assert bench.validator.seen[0][1].path == "tests/test_new.py"
+    assert result.reproduction_test == test
+
+
+def test_a_second_request_continues_the_conversation():
+    bench = Bench(ASKING, ASKING_MORE, GOOD, packing=BLIND, policy=ONCE)
+    result = bench.solve()
+    assert [a.kind for a in result.attempts] == ["one-shot", "more-code", "more-code"]
+    second, third = (prompt.messages for prompt in bench.chat.prompts[1:])
+    assert third[: len(second)] == second
+    assert "def helper" in third[-1].content
+    assert "return a - b" not in third[-1].content
+    assert "not found: nowhere" in third[-1].content
+    assert "This was the last round" in third[-1].content
+
+
+def test_a_third_request_is_repaired_and_then_ends_with_the_reason():
+    bench = Bench(ASKING, ASKING_MORE, ASKING, ASKING, packing=BLIND, policy=REPAIR_ONLY)
+    result = bench.solve()
+    assert [a.kind for a in result.attempts] == ["one-shot", "more-code", "more-code", "repair"]
+    assert "No further round is left" in bench.chat.prompts[-1].messages[-1].content
+    assert (result.status, len(bench.chat.calls)) == (Status.NO_EDIT, 4)
+    assert "asked for code 4 times and edited nothing" in result.message
+    assert "calc.py:add" in result.message
+
+
+def test_the_iterative_mode_starts_with_the_code_that_was_sent():
+    finish = json.dumps({"action": "finish", "thought": "nothing"})
+    iterate = PolicyOptions(repairs=0, iterative=True)
+    bench = Bench(ASKING, EMPTY, finish, packing=BLIND, policy=iterate)
+    bench.solve()
+    system, start = bench.chat.prompts[2].messages
+    assert "step by step" in system.content
+    assert "return a - b" in start.content
+    assert "the reply asks for code: calc.py:add; its thought: wrong sign" in start.content
+
+
+def test_code_that_was_asked_for_shrinks_when_the_prompt_is_too_long():
+    error = ContextTooLong("too long", limit=None)
+    long = (
+        "def add(a, b):\n" + "".join(f"    a += {n} * b\n" for n in range(600)) + "    return a\n"
+    )
+    bench = Bench(reply(edits=[], missing=["add"]), error, EMPTY, packing=BLIND, policy=ONCE)
+    bench.snapshot = MemorySnapshot({"calc.py": long})
+    bench.solve()
+    _, refused, shorter = bench.chat.prompts
+    assert shorter.tokens < refused.tokens * 0.7
+    assert "a += 0 * b" in shorter.messages[-1].content
+    assert "only the lines up to" in shorter.messages[-1].content
 
 
 def test_every_stage_is_reported_and_timed():
