@@ -76,6 +76,9 @@ class SolveOptions:
     wider_tokens: int | None = None  # context budget of the iterative mode; None: not widened
 
 
+# Names of a request that a message repeats.
+_NAMES_SHOWN = 10
+
 BuildPrompt = Callable[[ContextBundle], Prompt]
 OpenPrompt = Callable[[TokenCounter], Prompt]
 """Builds the prompt that goes on from an earlier run; it holds the context of that run."""
@@ -229,7 +232,7 @@ class _Run:
         """The conversation so far, and the code that the reply asked for."""
         rounds = self.options.policy.code_rounds
         left = code_rounds_left(self.ledger.attempts, self.options.policy) - 1
-        names = ", ".join(attempt.missing)
+        names = ", ".join(attempt.missing[:_NAMES_SHOWN])
         note = (
             f"{attempt.kind}: the reply asks for code ({names}); round {rounds - left} of {rounds}"
         )

@@ -197,6 +197,10 @@ def _unreadable(reply: Reply, result: Scan, wanted: str) -> ParseFailure:
     if reply.cut_off:
         return truncated(f"the reply was cut off at the output limit before {wanted} was complete")
     other = next((found.value for found in result.others if isinstance(found.value, dict)), None)
+    if other is not None and other.get("missing") and "action" not in other:
+        request = to_proposal({**other, "edits": []}, "json")  # an empty list may be left out
+        if isinstance(request, ParseFailure):
+            return request
     if other is not None:
         keys = ", ".join(repr(key[:40]) for key in list(other)[:8]) or "no key"
         key = wanted.rsplit('"', 2)[1]

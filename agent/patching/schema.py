@@ -179,6 +179,8 @@ def to_proposal(reply: Mapping[str, Any], reader: str) -> PatchProposal | ParseF
     test = given.get("reproduction_test")
     if isinstance(test, dict):
         given["reproduction_test"] = _present(test, ReproductionTestModel)
+    if isinstance(given.get("missing"), str):
+        given["missing"] = [given["missing"]]
     rest = _checked(ReplyModel, given, "", problems)
     if problems or not isinstance(rest, ReplyModel):
         return _schema_failure(problems)

@@ -27,7 +27,7 @@ FILES = {
         "from shop.names import clean\n\n\ndef test_clean():\n    assert clean(' a ') == 'a'\n"
     ),
 }
-ISSUE = "# The rate of the south is 0\n\nIt should be 4.\n"
+ISSUE = "# Parcels to Spain are free\n\nThose of rate_of_zone_1 to rate_of_zone_5 are paid as they should.\n"
 TEST = {
     "path": "tests/test_south.py",
     "content": (

@@ -162,6 +162,12 @@ def test_a_request_for_code_repeats_the_thought_and_all_names() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ['{"missing": ["b.py"]}', '{"edits": [], "missing": "b.py"}'])
+def test_a_request_may_leave_the_list_of_edits_or_of_names_out(text: str) -> None:
+    found = failure(text)
+    assert (found.kind, found.missing) == ("needs-code", ("b.py",))
+
+
 @pytest.mark.parametrize("missing", [[], [""], None])
 def test_an_empty_reply_that_names_no_code_is_no_request(missing: list[str] | None) -> None:
     assert failure(json.dumps({"edits": [], "missing": missing})).kind == "no-edit"
