@@ -16,6 +16,7 @@ from agent.patching.readers import READERS
 from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble, truncated
 from agent.patching.readers.fences import is_placeholder_path, says_nothing
 from agent.patching.readers.json_objects import choose, fault_trouble
+from agent.patching.schema import to_proposal
 from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, Repair, SearchReplace
 
 _ACTION_KEYS = frozenset({"action", "edits"})

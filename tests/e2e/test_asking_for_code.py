@@ -27,7 +27,7 @@ FILES = {
         "from shop.names import clean\n\n\ndef test_clean():\n    assert clean(' a ') == 'a'\n"
     ),
 }
-ISSUE = "# Parcels to Spain are free\n\nThose of rate_of_zone_1 to rate_of_zone_5 are paid as they should.\n"
+ISSUE = "# Parcels to Spain are free\n\nrate_of_zone_1 to rate_of_zone_5 are right.\n"
 TEST = {
     "path": "tests/test_south.py",
     "content": (
