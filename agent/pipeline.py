@@ -130,8 +130,8 @@ class _Run:
 
     `max_output_tokens` and `window` (of the model, in tokens) change when a server says that a
     prompt was too long; so does `code_tokens`, the budget of the code that one reply asks for.
-    `asked` are the names of these requests. `preparing` is the validator's work that needs no
-    patch.
+    `asked` are the names of these requests, `found` the code by context, request and budget.
+    `preparing` is the validator's work that needs no patch.
     """
 
     problem: Problem
@@ -145,6 +145,7 @@ class _Run:
     going_on: OpenPrompt | None = None
     asked: list[tuple[str, ...]] = field(default_factory=list)
     code_tokens: int = 0
+    found: dict[tuple[str, int, int], AskedCode] = field(default_factory=dict)
 
     async def attempt_until_done(self) -> None:
         """One call; then whatever the policy decides after each attempt."""
@@ -250,9 +251,14 @@ class _Run:
     def find_code(self, bundle: ContextBundle, upto: int) -> list[AskedCode]:
         """Find the code of the first `upto` requests; none has what was shown before it."""
         found: list[AskedCode] = []
-        for names in self.asked[:upto]:
-            shown = (bundle.shown_lines, *(one.shown for one in found))
-            found.append(self.code_for(names, shown, self.code_tokens))
+        # A conversation that goes on from an earlier run has the context of that run.
+        first = bundle.shown_lines if self.going_on is None else {}
+        for number, names in enumerate(self.asked[:upto]):
+            key = (bundle.text, number, self.code_tokens)
+            if key not in self.found:  # a search of all files takes seconds
+                shown = (first, *(one.shown for one in found))
+                self.found[key] = self.code_for(names, shown, self.code_tokens)
+            found.append(self.found[key])
         return found
 
     def code_for(

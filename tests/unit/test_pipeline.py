@@ -15,9 +15,10 @@ from agent.index.chunking import TreeSitterChunker
 from agent.patching.schema import reply_schema
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
+from agent.prompting import make_prompt
 from agent.protocols import Services
 from agent.result import Ledger
-from agent.types import Problem, Verdict
+from agent.types import Message, Problem, Verdict
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,
@@ -347,3 +348,21 @@ def test_the_same_input_gives_the_same_prompt():
     first.solve()
     second.solve()
     assert first.chat.prompts == second.chat.prompts
+
+
+def test_a_conversation_that_goes_on_is_sent_code_that_only_this_run_has_packed():
+    bench = Bench(ASKING, GOOD)
+    opened = make_prompt([Message("user", "an earlier run, and a comment")], ApproximateCounter())
+    services = Services(
+        bench.retriever,
+        TreeSitterChunker(),
+        ApproximateCounter(),
+        bench.chat,
+        bench.validator,
+        bench.log,
+    )
+    options = SolveOptions(policy=REPAIR_ONLY)
+    run = solve(PROBLEM, bench.snapshot, services, options, bench.ledger, going_on=lambda _: opened)
+    result = asyncio.run(run)
+    assert [a.kind for a in result.attempts] == ["repair", "more-code"]
+    assert "return a - b" in bench.chat.prompts[1].messages[-1].content
