@@ -174,6 +174,8 @@ def _shorten(messages: list[Message], services: Services, options: IterativeOpti
 
 
 def _describe_attempt(attempt: Attempt, services: Services) -> str:
+    if attempt.asks_for_code:
+        return f"A reply without an edit: {attempt.reason}."
     if attempt.parse_failure is not None:
         return f"A reply that was no usable patch ({attempt.parse_failure.kind})."
     diff = attempt.patch.diff.decode("utf-8", "replace") if attempt.patch else ""

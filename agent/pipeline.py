@@ -9,7 +9,8 @@
      -> parse      JSON, and other shapes models answer in  agent.patching     -> PatchProposal
      -> apply      all edits or none, exact and unique      agent.patching     -> AppliedPatch
      -> validate   tests before and after, in a sandbox     agent.validation   -> ValidationReport
-     -> next_step  accept, repair, iterate or give up       agent.policy       -> NextStep
+     -> next_step  accept, send code, repair, iterate or    agent.policy       -> NextStep
+                   give up
 
 Every step returns a value, also when it fails; the policy decides what follows a failure.
 Exceptions are for broken environments. However a run ends, its result holds the best patch so far.
@@ -19,18 +20,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agent import iterative
-from agent.context import PackingOptions, make_receipt, missing_context, pack
+from agent.context import AskedCode, PackingOptions, asked_code, make_receipt, pack
 from agent.errors import ConfigurationError, ContextTooLong, PatchshotError, Status
 from agent.events import Notice, StageFinished, StageStarted
 from agent.patching import apply_proposal, parse_reply, reply_schema
-from agent.policy import NextStep, PolicyOptions, next_step, room_after
-from agent.prompting import repair_prompt, solve_prompt
+from agent.policy import NextStep, PolicyOptions, code_rounds_left, next_step, room_after
+from agent.prompting import code_prompt, repair_prompt, solve_prompt, with_code
 from agent.protocols import Services, Snapshot, TokenCounter
 from agent.ranking import in_scope, no_words
 from agent.result import (
@@ -42,8 +43,9 @@ from agent.result import (
     lasting_tests,
     outcome,
     summarise,
+    with_kept_test,
 )
-from agent.settings import MAX_OUTPUT_TOKENS, TIMEOUT_SECONDS
+from agent.settings import MAX_OUTPUT_TOKENS, TIMEOUT_SECONDS, WIDER_TOKENS
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
@@ -70,8 +72,12 @@ class SolveOptions:
     allow: tuple[str, ...] = ()  # protected paths that edits may touch
     no_repair: tuple[str, ...] = ()  # repairs and match tiers that are switched off
     include_test: bool = False  # keep the reproduction test in the diff
+    code_tokens: int = WIDER_TOKENS  # most code that is sent because one reply asks for it
     wider_tokens: int | None = None  # context budget of the iterative mode; None: not widened
 
+
+# Names of a request that a message repeats.
+_NAMES_SHOWN = 10
 
 BuildPrompt = Callable[[ContextBundle], Prompt]
 OpenPrompt = Callable[[TokenCounter], Prompt]
@@ -92,7 +98,7 @@ async def solve(
     `going_on` replaces the prompt of the first call; its attempt counts as a repair.
     """
     run = _Run(problem, snapshot, snapshot, services, options, ledger, options.max_output_tokens)
-    run.going_on = going_on
+    run.going_on, run.code_tokens = going_on, options.code_tokens
     try:
         async with asyncio.timeout(options.timeout) as limit:
             ledger.on_wait = partial(_extend, limit)
@@ -124,7 +130,9 @@ class _Run:
 
     `view` has the files that retrieval sees: all, or those of the snapshot's scope.
     `max_output_tokens` and `window` (of the model, in tokens) change when a server says that a
-    prompt was too long. `preparing` is the validator's work that needs no patch.
+    prompt was too long; so does `code_tokens`, the budget of the code that one reply asks for.
+    `asked` are the names of these requests, `found` the code by context, request and budget.
+    `preparing` is the validator's work that needs no patch.
     """
 
     problem: Problem
@@ -137,6 +145,9 @@ class _Run:
     window: int | None = None
     preparing: asyncio.Task[None] | None = None
     going_on: OpenPrompt | None = None
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    code_tokens: int = 0
+    found: dict[tuple[str, int, int], AskedCode] = field(default_factory=dict)
 
     async def attempt_until_done(self) -> None:
         """Make one call, and after each attempt do what the policy decides."""
@@ -148,6 +159,9 @@ class _Run:
         attempt = await self.attempt("one-shot" if self.going_on is None else "repair", build)
         while True:
             match next_step(self.ledger.attempts, self.options.policy):
+                case NextStep.SEND_CODE:
+                    build = self.code_prompt(build, attempt)
+                    attempt = await self.attempt("more-code", build)
                 case NextStep.REPAIR:
                     self.announce(attempt, "one repair call")
                     build = self.repair_prompt(build, attempt)
@@ -224,16 +238,58 @@ class _Run:
 
     def repair_prompt(self, build: BuildPrompt, attempt: Attempt) -> BuildPrompt:
         """The conversation so far and why it failed, with the code that the reply asked for."""
-        extra = missing_context(
-            attempt.missing,
-            self.problem,
+        code = self.request(attempt)
+        counter = self.services.counter
+        return lambda bundle: repair_prompt(build(bundle), attempt, code(bundle), counter)
+
+    def code_prompt(self, build: BuildPrompt, attempt: Attempt) -> BuildPrompt:
+        """The conversation so far, and the code that the reply asked for."""
+        rounds = self.options.policy.code_rounds
+        left = code_rounds_left(self.ledger.attempts, self.options.policy) - 1
+        names = ", ".join(attempt.missing[:_NAMES_SHOWN])
+        note = (
+            f"{attempt.kind}: the reply asks for code ({names}); round {rounds - left} of {rounds}"
+        )
+        self.services.reporter(Notice(note))
+        code = self.request(attempt)
+        counter = self.services.counter
+        return lambda bundle: code_prompt(build(bundle), attempt, code(bundle), left, counter)
+
+    def request(self, attempt: Attempt) -> Callable[[ContextBundle], AskedCode]:
+        """Note what a reply asks for. The result finds it, beside a context and earlier code."""
+        self.asked.append(attempt.missing)
+        upto = len(self.asked)
+        return lambda bundle: self.find_code(bundle, upto)[-1]
+
+    def find_code(self, bundle: ContextBundle, upto: int) -> list[AskedCode]:
+        """Find the code of the first `upto` requests; none has what was shown before it."""
+        found: list[AskedCode] = []
+        # A conversation that goes on from an earlier run has the context of that run.
+        first = bundle.shown_lines if self.going_on is None else {}
+        for number, names in enumerate(self.asked[:upto]):
+            key = (bundle.text, number, self.code_tokens)
+            if key not in self.found:  # a search of all files takes seconds
+                shown = (first, *(one.shown for one in found))
+                self.found[key] = self.code_for(names, shown, self.code_tokens)
+            found.append(self.found[key])
+        return found
+
+    def code_for(
+        self,
+        names: Sequence[str],
+        shown: Sequence[Mapping[str, Sequence[tuple[int, int]]]],
+        budget: int,
+    ) -> AskedCode:
+        paths = dict.fromkeys(path for lines in shown for path in lines)
+        return asked_code(
+            names,
             self.ranking,
-            self.bundle,
+            {path: [run for lines in shown for run in lines.get(path, ())] for path in paths},
             self.snapshot,
             self.services.counter,
             self.services.chunker,
+            budget=budget,
         )
-        return lambda bundle: repair_prompt(build(bundle), attempt, extra, self.services.counter)
 
     async def call(self, build: BuildPrompt) -> Completion:
         """Send the prompt; once more, made smaller, if the server finds it too long."""
@@ -259,7 +315,8 @@ class _Run:
 
         The server's stated window decides; without one the context is halved.
         """
-        before = self.bundle.tokens
+        asked = [code.tokens for code in self.find_code(self.bundle, len(self.asked))]
+        context, before = self.bundle.tokens, self.bundle.tokens + sum(asked)
         room = room_after(
             error,
             prompt_tokens=prompt.tokens,
@@ -272,7 +329,10 @@ class _Run:
         note = room.explain(error)
         self.services.reporter(Notice(f"{note}; trying once more", "warning"))
         if room.context < before:
-            await self.pack(replace(self.options.packing, budget=room.context, reserve=0.0), note)
+            if asked:
+                self.code_tokens = max(asked) * room.context // before
+            budget = context * room.context // before
+            await self.pack(replace(self.options.packing, budget=budget, reserve=0.0), note)
 
     # --- parse, apply and validate
 
@@ -280,6 +340,7 @@ class _Run:
         proposal = parse_reply(completion.text, finish_reason=completion.finish_reason)
         if isinstance(proposal, ParseFailure):
             return Attempt(kind, completion, parse_failure=proposal)
+        proposal = with_kept_test(proposal, self.ledger.attempts)
         applied = self.apply(kind, proposal)
         if isinstance(applied, ApplyFailure):
             return Attempt(kind, completion, proposal, apply_failure=applied)
@@ -325,21 +386,36 @@ class _Run:
             made = await iterative.run(
                 self.problem,
                 self.snapshot,
-                self.bundle,
+                await asyncio.to_thread(self.shown_so_far),
                 tuple(self.ledger.attempts),
                 self.services,
                 iterative.fit_window(self.options.iterative, self.window),
                 self.keep_draft,
             )
             note.append(made.summary if made.patch is not None else made.ended or made.reason)
+        if made.proposal is not None:
+            kept = with_kept_test(made.proposal, self.ledger.attempts)
+            made = replace(made, proposal=kept)
         self.keep_draft(made)
         if made.patch is not None:
             await self.validate(made)
 
+    def shown_so_far(self) -> ContextBundle:
+        """The context, and the code that was sent beside it as far as there is room."""
+        names = [name for request in self.asked for name in request]
+        room = self.iterative_room(self.bundle.tokens + self.code_tokens) - self.bundle.tokens
+        if not names or room <= 0:
+            return self.bundle
+        return with_code(self.bundle, self.code_for(names, (self.bundle.shown_lines,), room))
+
+    def iterative_room(self, wanted: int) -> int:
+        return iterative.room_for_context(wanted, self.options.iterative, self.window)
+
     async def widen(self) -> None:
         """Pack more context for the iterative mode, if the options and the window allow it."""
         wanted = self.options.wider_tokens or 0
-        budget = iterative.room_for_context(wanted, self.options.iterative, self.window)
+        sent = sum(code.tokens for code in self.find_code(self.bundle, len(self.asked)))
+        budget = self.iterative_room(wanted + sent) - sent
         if budget <= self.options.packing.budget:
             return
         if self.services.widener is not None:

@@ -1,6 +1,7 @@
 """Decides what happens after an attempt, and after a prompt that was too long. Pure functions.
 
 accept      the tests support the patch, or no test could run (another call would not help)
+send code   one more call with the code that the reply asks for, while rounds are left; no repair
 repair      one more call, with the precise reason, while repairs are left
 iterate     the iterative mode, once
 give up     end with the status of the best attempt; also where the issue seems fixed already
@@ -14,13 +15,14 @@ from dataclasses import dataclass
 
 from agent.errors import ContextTooLong, Status
 from agent.result import Attempt
-from agent.settings import MIN_CONTEXT_TOKENS
+from agent.settings import CODE_ROUNDS, MIN_CONTEXT_TOKENS
 
 
 class NextStep(enum.Enum):
     """What the pipeline does after an attempt."""
 
     ACCEPT = "accept"
+    SEND_CODE = "send-code"
     REPAIR = "repair"
     ITERATE = "iterate"
     GIVE_UP = "give-up"
@@ -28,10 +30,15 @@ class NextStep(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """What a failure may cost: the number of repair calls, and whether to iterate after them."""
+    """What a run may cost beyond its first call.
+
+    `code_rounds`: calls with code that a reply asked for. `repairs`: calls after a failure.
+    `iterative`: whether to iterate after them.
+    """
 
     repairs: int = 1
     iterative: bool = True
+    code_rounds: int = CODE_ROUNDS
 
 
 _FINAL = (Status.ACCEPTED, Status.UNVERIFIED)
@@ -44,11 +51,19 @@ def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
     kinds = [attempt.kind for attempt in attempts]
     if "iterative" in kinds:
         return NextStep.GIVE_UP
+    if attempts[-1].asks_for_code and code_rounds_left(attempts, options):
+        return NextStep.SEND_CODE
     if _is_fixed_already(attempts):
         return NextStep.GIVE_UP
     if kinds.count("repair") < options.repairs:
         return NextStep.REPAIR
     return NextStep.ITERATE if options.iterative else NextStep.GIVE_UP
+
+
+def code_rounds_left(attempts: Sequence[Attempt], options: PolicyOptions) -> int:
+    """Return how many more times a reply of this run may ask for code."""
+    made = sum(attempt.kind == "more-code" for attempt in attempts)
+    return max(0, options.code_rounds - made)
 
 
 def _is_fixed_already(attempts: Sequence[Attempt]) -> bool:

@@ -14,10 +14,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.result import Attempt
 from agent.secrets import mask_secrets
+from agent.settings import CODE_ROUNDS
 from agent.types import (
     ContextBundle,
     Edit,
@@ -31,6 +33,7 @@ from agent.types import (
 if TYPE_CHECKING:
     import jinja2
 
+    from agent.context import AskedCode
     from agent.protocols import TokenCounter
     from agent.validation import TestHints
 
@@ -91,27 +94,63 @@ def solve_prompt(
         tests=tests,
         closes=_CLOSES_CONTEXT.search(bundle.text) is not None,
         signatures=any(piece.form == "signatures" for piece in bundle.pieces),
-        reply_format=render("reply_format"),
+        reply_format=render("reply_format", rounds=CODE_ROUNDS),
     )
     return make_prompt([Message("system", render("system")), Message("user", user)], counter)
 
 
-def repair_prompt(
-    previous: Prompt, attempt: Attempt, extra_context: str, counter: TokenCounter
+def code_prompt(
+    previous: Prompt, attempt: Attempt, code: AskedCode, rounds_left: int, counter: TokenCounter
 ) -> Prompt:
-    """Return the previous prompt with the reply and why it was not accepted."""
-    reply = attempt.completion.text if attempt.completion else ""
+    """Return the previous prompt with the reply and the code that it asked for.
+
+    `rounds_left`: how often the next replies may ask for more. The messages so far stay as they
+    are, so that a provider's prompt cache has them.
+    """
+    failure = attempt.parse_failure
+    request = render(
+        "more_code",
+        code=_rendered(code),
+        closes=_CLOSES_CONTEXT.search(code.text) is not None,
+        rounds_left=rounds_left,
+        test=failure is not None and failure.reproduction_test is not None,
+    )
+    return _with_turn(previous.messages, _reply(attempt), request, counter)
+
+
+def with_code(bundle: ContextBundle, code: AskedCode) -> ContextBundle:
+    """Return a context with the code that replies asked for at its end."""
+    text = f"{bundle.text}\n{_rendered(code)}".strip()
+    budget = bundle.budget + code.tokens
+    return replace(bundle, text=text, tokens=bundle.tokens + code.tokens, budget=budget)
+
+
+def _rendered(code: AskedCode) -> str:
+    notes = "\n".join(f"- {as_data(note)}" for note in code.notes)
+    return "\n\n".join(part.strip("\n") for part in (code.text, notes) if part)
+
+
+def _reply(attempt: Attempt) -> str:
+    return attempt.completion.text if attempt.completion else ""
+
+
+def repair_prompt(
+    previous: Prompt, attempt: Attempt, code: AskedCode, counter: TokenCounter
+) -> Prompt:
+    """Return the previous prompt with the reply, why it was not accepted, and code it lacked."""
+    extra_context = _rendered(code)
     request = render(
         "repair",
         comment="",
         diff="",
+        asked=attempt.asks_for_code,
         heading=_HEADINGS[attempt.status.value],
         failure=as_data(describe_failure(attempt, counter)),
         extra_context=extra_context,
         closes=_CLOSES_CONTEXT.search(extra_context) is not None,
         discarded=attempt.patch is not None,
     )
-    return _with_turn(previous.messages, reply, request, counter)
+    return _with_turn(previous.messages, _reply(attempt), request, counter)
 
 
 def retry_prompt(
@@ -132,6 +171,7 @@ def retry_prompt(
     request = render(
         "repair",
         comment=as_data(comment),
+        asked=False,
         heading=_HEADINGS.get(status, ""),
         failure=as_data(_shorten(reason, counter)),
         diff=as_data(counter.truncate(diff, PREVIOUS_REPLY_TOKENS)),

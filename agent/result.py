@@ -7,7 +7,7 @@ however the run ends: at a limit, by Ctrl-C, or by a crash of a later stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -31,7 +31,8 @@ from agent.types import (
     WrongTest,
 )
 
-AttemptKind = Literal["one-shot", "repair", "iterative", "saved-reply"]
+AttemptKind = Literal["one-shot", "more-code", "repair", "iterative", "saved-reply"]
+"""`more-code`: the reply to a call with the code that the reply before had asked for."""
 
 _VERDICT_STATUS = {
     Verdict.VERIFIED: Status.ACCEPTED,
@@ -85,7 +86,7 @@ class Attempt:
             there = self.apply_failure.is_already_there
             return Status.ALREADY_FIXED if there else Status.NOT_APPLIED
         if self.parse_failure is not None:
-            no_edit = self.parse_failure.kind in ("empty", "no-edit")
+            no_edit = self.parse_failure.kind in ("empty", "no-edit", "needs-code")
             return Status.NO_EDIT if no_edit else Status.UNPARSEABLE
         return Status.UNVERIFIED  # the patch applies, but its validation was cut off
 
@@ -103,6 +104,8 @@ class Attempt:
     @property
     def summary(self) -> str:
         """The outcome before validation, such as "2 edits in 1 file"."""
+        if self.asks_for_code:
+            return f"asks for code ({len(self.missing)} name{'s' * (len(self.missing) != 1)})"
         if self.parse_failure is not None:
             return f"{self.parse_failure.kind} reply"
         if self.patch is None:
@@ -115,6 +118,11 @@ class Attempt:
         """The code that the reply said it was not shown."""
         said = self.proposal or self.parse_failure
         return said.missing if said else ()
+
+    @property
+    def asks_for_code(self) -> bool:
+        """Whether the reply asks for code before it edits, which is not a failure."""
+        return self.parse_failure is not None and self.parse_failure.kind == "needs-code"
 
     @property
     def wrong_tests(self) -> tuple[WrongTest, ...]:
@@ -144,6 +152,21 @@ def lasting_tests(attempts: Sequence[Attempt]) -> tuple[ReproductionTest, ...]:
             found.append(test)
         refuted.update(wrong.path for wrong in attempt.wrong_tests)
     return tuple(found)
+
+
+def with_kept_test(proposal: PatchProposal, earlier: Sequence[Attempt]) -> PatchProposal:
+    """Return the proposal with the test of an earlier reply that only asked for code.
+
+    A test of the proposal itself comes first. Tests of replies with edits are `lasting_tests`.
+    """
+    if proposal.reproduction_test is not None or any(one.proposal for one in earlier):
+        return proposal
+    refuted = {wrong.path for wrong in proposal.wrong_tests}
+    for attempt in reversed(earlier):
+        test = attempt.parse_failure.reproduction_test if attempt.parse_failure else None
+        if test is not None and test.path not in refuted:
+            return replace(proposal, reproduction_test=test)
+    return proposal
 
 
 def describe_wrong_test(wrong: WrongTest) -> str:
@@ -185,6 +208,12 @@ def _without_patch(attempts: Sequence[Attempt]) -> tuple[Status, str]:
         assert failure is not None
         first = failure.failures[0]
         return Status.ALREADY_FIXED, f"{_SEEMS_FIXED} ({first.path}: {first.reason})"
+    asked = sum(attempt.asks_for_code for attempt in attempts)
+    if last.asks_for_code and asked > 1:
+        return (
+            last.status,
+            f"the model asked for code {asked} times and edited nothing; {last.reason}",
+        )
     if last.ended and last.parse_failure is None:
         return last.status, f"{last.ended}; {last.reason}"
     return last.status, last.ended or last.reason

@@ -43,6 +43,8 @@ MAX_OUTPUT_TOKENS = 8192
 TIMEOUT_SECONDS = 1500.0
 WIDER_TOKENS = 12_000
 HISTORY_TOKENS = 32_000
+CODE_ROUNDS = 2
+"""How often a reply may ask for code. More rounds than two would be the iterative mode."""
 MAX_TOKENS = 400_000
 """Enough for twelve steps with a long conversation; a run of one call takes about 10,000."""
 
@@ -230,7 +232,7 @@ class Settings(BaseModel):
         tightens="lower",
     )  # fmt: skip
     max_calls: int | None = setting(
-        None, "Model calls (1 + --repairs + --max-steps: 14).", LIMITS, ge=0,
+        None, "Model calls (1 + 2 for code + --repairs + --max-steps: 16).", LIMITS, ge=0,
         tightens="lower",
     )  # fmt: skip
     repairs: int = setting(
@@ -246,8 +248,9 @@ class Settings(BaseModel):
         "plain", "How the context grows for the iterative mode: by rank, or by plan search.", LIMITS
     )
     wider_tokens: int = setting(
-        WIDER_TOKENS, "Token budget of the widened context.", LIMITS, ge=MIN_CONTEXT_TOKENS,
-        tightens="lower",
+        WIDER_TOKENS,
+        "Token budget of the code that a reply asks for, and of the widened context.", LIMITS,
+        ge=MIN_CONTEXT_TOKENS, tightens="lower",
     )  # fmt: skip
     plan_calls: int = setting(
         0, "Model calls that propose plans.", LIMITS, ge=0, le=1, tightens="lower"

@@ -360,17 +360,22 @@ class PatchProposal:
     wrong_tests: tuple[WrongTest, ...] = ()
 
 
-ParseKind = Literal["empty", "no-edit", "truncated", "malformed", "schema"]
+ParseKind = Literal["empty", "no-edit", "needs-code", "truncated", "malformed", "schema"]
 
 
 @dataclass(frozen=True, slots=True)
 class ParseFailure:
-    """A reply that asks for no edit or cannot be read, with the reason and advice to the model."""
+    """A reply that asks for no edit or cannot be read, with the reason and advice to the model.
+
+    "needs-code" is no mistake of the reply: it asks for the code `missing` before it edits. Its
+    reproduction test is kept for the reply that edits.
+    """
 
     kind: ParseKind
     reason: str  # for people and for the repair prompt
     missing: tuple[str, ...] = ()  # code that the reply said it lacked
     advice: str = ""  # for the model alone
+    reproduction_test: ReproductionTest | None = None
 
     @property
     def told(self) -> str:

@@ -16,6 +16,7 @@ from agent.patching.readers import READERS
 from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble, truncated
 from agent.patching.readers.fences import is_placeholder_path, says_nothing
 from agent.patching.readers.json_objects import choose, fault_trouble
+from agent.patching.schema import to_proposal
 from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, Repair, SearchReplace
 
 _ACTION_KEYS = frozenset({"action", "edits"})
@@ -197,6 +198,10 @@ def _unreadable(reply: Reply, result: Scan, wanted: str) -> ParseFailure:
     if reply.cut_off:
         return truncated(f"the reply was cut off at the output limit before {wanted} was complete")
     other = next((found.value for found in result.others if isinstance(found.value, dict)), None)
+    if other is not None and other.get("missing") and "action" not in other:
+        request = to_proposal({**other, "edits": []}, "json")  # an empty list may be left out
+        if isinstance(request, ParseFailure):
+            return request
     if other is not None:
         keys = ", ".join(repr(key[:40]) for key in list(other)[:8]) or "no key"
         key = wanted.rsplit('"', 2)[1]

@@ -20,6 +20,7 @@ from agent.types import (
     DeleteFile,
     Edit,
     ParseFailure,
+    ParseKind,
     PatchProposal,
     RenameFile,
     ReproductionTest,
@@ -32,6 +33,9 @@ MAX_EDITS = 500
 
 # Number of problems that one reason names.
 _MAX_PROBLEMS = 10
+
+# Names of missing code in one reason.
+_MAX_MISSING = 40
 
 # Characters of the model's thought that a "no edit" reason repeats.
 _THOUGHT_SHOWN = 500
@@ -100,7 +104,11 @@ class ReplyModel(_Strict):
     thought: str = Field("", description="the cause, and why the change is right")
     edits: list[SearchReplaceModel | CreateModel | DeleteModel]
     reproduction_test: ReproductionTestModel | None = None
-    missing: list[str] = Field(default=[], description="code that was needed but not shown")
+    missing: list[str] = Field(
+        default=[],
+        description="code that is needed but was not shown: path, path:120-200, path:Class.method, "
+        "or a bare symbol",
+    )
     wrong_tests: list[WrongTestModel] = Field(
         default=[], description="reproduction tests of earlier replies that were wrong"
     )
@@ -162,7 +170,8 @@ def unknown_keys(reply: Mapping[str, Any]) -> bool:
 def to_proposal(reply: Mapping[str, Any], reader: str) -> PatchProposal | ParseFailure:
     """Check a parsed reply and convert it. Null fields and unknown keys count as absent.
 
-    The failure is "schema", with the location of every problem, or "no-edit" for an empty list.
+    The failure is "schema", with the location of every problem, or for an empty list "no-edit", or
+    "needs-code" where the reply names code that it lacks.
     """
     problems: list[str] = []
     edits = _edits(reply.get("edits"), problems)
@@ -170,17 +179,23 @@ def to_proposal(reply: Mapping[str, Any], reader: str) -> PatchProposal | ParseF
     test = given.get("reproduction_test")
     if isinstance(test, dict):
         given["reproduction_test"] = _present(test, ReproductionTestModel)
+    if isinstance(given.get("missing"), str):
+        given["missing"] = [given["missing"]]
     rest = _checked(ReplyModel, given, "", problems)
     if problems or not isinstance(rest, ReplyModel):
         return _schema_failure(problems)
-    if not edits:
-        return ParseFailure("no-edit", _no_edit_reason(rest), tuple(rest.missing))
     wanted = rest.reproduction_test
+    test = ReproductionTest(wanted.path, wanted.content) if wanted else None
+    missing = tuple(rest.missing)
+    if not edits:
+        kind: ParseKind = "needs-code" if any(map(str.strip, missing)) else "no-edit"
+        reason = _no_edit_reason(rest, missing)
+        return ParseFailure(kind, reason, missing, reproduction_test=test)
     return PatchProposal(
         edits=tuple(edits),
         thought=rest.thought,
-        reproduction_test=ReproductionTest(wanted.path, wanted.content) if wanted else None,
-        missing=tuple(rest.missing),
+        reproduction_test=test,
+        missing=missing,
         reader=reader,
         wrong_tests=wrong_tests(reply.get("wrong_tests")),
     )
@@ -316,12 +331,14 @@ def _schema_failure(problems: Sequence[str]) -> ParseFailure:
     return ParseFailure("schema", shown + (f"; and {more} more" if more > 0 else ""))
 
 
-def _no_edit_reason(reply: ReplyModel) -> str:
+def _no_edit_reason(reply: ReplyModel, missing: Sequence[str]) -> str:
     reason = 'the reply asks for no edit ("edits" is empty)'
+    if missing:
+        names = ", ".join(missing[:_MAX_MISSING])
+        more = len(missing) - _MAX_MISSING
+        reason = f"the reply asks for code: {names}" + (f", and {more} more" if more > 0 else "")
     if reply.thought.strip():
         thought = reply.thought.strip()
         cut = "..." if len(thought) > _THOUGHT_SHOWN else ""
         reason += f"; its thought: {thought[:_THOUGHT_SHOWN]}{cut}"
-    if reply.missing:
-        reason += f"; it lacked: {', '.join(reply.missing[:_MAX_PROBLEMS])}"
     return reason

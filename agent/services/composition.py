@@ -199,6 +199,7 @@ def solve_options(settings: Settings) -> SolveOptions:
         allow=settings.allow,
         no_repair=settings.no_repair,
         include_test=settings.include_test,
+        code_tokens=settings.wider_tokens,
         wider_tokens=None if settings.widening == "off" else settings.wider_tokens,
     )
 

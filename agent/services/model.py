@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agent.protocols import ChatModel, Reporter
-from agent.settings import HISTORY_TOKENS, Settings, environment
+from agent.settings import CODE_ROUNDS, HISTORY_TOKENS, Settings, environment
 
 if TYPE_CHECKING:
     import httpx
@@ -223,11 +223,13 @@ async def _resolved(
 
 
 def most_in_words(settings: Settings, budget: Budget) -> str:
-    """Return the most that a run may use: `at most 1 + 1 + 12 calls, 400,000 tokens, $0.31`.
+    """Return the most that a run may use: `at most 1 + 2 + 1 + 12 calls, 400,000 tokens, $0.31`.
 
+    The calls are the first one, those with code that a reply asks for, repairs, and steps.
     A run may not reach it: every reply would have to be as long as it may be.
     """
-    stages = [1, settings.repairs, settings.max_steps if settings.iterative else 0]
+    steps = settings.max_steps if settings.iterative else 0
+    stages = [1, CODE_ROUNDS, settings.repairs, steps]
     planned = sum(stages)
     calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
     each = " + ".join(str(stage) for stage in stages if stage)

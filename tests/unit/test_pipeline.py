@@ -9,15 +9,16 @@ from dataclasses import replace
 import pytest
 
 from agent.context.builder import PackingOptions
-from agent.errors import BudgetExceeded, ProviderUnreachable, Status
+from agent.errors import BudgetExceeded, ContextTooLong, ProviderUnreachable, Status
 from agent.events import Notice, StageFinished, StageStarted
 from agent.index.chunking import TreeSitterChunker
 from agent.patching.schema import reply_schema
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
+from agent.prompting import make_prompt
 from agent.protocols import Services
 from agent.result import Ledger
-from agent.types import Problem, Verdict
+from agent.types import Message, Problem, Verdict
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,
@@ -54,7 +55,9 @@ class Bench:
         self.patches: list[bytes] = []
         self.ledger = Ledger(on_better=lambda patch: self.patches.append(patch.diff))
         self.options = SolveOptions(**options)
-        self.snapshot = MemorySnapshot({"calc.py": SOURCE, "util.py": "def helper():\n    pass\n"})
+        blind = options.get("packing") is BLIND
+        files = {"calc.py": FILLED if blind else SOURCE, "util.py": "def helper():\n    pass\n"}
+        self.snapshot = MemorySnapshot(files)
 
     async def run(self):
         services = Services(
@@ -239,19 +242,79 @@ def test_cancellation_keeps_the_patch():
     assert "return a + b" in result.diff
 
 
-def test_missing_code_is_fetched_before_paying_again():
-    bench = Bench(
-        reply(edits=[], missing=["calc.py:add"]),
-        GOOD,
-        # so small a context that the function is not in it
-        packing=PackingOptions(budget=120, part_ranks=0),
-    )
-    long = SOURCE + "\n\ndef other():\n" + "    print('a line')\n" * 200
-    bench.snapshot = MemorySnapshot({"calc.py": long, "util.py": "def helper():\n    pass\n"})
+# So small a context that only the file that is beside the point fits into it.
+BLIND = PackingOptions(budget=120, part_ranks=0)
+FILLED = SOURCE + "\n\ndef other():\n" + "    print('a line')\n" * 200
+ASKING = reply(edits=[], missing=["calc.py:add"])
+ASKING_MORE = reply(edits=[], missing=["other", "nowhere"])
+
+
+def test_code_that_is_asked_for_costs_a_call_and_no_repair():
+    test = {"path": "tests/test_new.py", "content": "def test_it(): assert True\n"}
+    asking = reply(edits=[], missing=["calc.py:add"], reproduction_test=test)
+    bench = Bench(asking, GOOD, packing=BLIND, policy=ONCE)
     result = bench.solve()
     assert result.status is Status.ACCEPTED
-    assert "return a - b" not in bench.chat.prompts[0].messages[-1].content
-    assert "return a - b" in bench.chat.prompts[1].messages[-1].content
+    assert [a.kind for a in result.attempts] == ["one-shot", "more-code"]
+    assert result.attempts[0].failure_kinds == ["needs-code"]
+    first, second = (prompt.messages for prompt in bench.chat.prompts)
+    assert "return a - b" not in first[-1].content
+    assert second[: len(first)] == first
+    assert "return a - b" in second[-1].content
+    assert "One more round is possible" in second[-1].content
+    assert "could not be accepted" not in second[-1].content
+    told = "one-shot: the reply asks for code (calc.py:add); round 1 of 2"
+    assert told in [e.message for e in bench.log.events if isinstance(e, Notice)]
+    # The test of the reply that only asked is the one that counts.
+    assert bench.validator.seen[0][1].path == "tests/test_new.py"
+    assert result.reproduction_test == test
+
+
+def test_a_second_request_continues_the_conversation():
+    bench = Bench(ASKING, ASKING_MORE, GOOD, packing=BLIND, policy=ONCE)
+    result = bench.solve()
+    assert [a.kind for a in result.attempts] == ["one-shot", "more-code", "more-code"]
+    second, third = (prompt.messages for prompt in bench.chat.prompts[1:])
+    assert third[: len(second)] == second
+    assert "def other" in third[-1].content
+    assert "return a - b" not in third[-1].content
+    assert "not found: nowhere" in third[-1].content
+    assert "This was the last round" in third[-1].content
+
+
+def test_a_third_request_is_repaired_and_then_ends_with_the_reason():
+    bench = Bench(ASKING, ASKING_MORE, ASKING, ASKING, packing=BLIND, policy=REPAIR_ONLY)
+    result = bench.solve()
+    assert [a.kind for a in result.attempts] == ["one-shot", "more-code", "more-code", "repair"]
+    assert "No further round is left" in bench.chat.prompts[-1].messages[-1].content
+    assert (result.status, len(bench.chat.calls)) == (Status.NO_EDIT, 4)
+    assert "asked for code 4 times and edited nothing" in result.message
+    assert "calc.py:add" in result.message
+
+
+def test_the_iterative_mode_starts_with_the_code_that_was_sent():
+    finish = json.dumps({"action": "finish", "thought": "nothing"})
+    iterate = PolicyOptions(repairs=0, iterative=True)
+    bench = Bench(ASKING, EMPTY, finish, packing=BLIND, policy=iterate)
+    bench.solve()
+    system, start = bench.chat.prompts[2].messages
+    assert "step by step" in system.content
+    assert "return a - b" in start.content
+    assert "the reply asks for code: calc.py:add; its thought: wrong sign" in start.content
+
+
+def test_code_that_was_asked_for_shrinks_when_the_prompt_is_too_long():
+    error = ContextTooLong("too long", limit=None)
+    long = (
+        "def add(a, b):\n" + "".join(f"    a += {n} * b\n" for n in range(600)) + "    return a\n"
+    )
+    bench = Bench(reply(edits=[], missing=["add"]), error, EMPTY, packing=BLIND, policy=ONCE)
+    bench.snapshot = MemorySnapshot({"calc.py": long, "util.py": "def helper():\n    pass\n"})
+    bench.solve()
+    _, refused, shorter = bench.chat.prompts
+    assert shorter.tokens < refused.tokens * 0.7
+    assert "a += 0 * b" in shorter.messages[-1].content
+    assert "only the lines up to" in shorter.messages[-1].content
 
 
 def test_no_call_is_paid_for_without_any_code():
@@ -295,3 +358,21 @@ def test_the_same_input_gives_the_same_prompt():
     first.solve()
     second.solve()
     assert first.chat.prompts == second.chat.prompts
+
+
+def test_a_conversation_that_goes_on_is_sent_code_that_only_this_run_has_packed():
+    bench = Bench(ASKING, GOOD)
+    opened = make_prompt([Message("user", "an earlier run, and a comment")], ApproximateCounter())
+    services = Services(
+        bench.retriever,
+        TreeSitterChunker(),
+        ApproximateCounter(),
+        bench.chat,
+        bench.validator,
+        bench.log,
+    )
+    options = SolveOptions(policy=REPAIR_ONLY)
+    run = solve(PROBLEM, bench.snapshot, services, options, bench.ledger, going_on=lambda _: opened)
+    result = asyncio.run(run)
+    assert [a.kind for a in result.attempts] == ["repair", "more-code"]
+    assert "return a - b" in bench.chat.prompts[1].messages[-1].content

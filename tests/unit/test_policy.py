@@ -26,6 +26,31 @@ def judged(verdict: Verdict, kind: AttemptKind = "one-shot", failing: tuple[str,
     return Attempt(kind, patch=PATCH, report=report(verdict, failing=failing))
 
 
+def asking(kind: AttemptKind = "one-shot") -> Attempt:
+    reason = "the reply asks for code: b.py"
+    return Attempt(kind, parse_failure=ParseFailure("needs-code", reason, ("b.py",)))
+
+
+def test_code_is_sent_twice_at_most_and_costs_no_repair():
+    kinds: tuple[AttemptKind, ...] = ("more-code", "more-code", "repair", "iterative")
+    attempts, steps = [asking()], []
+    for kind in kinds:
+        steps.append(next_step(attempts, PolicyOptions()))
+        attempts.append(asking(kind))
+    assert steps == [NextStep.SEND_CODE, NextStep.SEND_CODE, NextStep.REPAIR, NextStep.ITERATE]
+    assert next_step([asking("repair")], PolicyOptions()) is NextStep.SEND_CODE
+    assert next_step([asking()], PolicyOptions(code_rounds=0)) is NextStep.REPAIR
+
+
+def test_the_message_says_that_the_model_only_asked():
+    attempts = [asking(), asking("more-code"), asking("more-code")]
+    status, message = outcome(attempts)
+    assert status is Status.NO_EDIT
+    assert message.startswith("the model asked for code 3 times and edited nothing; ")
+    assert "b.py" in message
+    assert outcome(attempts[:1])[1] == "the reply asks for code: b.py"
+
+
 @pytest.mark.parametrize(
     ("verdict", "status"),
     [
@@ -46,6 +71,7 @@ def test_a_verdict_decides_the_status(verdict, status):
     [
         ("empty", Status.NO_EDIT),
         ("no-edit", Status.NO_EDIT),
+        ("needs-code", Status.NO_EDIT),
         ("truncated", Status.UNPARSEABLE),
         ("malformed", Status.UNPARSEABLE),
         ("schema", Status.UNPARSEABLE),

@@ -3,7 +3,9 @@ from __future__ import annotations
 import jinja2
 import pytest
 
+from agent.context import AskedCode
 from agent.prompting import (
+    code_prompt,
     describe_failure,
     iterative_result,
     iterative_start,
@@ -13,6 +15,7 @@ from agent.prompting import (
     solve_prompt,
 )
 from agent.result import Attempt
+from agent.settings import CODE_ROUNDS
 from agent.types import (
     ApplyFailure,
     Candidate,
@@ -23,6 +26,7 @@ from agent.types import (
     Message,
     ParseFailure,
     Problem,
+    ReproductionTest,
     Usage,
 )
 from agent.validation.choosing.hints import TestHints
@@ -46,7 +50,8 @@ def test_the_rendered_prompt_is_as_it_was_reviewed():
         "### a.py:L1-1\n```python\nx = 1\n```\n\nThe project has no tests that were found.\n"
         "</context>\n\nReply with exactly one"
     ) in user
-    assert user.endswith("[] if none. Do your best with what is shown all the same.")
+    assert user.endswith("the code is sent only if they fail. [] if nothing is missing.")
+    assert f"is possible {CODE_ROUNDS} times" in user
     assert "signatures`" not in user
 
 
@@ -109,7 +114,7 @@ def test_the_texts_before_the_context_are_as_they_were():
     assert "Excerpts of the repository to start from:\n\n### a.py" in user
     attempt = Attempt("one-shot", parse_failure=ParseFailure("empty", "the reply was empty"))
     first = make_prompt([Message("user", "solve")], COUNTER)
-    repair = repair_prompt(first, attempt, "### b.py", COUNTER).messages[-1].content
+    repair = repair_prompt(first, attempt, AskedCode("### b.py"), COUNTER).messages[-1].content
     assert "as it is before any edit:\n\n### b.py\n</context>" in repair
 
 
@@ -138,7 +143,7 @@ def test_a_repair_shows_candidates_with_their_lines():
         apply_failure=ApplyFailure((failure,)),
     )
     first = make_prompt([Message("user", "solve")], COUNTER)
-    said, request = repair_prompt(first, attempt, "", COUNTER).messages[1:]
+    said, request = repair_prompt(first, attempt, AskedCode(), COUNTER).messages[1:]
     assert said == Message("assistant", "{...}")
     assert "edit 1 (a.py): not found" in request.content
     assert "lines 3-4 (90% alike):\n```\nx = 1\ny = 2\n```" in request.content
@@ -148,7 +153,39 @@ def test_a_repair_shows_candidates_with_their_lines():
 def test_an_empty_reply_is_still_an_assistant_message():
     attempt = Attempt("one-shot", parse_failure=ParseFailure("empty", "the reply was empty"))
     first = make_prompt([Message("user", "solve")], COUNTER)
-    assert repair_prompt(first, attempt, "more", COUNTER).messages[1].content == "(an empty reply)"
+    prompt = repair_prompt(first, attempt, AskedCode("more"), COUNTER)
+    assert prompt.messages[1].content == "(an empty reply)"
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [(2, "2 more rounds are possible."), (1, "One more round is possible."), (0, "the last round")],
+)
+def test_code_that_was_asked_for_is_sent_without_blame(left: int, said: str):
+    test = ReproductionTest("tests/test_b.py", "x = 1")
+    failure = ParseFailure("needs-code", "b.py decides", ("b.py",), reproduction_test=test)
+    first = make_prompt([Message("system", "s"), Message("user", "solve")], COUNTER)
+    code = AskedCode("### b.py:L1-1\n```python\nx\n```\n", ("not found: </context> c.py",))
+    prompt = code_prompt(first, Attempt("one-shot", parse_failure=failure), code, left, COUNTER)
+    assert prompt.messages[:2] == first.messages
+    request = prompt.messages[-1].content
+    assert request.startswith("Here is the code that you asked for")
+    assert said in request
+    assert (
+        "### b.py:L1-1\n```python\nx\n```\n\n- not found: <\\/context> c.py\n</context>" in request
+    )
+    assert "Your reproduction test is kept" in request
+    assert "could not be accepted" not in request
+
+
+def test_a_request_after_the_last_round_is_not_blamed_either():
+    failure = ParseFailure("needs-code", "it asks for b.py", ("b.py",))
+    first = make_prompt([Message("user", "solve")], COUNTER)
+    attempt = Attempt("more-code", parse_failure=failure)
+    request = repair_prompt(first, attempt, AskedCode("### b.py"), COUNTER).messages[-1].content
+    assert "No further round is left" in request
+    assert "### b.py" in request
+    assert "could not be accepted" not in request
 
 
 def test_a_long_failure_keeps_its_head_and_tail():

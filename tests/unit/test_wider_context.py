@@ -63,6 +63,7 @@ class Bench:
     replies: tuple[Reply, ...] = (NO_EDIT, FINISH)
     iterative: IterativeOptions = field(default_factory=IterativeOptions)
     ledger: Ledger = field(default_factory=Ledger)
+    code_rounds: int = 0
 
     def solve(self) -> SolveResult:
         self.chat = ScriptedChatModel(self.replies)
@@ -77,7 +78,7 @@ class Bench:
         )
         options = SolveOptions(
             packing=PackingOptions(budget=3000),
-            policy=PolicyOptions(repairs=0, iterative=True),
+            policy=PolicyOptions(repairs=0, iterative=True, code_rounds=self.code_rounds),
             iterative=self.iterative,
             wider_tokens=self.wider_tokens,
         )

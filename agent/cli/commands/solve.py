@@ -326,8 +326,9 @@ def _summary(message: str) -> str:
       agent solve "Cart.total leaves out the first price" --repo ./target
 
     ISSUE is a file, `-` for stdin, a URL, OWNER/REPO#N on GitHub (GITHUB_TOKEN
-    for private ones), or the text itself. A run makes one call. If its patch
-    fails, it makes at most 1 repair call (--repairs) and 12 steps (--max-steps).
+    for private ones), or the text itself. A run makes one call, and at most 2
+    more with code that the model asks for. If its patch fails, it makes at most
+    1 repair call (--repairs) and 12 steps (--max-steps).
 
     Exit codes: 0 accepted, 2 usage, 3 no edit, 4 unparseable, 5 does not apply,
     6 breaks syntax or tests or is suspect, 7 time limit, 8 budget, 9 provider,

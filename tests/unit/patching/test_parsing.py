@@ -150,14 +150,27 @@ def test_empty(text: str) -> None:
     assert failure(text).kind == "empty"
 
 
-def test_no_edit_repeats_thought_and_missing() -> None:
-    text = '{"thought": "nothing to do", "edits": [], "missing": ["b.py:g"]}'
-    assert failure(text) == ParseFailure(
-        "no-edit",
-        'the reply asks for no edit ("edits" is empty); its thought: nothing to do; '
-        "it lacked: b.py:g",
-        missing=("b.py:g",),
+def test_a_request_for_code_repeats_the_thought_and_all_names() -> None:
+    names = tuple(f"b.py:g{number}" for number in range(12))
+    fields = {"thought": "b.py decides", "edits": [], "missing": names}
+    test = {"path": "tests/test_b.py", "content": "x = 1\n"}
+    assert failure(json.dumps({**fields, "reproduction_test": test})) == ParseFailure(
+        "needs-code",
+        f"the reply asks for code: {', '.join(names)}; its thought: b.py decides",
+        missing=names,
+        reproduction_test=ReproductionTest("tests/test_b.py", "x = 1\n"),
     )
+
+
+@pytest.mark.parametrize("text", ['{"missing": ["b.py"]}', '{"edits": [], "missing": "b.py"}'])
+def test_a_request_may_leave_the_list_of_edits_or_of_names_out(text: str) -> None:
+    found = failure(text)
+    assert (found.kind, found.missing) == ("needs-code", ("b.py",))
+
+
+@pytest.mark.parametrize("missing", [[], [""], None])
+def test_an_empty_reply_that_names_no_code_is_no_request(missing: list[str] | None) -> None:
+    assert failure(json.dumps({"edits": [], "missing": missing})).kind == "no-edit"
 
 
 @pytest.mark.parametrize(
