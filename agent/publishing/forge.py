@@ -1,0 +1,325 @@
+"""Which GitHub or GitLab a repository comes from, and requests to its HTTP interface.
+
+The address of `origin` is data of the repository, so it only chooses among hosts that are trusted
+with a token: github.com and gitlab.com, or the ones that the user's environment names instead. All
+addresses that get a token are made from those names, and no redirection is followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
+
+from agent.downloads import ACCEPTED, BadBody, read_body, tls_advice
+from agent.errors import PatchshotError
+from agent.settings import environment
+
+_SECONDS = 30.0  # of one request, from the name of the host to the end of the body
+_TOOL_SECONDS = 10.0  # gh and glab may ask a keyring
+_MAX_BYTES = 8_000_000  # a description of a repository has some ten kilobytes
+_SAID = 300  # characters of an error that a server sent
+
+_TOKENS = {"github": ("GITHUB_TOKEN", "GH_TOKEN"), "gitlab": ("GITLAB_TOKEN",)}
+_TOOLS = {
+    "github": ("gh", "auth", "token", "--hostname"),
+    "gitlab": ("glab", "config", "get", "token", "--host"),
+}
+_SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[^@/:\[\]]+):(?P<path>(?!//).*)")
+_PROJECT = re.compile(r"[\w.-]+(?:/[\w.-]+)+")
+
+Kind = Literal["github", "gitlab"]
+
+
+class ForgeError(PatchshotError):
+    """GitHub or GitLab cannot be used: the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """A server that may be sent the token. `address` and `api` have no slash at the end."""
+
+    kind: Kind
+    address: str
+    api: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the interface answered: the status code, and the JSON (None if it is none)."""
+
+    status: int
+    data: Any
+
+    @property
+    def said(self) -> str:
+        """The errors of the server on one line."""
+        data = self.data if isinstance(self.data, dict) else {}
+        parts = [data.get("message"), data.get("error"), data.get("errors")]
+        words = " ".join(str(part) for part in parts if part)
+        return " ".join(re.sub(r"[^\x20-\x7e]", " ", words).split())[:_SAID] or f"{self.status}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forge:
+    """A project on GitHub or GitLab, with the token for it. Methods raise ForgeError."""
+
+    kind: Kind
+    server: str
+    api: str
+    project: str
+    token: str = field(repr=False)
+
+    @property
+    def place(self) -> str:
+        """The project as it is shown to the user."""
+        return f"{urlsplit(self.server).netloc}/{self.project}"
+
+    @property
+    def push_url(self) -> str:
+        """Where git pushes to."""
+        return f"{self.server}/{self.project}.git"
+
+    @property
+    def user(self) -> str:
+        """The user name that goes with the token when git sends it."""
+        return "x-access-token" if self.kind == "github" else "oauth2"
+
+    def default_branch(self) -> str:
+        """Return the branch that pull requests go to."""
+        reply = self._checked(self.send("GET", ""), "cannot be read")
+        name = reply.data.get("default_branch") if isinstance(reply.data, dict) else None
+        if not isinstance(name, str) or not name:
+            raise ForgeError(f"{self.place}: it has no default branch; push one first")
+        return name
+
+    def has_branch(self, branch: str) -> bool:
+        """Whether the project has the branch."""
+        folder = "branches" if self.kind == "github" else "repository/branches"
+        return self.send("GET", f"/{folder}/{quote(branch, safe='')}").status == 200
+
+    def open_request(self, branch: str, base: str, title: str, body: str, *, draft: bool) -> str:
+        """Open a pull or merge request, and return its address; that of one that is open already.
+
+        GitHub has no drafts in private projects of free accounts: the request is none there.
+        """
+        if self.kind == "github":
+            path = "/pulls"
+            given = {"title": title, "head": branch, "base": base, "body": body, "draft": draft}
+        else:
+            path, shown = "/merge_requests", f"Draft: {title}" if draft else title
+            given = {"source_branch": branch, "target_branch": base, "title": shown}
+            given |= {"description": body, "remove_source_branch": True}
+        reply = self.send("POST", path, given)
+        if reply.status == 422 and "raft pull requests are not supported" in reply.said:
+            reply = self.send("POST", path, {**given, "draft": False})
+        if reply.status in (409, 422) and "already exists" in reply.said:
+            reply = self._existing(branch)
+        data = self._checked(reply, "the request was not opened").data
+        return self._address(data)
+
+    def comment(self, issue: int, body: str) -> str:
+        """Comment on an issue, and return the comment's address, "" if the server names none."""
+        notes = "comments" if self.kind == "github" else "notes"
+        reply = self.send("POST", f"/issues/{issue}/{notes}", {"body": body})
+        data = self._checked(reply, f"issue {issue} got no comment").data
+        return str(data.get("html_url") or "") if isinstance(data, dict) else ""
+
+    def may_write(self, user: str) -> bool:
+        """Whether a user of GitHub may write to the project."""
+        reply = self.send("GET", f"/collaborators/{quote(user, safe='')}/permission")
+        data = reply.data if reply.status == 200 and isinstance(reply.data, dict) else {}
+        return data.get("permission") in ("admin", "write")
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
+        """Send a request about the project; `path` follows its address."""
+        named = self.project if self.kind == "github" else quote(self.project, safe="")
+        folder = "repos" if self.kind == "github" else "projects"
+        return _send(method, f"{self.api}/{folder}/{named}{path}", self._headers(), body, self)
+
+    def hide(self, text: str) -> str:
+        """Return the text without the token."""
+        return text.replace(self.token, "***")
+
+    def _headers(self) -> Mapping[str, str]:
+        common = {"User-Agent": "patchshot", "Accept-Encoding": ACCEPTED}
+        if self.kind == "gitlab":
+            return {**common, "PRIVATE-TOKEN": self.token}
+        return {
+            **common,
+            "Authorization": f"Bearer {self.token}",
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": "2022-11-28",
+        }
+
+    def _existing(self, branch: str) -> Reply:
+        if self.kind == "github":
+            owner = self.project.partition("/")[0]
+            query = f"/pulls?state=open&head={quote(f'{owner}:{branch}', safe='')}"
+        else:
+            query = f"/merge_requests?state=opened&source_branch={quote(branch, safe='')}"
+        reply = self.send("GET", query)
+        first = reply.data[0] if isinstance(reply.data, list) and reply.data else None
+        return Reply(reply.status, first)
+
+    def _address(self, data: Any) -> str:
+        found = data.get("html_url" if self.kind == "github" else "web_url") if data else None
+        if not isinstance(found, str) or not re.fullmatch(r"https?://[!-~]+", found):
+            raise ForgeError(f"{self.place}: the reply names no address of the request; look there")
+        return found
+
+    def _checked(self, reply: Reply, what: str) -> Reply:
+        if 200 <= reply.status < 300:
+            return reply
+        names = " or ".join(_TOKENS[self.kind][:1])
+        advice = f"; check that {names} may write there" if reply.status in (401, 403, 404) else ""
+        raise ForgeError(f"{self.place}: {what} ({reply.status}: {self.hide(reply.said)}){advice}")
+
+
+def find_forge(origin: str) -> Forge:
+    """Return the project that the address of a remote names, with a token for it.
+
+    Raises ForgeError if there is no address, the host is not trusted, or no token is there.
+    """
+    if not origin:
+        raise ForgeError("--pr needs the remote origin: git remote add origin https://...")
+    host, path, web = _parsed(origin)
+    for server in _servers():
+        address = urlsplit(server.address)
+        if host == (address.netloc if web else address.hostname):
+            return _forge(server, path)
+    raise ForgeError(
+        f"--pr: origin is on {host}, which gets no token: if it is yours, set GITHUB_SERVER_URL or "
+        f"GITLAB_HOST to its address"
+    )
+
+
+def _forge(server: _Server, path: str) -> Forge:
+    prefix = urlsplit(server.address).path
+    project = path.removeprefix(prefix).strip("/").removesuffix(".git")
+    parts = project.split("/")
+    if not _PROJECT.fullmatch(project) or {".", ".."} & {*parts}:
+        raise ForgeError("--pr: the address of origin names no project, such as OWNER/NAME")
+    if server.kind == "github" and len(parts) != 2:
+        raise ForgeError("--pr: the address of origin names no project OWNER/NAME of GitHub")
+    token = _token(server)
+    if not token:
+        first = _TOKENS[server.kind][0]
+        login = "gh auth login" if server.kind == "github" else "glab auth login"
+        raise ForgeError(f"--pr needs a token that may write: set {first}, or run `{login}`")
+    return Forge(server.kind, server.address, server.api, project, token)
+
+
+def _parsed(origin: str) -> tuple[str, str, bool]:
+    """Return host, path, and whether the address is one of HTTP, whose host may have a port."""
+    if "://" not in origin:
+        short = _SCP.fullmatch(origin)
+        if short is not None:
+            return short["host"].lower(), f"/{short['path'].lstrip('/')}", False
+    try:
+        parts = urlsplit(origin)
+        host = parts.hostname or ""
+    except ValueError:
+        host = ""
+    if not host or parts.scheme not in ("http", "https", "ssh", "git"):
+        raise ForgeError("--pr: the address of origin must be one on GitHub or GitLab")
+    web = parts.scheme in ("http", "https")
+    return parts.netloc.rpartition("@")[2].lower() if web else host, parts.path, web
+
+
+def _servers() -> tuple[_Server, ...]:
+    """Return the servers that may get a token: the public ones, or those that the user names."""
+    given = environment(("GITHUB_SERVER_URL", "GITHUB_API_URL", "GITLAB_HOST", "CI_SERVER_URL"))
+    api = _address(given.get("GITHUB_API_URL", ""))
+    github = _address(given.get("GITHUB_SERVER_URL", "")) or _server_of(api)
+    own = "https://api.github.com" if github == "https://github.com" else f"{github}/api/v3"
+    gitlab = _address(given.get("GITLAB_HOST", "") or given.get("CI_SERVER_URL", ""))
+    gitlab = gitlab or "https://gitlab.com"
+    return (
+        _Server("github", github, api or own),
+        _Server("gitlab", gitlab, f"{gitlab}/api/v4"),
+    )
+
+
+def _address(given: str) -> str:
+    """Return an address without its end slash; a host alone is one of HTTPS."""
+    text = given.strip().rstrip("/")
+    return text if not text or "://" in text else f"https://{text}"
+
+
+def _server_of(api: str) -> str:
+    """Return the server of GitHub that an address of its interface belongs to."""
+    if not api:
+        return "https://github.com"
+    parts = urlsplit(api)
+    return f"{parts.scheme}://{parts.netloc.removeprefix('api.')}"
+
+
+def _token(server: _Server) -> str:
+    """Return the token of the environment, or that of the tool that has signed in, or ""."""
+    given = environment(_TOKENS[server.kind])
+    found = next((given[name] for name in _TOKENS[server.kind] if name in given), "")
+    return (found or _token_of_tool(server)).strip()
+
+
+def _token_of_tool(server: _Server) -> str:
+    command = [*_TOOLS[server.kind], urlsplit(server.address).netloc]
+    try:
+        with tempfile.TemporaryDirectory() as empty:  # it must not read the target
+            done = subprocess.run(
+                command, cwd=empty, stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=_TOOL_SECONDS, check=False, text=True,
+            )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return ""
+    token = done.stdout.strip()
+    return token if done.returncode == 0 and re.fullmatch(r"[!-~]+", token) else ""
+
+
+def _send(
+    method: str,
+    address: str,
+    headers: Mapping[str, str],
+    body: Mapping[str, Any] | None,
+    forge: Forge,
+) -> Reply:
+    import httpx
+
+    try:
+        return asyncio.run(_send_in_time(method, address, headers, body))
+    except TimeoutError:
+        raise ForgeError(f"{forge.place}: took longer than {_SECONDS:g} s; try again") from None
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        reason = forge.hide(str(error) or type(error).__name__)
+        wrong = tls_advice(reason, "the server", "its address")
+        raise ForgeError(
+            f"{forge.place}: {wrong or f'cannot be reached ({reason}); check the network'}"
+        ) from None
+
+
+async def _send_in_time(
+    method: str, address: str, headers: Mapping[str, str], body: Mapping[str, Any] | None
+) -> Reply:
+    import json
+
+    import httpx
+
+    limits = httpx.Timeout(None, connect=_SECONDS)  # the limit of the whole holds for every part
+    async with asyncio.timeout(_SECONDS), httpx.AsyncClient(timeout=limits) as client:
+        request = client.build_request(method, address, headers=headers, json=body)
+        reply = await client.send(request, stream=True)
+        try:
+            content = await read_body(reply, _MAX_BYTES)
+        finally:
+            await reply.aclose()
+    if isinstance(content, BadBody):
+        raise ValueError(f"the server sent {content.reason}")  # noqa: TRY004
+    try:
+        return Reply(reply.status_code, json.loads(content) if content else None)
+    except (ValueError, RecursionError):
+        return Reply(reply.status_code, None)
