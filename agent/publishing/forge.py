@@ -50,7 +50,7 @@ class _Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ForgeReply:
     """What the interface answered: the status code, and the JSON (None if it is none)."""
 
     status: int
@@ -136,7 +136,7 @@ class Forge:
         data = reply.data if reply.status == 200 and isinstance(reply.data, dict) else {}
         return data.get("permission") in ("admin", "write")
 
-    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> ForgeReply:
         """Send a request about the project; `path` follows its address."""
         named = self.project if self.kind == "github" else quote(self.project, safe="")
         folder = "repos" if self.kind == "github" else "projects"
@@ -157,7 +157,7 @@ class Forge:
             "X-GitHub-Api-Version": "2022-11-28",
         }
 
-    def _existing(self, branch: str) -> Reply:
+    def _existing(self, branch: str) -> ForgeReply:
         if self.kind == "github":
             owner = self.project.partition("/")[0]
             query = f"/pulls?state=open&head={quote(f'{owner}:{branch}', safe='')}"
@@ -165,7 +165,7 @@ class Forge:
             query = f"/merge_requests?state=opened&source_branch={quote(branch, safe='')}"
         reply = self.send("GET", query)
         first = reply.data[0] if isinstance(reply.data, list) and reply.data else None
-        return Reply(reply.status, first)
+        return ForgeReply(reply.status, first)
 
     def _address(self, data: Any) -> str:
         found = data.get("html_url" if self.kind == "github" else "web_url") if data else None
@@ -173,7 +173,7 @@ class Forge:
             raise ForgeError(f"{self.place}: the reply names no address of the request; look there")
         return found
 
-    def _checked(self, reply: Reply, what: str) -> Reply:
+    def _checked(self, reply: ForgeReply, what: str) -> ForgeReply:
         if 200 <= reply.status < 300:
             return reply
         names = " or ".join(_TOKENS[self.kind][:1])
@@ -287,7 +287,7 @@ def _send(
     headers: Mapping[str, str],
     body: Mapping[str, Any] | None,
     forge: Forge,
-) -> Reply:
+) -> ForgeReply:
     import httpx
 
     try:
@@ -304,7 +304,7 @@ def _send(
 
 async def _send_in_time(
     method: str, address: str, headers: Mapping[str, str], body: Mapping[str, Any] | None
-) -> Reply:
+) -> ForgeReply:
     import json
 
     import httpx
@@ -320,6 +320,6 @@ async def _send_in_time(
     if isinstance(content, BadBody):
         raise ValueError(f"the server sent {content.reason}")  # noqa: TRY004
     try:
-        return Reply(reply.status_code, json.loads(content) if content else None)
+        return ForgeReply(reply.status_code, json.loads(content) if content else None)
     except (ValueError, RecursionError):
-        return Reply(reply.status_code, None)
+        return ForgeReply(reply.status_code, None)

@@ -17,6 +17,7 @@ from agent.repository.git import GitRepository, merge_texts
 from agent.repository.git_listings import EXECUTABLE_MODE, SYMLINK_MODE, TreeEntry, records
 from agent.repository.git_process import GitOutput
 from agent.types import FileChange
+from sandbox import read_control_file
 
 _NONE = "0" * 40  # the id that stands for "no such reference" and "no such file"
 _FILE_MODE = "100644"
@@ -133,6 +134,7 @@ def user_settings(git: GitRepository) -> Mapping[str, str]:
     Its conditions on the place of the repository (`includeIf "gitdir:..."`) hold. The section and
     the last part of a name are in lower case.
     """
+    read_control_file(git.directory.own / "config.worktree")  # git opens it too: no FIFO, no device
     place = {"GIT_DIR": str(git.directory.own.absolute())}
     chosen = {name: os.environ[name] for name in _USER_CONFIG if name in os.environ}
     output = git.call(

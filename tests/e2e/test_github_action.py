@@ -48,6 +48,7 @@ class Job:
             GITHUB_ACTOR="maintainer",
             GITHUB_RUN_NUMBER="5",
             PATCHSHOT_EMBED="off",
+            PATCHSHOT_TESTS="false",
             PATCHSHOT_ITERATIVE="false",
             PATCHSHOT_REPAIRS="0",
         )
