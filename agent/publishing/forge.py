@@ -191,7 +191,7 @@ def find_forge(origin: str) -> Forge:
     host, path, web = _parsed(origin)
     for server in _servers():
         address = urlsplit(server.address)
-        if host == (address.netloc if web else address.hostname):
+        if host == (address.netloc.lower() if web else address.hostname):
             return _forge(server, path)
     raise ForgeError(
         f"--pr: origin is on {host}, which gets no token: if it is yours, set GITHUB_SERVER_URL or "

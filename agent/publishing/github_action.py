@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.errors import ConfigurationError, PatchshotError, Status
+from agent.llm import Redactor
 from agent.publishing.forge import Forge, ForgeError, find_forge
 from agent.publishing.texts import describe_result
 from agent.result import SolveResult
+from agent.settings import secret_values
 from agent.terminal import say
 
 # A job on GitHub ends after this time; `agent solve` has a time limit of its own.
@@ -52,7 +54,7 @@ def _run(given: Mapping[str, str]) -> int:
     result = _solve(f"{project}#{number}" if number else "-", issue, mode, given)
     url = result.published.pull_request if result.published else None
     _tell(given, "GITHUB_OUTPUT", f"verdict={result.verdict or ''}\npull-request={url or ''}\n")
-    text = describe_result(result, with_diff=True)
+    text = Redactor(secret_values())(describe_result(result, with_diff=True))
     _tell(given, "GITHUB_STEP_SUMMARY", text)
     if result.status in _BROKEN:
         return result.exit_code
@@ -78,6 +80,7 @@ def _check_event(forge: Forge, given: Mapping[str, str]) -> None:
 def _solve(source: str, text: str, mode: str, given: Mapping[str, str]) -> SolveResult:
     """Run `agent solve` in a process of its own; a text goes to its standard input."""
     command = [sys.executable, "-I", "-m", "agent", "solve", "--problem", source, "--json"]
+    command += ["--dirty", "ignore"]  # what the job installed is no part of the project
     if mode == "pr":
         name = source.rpartition("#")[2] if "#" in source else "text"
         branch = f"patchshot/issue-{name}-{given.get('GITHUB_RUN_NUMBER', '1')}"

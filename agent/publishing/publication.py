@@ -97,7 +97,7 @@ def prepare(
 def publish(
     plan: PublicationPlan, changes: Sequence[FileChange], result: SolveResult
 ) -> PublicationOutcome:
-    """Commit, push and request. Never raises an `Exception`: the patch is paid for."""
+    """Commit, push and request. Ctrl-C is a failure too: the patch is paid for."""
     made: Published | None = None
     try:
         with open_repository(plan.root) as git:
@@ -119,6 +119,8 @@ def publish(
         return PublicationOutcome(made.model_copy(update={"pull_request": address}))
     except PatchshotError as error:
         return PublicationOutcome(made, str(error))
+    except KeyboardInterrupt:
+        return PublicationOutcome(made, "it was interrupted")
     except Exception as error:  # noqa: BLE001  (a bug must not lose a diff that was paid for)
         return PublicationOutcome(made, repr(error))
 

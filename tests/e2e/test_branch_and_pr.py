@@ -179,6 +179,18 @@ def test_a_patch_that_is_not_accepted_is_not_committed(target: Target) -> None:
     assert (target.repository / "calc.py").read_text() == CALC
 
 
+def test_a_retry_is_committed_too(target: Target) -> None:
+    target.solve(*UNTESTED)
+    run = target.last_run()
+    with ScriptedProvider([Good(REPLY)]) as provider:
+        done = target.agent(
+            "retry", run, "--comment", "once more", "--branch", "b", "--accept-unverified",
+            "--no-tests", PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL="scripted",
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert target.git("show", "b:calc.py") == FIXED.strip()
+
+
 def test_what_can_be_known_before_is_said_before_the_call(
     target: Target, forge: ForgeServer
 ) -> None:

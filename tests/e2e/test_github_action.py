@@ -121,6 +121,7 @@ class TestRunning:
     pytestmark = slow
 
     def test_a_labelled_issue_becomes_a_pull_request(self, job: Job) -> None:
+        (job.repository / "installed.txt").write_text("by an earlier step of the job\n")
         assert job.run() == 0, job.runner.log
         [opened] = job.forge.opened
         assert opened["head"] == "patchshot/issue-12-5"
@@ -131,7 +132,7 @@ class TestRunning:
         assert not job.forge.comments
         assert "UNVERIFIED" in (job.runner.folder / "summary.md").read_text()
         assert sorted(path.name for path in job.repository.iterdir()) == [
-            ".git", "agent", "calc.py", "pip",
+            ".git", "agent", "calc.py", "installed.txt", "pip",
         ]  # fmt: skip
         assert job.forge.token not in job.runner.log
         assert "model-key" not in job.runner.log

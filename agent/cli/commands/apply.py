@@ -16,7 +16,6 @@ from agent.cli.commands.common import (
     guarded,
     load_settings,
     load_snapshot,
-    make_redactor,
     own_file,
     print_json,
     reporting,
@@ -138,8 +137,7 @@ def _publish(
     issue = {"title": kept.origin.title, "body": "", "source": kept.origin.source}
     result = kept.result or summarise(Ledger(), status=Status.INTERRUPTED, message="not finished")
     result = result.model_copy(update={"issue": issue, "dirty": kept.origin.dirty})
-    delivery = publish_patch(plan, patch, result, run=kept.id)
-    return replace(delivery, message=make_redactor()(delivery.message))
+    return publish_patch(plan, patch, result, run=kept.id)
 
 
 def _changes(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.cli.commands.common import counted
+from agent.cli.commands.common import counted, make_redactor
 from agent.errors import ConfigurationError, PatchshotError, RepositoryError
 from agent.events import Notice
 from agent.files import replace_file
@@ -176,8 +176,9 @@ def publish_patch(
     """Commit a patch on a branch, and push and request it if the plan says so. Never raises."""
     from agent.publishing import publish
 
-    outcome = publish(plan, patch.changes, result)
-    made, failure = outcome.published, outcome.failure
+    shown = result.model_copy(update={"thought": make_redactor()(result.thought)})
+    outcome = publish(plan, patch.changes, shown)
+    made, failure = outcome.published, make_redactor()(outcome.failure)
     if made is None:
         return Delivery((), failed=True, message=f"{failure}; the diff is in what was printed")
     message = f"committed {made.commit[:10]} on branch {made.branch}"

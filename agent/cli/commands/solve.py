@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -329,8 +329,7 @@ def _deliver(
     if result.status is not Status.ACCEPTED or best is None or best.patch is None:
         return None
     if plan is not None:
-        made = publish_patch(plan, best.patch, result, run=run)
-        return replace(made, message=make_redactor()(made.message))
+        return publish_patch(plan, best.patch, result, run=run)
     if not request.apply:
         return None
     return write_into_work_tree(best.patch, snapshot.root, output=request.output, run=run)
