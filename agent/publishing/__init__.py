@@ -5,7 +5,7 @@ can be done, and `publish` does it. The repository only names where it comes fro
 to the hosts of GitHub and GitLab, or to the host that the user's environment names.
 """
 
-from agent.publishing.forge import Forge, ForgeError, find_forge
+from agent.publishing.forge import Forge
 from agent.publishing.publication import (
     Publication,
     PublicationOutcome,
@@ -13,11 +13,11 @@ from agent.publishing.publication import (
     prepare,
     publish,
 )
+from agent.publishing.remote import find_forge
 from agent.publishing.texts import commit_message, describe_result
 
 __all__ = [
     "Forge",
-    "ForgeError",
     "Publication",
     "PublicationOutcome",
     "PublicationPlan",

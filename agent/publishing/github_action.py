@@ -14,9 +14,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.errors import ConfigurationError, PatchshotError, Status
+from agent.errors import ConfigurationError, ForgeError, PatchshotError, Status
 from agent.llm import Redactor
-from agent.publishing.forge import Forge, ForgeError, find_forge
+from agent.publishing.forge import Forge
+from agent.publishing.remote import find_forge
 from agent.publishing.texts import describe_result
 from agent.result import SolveResult
 from agent.settings import secret_values

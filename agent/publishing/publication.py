@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agent.errors import ConfigurationError, PatchshotError
-from agent.publishing.forge import Forge, ForgeError, find_forge
+from agent.errors import ConfigurationError, ForgeError, PatchshotError
+from agent.publishing.forge import Forge
+from agent.publishing.remote import find_forge
 from agent.publishing.texts import commit_message, describe_result
 from agent.repository import (
     CommitRefused,

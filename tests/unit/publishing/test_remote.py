@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.publishing import ForgeError, find_forge
+from agent.errors import ForgeError
+from agent.publishing import find_forge
 from tests.support.forge_server import ForgeServer
 
 NAMES = (
