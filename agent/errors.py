@@ -21,6 +21,7 @@
     │   ├── SemanticIndexError    no such folder, nothing usable in it, a text that cannot be read
     │   ├── SemanticQueryError    a query of another dimension, not finite, not numbers
     │   └── SemanticConfigError   settings of an agent: unknown, out of range
+    ├── ForgeError            exit 2: GitHub or GitLab cannot be used
     └── SandboxUnavailable    exit 10: nothing isolated can be run here
 
 Errors of libraries (httpx, git, the OS) are translated once, where they are raised.
@@ -187,6 +188,10 @@ class SemanticQueryError(SemanticRetrievalError):
 
 class SemanticConfigError(SemanticRetrievalError):
     """An agent's settings are missing, malformed or out of range."""
+
+
+class ForgeError(PatchshotError):
+    """GitHub or GitLab cannot be used for a push or a pull request."""
 
 
 class SandboxUnavailable(PatchshotError):

@@ -450,10 +450,19 @@ class UsageSummary(_Model):
     cost_usd: float | None
 
 
+class Published(_Model):
+    """What `--branch` and `--pr` made: a branch, its commit, and the address of the request."""
+
+    branch: str
+    commit: str
+    pull_request: str | None
+
+
 class SolveResult(_Model):
     """The result of `solve` and `apply`: the contract of `--json`.
 
-    `written`: the files that `--apply` wrote.
+    `commit` is the base. `written`: the files that `--apply` wrote. `published`: what `--branch`
+    and `--pr` made.
     """
 
     status: Status
@@ -473,6 +482,13 @@ class SolveResult(_Model):
     notes: list[str]
     issue: dict[str, str] | None = None  # its title, body and source
     written: list[str] = []
+    published: Published | None = None
+
+    @property
+    def deciding(self) -> ValidationSummary | None:
+        """The validation that the verdict comes from."""
+        judged = [one.validation for one in self.attempts if one.validation is not None]
+        return next((one for one in reversed(judged) if one.verdict == self.verdict), None)
 
 
 def as_printed(

@@ -261,6 +261,21 @@ patch_output_option = path_option(
 write_option = click.option(
     "--apply", is_flag=True, help="Write the accepted patch into the work tree."
 )
+branch_options = all_of(
+    click.option(
+        "--branch", metavar="NAME",
+        help="Commit the accepted patch on this new branch; the work tree stays as it is, and no "
+        "hook runs.",
+    ),
+    click.option(
+        "--commit-message", metavar="TEXT",
+        help="The message of that commit instead of one made from the issue.",
+    ),
+    click.option(
+        "--pr", is_flag=True,
+        help="Push the branch to origin, on GitHub or GitLab, and open a pull request.",
+    ),
+)  # fmt: skip
 dataset_options = all_of(
     path_option("--dataset", help="SWE-bench rows: JSON lines or a JSON array.", required=True),
     path_option("--repos", help="Folder of repositories: owner__name, bare or not.", required=True),

@@ -3,10 +3,18 @@
 `take_snapshot` returns an immutable view of a commit or of the work tree: files, bytes, skipped
 paths, and how the work tree differs from the commit; `narrowed` and `subtree` show a part of it.
 `open_repository` gives access to commits and blobs. `changed_paths` names the files with
-uncommitted changes, and `merge_texts` merges three texts. `decode` turns bytes into text, and
-`language_of` and `is_test_path` classify paths.
+uncommitted changes, and `merge_texts` merges three texts. `check_branch` and `commit_changes`
+commit a patch on a new branch. `decode` turns bytes into text, and `language_of` and `is_test_path`
+classify paths.
 """
 
+from agent.repository.committing import (
+    CommitRefused,
+    check_branch,
+    check_branch_name,
+    commit_changes,
+    user_settings,
+)
 from agent.repository.git import GitRepository, merge_texts, open_repository
 from agent.repository.git_listings import EXECUTABLE_MODE, SUBMODULE_MODE, SYMLINK_MODE
 from agent.repository.languages import (
@@ -29,13 +37,17 @@ __all__ = [
     "SUBMODULE_MODE",
     "SYMLINK_MODE",
     "TEXT",
+    "CommitRefused",
     "GitRepository",
     "Kind",
     "Location",
     "Selection",
     "blob_id",
     "changed_paths",
+    "check_branch",
+    "check_branch_name",
     "checked_path",
+    "commit_changes",
     "decode",
     "is_below",
     "is_binary",
@@ -51,4 +63,5 @@ __all__ = [
     "skipped_in_words",
     "subtree",
     "take_snapshot",
+    "user_settings",
 ]

@@ -6,7 +6,8 @@ target is not in force, a missing object of a partial clone is not fetched, and 
 user's repository is written, not even the time stamp of a shared index, which git sets whenever it
 reads a split index. What is borrowed is checked first: git would wait for ever on a FIFO.
 
-Every command has limits of time, memory and output, and its process group dies with it.
+Every command has limits of time, memory and output, and its process group dies with it. What writes
+(`committing`) adds objects and one reference, where the user asks for a branch.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from agent.repository.git_listings import (
 from agent.repository.git_process import GitOutput, GitRunner
 from agent.repository.location import Location, locate
 from sandbox import (
+    GitDirectory,
     WorkspaceError,
     check_objects,
     check_references,
@@ -154,7 +156,7 @@ class GitRepository:
         A name without a value is None. Raises RepositoryError for what cannot be read here.
         """
         data = read_control_file(self._directory.common / "config", _CONFIG_BYTES) or b""
-        output = self._git("config", "--file", "-", "--null", "--list", stdin=data, outside=True)
+        output = self.call("config", "--file", "-", "--null", "--list", stdin=data, outside=True)
         root = self.location.root
         if output.code != 0:
             raise RepositoryError(
@@ -176,7 +178,7 @@ class GitRepository:
 
     def resolve(self, revision: str) -> str:
         """Return the id of the commit that a revision names. Raises RepositoryError for none."""
-        output = self._git(
+        output = self.call(
             "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}", outside=True
         )
         commit = output.stdout.decode("ascii", errors="replace").strip()
@@ -269,13 +271,30 @@ class GitRepository:
         except (FileNotFoundError, UnicodeDecodeError):
             return frozenset()
 
+    @property
+    def scratch(self) -> Path:
+        """The private directory: removed when the repository is closed."""
+        return self._private
+
+    @property
+    def directory(self) -> GitDirectory:
+        """Where the user's repository keeps its files."""
+        return self._directory
+
+    def setting(self, name: str) -> str:
+        """Return a setting of the repository's own configuration, which is not trusted, or "".
+
+        `name` has its section and its last part in lower case.
+        """
+        return self._settings.get(name) or ""
+
     def trusts_file_mode(self) -> bool:
         """Whether executable bits on disk count (`core.fileMode`, on by default)."""
         return _is_true(self._settings.get("core.filemode", "true"))
 
     def _user_excludes(self) -> tuple[str, ...]:
         """Return the ignore file in the user's configuration, never that of the repository."""
-        output = self._git(
+        output = self.call(
             "config", "--global", "--includes", "--type=path", "--get", "core.excludesFile",
             without=("GIT_CONFIG_GLOBAL",),
         )  # fmt: skip
@@ -290,7 +309,7 @@ class GitRepository:
         outside: bool = False,
         paths: int | None = None,
     ) -> bytes:
-        output = self._git(
+        output = self.call(
             *arguments, stdin=stdin, configuration=configuration, outside=outside, paths=paths
         )
         if output.code != 0:
@@ -300,7 +319,7 @@ class GitRepository:
             )
         return output.stdout
 
-    def _git(
+    def call(
         self,
         *arguments: str,
         stdin: bytes = b"",
@@ -308,7 +327,14 @@ class GitRepository:
         without: Sequence[str] = (),
         outside: bool = False,
         paths: int | None = None,
+        variables: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> GitOutput:
+        """Run git in the private directory. Callers outside of this package read nothing with it.
+
+        `variables` are added to the environment, those named in `without` are left out, and
+        `secrets` are added without being on a command line. `outside`: the work tree is empty.
+        """
         work_tree = self._private if outside else self.location.root
         borrowed = {
             "GIT_DIR": str(self._private),
@@ -316,11 +342,12 @@ class GitRepository:
             "GIT_WORK_TREE": str(work_tree),
         }
         extra = [part for setting in configuration for part in ("-c", setting)]
-        variables = {**git_environment(), **borrowed}
+        given = {**git_environment(), **borrowed, **(variables or {})}
         return self._runner.run(
             [*extra, *arguments],
             cwd=work_tree,
-            variables={name: value for name, value in variables.items() if name not in without},
+            variables={name: value for name, value in given.items() if name not in without},
+            secrets=secrets or {},
             stdin=stdin,
             paths=paths,
         )

@@ -20,7 +20,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -78,25 +78,28 @@ class GitRunner:
         *,
         cwd: Path,
         variables: Mapping[str, str],
+        secrets: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         paths: int | None = None,
     ) -> GitOutput:
-        """Run git with `variables` as its whole environment, and `stdin`.
+        """Run git with `variables` and `secrets` as its whole environment, and `stdin`.
 
+        The values of `secrets` are on no command line, which every user of the machine can read.
         The output consists of at most `paths` records that end with NUL, where that is given.
         Raises RepositoryError for more, when git cannot be started, and after `seconds`.
         """
         # GitPython can only add to the caller's environment. A GIT_DIR or GIT_CONFIG_COUNT in it
         # must not reach git, so `env -i` starts with an empty one.
         settings = [f"{name}={value}" for name, value in sorted(variables.items())]
+        cleared = ["-i"] if not secrets else _cleared({*variables, *secrets})
         trusted = ("-c", "safe.directory=*")  # the repository may belong to another user
-        argv = [self.env, "-i", *settings, self.git, *git_options(), *trusted, *arguments]
+        argv = [self.env, *cleared, *settings, self.git, *git_options(), *trusted, *arguments]
         if any("\0" in part for part in argv):
             raise RepositoryError("a NUL character in a path or revision; give it without")
         with tempfile.TemporaryFile() as given:
             given.write(stdin)
             given.seek(0)
-            process = _start(_gitpython(cwd), argv, given)
+            process = _start(_gitpython(cwd), argv, given, secrets or {})
             try:
                 stdout, stderr = self._collect(process, cwd, paths)
                 process.wait(self.seconds)
@@ -165,11 +168,21 @@ def _bad_ignore_file(work_tree: Path) -> str | None:
     return None
 
 
-def _start(git: Git, argv: Sequence[str], stdin: BinaryIO) -> subprocess.Popen[bytes]:
+def _cleared(kept: Collection[str]) -> list[str]:
+    """Return options of `env` that remove every variable of this process but those in `kept`."""
+    names = {*os.environ, "LANGUAGE", "LC_ALL"}  # GitPython sets the last two
+    return [part for name in sorted(names - {*kept}) for part in ("-u", name)]
+
+
+def _start(
+    git: Git, argv: Sequence[str], stdin: BinaryIO, secrets: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     from git.exc import GitError
 
     try:
-        wrapper = git.execute(argv, istream=stdin, as_process=True, start_new_session=True)
+        wrapper = git.execute(
+            argv, istream=stdin, as_process=True, start_new_session=True, env=dict(secrets)
+        )
     except (GitError, OSError) as error:
         raise RepositoryError(f"git cannot be started ({error}); check its installation") from None
     process, wrapper.proc = wrapper.proc, None  # its finalizer would reap the process a second time

@@ -98,14 +98,12 @@ def last_log_line(folder: Path, limit: int = 160) -> str:
 
 
 def _verdict(result: SolveResult) -> dict[str, object]:
-    judged = [a for a in result.attempts if a.validation and a.validation.verdict == result.verdict]
+    judged = result.deciding
     return {
         "status": result.status.value,
         "verdict": result.verdict,
         "message": result.message,
-        "validation": judged[-1].validation.model_dump(mode="json")
-        if judged and judged[-1].validation
-        else None,
+        "validation": judged.model_dump(mode="json") if judged else None,
     }
 
 

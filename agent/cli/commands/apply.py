@@ -21,9 +21,16 @@ from agent.cli.commands.common import (
     reporting,
     write_diff,
 )
-from agent.cli.commands.output import PatchFile, check_work_tree, write_into_work_tree
+from agent.cli.commands.output import (
+    PatchFile,
+    asked_publication,
+    check_work_tree,
+    publish_patch,
+    write_into_work_tree,
+)
 from agent.cli.options import (
     PATCH_SETTINGS,
+    branch_options,
     json_option,
     patch_output_option,
     quiet_option,
@@ -39,8 +46,10 @@ from agent.terminal import say
 from agent.types import AppliedPatch, ValidationReport, Verdict
 
 if TYPE_CHECKING:
+    from agent.cli.commands.output import Delivery
     from agent.evaluation.patches import TreeFile
     from agent.protocols import Snapshot
+    from agent.publishing import Publication
     from agent.runs import KeptRun
     from agent.settings import Settings
     from agent.types import FileChange
@@ -62,6 +71,9 @@ class ApplyRequest:
     json: bool
     quiet: bool
     run: str | None = None
+    branch: str | None = None
+    commit_message: str | None = None
+    pr: bool = False
 
 
 def run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
@@ -85,11 +97,16 @@ def _apply_run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
         raise ConfigurationError(f"the patch of run {kept.id} {why}: there is nothing to apply")
     repo = request.repo or Path(kept.origin.repository)
     settings = load_settings(flags, repository=repo)
+    wanted = asked_publication(request.branch, request.commit_message, pr=request.pr)
     with reporting(quiet=request.quiet) as reporter:
         snapshot = load_snapshot(repo, None, "include", reporter)
-        check_work_tree(snapshot.root, reporter, without_edits=False)
+        if wanted is None:
+            check_work_tree(snapshot.root, reporter, without_edits=False)
     patch = AppliedPatch(_changes(kept, kept.diff, snapshot, settings.allow), kept.diff, ())
-    delivery = write_into_work_tree(patch, snapshot.root, run=kept.id)
+    if wanted is not None:
+        delivery = _publish(kept, patch, snapshot, wanted)
+    else:
+        delivery = write_into_work_tree(patch, snapshot.root, run=kept.id)
     status = Status.NOT_APPLIED if delivery.failed else Status.ACCEPTED
     if request.json:
         result = summarise(
@@ -100,7 +117,7 @@ def _apply_run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
             dirty=snapshot.dirty,
         )
         written = {"written": list(delivery.written), "diff": kept.diff.decode("utf-8", "replace")}
-        print_json(result.model_copy(update=written))
+        print_json(result.model_copy(update={**written, "published": delivery.published}))
     if delivery.failed:
         say(f"agent: {status.value}: {delivery.message}")
     elif not request.quiet:
@@ -108,6 +125,19 @@ def _apply_run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
         note = "" if ended is Status.ACCEPTED else f" (its run ended as {ended.value})"
         say(f"{delivery.message}{note}")
     return status.exit_code
+
+
+def _publish(
+    kept: KeptRun, patch: AppliedPatch, snapshot: Snapshot, wanted: Publication
+) -> Delivery:
+    """Commit the patch on top of the commit of its run, whatever its verdict was."""
+    from agent.publishing import prepare
+
+    plan = prepare(wanted, snapshot.root, kept.origin.commit, resumed=True)
+    issue = {"title": kept.origin.title, "body": "", "source": kept.origin.source}
+    result = kept.result or summarise(Ledger(), status=Status.INTERRUPTED, message="not finished")
+    result = result.model_copy(update={"issue": issue, "dirty": kept.origin.dirty})
+    return publish_patch(plan, patch, result, run=kept.id)
 
 
 def _changes(
@@ -161,6 +191,8 @@ class _WorkTree:
 
 def _apply_reply(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
     assert request.reply is not None
+    if request.branch is not None or request.commit_message is not None or request.pr:
+        raise ConfigurationError("--branch needs a kept run: name one of `agent runs`")
     repo = request.repo or Path()
     if request.write and request.commit:
         raise ConfigurationError("--apply needs the work tree as its base: leave out --commit")
@@ -243,6 +275,7 @@ def read_reply(source: str, option: str) -> str:
     ending="""
     Example:
       agent apply 3f2a
+      agent apply 3f2a --branch fix-123 --pr
       agent apply --reply reply.json --repo ./target | git apply
     """,
 )
@@ -251,14 +284,15 @@ def read_reply(source: str, option: str) -> str:
 @repo_options
 @patch_output_option
 @write_option
+@branch_options
 @json_option
 @quiet_option
 def command(flags: Mapping[str, Any], apply: bool, repo: Path, **given: Any) -> int:
     """Apply a kept run or a saved model reply; no model call, no tests.
 
     RUN is the beginning of an id in `agent runs`: its patch is written into the work tree that it
-    was made for, or into --repo. A reply (--reply) is read and applied, its syntax is checked, and
-    the diff is printed; --apply writes it.
+    was made for, or into --repo; with --branch it is committed instead. A reply (--reply) is read
+    and applied, its syntax is checked, and the diff is printed; --apply writes it.
     """
     named = click.get_current_context().get_parameter_source("repo") is not ParameterSource.DEFAULT
     return run(ApplyRequest(write=apply, repo=repo if named else None, **given), flags)

@@ -1,4 +1,4 @@
-"""Write patches to a file or, with `--apply`, to the work tree."""
+"""Write patches to a file, with `--apply` to the work tree, and with `--branch` to a branch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.cli.commands.common import counted
+from agent.cli.commands.common import counted, make_redactor
 from agent.errors import ConfigurationError, PatchshotError, RepositoryError
 from agent.events import Notice
 from agent.files import replace_file
 from agent.settings import state_folder
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
+    from agent.protocols import Reporter, Snapshot
+    from agent.publishing import Publication, PublicationPlan
+    from agent.result import Published, SolveResult
     from agent.types import AppliedPatch
     from agent.work_tree import WriteOutcome
 
@@ -58,11 +60,12 @@ class PatchFile:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of a patch that was to be written: the files, and a sentence for the user."""
+    """What became of a patch that was to be written: the files or the branch, and a sentence."""
 
     written: tuple[str, ...]
     failed: bool
     message: str
+    published: Published | None = None
 
 
 def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> None:
@@ -124,6 +127,68 @@ def write_into_work_tree(
     kept = f"; your own edits in {listed(outcome.merged)} are kept, and no test ran with them"
     message = f"wrote {_files(outcome.written)}; undo with {_undo_command(root)}"
     return Delivery(outcome.written, failed=False, message=message + kept * bool(outcome.merged))
+
+
+def asked_publication(branch: str | None, message: str | None, *, pr: bool) -> Publication | None:
+    """Return what `--branch`, `--commit-message` and `--pr` ask for. Raises ConfigurationError."""
+    if branch is None:
+        if message is not None or pr:
+            option = "--pr" if pr else "--commit-message"
+            raise ConfigurationError(f"{option} needs a name for the branch: give --branch too")
+        return None
+    if message is not None and not message.strip():
+        raise ConfigurationError("--commit-message is empty: leave it out for one of the issue")
+    from agent.publishing import Publication
+
+    return Publication(branch, f"{message.strip()}\n" if message else "", pr)
+
+
+def prepare_publication(
+    wanted: Publication | None, snapshot: Snapshot, reporter: Reporter
+) -> PublicationPlan | None:
+    """Find out before a model call is paid whether the patch can be published.
+
+    Raises ConfigurationError, RepositoryError and ForgeError.
+    """
+    if wanted is None:
+        return None
+    from agent.publishing import prepare
+
+    plan = prepare(wanted, snapshot.root, snapshot.commit)
+    if snapshot.dirty:
+        names = listed(sorted(snapshot.overlay()))
+        reporter(Notice(_UNCOMMITTED.format(names=names), "warning"))
+    if plan.forge is not None:
+        target = f"{plan.forge.place}, branch {plan.target}"
+        reporter(Notice(f"an accepted patch becomes a pull request to {target}"))
+    return plan
+
+
+_UNCOMMITTED = (
+    "the patch will be made and tested with your uncommitted edits ({names}), which the commit "
+    "will not have; --dirty ignore leaves them out"
+)
+
+
+def publish_patch(
+    plan: PublicationPlan, patch: AppliedPatch, result: SolveResult, *, run: str
+) -> Delivery:
+    """Commit a patch on a branch, and push and request it if the plan says so. Never raises."""
+    from agent.publishing import publish
+
+    shown = result.model_copy(update={"thought": make_redactor()(result.thought)})
+    outcome = publish(plan, patch.changes, shown)
+    made, failure = outcome.published, make_redactor()(outcome.failure)
+    if made is None:
+        return Delivery((), failed=True, message=f"{failure}; the diff is in what was printed")
+    message = f"committed {made.commit[:10]} on branch {made.branch}"
+    if failure:
+        again = shlex.join(["agent", "apply", run, "--branch", made.branch, "--pr"])
+        how = f"; to go on: {again}" if run else ""
+        return Delivery((), failed=True, message=f"{message}, but {failure}{how}", published=made)
+    if made.pull_request:
+        message += f"; opened {made.pull_request}"
+    return Delivery((), failed=False, message=message, published=made)
 
 
 def in_words_of(outcome: WriteOutcome) -> str:

@@ -13,6 +13,7 @@ from agent.cli.commands.common import guarded, own_file
 from agent.cli.commands.solve import GoingOn, SolveRequest, solve_problem
 from agent.cli.options import (
     SOLVE_SETTINGS,
+    branch_options,
     json_option,
     patch_output_option,
     quiet_option,
@@ -131,6 +132,7 @@ def _last_whole_reply(kept: KeptRun) -> ChatExchange:
 @click.option("--comment", required=True, help="What is to be different, in your words.")
 @patch_output_option
 @write_option
+@branch_options
 @json_option
 @quiet_option
 @verbose_option

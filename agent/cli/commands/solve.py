@@ -25,9 +25,17 @@ from agent.cli.commands.common import (
     reporting,
     write_diff,
 )
-from agent.cli.commands.output import PatchFile, check_work_tree, write_into_work_tree
+from agent.cli.commands.output import (
+    PatchFile,
+    asked_publication,
+    check_work_tree,
+    prepare_publication,
+    publish_patch,
+    write_into_work_tree,
+)
 from agent.cli.options import (
     SOLVE_SETTINGS,
+    branch_options,
     json_option,
     patch_output_option,
     path_option,
@@ -44,8 +52,10 @@ from agent.result import Ledger, SolveResult, as_printed, summarise
 from agent.terminal import say
 
 if TYPE_CHECKING:
+    from agent.cli.commands.output import Delivery
     from agent.pipeline import OpenPrompt
     from agent.protocols import Reporter, Snapshot
+    from agent.publishing import PublicationPlan
     from agent.runs import KeptRun, RunKeeper
     from agent.services import Ahead
     from agent.settings import Settings
@@ -63,6 +73,9 @@ class SolveRequest:
     dirty: str = "include"
     output: Path | None = None
     apply: bool = False
+    branch: str | None = None
+    commit_message: str | None = None
+    pr: bool = False
     json: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -110,6 +123,7 @@ def solve_problem(
         )
     if settings.log_bodies and settings.log_file is None:
         raise ConfigurationError("--log-bodies needs a place: give --log-file too")
+    publication = asked_publication(request.branch, request.commit_message, pr=request.pr)
     problem = load()
     ahead = Ahead(settings)
     output = PatchFile(request.output)
@@ -135,10 +149,11 @@ def solve_problem(
         )
         if request.apply:
             check_work_tree(snapshot.root, reporter, without_edits=request.dirty == "ignore")
+        plan = prepare_publication(publication, snapshot, reporter)
         work = _Work(problem, snapshot, settings, request, ledger, reporter, ahead, going_on)
         result, run = work.solve_and_keep(flags)
     result = result.model_copy(update={"message": as_given(result.message, flags)})
-    code = finish(result, snapshot, request, ledger, run)
+    code = finish(result, snapshot, request, ledger, run, plan)
     if settings.remember and code == 0:
         _remember(problem, snapshot, settings, ledger)
     if output.problem:
@@ -169,6 +184,8 @@ def _check(request: SolveRequest) -> None:
         )
     if request.apply and request.commit:
         raise ConfigurationError("--apply needs the work tree as its base: leave out --commit")
+    if request.apply and request.branch is not None:
+        raise ConfigurationError("--apply and --branch exclude each other: give one of them")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,15 +277,21 @@ class _Work:
 
 
 def finish(
-    result: SolveResult, snapshot: Snapshot, request: SolveRequest, ledger: Ledger, run: str
+    result: SolveResult,
+    snapshot: Snapshot,
+    request: SolveRequest,
+    ledger: Ledger,
+    run: str,
+    plan: PublicationPlan | None = None,
 ) -> int:
     """Write the result to its destinations and return the exit code."""
     status = result.status
     best = ledger.best
-    last_line, delivery = in_words(result, has_patch=best is not None), None
-    if request.apply and status is Status.ACCEPTED and best is not None and best.patch is not None:
-        delivery = write_into_work_tree(best.patch, snapshot.root, output=request.output, run=run)
-        result = result.model_copy(update={"written": list(delivery.written)})
+    last_line = in_words(result, has_patch=best is not None)
+    delivery = _deliver(result, snapshot, request, ledger, run, plan)
+    if delivery is not None:
+        update = {"written": list(delivery.written), "published": delivery.published}
+        result = result.model_copy(update=update)
     if delivery is not None and delivery.failed:
         status = Status.NOT_APPLIED
         changed = {"status": status, "exit_code": status.exit_code, "message": delivery.message}
@@ -290,7 +313,35 @@ def finish(
         say(last_line)
     if delivery is not None and delivery.failed:
         say(f"agent: {status.value}: {delivery.message}")
+    elif plan is not None and delivery is None:
+        say(_not_committed(plan, run, has_patch=best is not None))
     return status.exit_code
+
+
+def _deliver(
+    result: SolveResult,
+    snapshot: Snapshot,
+    request: SolveRequest,
+    ledger: Ledger,
+    run: str,
+    plan: PublicationPlan | None,
+) -> Delivery | None:
+    """Write or publish the accepted patch; None if there is none, or only its diff was wanted."""
+    best = ledger.best
+    if result.status is not Status.ACCEPTED or best is None or best.patch is None:
+        return None
+    if plan is not None:
+        return publish_patch(plan, best.patch, result, run=run)
+    if not request.apply:
+        return None
+    return write_into_work_tree(best.patch, snapshot.root, output=request.output, run=run)
+
+
+def _not_committed(plan: PublicationPlan, run: str, *, has_patch: bool) -> str:
+    """Return that nothing was committed, and how to do so in spite of the verdict."""
+    branch = plan.wanted.branch
+    how = f"; to do so all the same: agent apply {run} --branch {branch}" if run else ""
+    return f"nothing was committed on {branch}{how * has_patch}"
 
 
 def in_words(result: SolveResult, *, has_patch: bool) -> str:
@@ -318,17 +369,22 @@ def _summary(message: str) -> str:
 @declare(
     "solve",
     settings=SOLVE_SETTINGS,
-    rare=("problem", "commit", "dirty", "output", "record", "replay", "verbose"),
+    rare=("problem", "commit", "dirty", "output", "commit_message", "record", "replay", "verbose"),
     ending="""
     Examples:
       agent solve issue.md --repo ./target > fix.diff
       agent solve owner/name#123 --repo ./target --apply
+      agent solve owner/name#123 --branch fix-123 --pr
       agent solve "Cart.total leaves out the first price" --repo ./target
 
     ISSUE is a file, `-` for stdin, a URL, OWNER/REPO#N on GitHub (GITHUB_TOKEN
     for private ones), or the text itself. A run makes one call, and at most 2
     more with code that the model asks for. If its patch fails, it makes at most
     1 repair call (--repairs) and 12 steps (--max-steps).
+
+    --pr needs GITHUB_TOKEN, GITLAB_TOKEN, or `gh` or `glab` signed in. The pull
+    request is a draft unless the patch is verified. Commits are signed if your
+    own git configuration says so (commit.gpgsign).
 
     Exit codes: 0 accepted, 2 usage, 3 no edit, 4 unparseable, 5 does not apply,
     6 breaks syntax or tests or is suspect, 7 time limit, 8 budget, 9 provider,
@@ -340,6 +396,7 @@ def _summary(message: str) -> str:
 @repo_options
 @patch_output_option
 @write_option
+@branch_options
 @json_option
 @quiet_option
 @verbose_option
