@@ -41,6 +41,7 @@ from agent.validation.judging.reproduction import (
 from agent.validation.judging.second_runs import SecondRuns
 from agent.validation.judging.tricks import find_dependences, find_hidden_tests, find_tricks
 from agent.validation.judging.verdict import VerdictEvidence, decide
+from agent.validation.judging.weak_tests import TestReader
 from agent.validation.judging.wording import how_it_ended, listed, number
 from agent.validation.path_rules import is_test_side, steers_tests
 from agent.validation.plan import Plan, make_plan
@@ -86,6 +87,7 @@ class PatchValidation:
             own_tests=known is None,
             allow=self.options.allow,
             installed=tools.modules,
+            issue=self.problem_text,
             earlier=earlier,
         )
         report = _first_report(plan, suite, tools, self.backend)
@@ -155,7 +157,9 @@ class PatchValidation:
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
         doubts = {t: again[t].why_unrelated(t, mentioned, given=True) for t in steadily}
         return Proof(
-            confirm(new, again, mentioned) if new is not None else None,
+            confirm(new, again, mentioned, self._reader(execution.plan, runs).why_weak)
+            if new is not None
+            else None,
             tuple(test for test in steadily if not doubts[test]),
             tuple(test for test in passing if test not in doubts),
             tuple(test for test in steadily if doubts[test]),
@@ -203,6 +207,16 @@ class PatchValidation:
             return None
         checks = NameChecks(self._is_own, _NewWords(plan.source).has, self._issue_names)
         return with_source(judge(runs.new_before, runs.new_after, checks), plan.earlier_tests)
+
+    def _reader(self, plan: Plan, runs: PlanRuns) -> TestReader:
+        return TestReader(
+            plan.new_tests,
+            plan.source,
+            self.problem_text,
+            runs.new_before.failures if runs.new_before else {},
+            _NewWords(plan.source).has,
+            self._issue_names,
+        )
 
     def _issue_names(self, name: str) -> bool:
         return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.problem_text) is not None
