@@ -30,6 +30,7 @@ from agent.validation.judging.compare import Comparison, is_whole, passing_in_bo
 from agent.validation.judging.edited_tests import edited_inside, find_losses
 from agent.validation.judging.known import KnownJudgement, by_id, judge_known, known_paths
 from agent.validation.judging.needs import needs
+from agent.validation.judging.new_state import find_new_state
 from agent.validation.judging.reproduction import (
     Judgement,
     NameChecks,
@@ -195,7 +196,10 @@ class PatchValidation:
             edited_tests=plan.edited_tests,
             weakened=find_losses(plan.tests, plan.source).words,
             held=plan.held,
-            dependences=find_dependences(plan.source, self.problem_text),
+            dependences=(
+                *find_dependences(plan.source, self.problem_text),
+                *find_new_state(plan.source, self.problem_text),
+            ),
             tricks=(*find_tricks(plan.source, self._source_texts(plan)), *hidden, *plan.hiding),
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
             needs="; ".join(_unmet_needs(runs)),

@@ -264,7 +264,7 @@ _ITEM = re.compile(
     r"|\b(?:const|let|var)\s+(\w+)\s*=\s*(?:async\s*)?(?:function\b|\([^)]*\)\s*=>|\w+\s*=>)"
 )
 _EXPORTED = re.compile(
-    r"\bexports\s*=\s*\{([^}]*)\}|\bexport\s*\{([^}]*)\}|[\w$]\.(\w+)\s*=(?![=>])"
+    r"\bexports\s*=\s*\{([^}]*)\}|\bexport\s*\{([^}]*)\}|[\w$]\.(?!exports\s*=)(\w+)\s*=(?![=>])"
     r"|\bexport\s+(?:default\s+)?(?:async\s+)?(?:function\*?|class|const|let|var)\s+(\w+)"
 )
 _READS = re.compile(r"[rR]ead_?(?:File|to_string|AllLines|String|Stream)|include_(?:str|bytes)!")
@@ -283,7 +283,8 @@ def _exports(change: FileChange) -> Iterator[str]:
     """Yield the names that a JavaScript file exports, and the properties that it sets."""
     if language_of(change.path) in _SCRIPTS:
         for groups in _EXPORTED.findall(_text(change)):
-            yield from re.findall(r"\w+", " ".join(groups))
+            for item in ",".join(groups).split(","):  # `name`, `name: value` or `name as other`
+                yield from re.findall(r"\w+", item.partition(":")[0])[-1:]
 
 
 def _uses(name: str, text: str, body: str) -> bool:
