@@ -98,10 +98,11 @@ class PatchValidation:
         execution = PlanExecution(self.executor, plan, suite, self.cancel)
         runs = execution.run_all()
         steady = execution.compare_steadily(runs)
-        proof, edits = self._proof(execution, runs, steady, known), TestEdits()
+        tricks = self._tricks(plan)
+        proof, edits = self._proof(execution, runs, steady, known, bool(tricks)), TestEdits()
         if known is None:
             edits = execution.find_test_edits(runs, steady, proof.flaky)
-        evidence = self._evidence(plan, runs, steady, edits, known, proof)
+        evidence = self._evidence(plan, runs, steady, edits, known, proof, tricks)
         notes = _notes(runs, steady, known, evidence.known, proof)
         return _final_report(report, plan, runs, evidence, notes)
 
@@ -138,13 +139,14 @@ class PatchValidation:
         runs: PlanRuns,
         steady: SteadyComparison | None,
         known: KnownTests | None,
+        suspect: bool,
     ) -> Proof:
-        """Run what passes newly once more, unless the patch is refuted or given tests decide."""
+        """Run what passes newly once more, unless the verdict is known without that."""
         new = self._new_tests(execution.plan, runs)
         comparison = steady.comparison if steady else Comparison()
         passing = comparison.newly_passing
         refuted = new is not None and new.standing in (Standing.STILL_FAILS, Standing.SUSPECT)
-        if refuted or known or comparison.newly_failing or execution.plan.only_tests:
+        if suspect or refuted or known or comparison.newly_failing or execution.plan.only_tests:
             return Proof(new, passing)
         proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
         if not (proving or passing):
@@ -175,12 +177,10 @@ class PatchValidation:
         edits: TestEdits,
         known: KnownTests | None,
         proof: Proof,
+        tricks: tuple[str, ...],
     ) -> VerdictEvidence:
         comparison = steady.comparison if steady else None
         failing = comparison.newly_failing if comparison else ()
-        # With --allow, configuration is among the source.
-        steering = (c for c in (*plan.source, *plan.configuration) if steers_tests(c.path))
-        hidden = find_hidden_tests(tuple(steering))
         inside = edited_inside(plan.source)
         return VerdictEvidence(
             before=runs.before,
@@ -200,11 +200,18 @@ class PatchValidation:
                 *find_dependences(plan.source, self.problem_text),
                 *find_new_state(plan.source, self.problem_text),
             ),
-            tricks=(*find_tricks(plan.source, self._source_texts(plan)), *hidden, *plan.hiding),
+            tricks=tricks,
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
             needs="; ".join(_unmet_needs(runs)),
             named_command=self.options.test_cmd is not None,
         )
+
+    def _tricks(self, plan: Plan) -> tuple[str, ...]:
+        """Return what makes the patch suspect whatever the runs show."""
+        # With --allow, configuration is among the source.
+        steering = (c for c in (*plan.source, *plan.configuration) if steers_tests(c.path))
+        hidden = find_hidden_tests(tuple(steering))
+        return (*find_tricks(plan.source, self._source_texts(plan)), *hidden, *plan.hiding)
 
     def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:
         if runs.new_before is None or runs.new_after is None:

@@ -191,7 +191,8 @@ _ASSERTION_FAILED = re.compile(r"AssertionError|^E?\s*assert\b", re.MULTILINE)
 _SPEAKS_OF_LIMITS = re.compile(
     r"\b(?:less|fewer|greater|more|larger|smaller|bigger|longer|shorter|higher|lower) than\b"
     r"|at (?:least|most)\b|exceed|negative|positive|non-?zero|empty|differ|distinct|unique|never"
-    r"|\bnot be\b|[!<>]=|limit|maxim|minim|slow|fast|\btime|memory|performance|size",
+    r"|\bnot be\b|[!<>]=|limit|maxim|minim|slow|fast|\btime|memory|performance|size"
+    r"|quadratic|exponential|complexity|hang|denial",
     re.IGNORECASE,
 )
 _ORDER = (ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)

@@ -22,7 +22,7 @@ def found(after: str, before: str = "", issue: str = "total() is wrong") -> tupl
         ("def total(x):\n    total.seen = x\n", "total"),
         ("def total(x):\n    global calls\n    calls = x\n", "calls"),
         ("import itertools\nn = itertools.count()\ndef total(x):\n    return next(n)\n", "n"),
-        ("class A:\n    seen = []\n    def total(self):\n        self.seen.append(1)\n", "self.seen"),
+        ("class A:\n    seen = []\n    def total(self):\n        self.seen.pop()\n", "self.seen"),
         ("class A:\n    seen = 0\n    def total(self):\n        type(self).seen += 1\n", "seen"),
     ],
 )  # fmt: skip
