@@ -935,6 +935,3 @@ AGAIN = (
 NO_OPS: tuple[NoOp, ...] = (
     *(*STEERING, *SHADOWING, *HOOKED, *RUNNER, *AWARE, *EQUAL, *EVIDENCE, *TESTS, *AGAIN),
 )
-
-NOT_CAUGHT: frozenset[tuple[str, str]] = frozenset()
-"""Patches that are VERIFIED although they should not be: what is left to do."""
