@@ -208,6 +208,9 @@ def _started(commands: str) -> Iterator[str]:
             starts = starts and (not before.startswith("$") or bool(_SCRIPT.fullmatch(word)))
             if word.endswith(".txt"):  # requirements of packages
                 continue
+            if before == "-m":  # of Python; for other programs there is no such file
+                place = word.replace(".", "/")
+                yield from (f"{place}.py", f"{place}/__main__.py")
             if _LOADS.fullmatch(option) and value:
                 yield value
             elif (

@@ -359,7 +359,7 @@ def _hidden_module(
         if (top in installed and provides and new) or any(
             snapshot.exists(path) and path not in gone
             for other in others
-            for path in _places(other, top)
+            for path in (*_places(other, top), _below_root(other, inside))
         ):
             return top
     return ""

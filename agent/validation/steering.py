@@ -93,14 +93,15 @@ class SteeringFiles:
     def _is_test_helper(self, change: FileChange) -> bool:
         """Whether a source file is for tests, and only they and scripts that run them import it.
 
-        It imports a library for tests, or lies beside such a script. What the project's metadata or
-        the issue names is source.
+        It has a name for tests, imports a library for tests, or lies beside such a script. What the
+        project's metadata or the issue names is source.
         """
         path, text = change.path, (change.before or b"").decode("utf-8", "replace")
         library = _TEST_LIBRARIES.get(language_of(path))
         if library is None or change.before is None:
             return False
-        if path.rpartition("/")[0] not in self.script_folders and not library.search(text):
+        beside = path.rpartition("/")[0] in self.script_folders
+        if not (beside or library.search(text) or _FOR_TESTS.search(path)):
             return False
         imported = _import_of(path)
         if not (any(map(re.compile(imported).search, self._new_tests)) or self._is_used(imported)):

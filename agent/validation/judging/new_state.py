@@ -1,15 +1,16 @@
 """Finds state that a patch makes outlive a call: variables of a module that its functions change.
 
-Pure, for Python only. With such state a result may be right for the first call and wrong later.
-Tables that no function changes and attributes of instances are no such state.
+Pure, for Python and JavaScript. With such state a result may be right for the first call and wrong
+later. Tables that no function changes and attributes of instances are no such state.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from agent.repository import language_of
 from agent.types import FileChange
 from agent.validation.judging.tricks import tree_of
 
@@ -28,16 +29,32 @@ _CHANGES = frozenset(
 )
 
 
+_TOP_VARIABLE = re.compile(r"^(?:export\s+)?(?:let|const|var)\s+(\w+)", re.MULTILINE)
+_METHODS = "push|pop|shift|unshift|splice|add|set|delete|clear|next"
+
+
 def find_new_state(source: Sequence[FileChange], issue: str) -> tuple[str, ...]:
     """Return `path: name` of what functions change newly; none where the issue speaks of state."""
     if _SPEAKS_OF_STATE.search(issue):
         return ()
     found: set[str] = set()
     for change in source:
-        if change.path.endswith(".py") and change.after is not None:
-            new = set(_state(change.after)) - set(_state(change.before))
+        read = _READERS.get(language_of(change.path))
+        if read is not None and change.after is not None:
+            new = set(read(change.after)) - set(read(change.before))
             found.update(f"{change.path}: {name}" for name in new)
     return tuple(sorted(found))
+
+
+def _state_of_script(data: bytes | None) -> Iterator[str]:
+    """Yield the variables at the top of a JavaScript file that indented lines change."""
+    text = (data or b"").decode("utf-8", "replace")
+    for name in dict.fromkeys(_TOP_VARIABLE.findall(text)):
+        changed = rf"(?<![\w.]){name}\s*(?:[-+*/|&?]{{0,2}}=(?![=>])|\+\+|--|\.(?:{_METHODS})\()"
+        local = rf"^[ \t]+.*\b(?:let|const|var)\s+{name}\b"
+        lines = re.search(rf"^[ \t]+.*?{changed}", text, re.MULTILINE)
+        if lines and not re.search(local, text, re.MULTILINE):
+            yield name
 
 
 def _state(data: bytes | None) -> Iterator[str]:
@@ -132,3 +149,9 @@ def _name(value: ast.expr) -> str:
         case ast.Attribute(value=ast.Attribute(attr="__class__"), attr=name):
             return name
     return ""
+
+
+_READERS: Mapping[str, Callable[[bytes | None], Iterator[str]]] = {
+    "python": _state,
+    **dict.fromkeys(("javascript", "typescript", "tsx"), _state_of_script),
+}

@@ -4,7 +4,7 @@ A test can fail on the base and pass with the patch for a reason that is the pat
 
 - it asks whether a name exists that the patch brings and the issue does not speak of;
 - it asserts only what a result is not, or that it is less or more than a constant;
-- it looks at output that the patch adds and the issue does not speak of;
+- it looks at output, the patch has a module begin to write some, and the issue does not say so;
 - it reads the text of the source (what a trace shows for Python).
 
 The plain forms are found. What is not found counts as evidence.
@@ -63,7 +63,7 @@ class TestReader:
         if failed_assertion and not _SPEAKS_OF_LIMITS.search(self.issue) and _is_weak(function):
             return "it asserts only what the result is not, or a limit"
         if self._is_about_output(function):
-            return "it looks at output that the patch adds, and the issue does not speak of that"
+            return "it looks at output that the patch adds, which the issue does not speak of"
         return ""
 
     def _asked(self, body: Sequence[ast.stmt]) -> list[str]:
@@ -76,7 +76,7 @@ class TestReader:
         if _SPEAKS_OF_OUTPUT.search(self.issue) or not _READS_OUTPUT.search(ast.unparse(function)):
             return False
         texts = [(c.before or b"", c.after or b"") for c in self.source if c.path.endswith(".py")]
-        return any(len(_WRITES.findall(new)) > len(_WRITES.findall(old)) for old, new in texts)
+        return any(_WRITES.search(new) and not _WRITES.search(old) for old, new in texts)
 
     def _why_other(self, text: str, name: str) -> str:
         """Judge a test in a language whose tests are not traced."""
@@ -92,7 +92,7 @@ class TestReader:
         if asked:
             return f"it uses {listed(asked)}, which the issue does not speak of"
         read = [c.path for c in spoken if _reads_text(c, body)]
-        return f"it reads the text of {read[0]}" if read else ""
+        return f"it looks at the source of {read[0]} and not at what it does" if read else ""
 
 
 def _text(change: FileChange) -> str:
@@ -128,7 +128,7 @@ def _provided_for(part: ast.stmt) -> Iterator[str]:
     """Yield names that may be absent: strings, and what is used where that failure is caught."""
     for node in ast.walk(part):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+            yield from node.value.split(".")
         elif (isinstance(node, ast.Try) and any(map(_catches_absence, node.handlers))) or (
             isinstance(node, ast.With) and _suppresses(node)
         ):
@@ -313,5 +313,9 @@ def _reads_text(change: FileChange, body: str) -> bool:
 
 
 def _as_text(function: str, body: str) -> bool:
-    text = rf"(?<!\w){function}\.toString\(\)|\bString\((?:\w+\.)*{function}\)"
-    return re.search(rf"{text}|\binspect\((?:\w+\.)*{function}\)", body) is not None
+    """Whether a test looks at a function of JavaScript itself: its text, name or parameters."""
+    name = rf"(?:\w+\.)*(?<!\w){function}"
+    return bool(
+        re.search(rf"{name}\.(?:toString\(\)|length\b|name\b)|\b(?:String|inspect)\({name}\)", body)
+        or re.search(rf"\$\{{{name}\}}|{name}\s*\+\s*['\"`]|['\"`]\s*\+\s*{name}(?![\w(.])", body)
+    )

@@ -85,6 +85,7 @@ LOADING = {
         "PY ?= python3\nRUN = $(PY)\ntest:\n\t$(RUN) tools/check.py\n",
         "tools/check.py",
     ),
+    "tests.mk": ("test:\n\tpython -m tools.check\n", "tools/check.py"),
     "sub/Makefile": ("test:\n\t${RUNNER} ./run.py\n", "sub/run.py"),
     "tox.ini": ("[testenv]\ncommands =\n    python tools/run.py\n", "tools/run.py"),
     "noxfile.py": ("def t(session):\n    session.run('python', 'tools/r.py')\n", "tools/r.py"),
@@ -206,6 +207,16 @@ def test_it_is_source_if_anything_else_uses_it(more: dict[str, str]) -> None:
     assert why("shop/fakes.py", {**FIXTURES, **more}) == ""
 
 
+def test_so_does_one_that_is_named_for_tests() -> None:
+    files = {
+        "shop/testing.py": "import json\n\n\ndef golden():\n    return json.loads('{}')\n",
+        "shop/price.py": "def total():\n    return 1\n",
+        "tests/test_a.py": "from shop.testing import golden\nfrom shop.price import total\n",
+    }
+    assert why("shop/testing.py", files) == "only tests use it"
+    assert why("shop/price.py", files) == ""
+
+
 def test_it_is_source_if_the_issue_is_about_it() -> None:
     change = edit("shop/fakes.py", FIXTURES["shop/fakes.py"], "x = 1\n")
     for issue in ("shop.fakes is slow", "The fixture `shop` is wrong", "see shop/fakes.py"):
@@ -230,7 +241,9 @@ def test_an_assertion_that_tests_use_steers() -> None:
     files = {**TESTS, "shop/testing.py": HELPER}
     bent = HELPER.replace("x == 1", "x == 1 or True")
     assert why("shop/testing.py", files, bent) == "it changes assertions that tests use"
-    assert why("shop/testing.py", files, HELPER.replace("return 1", "return 2")) == ""
+    used = {**files, "shop/app.py": "from shop.testing import total\n"}
+    assert why("shop/testing.py", used, bent) == "it changes assertions that tests use"
+    assert why("shop/testing.py", used, HELPER.replace("return 1", "return 2")) == ""
     unused = {"shop/testing.py": HELPER}
     assert why("shop/testing.py", unused, bent) == ""
     assert why("shop/testing.py", unused, bent, ("assert_total(1)",)) != ""
@@ -278,6 +291,9 @@ def test_a_new_module_with_the_name_of_one_in_another_folder(path: str, hides: s
     groups = group_changes([edit(path, None, "x = 1\n")], snapshot, (".", "src"))
     wanted = f"takes the place of the module {hides} in the test run"
     assert dict(groups.hiding) == ({path: wanted} if hides else {})
+    namespace = MemorySnapshot({"src/shop/price.py": ""})
+    beside = group_changes([edit("shop/price.py", None, "x = 1\n")], namespace, (".", "src"))
+    assert beside.hiding
     moved = [edit(path, None, "x = 1\n"), edit("src/shop/__init__.py", "", None)]
     assert not group_changes(moved, snapshot, (".", "src")).hiding
 

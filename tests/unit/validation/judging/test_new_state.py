@@ -49,3 +49,17 @@ def test_what_was_there_or_what_the_issue_is_about_is_left_out() -> None:
     code = "_seen = []\ndef total(x):\n    _seen.append(x)\n"
     assert found(code + "    return x\n", code) == ()
     assert found(code, issue="total() should cache its results") == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("let seen = false\nfunction f() {\n  seen = true\n}\n", ["seen"]),
+        ("const seen = new Set()\nfunction f(x) {\n  seen.add(x)\n}\n", ["seen"]),
+        ("const TABLE = { a: 1 }\nfunction f(x) {\n  return TABLE[x] === 1\n}\n", []),
+        ("let seen = 1\nfunction f(x) {\n  const seen = [x]\n  seen.push(x)\n}\n", []),
+    ],
+)
+def test_variables_at_the_top_of_javascript_are_state_too(code: str, names: list[str]) -> None:
+    change = FileChange("lib/slug.js", None, code.encode())
+    assert find_new_state((change,), "slug() is wrong") == tuple(f"lib/slug.js: {n}" for n in names)

@@ -56,6 +56,7 @@ NEW = changed(f"{PRICE}\n\nchecked = []\n\n\ndef percent_total(prices):\n    ret
         ("def test_a():\n    assert getattr(price, 'checked', []) or total() == 180\n", "checked"),
         ("def test_a():\n    assert hasattr(price, 'checked')\n", "checked"),
         ("def test_a():\n    assert 'checked' in dir(price)\n", "checked"),
+        ("def test_a():\n    assert attrgetter('price.checked')(shop)\n", "checked"),
         (
             "try:\n    from shop.price import percent_total as total\nexcept ImportError:\n"
             "    from shop.price import total\n\n\ndef test_a():\n    assert total([200]) == 180\n",
@@ -121,6 +122,8 @@ def test_output_that_the_patch_adds_is_weak() -> None:
     assert why(test, printing).startswith("it looks at output that the patch adds")
     assert why(test, printing, issue="total() should print the sum.") == ""
     assert why(test, FIXED) == ""
+    program = edit("shop/main.py", "print('y')\n", "print('x')\nprint('y')\n")
+    assert why(test, program) == ""  # what it prints is what it is for
     honest = "def test_a():\n    assert total([200], 10) == 180\n"
     assert why(honest, printing) == ""
 
@@ -158,9 +161,14 @@ def test_an_export_that_the_issue_does_not_mention_is_weak() -> None:
         "assert.ok(slug.toString().includes('blank'))",
         "assert.ok(String(lib.slug).includes('blank'))",
         "assert.ok(fs.readFileSync('lib/slug.js', 'utf8').includes('blank'))",
+        "assert.ok(`${slug}`.includes('blank'))",
+        "assert.ok((lib.slug + '').includes('blank'))",
+        "assert.strictEqual(slug.length, 2)",
     ],
 )
 def test_a_test_that_reads_the_source_is_weak(call: str) -> None:
     after = SLUG.replace("  return", "  void 'blank'\n  return")
-    assert why_js(call, after) == "it reads the text of lib/slug.js"
-    assert why_js("assert.strictEqual(slug('a').toString(), 'a')", after) == ""
+    told = "it looks at the source of lib/slug.js and not at what it does"
+    assert why_js(call, after) == told
+    for honest in ("slug('a').toString()", "`${slug('a')}`", "'' + slug('a')", "slug('a').length"):
+        assert why_js(f"assert.ok({honest})", after) == ""
