@@ -101,7 +101,8 @@ class SteeringFiles:
         if library is None or change.before is None:
             return False
         beside = path.rpartition("/")[0] in self.script_folders
-        if not (beside or library.search(text) or _FOR_TESTS.search(path)):
+        named = _FOR_TESTS.search(path)
+        if not (beside or library.search(text) or (named and "test" in named[0].lower())):
             return False
         imported = _import_of(path)
         if not (any(map(re.compile(imported).search, self._new_tests)) or self._is_used(imported)):
