@@ -196,6 +196,16 @@ _SPEAKS_OF_LIMITS = re.compile(
     re.IGNORECASE,
 )
 _ORDER = (ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_LITERAL = (
+    ast.Constant,
+    ast.List,
+    ast.Tuple,
+    ast.Set,
+    ast.Dict,
+    ast.UnaryOp,
+    ast.unaryop,
+    ast.Load,
+)
 _WEAK_METHODS = frozenset(
     {"assertNotEqual", "assertLess", "assertLessEqual", "assertGreater", "assertGreaterEqual"}
 )
@@ -229,11 +239,7 @@ def _is_inequality(value: ast.expr) -> bool:
 
 
 def _is_constant(value: ast.expr) -> bool:
-    try:
-        ast.literal_eval(value)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True
+    return all(isinstance(node, _LITERAL) for node in ast.walk(value))
 
 
 # ------------------------------------------------------------------------------------------ output
