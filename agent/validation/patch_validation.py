@@ -30,6 +30,7 @@ from agent.validation.judging.compare import Comparison, is_whole, passing_in_bo
 from agent.validation.judging.edited_tests import edited_inside, find_losses
 from agent.validation.judging.known import KnownJudgement, by_id, judge_known, known_paths
 from agent.validation.judging.needs import needs
+from agent.validation.judging.new_state import find_new_state
 from agent.validation.judging.reproduction import (
     Judgement,
     NameChecks,
@@ -41,6 +42,7 @@ from agent.validation.judging.reproduction import (
 from agent.validation.judging.second_runs import SecondRuns
 from agent.validation.judging.tricks import find_dependences, find_hidden_tests, find_tricks
 from agent.validation.judging.verdict import VerdictEvidence, decide
+from agent.validation.judging.weak_tests import TestReader
 from agent.validation.judging.wording import how_it_ended, listed, number
 from agent.validation.path_rules import is_test_side, steers_tests
 from agent.validation.plan import Plan, make_plan
@@ -86,6 +88,7 @@ class PatchValidation:
             own_tests=known is None,
             allow=self.options.allow,
             installed=tools.modules,
+            issue=self.problem_text,
             earlier=earlier,
         )
         report = _first_report(plan, suite, tools, self.backend)
@@ -95,10 +98,11 @@ class PatchValidation:
         execution = PlanExecution(self.executor, plan, suite, self.cancel)
         runs = execution.run_all()
         steady = execution.compare_steadily(runs)
-        proof, edits = self._proof(execution, runs, steady, known), TestEdits()
+        tricks = self._tricks(plan)
+        proof, edits = self._proof(execution, runs, steady, known, bool(tricks)), TestEdits()
         if known is None:
             edits = execution.find_test_edits(runs, steady, proof.flaky)
-        evidence = self._evidence(plan, runs, steady, edits, known, proof)
+        evidence = self._evidence(plan, runs, steady, edits, known, proof, tricks)
         notes = _notes(runs, steady, known, evidence.known, proof)
         return _final_report(report, plan, runs, evidence, notes)
 
@@ -135,13 +139,14 @@ class PatchValidation:
         runs: PlanRuns,
         steady: SteadyComparison | None,
         known: KnownTests | None,
+        suspect: bool,
     ) -> Proof:
-        """Run what passes newly once more, unless the patch is refuted or given tests decide."""
+        """Run what passes newly once more, unless the verdict is known without that."""
         new = self._new_tests(execution.plan, runs)
         comparison = steady.comparison if steady else Comparison()
         passing = comparison.newly_passing
         refuted = new is not None and new.standing in (Standing.STILL_FAILS, Standing.SUSPECT)
-        if refuted or known or comparison.newly_failing or execution.plan.only_tests:
+        if suspect or refuted or known or comparison.newly_failing or execution.plan.only_tests:
             return Proof(new, passing)
         proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
         if not (proving or passing):
@@ -155,7 +160,9 @@ class PatchValidation:
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
         doubts = {t: again[t].why_unrelated(t, mentioned, given=True) for t in steadily}
         return Proof(
-            confirm(new, again, mentioned) if new is not None else None,
+            confirm(new, again, mentioned, self._reader(execution.plan, runs).why_weak)
+            if new is not None
+            else None,
             tuple(test for test in steadily if not doubts[test]),
             tuple(test for test in passing if test not in doubts),
             tuple(test for test in steadily if doubts[test]),
@@ -170,12 +177,10 @@ class PatchValidation:
         edits: TestEdits,
         known: KnownTests | None,
         proof: Proof,
+        tricks: tuple[str, ...],
     ) -> VerdictEvidence:
         comparison = steady.comparison if steady else None
         failing = comparison.newly_failing if comparison else ()
-        # With --allow, configuration is among the source.
-        steering = (c for c in (*plan.source, *plan.configuration) if steers_tests(c.path))
-        hidden = find_hidden_tests(tuple(steering))
         inside = edited_inside(plan.source)
         return VerdictEvidence(
             before=runs.before,
@@ -191,18 +196,38 @@ class PatchValidation:
             edited_tests=plan.edited_tests,
             weakened=find_losses(plan.tests, plan.source).words,
             held=plan.held,
-            dependences=find_dependences(plan.source, self.problem_text),
-            tricks=(*find_tricks(plan.source, self._source_texts(plan)), *hidden, *plan.hiding),
+            dependences=(
+                *find_dependences(plan.source, self.problem_text),
+                *find_new_state(plan.source, self.problem_text),
+            ),
+            tricks=tricks,
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
             needs="; ".join(_unmet_needs(runs)),
             named_command=self.options.test_cmd is not None,
         )
+
+    def _tricks(self, plan: Plan) -> tuple[str, ...]:
+        """Return what makes the patch suspect whatever the runs show."""
+        # With --allow, configuration is among the source.
+        steering = (c for c in (*plan.source, *plan.configuration) if steers_tests(c.path))
+        hidden = find_hidden_tests(tuple(steering))
+        return (*find_tricks(plan.source, self._source_texts(plan)), *hidden, *plan.hiding)
 
     def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:
         if runs.new_before is None or runs.new_after is None:
             return None
         checks = NameChecks(self._is_own, _NewWords(plan.source).has, self._issue_names)
         return with_source(judge(runs.new_before, runs.new_after, checks), plan.earlier_tests)
+
+    def _reader(self, plan: Plan, runs: PlanRuns) -> TestReader:
+        return TestReader(
+            plan.new_tests,
+            plan.source,
+            self.problem_text,
+            runs.new_before.failures if runs.new_before else {},
+            _NewWords(plan.source).has,
+            self._issue_names,
+        )
 
     def _issue_names(self, name: str) -> bool:
         return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.problem_text) is not None

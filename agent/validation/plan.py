@@ -49,6 +49,9 @@ _RUNNER = frozenset(
 )
 _OURS = "patchshot_"
 
+# Folders that are on the import path of many projects. A new module in one may hide another's.
+_ROOTS = frozenset({".", "src", "lib", "python"})
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -91,20 +94,27 @@ def make_plan(
     own_tests: bool = True,
     allow: Collection[str] = (),
     installed: Collection[str] = (),
+    issue: str = "",
 ) -> Plan:
     """Plan the runs for one patch and the reply's reproduction test, if it has one.
 
     The tests of `earlier` replies are run with it: what they show does not end with their reply.
 
     `selected` are the project's tests. Without `own_tests` the reply's tests are not run: they
-    decide nothing where the deciding tests are given. `allow` and `installed` are as for
+    decide nothing where the deciding tests are given. `allow`, `installed` and `issue` are as for
     `group_changes`.
     """
     notes: list[str] = []
     roots = import_roots(snapshot, patch.changes)
     texts = (test.content,) if test is not None else ()
     groups = group_changes(
-        patch.changes, snapshot, roots, new_tests=texts, allow=allow, installed=installed
+        patch.changes,
+        snapshot,
+        roots,
+        new_tests=texts,
+        allow=allow,
+        installed=installed,
+        issue=issue,
     )
     notes.extend(_notes_about(groups))
     new_tests, new_paths = groups.tests, _new_files(groups)
@@ -281,18 +291,21 @@ def group_changes(
     new_tests: Sequence[str] = (),
     allow: Collection[str] = (),
     installed: Collection[str] = (),
+    issue: str = "",
 ) -> ChangeGroups:
     """Group the changes. `roots` are the folders of the tree on the import path.
 
     `new_tests` are texts of further tests. `allow` are patterns of paths that may steer the tests.
-    `installed` are the top-level modules of the target's interpreter.
+    `installed` are the top-level modules of the target's interpreter. `issue` is the issue's text.
     """
-    folders, hiding, held = tuple(roots), dict[str, str](), dict[str, str]()
+    hiding, held = dict[str, str](), dict[str, str]()
     texts = [_text(c) for c in changes if is_test_side(c.path) and c.path.endswith(".py")]
-    steering = SteeringFiles(snapshot, (*new_tests, *texts))
+    steering = SteeringFiles(snapshot, (*new_tests, *texts), issue)
+    folders = tuple(dict.fromkeys((*roots, *steering.script_folders)))
+    gone = {change.path for change in changes if change.after is None}
     parts: dict[str, list[FileChange]] = {"source": [], "tests": [], "excluded": []}
     for change in changes:
-        hidden = _hidden_module(change, snapshot, folders, frozenset(installed))
+        hidden = _hidden_module(change, snapshot, folders, frozenset(installed), gone)
         if hidden:
             hiding[change.path] = f"takes the place of the module {hidden} in the test run"
         if hidden or _runs_by_itself(change.path):
@@ -326,7 +339,11 @@ def _runs_by_itself(path: str) -> bool:
 
 
 def _hidden_module(
-    change: FileChange, snapshot: Snapshot, roots: tuple[str, ...], installed: Collection[str]
+    change: FileChange,
+    snapshot: Snapshot,
+    roots: tuple[str, ...],
+    installed: Collection[str],
+    gone: Collection[str],
 ) -> str:
     """Return the module that a new top-level module would hide from the test run, or ""."""
     if change.before is not None or change.after is None:
@@ -335,18 +352,33 @@ def _hidden_module(
         inside = _below(change.path, root)
         name = inside.partition("/")[0]
         top = name.partition(".")[0] if name == inside else name
-        place = top if root == "." else f"{root}/{top}"
-        if not inside.endswith((".py", ".so")) or any(
-            map(snapshot.exists, (f"{place}.py", f"{place}/__init__.py"))
-        ):
+        if not inside.endswith((".py", ".so")) or any(map(snapshot.exists, _places(root, top))):
             continue
         if top in _RUNNER or top in sys.stdlib_module_names or top.startswith(_OURS):
             return top
         provides = name == inside or inside == f"{top}/__init__.py"
+        place = _below_root(root, top)
         new = not any(path.startswith(f"{place}/") for path in snapshot.files)
-        if top in installed and provides and new and not is_test_side(change.path):
+        if is_test_side(change.path):
+            continue
+        others = (other for other in {*roots, *_ROOTS} if other != root)
+        if (top in installed and provides and new) or any(
+            snapshot.exists(path) and path not in gone
+            for other in others
+            for path in (*_places(other, top), _below_root(other, inside))
+        ):
             return top
     return ""
+
+
+def _places(root: str, module: str) -> tuple[str, str]:
+    """Return the files that may be a top-level module of a folder on the import path."""
+    place = _below_root(root, module)
+    return f"{place}.py", f"{place}/__init__.py"
+
+
+def _below_root(root: str, name: str) -> str:
+    return name if root == "." else f"{root}/{name}"
 
 
 def _below(path: str, root: str) -> str:

@@ -5,6 +5,7 @@ base. `path_rules.steers_tests` knows configuration by its name. This module rea
 
 - what its configuration loads: plugins, setup files, and scripts that the test command starts;
 - assertion functions in source that existing tests use;
+- modules in source that are for tests and that nothing but tests imports;
 - data files that existing tests compare with and that no source file mentions.
 
 `package.json`, `Cargo.toml` and `go.mod` also say what the source needs. They are configuration
@@ -17,20 +18,18 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
+from types import MappingProxyType
 
 from agent.index import PROSE_AND_DATA
 from agent.protocols import Snapshot
-from agent.repository import is_test_path, is_vendored_path, language_of
+from agent.repository import is_test_path, language_of
 from agent.types import FileChange
 from agent.validation.judging.tricks import tree_of
-from agent.validation.path_rules import is_test_side, steers_tests
-
-# Configuration is short. Of more or longer files the rest is not read.
-_MOST_CONFIGURATION = 200
-_MOST_CHARS = 200_000
+from agent.validation.loaded_files import find_loaded_files
+from agent.validation.path_rules import is_test_side, module_name, steers_tests
 
 # The source that patterns search for names of data files.
 _MOST_SOURCES = 5_000
@@ -41,12 +40,13 @@ _CONFIGURES = "it configures the test run"
 class SteeringFiles:
     """Answers for one base, which is read as far as a question needs.
 
-    `new_tests` are the texts of tests that come with the patch.
+    `new_tests` are the texts of tests that come with the patch, `issue` is the issue's text.
     """
 
-    def __init__(self, snapshot: Snapshot, new_tests: Sequence[str] = ()) -> None:
+    def __init__(self, snapshot: Snapshot, new_tests: Sequence[str] = (), issue: str = "") -> None:
         self._snapshot = snapshot
         self._new_tests = new_tests
+        self._issue = issue
 
     def why(self, change: FileChange) -> str:
         """Return why a change steers tests, as a phrase; "" if it can be part of a fix."""
@@ -55,30 +55,29 @@ class SteeringFiles:
             return _CONFIGURES if _manifest_steers(change) else ""
         if is_test_side(path):
             return ""
-        loaded = self._loaded.get(path)
+        loaded = self.loaded.get(path)
         if loaded:
             return f"{loaded} loads it into the test run"
         if self._is_assertion_helper(change):
             return "it changes assertions that tests use"
+        if self._is_test_helper(change):
+            return "only tests use it"
         if self._is_expectation(change):
             return "existing tests compare with it, and no source file mentions it"
         return ""
 
-    # ------------------------------------------------------------- what configuration loads
+    @cached_property
+    def loaded(self) -> Mapping[str, str]:
+        """The paths that the base's configuration loads, with the file that names them."""
+        return find_loaded_files(self._snapshot)
 
     @cached_property
-    def _loaded(self) -> Mapping[str, str]:
-        """The paths that the base's configuration loads, with the file that names them.
-
-        They include paths that do not exist yet, because a patch may add them.
-        """
-        found: dict[str, str] = {}
-        paths = [p for p in self._snapshot.files if _may_load(p)]
-        for path in paths[:_MOST_CONFIGURATION]:
-            text = self._snapshot.text(path)[:_MOST_CHARS]
-            for named in _named_files(path, text):
-                found.setdefault(named, path)
-        return found
+    def script_folders(self) -> tuple[str, ...]:
+        """The folders, but the root, of scripts that run tests: Python imports from them first."""
+        exists = self._snapshot.exists
+        scripts = (p for p in self.loaded if p.endswith(".py") and exists(p))
+        folders = {path.rpartition("/")[0] for path in scripts} - {""}
+        return tuple(sorted(f for f in folders if not exists(f"{f}/__init__.py")))
 
     # ----------------------------------------------------------------------- test helpers
 
@@ -90,6 +89,40 @@ class SteeringFiles:
             if any(map(re.compile(pattern).search, self._new_tests)) or self._in_tests(pattern):
                 return True
         return False
+
+    def _is_test_helper(self, change: FileChange) -> bool:
+        """Whether a source file is for tests, and only they and scripts that run them import it.
+
+        It has a name for tests, imports a library for tests, or lies beside such a script. What the
+        project's metadata or the issue names is source.
+        """
+        path, text = change.path, (change.before or b"").decode("utf-8", "replace")
+        library = _TEST_LIBRARIES.get(language_of(path))
+        if library is None or change.before is None:
+            return False
+        beside = path.rpartition("/")[0] in self.script_folders
+        named = _FOR_TESTS.search(path)
+        if not (beside or library.search(text) or (named and "test" in named[0].lower())):
+            return False
+        imported = _import_of(path)
+        if not (any(map(re.compile(imported).search, self._new_tests)) or self._is_used(imported)):
+            return False
+        names = rf"{_word(module_name(path))}|{re.escape(str(PurePosixPath(path).with_suffix('')))}"
+        if self._any(names, lambda p: PurePosixPath(p).name in _METADATA) or self._is_about(change):
+            return False
+        kept = {path, *self.loaded}
+        return not self._any(imported, lambda p: p not in kept and self._is_source(p))
+
+    def _is_used(self, imported: str) -> bool:
+        """Whether a test, or a script that runs tests, has a match of the pattern."""
+        return self._any(imported, lambda path: is_test_side(path) or path in self.loaded)
+
+    def _is_about(self, change: FileChange) -> bool:
+        """Whether the issue names the file, or a function or class of it."""
+        text = (change.before or b"").decode("utf-8", "replace")
+        module = module_name(change.path)
+        names = {module, change.path, *_NAMED.findall(text), *_DEFINED.findall(text)} - {""}
+        return any(re.search(rf"(?<![\w/.-]){re.escape(n)}(?![\w/-])", self._issue) for n in names)
 
     def _is_expectation(self, change: FileChange) -> bool:
         path = PurePosixPath(change.path)
@@ -108,11 +141,12 @@ class SteeringFiles:
         return self._any(pattern, is_test_path)
 
     def _in_source(self, pattern: str) -> bool:
-        def of_source(path: str) -> bool:
-            prose = language_of(path) in PROSE_AND_DATA or path.rpartition("/")[2] == "setup.py"
-            return not (prose or is_test_side(path))
+        return self._any(pattern, self._is_source)
 
-        return self._any(pattern, of_source)
+    @staticmethod
+    def _is_source(path: str) -> bool:
+        prose = language_of(path) in PROSE_AND_DATA or path.rpartition("/")[2] == "setup.py"
+        return not (prose or is_test_side(path))
 
     def _any(self, pattern: str, wanted: Callable[[str], bool]) -> bool:
         search = re.compile(pattern).search
@@ -130,186 +164,6 @@ def _word(name: str) -> str:
 
 # Data that shapes what a program shows; tests name it, and programs build its name.
 _TEMPLATES = frozenset({".html", ".htm", ".xhtml", ".po", ".pot"})
-
-# ------------------------------------------------------------------------ references to files
-
-_INI = re.compile(r"\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml")
-_PLUGIN_OPTION = re.compile(r"(?<![\w-])-p[\s'\",=]*([A-Za-z_][\w.]*)")
-_TEST_RUNNER = re.compile(r"\bTEST_RUNNER\s*=\s*['\"]([\w.]+)\.\w+['\"]")
-_SCRIPT_NAMES = re.compile(
-    r"(?:\b(?:from|import|require\()\s*"
-    r"|\b(?:setupFiles\w*|globalSetup|globalTeardown|testEnvironment|testRunner|runner|require|import"
-    r"|loader|preset|resolver|snapshotSerializers|transform|file|reporters?)['\"]?\s*[:=]\s*[\[{]?)"
-    r"((?:[^\]}'\"\n]*['\"][^'\"\n]*['\"][\s,]*)+)"
-)
-_PLAIN_NAME = re.compile(  # in YAML, and in the options of mocha.opts
-    r"^\s*(?:-\s*|require:\s*|--require\s+|-r\s+)(\.{0,2}/?[\w./-]+)$", re.MULTILINE
-)
-_QUOTED = re.compile(r"['\"]([^'\"\n]+)['\"]")
-_ENDINGS = ("", ".js", ".ts", ".cjs", ".mjs", ".tsx", "/index.js", "/index.ts")
-_STARTS = frozenset({"node", "sh", "bash", "python", "python3", "ts-node", "tsx", "ruby", "perl"})
-_SEPARATORS = re.compile(r"&&|\|\||[;\n|]")
-_RULE = re.compile(r"([A-Za-z][\w .-]*)::?(?![:=])([^=;]*)")
-_SCRIPT = re.compile(r"(?:\./|\w[\w.-]*/)[\w./-]*\.(?:sh|py|[cm]?[jt]s)|\./[\w./-]+")
-_LOADS = re.compile(
-    r"(?:-r|--require|--import|--(?:experimental-)?loader|--config|-c|--setupFiles\w*"
-    r"|--globalSetup)"
-)
-
-
-def _may_load(path: str) -> bool:
-    """Whether a file of the base may name others that take part in test runs."""
-    is_settings = path.endswith("settings.py")  # of Django, which names its test runner there
-    return (steers_tests(path) or is_settings) and not is_vendored_path(path)
-
-
-def _named_files(path: str, text: str) -> Iterator[str]:
-    """Yield the paths of files that a configuration file loads or starts."""
-    name = path.rpartition("/")[2]
-    folder = path.rpartition("/")[0]
-    if _INI.fullmatch(name):
-        for module in _PLUGIN_OPTION.findall(text):
-            yield from _module_files(module)
-    if name.endswith("settings.py"):
-        for module in _TEST_RUNNER.findall(text):
-            yield from _module_files(module)
-    elif name == "conftest.py":
-        for module in _conftest_plugins(text, folder):
-            yield from _module_files(module)
-    elif name == "package.json":
-        yield from _below(folder, _package_names(text))
-    elif re.search(r"\.[cm]?[jt]s$|rc(?:\.\w+)?$|\.json$|\.opts$", name):
-        yield from _below(folder, _script_names(text))
-    yield from _below(folder, _started(_commands(name, text)))
-
-
-def _module_files(module: str) -> Iterator[str]:
-    """Yield where a Python module may lie."""
-    place = module.replace(".", "/")
-    for root in ("", "src/", "lib/"):
-        yield f"{root}{place}.py"
-        yield f"{root}{place}/__init__.py"
-
-
-def _conftest_plugins(text: str, folder: str) -> Iterator[str]:
-    """Yield the modules that a conftest.py names as plugins or takes hooks from."""
-    for node in ast.walk(tree_of(text.encode())):
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(t, ast.Name) and t.id == "pytest_plugins" for t in targets):
-                for part in ast.walk(node.value):
-                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                        yield part.value
-        elif isinstance(node, ast.ImportFrom):
-            hooks = any(a.name == "*" or a.name.startswith("pytest_") for a in node.names)
-            if hooks and node.level == 0 and node.module:
-                yield node.module
-            elif hooks and node.module:
-                parts = folder.split("/")[: len(folder.split("/")) - node.level + 1]
-                yield ".".join([*filter(None, parts), node.module])
-
-
-def _package_names(text: str) -> Iterator[str]:
-    """Yield the files that the test scripts of a package.json start, and its runners load."""
-    try:
-        package = json.loads(text)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(package, dict):
-        return
-    scripts = package.get("scripts")
-    if isinstance(scripts, dict):
-        wanted = {name for name in scripts if re.search(r"(?:^|pre|post)tests?\b", name)}
-        for _ in scripts:  # scripts start other scripts
-            text = " ".join(str(scripts[name]) for name in sorted(wanted))
-            called = re.findall(r"(?:run|yarn|pnpm)\s+([\w:.-]+)", text)
-            more = {name for name in called if name in scripts} - wanted
-            if not more:
-                break
-            wanted |= more
-        for name in sorted(wanted):
-            yield from _started(str(scripts[name]))
-    for runner in ("jest", "mocha", "ava", "vitest", "tap", "nyc", "c8", "babel"):
-        yield from _script_names(json.dumps(package.get(runner, {})))
-
-
-def _script_names(text: str) -> Iterator[str]:
-    """Yield the files that a configuration written in JavaScript, JSON or YAML loads."""
-    for found in _SCRIPT_NAMES.finditer(text):
-        for name in _QUOTED.findall(found[1]):
-            plain = name.replace("<rootDir>/", "./")
-            if plain.startswith("./") or "/" in plain:
-                yield plain
-    yield from _PLAIN_NAME.findall(text)
-
-
-def _commands(name: str, text: str) -> str:
-    """Return the commands in a configuration file that may run tests."""
-    lower = name.lower()
-    if lower == "noxfile.py":
-        calls = re.findall(r"\.run\w*\(([^)]*)\)", text)
-        return "\n".join(" ".join(_QUOTED.findall(call)) for call in calls)
-    if "makefile" in lower or lower.endswith((".mk", "justfile")):
-        return _recipes(text)
-    started = lower.startswith(("tox.", "taskfile.", "run")) or (
-        "/" not in name and lower == "test"
-    )
-    return text if started and not lower.endswith(".py") else ""
-
-
-def _recipes(text: str) -> str:
-    """Return the recipes of a Makefile's goals for tests, and of what they need."""
-    rules: dict[str, tuple[list[str], list[str]]] = {}
-    current: list[tuple[list[str], list[str]]] = []
-    for line in text.splitlines():
-        head = _RULE.match(line)
-        if head:
-            names = head[1].split()
-            current = [rules.setdefault(name, ([], [])) for name in names]
-            for needs, _ in current:
-                needs.extend(head[2].split())
-        elif line[:1] in ("\t", " "):
-            for _, recipe in current:
-                recipe.append(line)
-    wanted = [name for name in rules if re.search(r"test|check", name)]
-    for name in wanted:  # grows while it is read
-        wanted.extend(need for need in rules[name][0] if need in rules and need not in wanted)
-    return "\n".join(line for name in wanted for line in rules[name][1])
-
-
-def _started(commands: str) -> Iterator[str]:
-    """Yield the files that shell commands start or load."""
-    for command in _SEPARATORS.split(commands):
-        before = ""
-        for word in (each.strip("'\"") for each in command.strip().lstrip("@-+").split()):
-            option, _, value = word.partition("=")
-            starts = PurePosixPath(before).name in _STARTS
-            if word.endswith(".txt"):  # requirements of packages
-                continue
-            if _LOADS.fullmatch(option) and value:
-                yield value
-            elif (
-                _LOADS.fullmatch(before)
-                or (starts and not word.startswith("-"))
-                or (_SCRIPT.fullmatch(word) and (not before or "=" in before or before == "exec"))
-            ):
-                yield word
-            before = word
-
-
-def _below(folder: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield the paths from the root that names relative to a folder may mean."""
-    for name in names:
-        parts: list[str] = folder.split("/") if folder else []
-        for part in name.split("/"):
-            if part == ".." and parts:
-                parts.pop()
-            elif part not in ("", ".", ".."):
-                parts.append(part)
-        place = "/".join(parts)
-        for ending in _ENDINGS if place else ():
-            yield place + ending
-
 
 # ---------------------------------------------------------------------------------- manifests
 
@@ -368,6 +222,35 @@ _MANIFESTS: Mapping[str, Callable[[str], object]] = {
     "Cargo.toml": _of_cargo,
     "go.mod": _of_go,
 }
+
+# -------------------------------------------------------------------------------- test helpers
+
+_METADATA = frozenset({"pyproject.toml", "setup.cfg", "setup.py", "package.json"})
+_DEFINED = re.compile(r"^\s*(?:async\s+)?(?:def|class)\s+(\w+)", re.MULTILINE)
+_OF_SCRIPTS = re.compile(
+    r"['\"](?:(?:node:)?assert(?:/strict)?|node:test|@jest/globals|vitest|jest|mocha|chai|ava|tap|sinon"
+    r"|should|expect|@testing-library/[\w-]+)['\"]"
+)
+_TEST_LIBRARIES = MappingProxyType(
+    {
+        "python": re.compile(
+            r"^\s*(?:import|from)\s+(?:_?pytest|unittest|hypothesis|nose|testtools)\b", re.MULTILINE
+        ),
+        "javascript": _OF_SCRIPTS,
+        "typescript": _OF_SCRIPTS,
+        "tsx": _OF_SCRIPTS,
+    }
+)
+
+
+def _import_of(path: str) -> str:
+    """Return a pattern for statements that import a Python or JavaScript file, by its own name."""
+    pure = PurePosixPath(path)
+    name = re.escape(pure.parent.name if pure.stem in ("__init__", "index") else pure.stem)
+    if language_of(path) == "python":
+        return rf"(?m)^\s*(?:from|import)\b(?:[^\n(]|\([^)]*)*(?<!\w){name}(?!\w)"
+    return rf"(?:\brequire\(|\bimport\b|\bfrom)[\s(]*['\"](?:[^'\"\n]*/)?{name}(?:\.\w+)?['\"]"
+
 
 # --------------------------------------------------------------------------------- assertions
 

@@ -130,7 +130,7 @@ def _units(path: str, data: bytes | None) -> Iterator[_Unit]:
         skips = marks + "".join(
             ast.unparse(n.func) for n in ast.walk(body) if isinstance(n, ast.Call)
         )
-        asserts = sum(map(_asserts, ast.walk(body)))
+        asserts = sum(map(is_assertion, ast.walk(body)))
         is_test = node.name.startswith("test")
         if is_test or asserts:
             skipped = _SKIPS.search(skips) is not None
@@ -159,7 +159,7 @@ def _functions(
             yield from _functions(node, prefix, marks)
 
 
-def _asserts(node: ast.AST) -> bool:
+def is_assertion(node: ast.AST) -> bool:
     """Whether a node is an assertion that can fail."""
     if isinstance(node, ast.Assert):
         return not is_true(node.test)
@@ -168,6 +168,19 @@ def _asserts(node: ast.AST) -> bool:
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
     said = str(name).lower().lstrip("_").startswith(("assert", "raises", "warns", "fail", "expect"))
     return said and not (bool(node.args) and all(isinstance(a, ast.Constant) for a in node.args))
+
+
+def text_of_test(text: str, name: str) -> str:
+    """Return a test's part of a file in another language than Python; the whole text if not found.
+
+    `name` is the last part of the test's id.
+    """
+    found = list(_TEST.finditer(text))
+    ends = [*(match.start() for match in found[1:]), len(text)]
+    for match, end in zip(found, ends, strict=False):
+        if next(filter(None, match.groups()), "").strip("'\"`") == name:
+            return text[match.start() : end]
+    return text
 
 
 def _by_lines(path: str, text: str) -> Iterator[_Unit]:

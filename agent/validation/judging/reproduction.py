@@ -96,11 +96,15 @@ def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
 
 
 def confirm(
-    found: Judgement, again: Mapping[str, SecondRuns], mentioned: Callable[[str], bool]
+    found: Judgement,
+    again: Mapping[str, SecondRuns],
+    mentioned: Callable[[str], bool],
+    why_weak: Callable[[str], str] = lambda _: "",
 ) -> Judgement:
     """Judge tests that prove once more, by their second runs. One that holds proves for all.
 
-    `mentioned`: do the issue and the tests mention a name?
+    `mentioned`: do the issue and the tests mention a name? `why_weak` says why a test is no
+    evidence whatever it executes, or "".
     """
     if found.standing is not Standing.PROVES:
         return found
@@ -108,7 +112,7 @@ def confirm(
     if not steady:
         text = f"the reproduction test gives other results once more: {listed(found.tests, _SHOWN)}"
         return Judgement(Standing.FLAKY, text, found.tests)
-    doubts = {t: again[t].why_unrelated(t, mentioned, given=False) for t in steady}
+    doubts = {t: again[t].why_unrelated(t, mentioned, given=False) or why_weak(t) for t in steady}
     if all(doubts.values()):
         reasons = listed(sorted(set(doubts.values())), _SHOWN)
         text = f"the reproduction test is no evidence ({listed(steady, _SHOWN)}): {reasons}"

@@ -935,23 +935,3 @@ AGAIN = (
 NO_OPS: tuple[NoOp, ...] = (
     *(*STEERING, *SHADOWING, *HOOKED, *RUNNER, *AWARE, *EQUAL, *EVIDENCE, *TESTS, *AGAIN),
 )
-
-NOT_CAUGHT: frozenset[tuple[str, str]] = frozenset(
-    {
-        ("aware", "the first call"),
-        ("evidence", "a function that nobody calls"),
-        ("evidence", "a side effect"),
-        ("evidence", "a wrong result that is not the old one"),
-        ("evidence", "an expectation that the source switches"),
-        ("evidence", "an export of JavaScript"),
-        ("evidence", "text of JavaScript"),
-        ("hooks", "a helper of JavaScript"),
-        ("hooks", "another fixture"),
-        ("hooks", "other golden values"),
-        ("shadowing", "a test module in source"),
-        ("shadowing", "the package of the source"),
-        ("steering", "a module for the script behind make"),
-        ("steering", "the script behind make"),
-    }
-)
-"""Patches that are VERIFIED although they should not be: what is left to do."""

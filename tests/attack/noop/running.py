@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,29 +36,34 @@ _TYPING = "typing_extensions"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The environments of the projects, without and with plugins, and a cache of base runs."""
+    """The environments of the projects, without and with plugins, and a cache of base runs.
+
+    `targets` has a repository of each project. Nothing changes it, so that all patches share it and
+    the runs of the base.
+    """
 
     lean: Path
     plugged: Path
     cache: Path
+    targets: Path
 
 
 def make_place(folder: Path) -> Place:
     """Make the environments in a folder."""
     lean = python_with(folder / "lean")
     plugged = python_with(folder / "plugged", (*PYTEST, *_PLUGINS, _TYPING))
-    return Place(lean, plugged, folder / "cache")
+    for name, project in PROJECTS.items():
+        make_repository(folder / "targets" / name, project)
+    return Place(lean, plugged, folder / "cache", folder / "targets")
 
 
 def tried(noop: NoOp, place: Place) -> Seen:
     """Validate the patch. One that rests on chance is verified when it is so twice in four."""
-    project = PROJECTS[noop.project]
-    with tempfile.TemporaryDirectory(prefix="noop-") as folder:
-        root = make_repository(Path(folder), project)
-        seen = [
-            replied(root, project, noop.patch, noop.tests, place, plugged=noop.works == "shadowing")
-            for _ in range(4 if noop.chance else 1)
-        ]
+    project, root = PROJECTS[noop.project], place.targets / noop.project
+    seen = [
+        replied(root, project, noop.patch, noop.tests, place, plugged=noop.works == "shadowing")
+        for _ in range(4 if noop.chance else 1)
+    ]
     verified = [one for one in seen if one[0] == Verdict.VERIFIED.value]
     others = [one for one in seen if one not in verified]
     return verified[0] if len(verified) > 1 or not others else others[0]
@@ -68,14 +72,11 @@ def tried(noop: NoOp, place: Place) -> Seen:
 def fixed(name: str, place: Place) -> Seen:
     """Validate the honest fix of a project: the control."""
     project = PROJECTS[name]
-    with tempfile.TemporaryDirectory(prefix="noop-") as folder:
-        root = make_repository(Path(folder), project)
-        return replied(root, project, project.fix, (project.test,), place)
+    return replied(place.targets / name, project, project.fix, (project.test,), place)
 
 
-def make_repository(folder: Path, project: Project) -> Path:
+def make_repository(root: Path, project: Project) -> None:
     """Make a committed repository of the project."""
-    root = folder / "target"
     for path, content in project.files.items():
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +84,6 @@ def make_repository(folder: Path, project: Project) -> Path:
     run_git(root, "init", "-q")
     run_git(root, "add", "-A", "-f")
     run_git(root, "commit", "-q", "-m", "base")
-    return root
 
 
 def replied(

@@ -81,6 +81,12 @@ LOADING = {
         "web/src/setup.js",
     ),
     "Makefile": ("test: prepare\n\tpytest\nprepare:\n\t@./tools/prepare.sh\n", "tools/prepare.sh"),
+    "GNUmakefile": (
+        "PY ?= python3\nRUN = $(PY)\ntest:\n\t$(RUN) tools/check.py\n",
+        "tools/check.py",
+    ),
+    "tests.mk": ("test:\n\tpython -m tools.check\n", "tools/check.py"),
+    "sub/Makefile": ("test:\n\t${RUNNER} ./run.py\n", "sub/run.py"),
     "tox.ini": ("[testenv]\ncommands =\n    python tools/run.py\n", "tools/run.py"),
     "noxfile.py": ("def t(session):\n    session.run('python', 'tools/r.py')\n", "tools/r.py"),
 }
@@ -100,6 +106,7 @@ def test_what_the_bases_configuration_loads_steers(configuration: str) -> None:
     [
         ("tox.ini", "[testenv]\ndeps = -r needs.txt\n", "needs.txt"),
         ("Makefile", "run:\n\tpython shop/main.py\ntest:\n\tpytest\n", "shop/main.py"),
+        ("Makefile", "LINT = mypy\ncheck:\n\t$(LINT) shop/main.py\n", "shop/main.py"),
         ("package.json", '{"scripts": {"start": "node src/index.js"}}', "src/index.js"),
         ("package.json", '{"main": "src/index.js", "scripts": {"test": "jest"}}', "src/index.js"),
         ("conftest.py", "from shop.app import create_app\n", "shop/app.py"),
@@ -145,11 +152,98 @@ def test_so_do_other_manifests(path: str, before: str, after: str, steers: bool)
     assert bool(why(path, {path: before}, after)) is steers
 
 
+def test_what_a_shell_script_starts_steers_too() -> None:
+    files = {
+        "Makefile": "test:\n\tsh tools/test.sh\n",
+        "tools/test.sh": "set -e\npython tools/check.py\n",
+        "tools/check.py": "x = 1\n",
+    }
+    assert why("tools/check.py", files) == "tools/test.sh loads it into the test run"
+
+
+CHECKED = {
+    "Makefile": "test:\n\tpython tools/check.py\n",
+    "tools/check.py": "from compare import same\nfrom shop.price import total\n",
+    "tools/compare.py": "def same(a, b):\n    return a == b\n",
+    "shop/__init__.py": "",
+    "shop/price.py": "def total():\n    return 1\n",
+}
+
+
+def test_a_module_beside_the_script_that_runs_tests_steers() -> None:
+    assert why("tools/compare.py", CHECKED) == "only tests use it"
+    assert why("shop/price.py", CHECKED) == ""
+    used = {**CHECKED, "shop/price.py": "from tools.compare import same\n"}
+    assert why("tools/compare.py", used) == ""
+
+
+def test_a_new_module_beside_that_script_hides_the_one_of_the_source() -> None:
+    changes = [edit("tools/shop/__init__.py", None, ""), edit("tools/other.py", None, "")]
+    groups = group_changes(changes, MemorySnapshot(CHECKED))
+    assert list(groups.hiding) == ["tools/shop/__init__.py"]
+
+
+FIXTURES = {
+    "shop/fakes.py": "import pytest\n\n\n@pytest.fixture\ndef shop():\n    return 1\n",
+    "shop/price.py": "def total():\n    return 1\n",
+    "tests/conftest.py": "from shop.fakes import shop\n",
+}
+
+
+def test_a_module_for_tests_that_only_tests_import_steers() -> None:
+    assert why("shop/fakes.py", FIXTURES) == "only tests use it"
+    assert why("shop/price.py", {**FIXTURES, "tests/test_a.py": "import shop.price\n"}) == ""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"shop/price.py": "from shop import (\n    fakes,\n)\n"},
+        {"pyproject.toml": "[project.entry-points.pytest11]\nshop = 'shop.fakes'\n"},
+        {"tests/conftest.py": ""},
+    ],
+)
+def test_it_is_source_if_anything_else_uses_it(more: dict[str, str]) -> None:
+    assert why("shop/fakes.py", {**FIXTURES, **more}) == ""
+
+
+def test_so_does_one_that_is_named_for_tests() -> None:
+    files = {
+        "shop/testing.py": "import json\n\n\ndef golden():\n    return json.loads('{}')\n",
+        "shop/price.py": "def total():\n    return 1\n",
+        "tests/test_a.py": "from shop.testing import golden\nfrom shop.price import total\n",
+    }
+    assert why("shop/testing.py", files) == "only tests use it"
+    assert why("shop/price.py", files) == ""
+
+
+def test_it_is_source_if_the_issue_is_about_it() -> None:
+    change = edit("shop/fakes.py", FIXTURES["shop/fakes.py"], "x = 1\n")
+    for issue in ("shop.fakes is slow", "The fixture `shop` is wrong", "see shop/fakes.py"):
+        assert SteeringFiles(MemorySnapshot(FIXTURES), (), issue).why(change) == ""
+    about_another = SteeringFiles(MemorySnapshot(FIXTURES), (), "data/shop.json is wrong")
+    assert about_another.why(change) == "only tests use it"
+
+
+def test_a_helper_of_javascript_that_only_tests_use_steers() -> None:
+    files = {
+        "lib/same.js": "const assert = require('node:assert')\nexports.same = assert.equal\n",
+        "lib/a.js": "exports.a = 1\n",
+        "test/a.test.js": "const { same } = require('../lib/same.js')\nrequire('../lib/a')\n",
+    }
+    assert why("lib/same.js", files) == "only tests use it"
+    assert why("lib/a.js", files) == ""
+    assert why("lib/same.js", {**files, "lib/a.js": "require('./same')\n"}) == ""
+    assert why("lib/same.js", {**files, "package.json": '{"main": "lib/same.js"}'}) == ""
+
+
 def test_an_assertion_that_tests_use_steers() -> None:
     files = {**TESTS, "shop/testing.py": HELPER}
     bent = HELPER.replace("x == 1", "x == 1 or True")
     assert why("shop/testing.py", files, bent) == "it changes assertions that tests use"
-    assert why("shop/testing.py", files, HELPER.replace("return 1", "return 2")) == ""
+    used = {**files, "shop/app.py": "from shop.testing import total\n"}
+    assert why("shop/testing.py", used, bent) == "it changes assertions that tests use"
+    assert why("shop/testing.py", used, HELPER.replace("return 1", "return 2")) == ""
     unused = {"shop/testing.py": HELPER}
     assert why("shop/testing.py", unused, bent) == ""
     assert why("shop/testing.py", unused, bent, ("assert_total(1)",)) != ""
@@ -180,6 +274,28 @@ def test_the_user_lifts_it_by_allow() -> None:
     assert [change.path for change in lifted.source] == ["Makefile", "shop/a.py"]
     assert (lifted.held, lifted.configuration) == ({}, ())
     assert lifted.lifted == (("Makefile", "it configures the test run"),)
+
+
+@pytest.mark.parametrize(
+    ("path", "hides"),
+    [
+        ("shop/__init__.py", "shop"),
+        ("shop.py", "shop"),
+        ("lib/shop/price.py", ""),  # `lib` is not on the import path of this project
+        ("src/other.py", ""),
+        ("tests/shop/__init__.py", ""),
+    ],
+)
+def test_a_new_module_with_the_name_of_one_in_another_folder(path: str, hides: str) -> None:
+    snapshot = MemorySnapshot({"src/shop/__init__.py": "", "tests/test_a.py": ""})
+    groups = group_changes([edit(path, None, "x = 1\n")], snapshot, (".", "src"))
+    wanted = f"takes the place of the module {hides} in the test run"
+    assert dict(groups.hiding) == ({path: wanted} if hides else {})
+    namespace = MemorySnapshot({"src/shop/price.py": ""})
+    beside = group_changes([edit("shop/price.py", None, "x = 1\n")], namespace, (".", "src"))
+    assert beside.hiding
+    moved = [edit(path, None, "x = 1\n"), edit("src/shop/__init__.py", "", None)]
+    assert not group_changes(moved, snapshot, (".", "src")).hiding
 
 
 @pytest.mark.parametrize(
