@@ -180,6 +180,7 @@ class HybridRetriever:
             problem = without_boilerplate(problem, snapshot)
         mentions = read_mentions(problem)
         first = await self._first_stage(problem, mentions, snapshot)
+        first = _without_hidden(first, problem.text)
         if self._embedder is None or not first.chunks:
             return _ranking(first, (*first.notes, *_unmatched(first)))
         return await self._second_stage(problem, mentions, first, self._embedder)
@@ -304,6 +305,21 @@ def _unmatched(first: Ranked, by: str = "") -> tuple[str, ...]:
     if not first.instead or not first.chunks:
         return ()
     return (f"{_NO_WORDS}: ordered by {by}{first.instead}",)
+
+
+def _without_hidden(ranked: Ranked, problem: str) -> Ranked:
+    """Leave out hidden folders (`.github/`), unless the problem names the folder or the file."""
+    paths = {scored.chunk.path for scored in ranked.chunks} | {one.path for one in ranked.files}
+    shown = {path for path in paths if _is_visible(path, problem)}
+    chunks = tuple(scored for scored in ranked.chunks if scored.chunk.path in shown)
+    files = tuple(one for one in ranked.files if one.path in shown)
+    return replace(ranked, chunks=chunks, files=files) if chunks else ranked
+
+
+def _is_visible(path: str, problem: str) -> bool:
+    *folders, name = path.split("/")
+    hidden = [folder for folder in folders if folder.startswith(".")]
+    return not hidden or any(one in problem for one in (*hidden, name))
 
 
 def _ranking(ranked: Ranked, notes: tuple[str, ...], degraded: str = "") -> Ranking:

@@ -92,6 +92,20 @@ def assert_sound(ranking: Ranking) -> None:
         assert entry.score == pytest.approx(sum(reason.value for reason in entry.reasons))
 
 
+def test_hidden_folders_are_left_out_unless_the_problem_names_them() -> None:
+    hidden = ".github/scripts/redirects.py"
+    files = {**FILES, hidden: "def send_following_redirects():\n    timeout = redirects = None\n"}
+    ranking = rank(preset("lexical"), files=files)
+    assert hidden not in {file.path for file in ranking.files}
+    assert hidden not in {scored.chunk.path for scored in ranking.chunks}
+    for words in ("in .github", "in redirects.py"):
+        named = replace(PROBLEM, body=f"{PROBLEM.body} {words}")
+        found = rank(preset("lexical"), files=files, problem=named)
+        assert hidden in {file.path for file in found.files}
+    only = rank(preset("lexical"), files={hidden: files[hidden]})
+    assert only.files[0].path == hidden
+
+
 def test_the_right_function_ranks_first() -> None:
     ranking = rank(preset("lexical"))
     assert symbols(ranking)[0] == "Client.send_following_redirects"
@@ -123,7 +137,7 @@ def test_where_no_word_occurs_embeddings_are_named_where_there_are_some() -> Non
     problem = Problem("文件程序崩溃", "")
     (alone,) = rank(PLAIN, problem=problem).notes
     fused = rank(replace(PLAIN, embedding=True), embedder=WordEmbedder(), problem=problem)
-    assert alone.startswith("no word of the problem occurs in the code: ordered by what")
+    assert alone.startswith("no word of the problem occurs in the code: ordered by properties")
     assert len(fused.notes) == 2  # a word embedder cannot embed it either
     assert fused.notes[1] == alone
     mixed = Problem("zzz", "")
