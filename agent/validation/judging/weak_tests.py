@@ -210,6 +210,8 @@ _WEAK_METHODS = frozenset(
     {"assertNotEqual", "assertLess", "assertLessEqual", "assertGreater", "assertGreaterEqual"}
 )
 
+_DISTANCES = frozenset({"abs", "fabs", "norm", "dist", "hypot"})
+
 
 def _is_weak(function: ast.AST) -> bool:
     """Whether a test asserts something, and nothing but inequalities with constants."""
@@ -221,7 +223,8 @@ def _is_weak_assertion(node: ast.AST) -> bool:
     if isinstance(node, ast.Assert):
         return _is_inequality(node.test)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        return node.func.attr in _WEAK_METHODS and any(map(_is_constant, node.args[:2]))
+        weak = node.func.attr in _WEAK_METHODS and any(map(_is_constant, node.args[:2]))
+        return weak and not any(map(_is_distance, node.args[:2]))
     return False
 
 
@@ -234,8 +237,16 @@ def _is_inequality(value: ast.expr) -> bool:
         case ast.UnaryOp(op=ast.Not(), operand=ast.Compare(ops=[ast.Eq()]) as inner):
             return any(map(_is_constant, (inner.left, *inner.comparators)))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _ORDER):
-            return _is_constant(left) or _is_constant(right)
+            distance = _is_distance(left) or _is_distance(right)
+            return (_is_constant(left) or _is_constant(right)) and not distance
     return False
+
+
+def _is_distance(value: ast.expr) -> bool:
+    """Whether an expression is how far two values are apart: `abs(total() - 180) < 1e-9`."""
+    called = [node.func for node in ast.walk(value) if isinstance(node, ast.Call)]
+    names = {getattr(f, "id", None) or getattr(f, "attr", None) for f in called}
+    return not names.isdisjoint(_DISTANCES)
 
 
 def _is_constant(value: ast.expr) -> bool:
