@@ -196,16 +196,8 @@ _SPEAKS_OF_LIMITS = re.compile(
     re.IGNORECASE,
 )
 _ORDER = (ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_LITERAL = (
-    ast.Constant,
-    ast.List,
-    ast.Tuple,
-    ast.Set,
-    ast.Dict,
-    ast.UnaryOp,
-    ast.unaryop,
-    ast.Load,
-)
+# Without sets: they are compared by what they contain (`{"a"} <= found`).
+_LITERAL = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.unaryop, ast.Load)
 _WEAK_METHODS = frozenset(
     {"assertNotEqual", "assertLess", "assertLessEqual", "assertGreater", "assertGreaterEqual"}
 )

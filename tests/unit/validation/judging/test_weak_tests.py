@@ -110,6 +110,7 @@ def test_what_the_result_is_not_is_weak(assertion: str) -> None:
         "assert total([200], 10) is not None",
         "assert 179 < total([200], 10) < 181",
         "assert abs(total([200], 10) - 180) < 1e-9",
+        "assert {180} <= {total([200], 10)}",
         "assert 0.01 > math.fabs(total([200], 10) - 180)",
         "self.assertLess(abs(total([200], 10) - 180), 0.01)",
         "assert total([200], 10) == getattr(self, 'wanted', 180)",
