@@ -4,7 +4,8 @@ accept      the tests support the patch, or no test could run (another call woul
 send code   one more call with the code that the reply asks for, while rounds are left; no repair
 repair      one more call, with the precise reason, while repairs are left
 iterate     the iterative mode, once
-give up     end with the status of the best attempt; also where the issue seems fixed already
+give up     end with the status of the best attempt; also where the issue seems fixed already, or a
+            reply repeats the patch before it and the same tests fail
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.errors import ContextTooLong, Status
-from agent.result import Attempt
+from agent.result import Attempt, is_repeated
 from agent.settings import CODE_ROUNDS, MIN_CONTEXT_TOKENS
 
 
@@ -53,7 +54,7 @@ def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
         return NextStep.GIVE_UP
     if attempts[-1].asks_for_code and code_rounds_left(attempts, options):
         return NextStep.SEND_CODE
-    if _is_fixed_already(attempts):
+    if _is_fixed_already(attempts) or is_repeated(attempts):
         return NextStep.GIVE_UP
     if kinds.count("repair") < options.repairs:
         return NextStep.REPAIR

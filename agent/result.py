@@ -194,10 +194,26 @@ def outcome(attempts: Sequence[Attempt]) -> tuple[Status, str]:
     assert best is not None
     if best.patch is None:
         return _without_patch(attempts)
-    if best.status is Status.ACCEPTED or (best is last and not last.ended):
+    if best.status is Status.ACCEPTED:
+        return best.status, best.reason
+    if is_repeated(attempts):
+        return best.status, f"two replies in a row gave the same patch; {best.reason}"
+    if best is last and not last.ended:
         return best.status, best.reason
     end = last.ended or f"the last attempt ({last.kind}) failed: {_first_line(last.reason)}"
     return best.status, f"{end}; the best patch: {best.reason}"
+
+
+def is_repeated(attempts: Sequence[Attempt]) -> bool:
+    """Whether the last two attempts are the same patch, and the same tests fail newly with it."""
+    if len(attempts) < 2:
+        return False
+    first, last = attempts[-2:]
+    if first.patch is None or last.patch is None or first.report is None or last.report is None:
+        return False
+    failing = last.report.newly_failing
+    same = first.patch.changes == last.patch.changes and first.report.newly_failing == failing
+    return same and bool(failing)
 
 
 def _without_patch(attempts: Sequence[Attempt]) -> tuple[Status, str]:

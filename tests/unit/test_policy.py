@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agent.errors import ContextTooLong, Status
 from agent.policy import NextStep, PolicyOptions, Room, next_step, room_after
 from agent.result import Attempt, AttemptKind, furthest, outcome
-from agent.types import AppliedPatch, ApplyFailure, EditFailure, ParseFailure, Verdict
+from agent.types import AppliedPatch, ApplyFailure, EditFailure, FileChange, ParseFailure, Verdict
 from tests.support.fakes import report
 
 PATCH = AppliedPatch((), b"", ())
@@ -49,6 +49,19 @@ def test_the_message_says_that_the_model_only_asked():
     assert message.startswith("the model asked for code 3 times and edited nothing; ")
     assert "b.py" in message
     assert outcome(attempts[:1])[1] == "the reply asks for code: b.py"
+
+
+def test_a_patch_that_is_repeated_ends_the_run():
+    first = judged(Verdict.REGRESSED, failing=("a", "b"))
+    again = judged(Verdict.REGRESSED, "repair", failing=("a", "b"))
+    assert next_step([first, again], PolicyOptions()) is NextStep.GIVE_UP
+    status, message = outcome([first, again])
+    assert status is Status.BROKEN
+    assert message.startswith("two replies in a row gave the same patch; ")
+    better = judged(Verdict.REGRESSED, "repair", failing=("a",))
+    assert next_step([first, better], PolicyOptions()) is NextStep.ITERATE
+    other = replace(again, patch=replace(PATCH, changes=(FileChange("a.py", b"", b"x"),)))
+    assert next_step([first, other], PolicyOptions()) is NextStep.ITERATE
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import io
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -129,6 +130,7 @@ def _search_corpora(
     with warning(quiet=request.quiet) as reporter:
         if asked.expand != "off" and set(labels) == {Label.CODE}:
             reporter(Notice("--expand does nothing for code alone: name a --corpus", "warning"))
+            asked = replace(asked, expand="off")
         snapshot = open_snapshot(request, reporter)
         say_shallow(request, labels, reporter)
         started = time.perf_counter()
