@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agent import iterative
-from agent.context import AskedCode, PackingOptions, asked_code, make_receipt, pack
+from agent.context import AskedCode, CodeRequests, PackingOptions, make_receipt, pack
 from agent.errors import ConfigurationError, ContextTooLong, PatchshotError, Status
 from agent.events import Notice, StageFinished, StageStarted
 from agent.patching import apply_proposal, parse_reply, reply_schema
@@ -97,8 +97,11 @@ async def solve(
 
     `going_on` replaces the prompt of the first call; its attempt counts as a repair.
     """
-    run = _Run(problem, snapshot, snapshot, services, options, ledger, options.max_output_tokens)
-    run.going_on, run.code_tokens = going_on, options.code_tokens
+    requests = CodeRequests(snapshot, services.counter, services.chunker, options.code_tokens)
+    run = _Run(
+        problem, snapshot, snapshot, services, options, ledger, options.max_output_tokens, requests
+    )
+    run.going_on = going_on
     try:
         async with asyncio.timeout(options.timeout) as limit:
             ledger.on_wait = partial(_extend, limit)
@@ -130,9 +133,8 @@ class _Run:
 
     `view` has the files that retrieval sees: all, or those of the snapshot's scope.
     `max_output_tokens` and `window` (of the model, in tokens) change when a server says that a
-    prompt was too long; so does `code_tokens`, the budget of the code that one reply asks for.
-    `asked` are the names of these requests, `found` the code by context, request and budget.
-    `preparing` is the validator's work that needs no patch.
+    prompt was too long. `requests` has the code that replies ask for. `preparing` is the work of
+    the validator that needs no patch.
     """
 
     problem: Problem
@@ -142,12 +144,10 @@ class _Run:
     options: SolveOptions
     ledger: Ledger
     max_output_tokens: int
+    requests: CodeRequests
     window: int | None = None
     preparing: asyncio.Task[None] | None = None
     going_on: OpenPrompt | None = None
-    asked: list[tuple[str, ...]] = field(default_factory=list)
-    code_tokens: int = 0
-    found: dict[tuple[str, int, int], AskedCode] = field(default_factory=dict)
 
     async def attempt_until_done(self) -> None:
         """Make one call, and after each attempt do what the policy decides."""
@@ -257,39 +257,14 @@ class _Run:
 
     def request(self, attempt: Attempt) -> Callable[[ContextBundle], AskedCode]:
         """Note what a reply asks for. The result finds it, beside a context and earlier code."""
-        self.asked.append(attempt.missing)
-        upto = len(self.asked)
-        return lambda bundle: self.find_code(bundle, upto)[-1]
+        number = self.requests.add(attempt.missing)
+        return lambda bundle: self.sent_code(bundle)[number]
 
-    def find_code(self, bundle: ContextBundle, upto: int) -> list[AskedCode]:
-        """Find the code of the first `upto` requests; none has what was shown before it."""
-        found: list[AskedCode] = []
+    def sent_code(self, bundle: ContextBundle) -> list[AskedCode]:
+        """The code of every request so far, without what stands in the conversation before it."""
         # A conversation that goes on from an earlier run has the context of that run.
-        first = bundle.shown_lines if self.going_on is None else {}
-        for number, names in enumerate(self.asked[:upto]):
-            key = (bundle.text, number, self.code_tokens)
-            if key not in self.found:  # a search of all files takes seconds
-                shown = (first, *(one.shown for one in found))
-                self.found[key] = self.code_for(names, shown, self.code_tokens)
-            found.append(self.found[key])
-        return found
-
-    def code_for(
-        self,
-        names: Sequence[str],
-        shown: Sequence[Mapping[str, Sequence[tuple[int, int]]]],
-        budget: int,
-    ) -> AskedCode:
-        paths = dict.fromkeys(path for lines in shown for path in lines)
-        return asked_code(
-            names,
-            self.ranking,
-            {path: [run for lines in shown for run in lines.get(path, ())] for path in paths},
-            self.snapshot,
-            self.services.counter,
-            self.services.chunker,
-            budget=budget,
-        )
+        context = bundle if self.going_on is None else None
+        return self.requests.answers(self.ranking, context)
 
     async def call(self, build: BuildPrompt) -> Completion:
         """Send the prompt; once more, made smaller, if the server finds it too long."""
@@ -315,7 +290,7 @@ class _Run:
 
         The server's stated window decides; without one the context is halved.
         """
-        asked = [code.tokens for code in self.find_code(self.bundle, len(self.asked))]
+        asked = [code.tokens for code in self.sent_code(self.bundle)]
         context, before = self.bundle.tokens, self.bundle.tokens + sum(asked)
         room = room_after(
             error,
@@ -330,7 +305,7 @@ class _Run:
         self.services.reporter(Notice(f"{note}; trying once more", "warning"))
         if room.context < before:
             if asked:
-                self.code_tokens = max(asked) * room.context // before
+                self.requests.budget = max(asked) * room.context // before
             budget = context * room.context // before
             await self.pack(replace(self.options.packing, budget=budget, reserve=0.0), note)
 
@@ -402,11 +377,10 @@ class _Run:
 
     def shown_so_far(self) -> ContextBundle:
         """The context, and the code that was sent beside it as far as there is room."""
-        names = [name for request in self.asked for name in request]
-        room = self.iterative_room(self.bundle.tokens + self.code_tokens) - self.bundle.tokens
-        if not names or room <= 0:
-            return self.bundle
-        return with_code(self.bundle, self.code_for(names, (self.bundle.shown_lines,), room))
+        most = self.bundle.tokens + self.requests.budget
+        room = self.iterative_room(most) - self.bundle.tokens
+        code = self.requests.together(self.ranking, self.bundle, room)
+        return self.bundle if code is None else with_code(self.bundle, code)
 
     def iterative_room(self, wanted: int) -> int:
         return iterative.room_for_context(wanted, self.options.iterative, self.window)
@@ -414,7 +388,7 @@ class _Run:
     async def widen(self) -> None:
         """Pack more context for the iterative mode, if the options and the window allow it."""
         wanted = self.options.wider_tokens or 0
-        sent = sum(code.tokens for code in self.find_code(self.bundle, len(self.asked)))
+        sent = sum(code.tokens for code in self.sent_code(self.bundle))
         budget = self.iterative_room(wanted + sent) - sent
         if budget <= self.options.packing.budget:
             return

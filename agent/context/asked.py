@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from agent.context.layout import ELISION, PREAMBLE, Choice, FileShare, FileViews, Run, runs
 from agent.context.naming import NamedCode, NameFinder
 from agent.protocols import Chunker, Snapshot, TokenCounter
-from agent.types import Chunk, ChunkKind, PieceForm, Ranking, ScoredChunk
+from agent.types import Chunk, ChunkKind, ContextBundle, PieceForm, Ranking, ScoredChunk
 
 # Further names are not looked up. A name is the model's text, so its length is limited too.
 MAX_NAMES = 40
@@ -56,6 +56,62 @@ def asked_code(
     if len(distinct) > MAX_NAMES:
         answer.say(f"{len(distinct) - MAX_NAMES} further names were not looked up")
     return answer.result()
+
+
+@dataclass(slots=True)
+class CodeRequests:
+    """What the replies of a run ask for, and the code that answers them.
+
+    `budget`: most tokens for one request.
+    """
+
+    snapshot: Snapshot
+    counter: TokenCounter
+    chunker: Chunker
+    budget: int
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    # By context, request and budget, because a search of all files takes seconds.
+    _found: dict[tuple[str, int, int], AskedCode] = field(default_factory=dict)
+
+    def add(self, names: Sequence[str]) -> int:
+        """Note a request. Returns its number, from 0."""
+        self.asked.append(tuple(names))
+        return len(self.asked) - 1
+
+    def answers(self, ranking: Ranking, context: ContextBundle | None) -> list[AskedCode]:
+        """Return the code for each request, without what the context or an earlier one has.
+
+        `context` is None where nothing is known of what was shown.
+        """
+        found: list[AskedCode] = []
+        for number, names in enumerate(self.asked):
+            key = (context.text if context else "", number, self.budget)
+            if key not in self._found:
+                shown = [context.shown_lines] if context else []
+                shown += [one.shown for one in found]
+                self._found[key] = self._find(names, ranking, shown, self.budget)
+            found.append(self._found[key])
+        return found
+
+    def together(self, ranking: Ranking, context: ContextBundle, room: int) -> AskedCode | None:
+        """Return the code of all requests in at most `room` tokens; None if there is none."""
+        names = [name for request in self.asked for name in request]
+        if not names or room <= 0:
+            return None
+        return self._find(names, ranking, [context.shown_lines], room)
+
+    def _find(
+        self,
+        names: Sequence[str],
+        ranking: Ranking,
+        shown: Sequence[Mapping[str, Sequence[Run]]],
+        budget: int,
+    ) -> AskedCode:
+        paths = dict.fromkeys(path for lines in shown for path in lines)
+        before = {path: [run for lines in shown for run in lines.get(path, ())] for path in paths}
+        return asked_code(
+            names, ranking, before, self.snapshot, self.counter, self.chunker, budget=budget
+        )
 
 
 class _Answer:
