@@ -137,7 +137,7 @@ class NameFinder:
             return NameAnswer(found)
         elsewhere = self._anywhere(symbol)
         if elsewhere.code:
-            return NameAnswer(elsewhere.code, f"{symbol} is not in {path} but where it is shown")
+            return NameAnswer(elsewhere.code, f"{path} does not define {symbol}; what is sent does")
         names = [chunk.symbol for chunk in self._of(path) if chunk.symbol]
         return NameAnswer(
             note=_not_found(f"{path}:{symbol}", _near(symbol, names) or elsewhere.note)

@@ -137,7 +137,7 @@ def _interpreter(head: bytes) -> str | None:
 # File names that only tests have, whatever their folder.
 _TEST_NAME = re.compile(
     r"""
-      (?: test_.* | .*_tests? | tests | conftest ) \.pyi?
+      (?: test_.* | .*_test | tests | conftest ) \.pyi?
     | .*_test\.go
     | .*[._-](?:spec|test|cy|e2e)\.(?:[cm]?[jt]sx?|vue|svelte)
     | .*_(?:spec|test)\.(?:rb|exs|lua|dart|php)

@@ -101,7 +101,13 @@ def is_test_file(path: str) -> bool:
 
 def is_test_side(path: str) -> bool:
     """Whether a file belongs to the tests or configures them, so that it cannot fix an issue."""
-    return is_test_path(path) or _EXPECTED.search(path) is not None or steers_tests(path)
+    of_tests = is_test_path(path) or is_python_test(path)
+    return of_tests or _EXPECTED.search(path) is not None or steers_tests(path)
+
+
+def is_test_by_ending(path: str) -> bool:
+    """Whether `x_tests.py`, its name alone, is why a file counts as a test: no runner takes it."""
+    return path.endswith("_tests.py") and is_python_test(path) and not is_test_path(path)
 
 
 def steers_tests(path: str) -> bool:

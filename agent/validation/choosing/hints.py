@@ -10,7 +10,7 @@ from agent.secrets import mask_secrets
 from agent.types import FileChange, Problem, Ranking
 from agent.validation.choosing.catalogue import TestFiles
 from agent.validation.choosing.selection import select_tests
-from agent.validation.path_rules import is_test_file
+from agent.validation.path_rules import is_test_by_ending, is_test_file
 
 # Files that the fix is most likely in; their tests are named.
 _LIKELY_FILES = 3
@@ -49,7 +49,8 @@ def find_test_hints(
         *select_tests(snapshot, changes[:1], problem.text, _OF_THE_LIKELIEST, files=files),
         *select_tests(snapshot, changes, problem.text, _NAMED_TESTS, files=files),
     )
-    paths = tuple(dict.fromkeys(test.path for test in chosen))[:_NAMED_TESTS]
+    named = (test.path for test in chosen if not is_test_by_ending(test.path))
+    paths = tuple(dict.fromkeys(named))[:_NAMED_TESTS]
     total = sum(map(is_test_file, snapshot.files))
     if not paths:
         return TestHints(total=total)

@@ -139,7 +139,7 @@ def test_few_definitions_of_a_name_are_all_sent() -> None:
 def test_a_symbol_that_stands_in_another_file_is_found_there() -> None:
     answer = ask("db/other.py:PRECEDENCE")
     assert "### db/operators.py:L4-8" in answer.text
-    assert answer.notes == ("PRECEDENCE is not in db/other.py but where it is shown",)
+    assert answer.notes == ("db/other.py does not define PRECEDENCE; what is sent does",)
 
 
 def test_the_order_is_that_of_the_request() -> None:

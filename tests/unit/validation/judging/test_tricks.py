@@ -88,6 +88,13 @@ def share_of(change: FileChange, *known: str, roots: tuple[str, ...] = (".",)) -
     return next(n for n in ("source", "tests", "configuration", "excluded") if getattr(groups, n))
 
 
+def test_a_module_named_after_tests_is_source_unless_it_holds_some() -> None:
+    assert share_of(edit("pkg/weak_tests.py", "def is_weak(): pass\n", "x = 1\n")) == "source"
+    assert share_of(edit("pkg/old_tests.py", "def test_a(): pass\n", "x = 1\n")) == "tests"
+    assert share_of(edit("pkg/new_tests.py", None, "x = 1\n")) == "tests"
+    assert share_of(edit("tests/weak_tests.py", "x = 0\n", "x = 1\n")) == "tests"
+
+
 @pytest.mark.parametrize(
     ("path", "share"),
     [
