@@ -125,9 +125,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     # The model.
-    base_url: str | None = setting(
-        None, "URL of the model server, usually .../v1.", MODEL, common=True
-    )
+    base_url: str | None = setting(None, "URL of the model server, usually .../v1.", MODEL)
     api_key: SecretStr | None = Field(None, description="Key of the model server.")
     model: str | None = setting(None, "Model that writes the patch.", MODEL, common=True)
     protocol: str = setting(
@@ -276,7 +274,7 @@ class Settings(BaseModel):
     path: Path | None = setting(
         None,
         "Folder of a monorepo, from its root: code, environment and tests are looked for there.",
-        CHECK, common=True, metavar="FOLDER", solve_only=True,
+        CHECK, metavar="FOLDER", solve_only=True,
     )  # fmt: skip
     tests: bool = setting(True, "Run tests; without, only the syntax is checked.", CHECK)
     test_cmd: str | None = setting(
