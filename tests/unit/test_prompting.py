@@ -159,7 +159,7 @@ def test_an_empty_reply_is_still_an_assistant_message():
 
 @pytest.mark.parametrize(
     ("left", "said"),
-    [(2, "2 more rounds are possible."), (1, "One more round is possible."), (0, "the last round")],
+    [(2, "2 more rounds are possible"), (1, "One more round is possible"), (0, "the last round")],
 )
 def test_code_that_was_asked_for_is_sent_without_blame(left: int, said: str):
     test = ReproductionTest("tests/test_b.py", "x = 1")
