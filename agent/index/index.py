@@ -32,10 +32,8 @@ from agent.index.records import FORMAT, PieceEncoder
 from agent.repository import is_generated_path, is_test_path, is_vendored_path
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from agent.index.blocks import Block
     from agent.protocols import Reporter, Snapshot
     from agent.types import SourceFile
 

@@ -22,15 +22,12 @@ from agent.types import Ranking, Reason, ScoredChunk, ScoredFile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from agent.cache import Records
     from agent.protocols import Embedder, Reporter, Snapshot
     from agent.ranking.evidence import EvidenceSource
     from agent.ranking.options import RetrievalOptions
-    from agent.ranking.stages import Ranked
-    from agent.ranking.texts import FileNames
     from agent.types import Problem
 
 _ZERO_NORM = 1e-6  # shorter rows belong to texts that could not be embedded
@@ -196,7 +193,7 @@ class HybridRetriever:
     def _rank_words(
         self, problem: Problem, mentions: Mentions, snapshot: Snapshot, cancel: threading.Event
     ) -> Ranked:
-        # Imported here: numpy and tree-sitter would delay the command line by a tenth of a second.
+        # Imported here: tree-sitter would delay the command line.
         from agent.history import CommitHistory, history_path
         from agent.index import Index
         from agent.ranking.evidence import mention_evidence
@@ -241,8 +238,6 @@ class HybridRetriever:
         query: NDArray[np.float32],
         documents: NDArray[np.float32],
     ) -> Ranking:
-        import numpy as np
-
         if query.ndim != 2 or query.shape[0] != 1 or query.shape[1] != documents.shape[1]:
             return self._degraded(first, "embeddings of different sizes, ranked by words alone")
         if not query.any():

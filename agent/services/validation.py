@@ -17,7 +17,6 @@ from agent.services.model import make_counter
 from agent.settings import Settings, environment, work_tree_of
 
 if TYPE_CHECKING:
-    from agent.settings import Settings
     from agent.types import KnownTests, Problem
     from agent.validation import ProjectSetup
     from sandbox import Probe, Sandbox

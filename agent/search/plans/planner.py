@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from agent.index import Corpus, Index
     from agent.protocols import ChatModel, Reporter, Snapshot, TokenCounter
     from agent.ranking import RetrievalOptions
-    from agent.search.plans.intents import IntentPlan
-    from agent.types import Chunk, ContextBundle, Problem, Prompt, Ranking
+    from agent.types import Chunk, ContextBundle, Problem, Prompt
 
 PLANS = 4
 """Plans to ask for in one call. With more, models repeat themselves."""
