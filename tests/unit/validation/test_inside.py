@@ -76,7 +76,7 @@ def execute(
         cwd=folder,
         env=environment,
         capture_output=True,
-        timeout=60,
+        timeout=110,
         text=True,
     )
     found = read_report(report.read_bytes()) if report.exists() else Report()
@@ -148,6 +148,7 @@ def test_the_plugin_warns_of_nothing(tmp_path: Path) -> None:
     assert (status, report.complete) == (0, True), output
 
 
+@pytest.mark.timeout(240)
 def test_workers_of_xdist_leave_reporting_to_their_controller(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
     _, report, output = with_pytest(tmp_path, "test_a.py", more=("-p", "xdist.plugin", "-n", "1"))
