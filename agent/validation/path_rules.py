@@ -18,7 +18,9 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from agent.repository import is_test_path, language_of
+from agent.types import FileChange
 
+_TESTS = re.compile(rb"^\s*(?:async\s+)?def test|\bTestCase\b", re.MULTILINE)
 _TEST_NAME = re.compile(r"(?:test_.*|.*_tests?|tests?)\.py", re.IGNORECASE)
 
 _SCRIPT_TEST = re.compile(
@@ -108,6 +110,13 @@ def is_test_side(path: str) -> bool:
 def is_test_by_ending(path: str) -> bool:
     """Whether `x_tests.py`, its name alone, is why a file counts as a test: no runner takes it."""
     return path.endswith("_tests.py") and is_python_test(path) and not is_test_path(path)
+
+
+def is_test_change(change: FileChange) -> bool:
+    """Whether a change is on the side of the tests. `weak_tests.py` without a test is source."""
+    if is_test_by_ending(change.path) and change.before is not None:
+        return _TESTS.search(change.before) is not None
+    return is_test_side(change.path)
 
 
 def steers_tests(path: str) -> bool:

@@ -17,7 +17,6 @@ would hide the standard library's or the test runner's.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,15 +28,13 @@ from agent.types import AppliedPatch, FileChange, ReproductionTest, SelectedTest
 from agent.validation.path_rules import (
     free_path,
     import_root,
-    is_test_by_ending,
+    is_test_change,
     is_test_file,
     is_test_side,
     unsafe,
 )
 from agent.validation.runners.base import joined
 from agent.validation.steering import SteeringFiles
-
-_TESTS = re.compile(rb"^\s*(?:async\s+)?def test|\bTestCase\b", re.MULTILINE)
 
 # Limit of new test files of a patch that are run in addition to the reproduction test.
 _MOST_NEW_FILES = 4
@@ -303,7 +300,7 @@ def group_changes(
     `installed` are the top-level modules of the target's interpreter. `issue` is the issue's text.
     """
     hiding, held = dict[str, str](), dict[str, str]()
-    texts = [_text(c) for c in changes if is_test_side(c.path) and c.path.endswith(".py")]
+    texts = [_text(c) for c in changes if is_test_change(c) and c.path.endswith(".py")]
     steering = SteeringFiles(snapshot, (*new_tests, *texts), issue)
     folders = tuple(dict.fromkeys((*roots, *steering.script_folders)))
     gone = {change.path for change in changes if change.after is None}
@@ -317,7 +314,7 @@ def group_changes(
         elif why := steering.why(change):
             held[change.path] = why
         else:
-            parts["tests" if _is_of_tests(change) else "source"].append(change)
+            parts["tests" if is_test_change(change) else "source"].append(change)
     lifted = {path for path in held if is_allowed(path, allow)}
     parts["source"] += [change for change in changes if change.path in lifted]
     parts["configuration"] = [c for c in changes if c.path in held and c.path not in lifted]
@@ -327,13 +324,6 @@ def group_changes(
         hiding=hiding,
         lifted=tuple((path, held[path]) for path in sorted(lifted)),
     )
-
-
-def _is_of_tests(change: FileChange) -> bool:
-    """Whether a change is on the side of the tests. `weak_tests.py` without a test is source."""
-    if is_test_by_ending(change.path) and change.before is not None:
-        return _TESTS.search(change.before) is not None
-    return is_test_side(change.path)
 
 
 def _text(change: FileChange) -> str:

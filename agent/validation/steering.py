@@ -29,7 +29,13 @@ from agent.repository import is_test_path, language_of
 from agent.types import FileChange
 from agent.validation.judging.tricks import tree_of
 from agent.validation.loaded_files import find_loaded_files
-from agent.validation.path_rules import is_test_side, module_name, steers_tests
+from agent.validation.path_rules import (
+    is_python_test,
+    is_test_change,
+    is_test_side,
+    module_name,
+    steers_tests,
+)
 
 # The source that patterns search for names of data files.
 _MOST_SOURCES = 5_000
@@ -53,7 +59,7 @@ class SteeringFiles:
         path = change.path
         if steers_tests(path):
             return _CONFIGURES if _manifest_steers(change) else ""
-        if is_test_side(path):
+        if is_test_change(change):
             return ""
         loaded = self.loaded.get(path)
         if loaded:
@@ -138,7 +144,7 @@ class SteeringFiles:
         return in_folder and not self._in_source(_word(folder))
 
     def _in_tests(self, pattern: str) -> bool:
-        return self._any(pattern, is_test_path)
+        return self._any(pattern, lambda path: is_test_path(path) or is_python_test(path))
 
     def _in_source(self, pattern: str) -> bool:
         return self._any(pattern, self._is_source)

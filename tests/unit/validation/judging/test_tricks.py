@@ -95,6 +95,17 @@ def test_a_module_named_after_tests_is_source_unless_it_holds_some() -> None:
     assert share_of(edit("tests/weak_tests.py", "x = 0\n", "x = 1\n")) == "tests"
 
 
+def test_a_module_named_after_tests_that_only_tests_import_is_none_of_the_source() -> None:
+    helper = edit("pkg/check_tests.py", "import pytest\n\ndef same(): pass\n", "x = 1\n")
+    files = {
+        helper.path: "import pytest\n",
+        "tests/test_a.py": "from pkg.check_tests import same\n",
+    }
+    groups = group_changes([helper], MemorySnapshot(files))
+    assert [change.path for change in groups.configuration] == [helper.path]
+    assert groups.source == ()
+
+
 @pytest.mark.parametrize(
     ("path", "share"),
     [
