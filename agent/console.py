@@ -32,6 +32,7 @@ _DOING = {
     "index": "cutting files into chunks",
     "embed": "embedding chunks",
     "retrieve": "ranking code",
+    "locate": "asking which code to show",
     "pack": "packing the context",
     "call": "waiting for the model",
     "apply": "reading and applying the reply",

@@ -76,6 +76,6 @@ def tls_advice(said: str, host: str, address: str) -> str:
                 return f"the certificate of {host} {wrong}"
         advice = "set SSL_CERT_FILE to the certificates of your network"
         return f"the certificate of {host} is not trusted ({said}): {advice}"
-    if "[SSL: " in said and "EOF" not in said:
+    if "[SSL" in said and "EOF" not in said:  # `[SSL: REASON]`, or `[SSL]` for a new reason
         return f"no TLS connection to {host} can be made ({said}): check {address}"
     return ""

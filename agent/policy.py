@@ -6,6 +6,11 @@ repair      one more call, with the precise reason, while repairs are left
 iterate     the iterative mode, once
 give up     end with the status of the best attempt; also where the issue seems fixed already, or a
             reply repeats the patch before it and the same tests fail
+
+The order is fixed: each step costs more tokens than the one before it and solves fewer more. Of 18
+small fixes of 2026 one call solved 16 (8,300 tokens in the median) and one repair the other 2. Of 8
+larger ones the first reply was right in 3, and repair and steps solved the rest (71,000 tokens in
+the median). Samples (`--samples`) are drawn with the first call.
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
+from agent.patching import edit_as_json
 from agent.result import Attempt
 from agent.secrets import mask_secrets
 from agent.settings import CODE_ROUNDS
@@ -28,6 +29,7 @@ from agent.types import (
     Problem,
     Prompt,
     SearchReplace,
+    ToolDialogue,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +62,9 @@ _CLOSING_TAG = re.compile(
 )
 _CLOSES_CONTEXT = re.compile(rf"[<\uff1c]{_SLASH}context{_GAP}[>\uff1e]", re.IGNORECASE)
 
+# A reply that could not be applied is repeated whole up to this length.
+_SHORT_REPLY_TOKENS = 1500
+
 _HEADINGS = {
     "no-edit": "It asked for no edit.",
     "unparseable": "It could not be read as the JSON object that was asked for.",
@@ -75,12 +80,17 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(f"{template}.md.j2").render(**values).strip()
 
 
-def make_prompt(messages: Sequence[Message], counter: TokenCounter) -> Prompt:
-    """Count and hash messages. The hash covers roles and contents, not the name of the model."""
+def make_prompt(
+    messages: Sequence[Message], counter: TokenCounter, dialogue: ToolDialogue | None = None
+) -> Prompt:
+    """Count and hash messages. The hash covers roles and contents, not the name of the model.
+
+    `dialogue` says the same; it is neither counted nor hashed.
+    """
     canonical = json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False)
     tokens = sum(counter.count(m.content) + _TOKENS_A_MESSAGE for m in messages)
     digest = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
-    return Prompt(tuple(messages), digest, tokens)
+    return Prompt(tuple(messages), digest, tokens, dialogue)
 
 
 def solve_prompt(
@@ -125,6 +135,13 @@ def with_code(bundle: ContextBundle, code: AskedCode) -> ContextBundle:
     return replace(bundle, text=text, tokens=bundle.tokens + code.tokens, budget=budget)
 
 
+def with_background(bundle: ContextBundle, background: str, tokens: int) -> ContextBundle:
+    """Return a context with text of `tokens` after the code."""
+    text = f"{bundle.text}\n\n{background}".strip()
+    budget = bundle.budget + tokens
+    return replace(bundle, text=text, tokens=bundle.tokens + tokens, budget=budget)
+
+
 def _rendered(code: AskedCode) -> str:
     notes = "\n".join(f"- {as_data(note)}" for note in code.notes)
     return "\n\n".join(part.strip("\n") for part in (code.text, notes) if part)
@@ -135,9 +152,21 @@ def _reply(attempt: Attempt) -> str:
 
 
 def repair_prompt(
-    previous: Prompt, attempt: Attempt, code: AskedCode, counter: TokenCounter
+    previous: Prompt,
+    attempt: Attempt,
+    code: AskedCode,
+    counter: TokenCounter,
+    *,
+    outdated: bool = False,
 ) -> Prompt:
-    """Return the previous prompt with the reply, why it was not accepted, and code it lacked."""
+    """Return the previous prompt with the reply, why it was not accepted, and code it lacked.
+
+    `outdated`: tests that the reply calls outdated may count.
+    """
+    if attempt.is_cut_off:
+        begun = _reply(attempt).rstrip()
+        turn = [Message("assistant", begun), Message("user", render("continue_reply"))]
+        return make_prompt([*previous.messages, *turn], counter)
     extra_context = _rendered(code)
     request = render(
         "repair",
@@ -149,8 +178,59 @@ def repair_prompt(
         extra_context=extra_context,
         closes=_CLOSES_CONTEXT.search(extra_context) is not None,
         discarded=attempt.patch is not None,
+        outdated=outdated and bool(attempt.report and attempt.report.newly_failing),
+        partial=attempt.proposal is not None,
     )
-    return _with_turn(previous.messages, _reply(attempt), request, counter)
+    if attempt.proposal is None:
+        return _with_turn(previous.messages, _reply(attempt), request, counter)
+    before = [_superseded(message) for message in _without_parts(previous.messages)]
+    return _with_turn(before, _numbered(attempt, counter), request, counter)
+
+
+def _numbered(attempt: Attempt, counter: TokenCounter) -> str:
+    """Return the reply with all of its edits, numbered, whatever it took over from earlier ones.
+
+    Of a long reply that could not be applied, edits that could be are only named.
+    """
+    proposal = attempt.proposal
+    assert proposal is not None
+    test, failure = proposal.reproduction_test, attempt.apply_failure
+    failed = {one.index for one in failure.failures} if failure else set()
+    edits = [{"edit": n, **edit_as_json(edit)} for n, edit in enumerate(proposal.edits, 1)]
+    said: dict[str, Any] = {"thought": proposal.thought, "edits": edits}
+    if test is not None:
+        said["reproduction_test"] = {"path": test.path, "content": test.content}
+    if proposal.outdated_tests:
+        said["outdated_tests"] = [asdict(one) for one in proposal.outdated_tests]
+    text = json.dumps(said, ensure_ascii=False)
+    if failure is None or counter.count(text) <= _SHORT_REPLY_TOKENS:
+        return text
+    named = [
+        edit if n in failed else {"edit": edit["edit"], "path": edit["path"], "applies": True}
+        for n, edit in enumerate(edits)
+    ]
+    return json.dumps({"thought": proposal.thought, "edits": named}, ensure_ascii=False)
+
+
+def _without_parts(messages: Sequence[Message]) -> list[Message]:
+    """Leave out the parts of replies that were continued: what follows has them joined."""
+    asked = Message("user", render("continue_reply"))
+    ends = {index for index, message in enumerate(messages) if message == asked}
+    return [m for index, m in enumerate(messages) if not {index, index + 1} & ends]
+
+
+def _superseded(message: Message) -> Message:
+    """Return an earlier reply with edits as its thought: the next reply has all of its edits."""
+    if message.role != "assistant" or not message.content.startswith('{"thought": '):
+        return message
+    try:
+        said = json.loads(message.content)
+    except ValueError:
+        return message
+    if not (isinstance(said, dict) and isinstance(said.get("edits"), list) and said["edits"]):
+        return message
+    short = {"thought": said.get("thought"), "edits": "as your next reply has them"}
+    return Message("assistant", json.dumps(short, ensure_ascii=False))
 
 
 def retry_prompt(
@@ -178,6 +258,8 @@ def retry_prompt(
         extra_context="",
         closes=False,
         discarded=True,
+        outdated=False,
+        partial=False,
     )
     return _with_turn(previous, reply, request, counter)
 
@@ -203,33 +285,14 @@ def describe_failure(attempt: Attempt, counter: TokenCounter) -> str:
     return _shorten(text, counter)
 
 
-def iterative_start(
-    problem: Problem,
-    bundle: ContextBundle,
-    history: str,
-    *,
-    max_steps: int,
-    max_read_lines: int,
-    find: bool = False,
-) -> tuple[Message, Message]:
-    """Return the two messages that begin the iterative mode."""
-    system = render(
-        "iterative_system", max_steps=max_steps, max_read_lines=max_read_lines, find=find
-    )
-    user = render(
+def iterative_start(problem: Problem, bundle: ContextBundle, history: str) -> str:
+    """Return the message that begins the iterative mode."""
+    return render(
         "iterative_start",
         issue=as_data(problem.text),
         context=bundle.text,
         closes=_CLOSES_CONTEXT.search(bundle.text) is not None,
         history=as_data(history),
-    )
-    return Message("system", system), Message("user", user)
-
-
-def iterative_result(result: str, *, steps_left: int) -> Message:
-    """Return the message with the result of an action."""
-    return Message(
-        "user", render("iterative_result", result=as_data(result), steps_left=steps_left)
     )
 
 

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from agent.types import (
         AppliedPatch,
         Chunk,
+        CommandRun,
         Completion,
         ContextBundle,
+        OutdatedTest,
         Problem,
         Prompt,
         Ranking,
@@ -117,6 +119,20 @@ class Embedder(Protocol):
     ) -> NDArray[np.float32]: ...
 
 
+class Reranker(Protocol):
+    """A model that reads a query and a text together and says how relevant the text is."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """One finite score a text, in their order; only their order means something.
+
+        Raises ProviderError.
+        """
+        ...
+
+
 class Retriever(Protocol):
     async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking: ...
 
@@ -147,6 +163,16 @@ class IntentFinder(Protocol):
 
         With `keywords` a model may be asked for further search words first.
         """
+        ...
+
+
+class BackgroundFinder(Protocol):
+    """Finds what stands beside the code in the context: past changes, documents, a plan."""
+
+    async def find(
+        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
+    ) -> str:
+        """Return text for the model of at most `tokens`, escaped as data; "" for nothing."""
         ...
 
 
@@ -185,12 +211,25 @@ class Validator(Protocol):
         patch: AppliedPatch,
         test: ReproductionTest | None,
         earlier: Sequence[ReproductionTest] = (),
+        outdated: Sequence[OutdatedTest] = (),
     ) -> ValidationReport:
-        """Check a patch with the reply's test, and with those of `earlier` replies."""
+        """Check a patch with the reply's test, and with those of `earlier` replies.
+
+        `outdated` are existing tests of which the reply says that the issue calls them wrong.
+        """
         ...
 
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
         """Run the given test files on the patched tree (None: the base), for the iterative mode."""
+        ...
+
+    @property
+    def why_no_commands(self) -> str:
+        """Why `run_command` runs nothing; "" where a sandbox isolates the command."""
+        ...
+
+    async def run_command(self, patch: AppliedPatch | None, script: str) -> CommandRun:
+        """Run a shell command on a fresh copy of the patched tree, without network."""
         ...
 
 
@@ -206,3 +245,6 @@ class Services:
     reporter: Reporter
     widener: Widener | None = None  # None: more of the same ranking
     finder: IntentFinder | None = None  # None: the iterative mode offers no action `find`
+    escalation: ChatModel | None = None  # the model of repairs and steps; None: `chat`
+    locator: ChatModel | None = None  # the model of the locating call; None: there is none
+    background: Sequence[BackgroundFinder] = ()

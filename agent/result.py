@@ -7,12 +7,13 @@ however the run ends: at a limit, by Ctrl-C, or by a crash of a later stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from agent.errors import Status
+from agent.patching import can_continue
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
@@ -23,6 +24,7 @@ from agent.types import (
     Problem,
     Ranking,
     Repair,
+    ReplaceSymbol,
     ReproductionTest,
     TestRun,
     Usage,
@@ -31,8 +33,10 @@ from agent.types import (
     WrongTest,
 )
 
-AttemptKind = Literal["one-shot", "more-code", "repair", "iterative", "saved-reply"]
-"""`more-code`: the reply to a call with the code that the reply before had asked for."""
+AttemptKind = Literal["one-shot", "sample", "more-code", "repair", "iterative", "saved-reply"]
+"""`sample`: a reply of `--samples` that was not chosen; the chosen one is `one-shot`. `more-code`:
+the reply to a call with the code that the reply before had asked for.
+"""
 
 _VERDICT_STATUS = {
     Verdict.VERIFIED: Status.ACCEPTED,
@@ -125,6 +129,13 @@ class Attempt:
         return self.parse_failure is not None and self.parse_failure.kind == "needs-code"
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether the reply ends in the middle of its answer, so that it can be continued."""
+        failure, said = self.parse_failure, self.completion
+        cut = failure is not None and failure.kind == "truncated"
+        return cut and said is not None and can_continue(said.text)
+
+    @property
     def wrong_tests(self) -> tuple[WrongTest, ...]:
         """The tests of earlier replies that the reply takes back."""
         return self.proposal.wrong_tests if self.proposal else ()
@@ -148,6 +159,8 @@ def lasting_tests(attempts: Sequence[Attempt]) -> tuple[ReproductionTest, ...]:
     refuted: set[str] = set()
     for attempt in reversed(attempts):
         test = attempt.proposal.reproduction_test if attempt.proposal else None
+        if attempt.kind == "sample":  # what the chosen reply did not write is no promise of it
+            continue
         if attempt is not attempts[-1] and test is not None and test.path not in refuted:
             found.append(test)
         refuted.update(wrong.path for wrong in attempt.wrong_tests)
@@ -167,6 +180,17 @@ def with_kept_test(proposal: PatchProposal, earlier: Sequence[Attempt]) -> Patch
         if test is not None and test.path not in refuted:
             return replace(proposal, reproduction_test=test)
     return proposal
+
+
+def with_edited_tests(proposal: PatchProposal) -> PatchProposal:
+    """Return the proposal with the edited versions of its outdated tests as further edits."""
+    tests = [(one.id.partition("[")[0].partition("::"), one) for one in proposal.outdated_tests]
+    edits = tuple(
+        ReplaceSymbol(path, name.replace("::", "."), one.replacement)
+        for (path, _, name), one in tests
+        if name and one.replacement.strip()
+    )
+    return replace(proposal, edits=(*proposal.edits, *dict.fromkeys(edits)))
 
 
 def describe_wrong_test(wrong: WrongTest) -> str:
@@ -197,7 +221,7 @@ def outcome(attempts: Sequence[Attempt]) -> tuple[Status, str]:
     if best.status is Status.ACCEPTED:
         return best.status, best.reason
     if is_repeated(attempts):
-        return best.status, f"two replies in a row gave the same patch; {best.reason}"
+        return best.status, _both_sides(last, best)
     if best is last and not last.ended:
         return best.status, best.reason
     end = last.ended or f"the last attempt ({last.kind}) failed: {_first_line(last.reason)}"
@@ -205,15 +229,28 @@ def outcome(attempts: Sequence[Attempt]) -> tuple[Status, str]:
 
 
 def is_repeated(attempts: Sequence[Attempt]) -> bool:
-    """Whether the last two attempts are the same patch, and the same tests fail newly with it."""
-    if len(attempts) < 2:
+    """Whether the last attempt is a patch that was refused before for the same failing tests."""
+    last = attempts[-1]
+    if last.patch is None or last.report is None or not last.report.newly_failing:
         return False
-    first, last = attempts[-2:]
-    if first.patch is None or last.patch is None or first.report is None or last.report is None:
-        return False
-    failing = last.report.newly_failing
-    same = first.patch.changes == last.patch.changes and first.report.newly_failing == failing
-    return same and bool(failing)
+    return any(
+        one.kind != "sample"
+        and one.patch is not None
+        and one.report is not None
+        and one.patch.changes == last.patch.changes
+        and one.report.newly_failing == last.report.newly_failing
+        for one in attempts[:-1]
+    )
+
+
+def _both_sides(last: Attempt, best: Attempt) -> str:
+    """Say that model and tests disagree, with the words of the model and of the tests."""
+    tests, thought = best.reason, last.proposal.thought if last.proposal else ""
+    first, _, rest = tests.partition("\n")
+    model = f' The model says: "{" ".join(thought.split())[:_REASON_SHOWN]}"' if thought else ""
+    return (
+        f"two replies gave the same patch, and the same tests fail; {first}{model}\n{rest}".strip()
+    )
 
 
 def _without_patch(attempts: Sequence[Attempt]) -> tuple[Status, str]:
@@ -224,7 +261,7 @@ def _without_patch(attempts: Sequence[Attempt]) -> tuple[Status, str]:
         assert failure is not None
         first = failure.failures[0]
         return Status.ALREADY_FIXED, f"{_SEEMS_FIXED} ({first.path}: {first.reason})"
-    asked = sum(attempt.asks_for_code for attempt in attempts)
+    asked = sum(attempt.asks_for_code for attempt in attempts if attempt.kind != "sample")
     if last.asks_for_code and asked > 1:
         return (
             last.status,
@@ -359,7 +396,8 @@ class ValidationSummary(_Model):
 
     `whole` is the run with the patch's own changes to tests and configuration, where it has any.
     The verdict rests on the tests `fail_to_pass` and `pass_to_pass`. `known_missed` are the given
-    tests without their expected outcome.
+    tests without their expected outcome. `outdated` are existing tests that fail and that the reply
+    calls outdated: id, why, the assertion `shown`, and the `refusal` ("" where they are excused).
     """
 
     verdict: str
@@ -378,6 +416,7 @@ class ValidationSummary(_Model):
     fail_to_pass: list[str]
     pass_to_pass: list[str]
     known_missed: list[str]
+    outdated: list[dict[str, str]] = []
     notes: list[str]
     seconds: float
 
@@ -403,6 +442,7 @@ class ValidationSummary(_Model):
             fail_to_pass=list(report.fail_to_pass),
             pass_to_pass=list(report.pass_to_pass),
             known_missed=list(report.known_missed),
+            outdated=[asdict(one) for one in report.outdated],
             notes=list(report.notes),
             seconds=round(report.seconds, 3),
         )

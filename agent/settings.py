@@ -39,14 +39,17 @@ MIN_CONTEXT_TOKENS = 200
 
 # Defaults that the options of the core share, so that each stands in one place.
 CONTEXT_TOKENS = 6000
+AUTO_CONTEXT = (3000, 24_000)
+"""The least and the greatest budget that `--context-tokens auto` chooses."""
 MAX_OUTPUT_TOKENS = 8192
 TIMEOUT_SECONDS = 1500.0
 WIDER_TOKENS = 12_000
 HISTORY_TOKENS = 32_000
 CODE_ROUNDS = 2
 """How often a reply may ask for code. More rounds than two would be the iterative mode."""
+MAX_STEPS = 40
 MAX_TOKENS = 400_000
-"""Enough for twelve steps with a long conversation; a run of one call takes about 10,000."""
+"""Enough for twenty steps with a long conversation; a run of one call takes about 10,000."""
 
 FILE_NAME = "patchshot.toml"
 
@@ -60,10 +63,19 @@ PATCH = "Patch"
 CHECK = "Validation"
 OUTPUT = "Output"
 
+PRESETS = ("default", "lexical", "original")
+"""The retrieval presets. A setting that acts in a part of them says so by `presets`."""
+RANKED = ("default", "lexical")
+EMBEDDED = ("default", "original")
+
 # Variables with our prefix that are no settings.
 _OTHER_VARIABLES = (
     "PATCHSHOT_DEBUG", "PATCHSHOT_MINER_", "PATCHSHOT_REPO", "PATCHSHOT_REQUIRE_",
 )  # fmt: skip
+
+
+OutdatedMode = Literal["refuse", "show", "edit"]
+Tightens = Literal["lower", "off", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,9 @@ class Option:
     """How a setting appears on the command line, and what a repository's file may do with it.
 
     `common`: listed by `--help`, not by `--help-all` alone. `solve_only`: not an option of `batch`.
-    `tightens`: "lower" lets a repository's file lower a number, "off" lets it switch a flag off.
+    `tightens`: "lower" lets a repository's file lower a number, "off" lets it switch a flag off,
+    "refuse" lets it choose this word. `presets`: those of PRESETS in which the setting changes
+    something.
     """
 
     panel: str
@@ -79,7 +93,8 @@ class Option:
     metavar: str | None = None
     common: bool = False
     solve_only: bool = False
-    tightens: Literal["lower", "off"] | None = None
+    tightens: Tightens | None = None
+    presets: tuple[str, ...] = PRESETS
 
 
 def setting(
@@ -90,11 +105,12 @@ def setting(
     metavar: str | None = None,
     common: bool = False,
     solve_only: bool = False,
-    tightens: Literal["lower", "off"] | None = None,
+    tightens: Tightens | None = None,
+    presets: tuple[str, ...] = PRESETS,
     **constraints: Any,
 ) -> Any:
     """A field with a command-line option. `flags` are its names where `--field-name` is not it."""
-    option = Option(panel, flags, metavar, common, solve_only, tightens)
+    option = Option(panel, flags, metavar, common, solve_only, tightens, presets)
     return Field(
         default,
         description=help,
@@ -119,6 +135,23 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 """Texts: a list, or (in the environment) with commas between them or as JSON."""
 
 
+def _auto(value: object) -> object:
+    """Check a number of tokens here, so that a wrong one is explained once."""
+    if isinstance(value, str) and value.strip().lower() == "auto":
+        return "auto"
+    try:
+        number = int(str(value))
+    except ValueError:
+        raise ValueError("is neither a number of tokens nor `auto`") from None
+    if number < MIN_CONTEXT_TOKENS:
+        raise ValueError(f"input should be greater than or equal to {MIN_CONTEXT_TOKENS}")
+    return number
+
+
+Tokens = Annotated[int | Literal["auto"], BeforeValidator(_auto)]
+"""A number of tokens, or "auto"."""
+
+
 class Settings(BaseModel):
     """Every setting with its default."""
 
@@ -128,6 +161,9 @@ class Settings(BaseModel):
     base_url: str | None = setting(None, "URL of the model server, usually .../v1.", MODEL)
     api_key: SecretStr | None = Field(None, description="Key of the model server.")
     model: str | None = setting(None, "Model that writes the patch.", MODEL, common=True)
+    escalate_model: str | None = setting(
+        None, "Model of repairs and steps, once a reply of --model has failed.", MODEL
+    )
     protocol: str = setting(
         "auto", "Protocol of the model server; auto: told from its URL.", MODEL, metavar="NAME"
     )
@@ -135,6 +171,9 @@ class Settings(BaseModel):
         None, "Id of a miner's run; EVALUATION_RUN_ID wins over it.", MODEL
     )
     temperature: float = setting(0.0, "Sampling temperature.", MODEL, ge=0, le=2)
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = setting(
+        None, "How much a reasoning model may think; its own default if unset.", MODEL
+    )
     max_output_tokens: int = setting(
         MAX_OUTPUT_TOKENS, "Largest reply, in tokens.", MODEL, ge=64, tightens="lower"
     )
@@ -160,16 +199,28 @@ class Settings(BaseModel):
         "Where embeddings come from; `local` needs patchshot[local]. auto: remote where an "
         "embedding model is set, or behind a miner's proxy.",
         EMBEDDINGS,
+        presets=EMBEDDED,
     )
-    embed_base_url: str | None = setting(None, "URL of the embedding server.", EMBEDDINGS)
+    embed_base_url: str | None = setting(
+        None, "URL of the embedding server.", EMBEDDINGS, presets=EMBEDDED
+    )
     embed_api_key: SecretStr | None = Field(None, description="Key of the embedding server.")
-    embed_model: str | None = setting(None, "Embedding model.", EMBEDDINGS)
+    embed_model: str | None = setting(None, "Embedding model.", EMBEDDINGS, presets=EMBEDDED)
     embed_protocol: str = setting(
-        "auto", "Protocol of the embedding server.", EMBEDDINGS, metavar="NAME"
+        "auto", "Protocol of the embedding server.", EMBEDDINGS, metavar="NAME", presets=EMBEDDED
     )
     embed_concurrency: int | None = setting(
-        None, "Embedding calls at once (8).", EMBEDDINGS, ge=1, le=256, tightens="lower"
-    )
+        None, "Embedding calls at once (8).", EMBEDDINGS, ge=1, le=256, tightens="lower",
+        presets=EMBEDDED,
+    )  # fmt: skip
+
+    # The reranker.
+    rerank_base_url: str | None = setting(
+        None, "URL of a server with /rerank (Jina, Cohere, vLLM, llama.cpp, TEI).", EMBEDDINGS,
+        presets=RANKED,
+    )  # fmt: skip
+    rerank_api_key: SecretStr | None = Field(None, description="Key of the reranker.")
+    rerank_model: str | None = setting(None, "Model of the reranker.", EMBEDDINGS, presets=RANKED)
 
     # Retrieval and context.
     preset: str = setting(
@@ -180,21 +231,53 @@ class Settings(BaseModel):
         "Leave out a group of features, or `ranker`: then the plain sum decides (repeatable).",
         CONTEXT,
         metavar="GROUP",
+        presets=RANKED,
     )
-    prefilter: int | None = setting(None, "Chunks that are embedded.", CONTEXT, ge=1)
+    prefilter: int | None = setting(
+        None, "Chunks that are embedded (100; original: 50).", CONTEXT, ge=1, presets=EMBEDDED
+    )
     filename_bonus: float | None = setting(
-        None, "Bonus for chunks of a file that the issue names.", CONTEXT, ge=0
-    )
-    context_tokens: int = setting(
-        CONTEXT_TOKENS, "Token budget of the context.", CONTEXT, ge=MIN_CONTEXT_TOKENS,
-        tightens="lower",
+        None,
+        "Added to the score of files that the issue names (original: 0.2; else 0, because the "
+        "ranker has a feature for it; its scores differ by some ten).",
+        CONTEXT, ge=0, le=1000,
+    )  # fmt: skip
+    context_tokens: Tokens = setting(
+        "auto",
+        "Token budget of the context; auto: 3,000 where that is likely complete, else 9,000, and "
+        "up to 24,000 for code that the locating call names.",
+        CONTEXT, metavar="N|auto", tightens="lower",
     )  # fmt: skip
     context_reserve: float = setting(
         0.15, "Share of the budget that stays free.", CONTEXT, ge=0, lt=1
     )
+    locate: Literal["auto", "always", "never"] = setting(
+        "auto",
+        "Ask the model first which code it has to see; auto: where the context is unlikely to "
+        "be complete.",
+        CONTEXT,
+    )
+    locate_model: str | None = setting(
+        None, "Model of that first call, at the same server (--model).", CONTEXT
+    )
     max_chunks: int | None = setting(
         None, "Most chunks in the context (30 for each 6,000 tokens).", CONTEXT, ge=1,
         tightens="lower",
+    )  # fmt: skip
+
+    max_file_mb: float = setting(
+        1.0, "Largest file of the repository that is read, in MB (at most 5).", CONTEXT,
+        gt=0, le=5, tightens="lower",
+    )  # fmt: skip
+    context_floor: float = setting(
+        0.0,
+        "Leave out chunks whose score is lower than this, where the best has 1 and the last 0.",
+        CONTEXT, ge=0, le=1,
+    )  # fmt: skip
+    expand: Literal["off", "project", "llm"] = setting(
+        "off",
+        "Rank with further words: those that go with the title's in this project, or a model's.",
+        CONTEXT, presets=RANKED,
     )  # fmt: skip
 
     # Corpora beside the code, and the store of their vectors.
@@ -210,7 +293,33 @@ class Settings(BaseModel):
         CORPORA,
     )
     corpora: Names = setting(
-        (), "Corpora that are searched beside the code (repeatable).", CORPORA, metavar="NAME"
+        (), "Corpora that are searched beside the code (repeatable).", CORPORA, metavar="NAME",
+        presets=RANKED,
+    )  # fmt: skip
+    corpus_weights: Names = setting(
+        (), "Weight of a corpus in the order of all results, e.g. history=0.5 (repeatable).",
+        CORPORA, metavar="NAME=NUMBER",
+    )  # fmt: skip
+    history_exclude: Names = setting(
+        ("generated/",),
+        "Past changes that are left out: a glob of paths, a folder's name with /, or ! and what "
+        "to keep (repeatable).",
+        CORPORA, metavar="GLOB",
+    )  # fmt: skip
+    history_max_hunks: int = setting(
+        100, "Most hunks of one past commit, the largest first.", CORPORA, ge=1, tightens="lower"
+    )
+    history_min_lines: int = setting(
+        3, "Least lines that a hunk of a past commit adds.", CORPORA, ge=1
+    )
+    intents_model: str | None = setting(
+        None, "Cheaper model that writes intents (--model).", CORPORA, metavar="NAME"
+    )
+    intents_per_symbol: int = setting(
+        5, "Intents that a model writes for one symbol.", CORPORA, ge=1, le=10
+    )
+    intents_workers: int = setting(
+        8, "Calls at once that write intents.", CORPORA, ge=1, le=64, tightens="lower"
     )
     remember: bool = setting(
         False, "Keep the accepted patch on this machine, for `agent search --corpus memory`.",
@@ -230,9 +339,13 @@ class Settings(BaseModel):
         tightens="lower",
     )  # fmt: skip
     max_calls: int | None = setting(
-        None, "Model calls (1 + 2 for code + --repairs + --max-steps: 16).", LIMITS, ge=0,
+        None, "Model calls (1 + --samples + 2 for code + --repairs + --max-steps: 45).", LIMITS,
+        ge=0,
         tightens="lower",
     )  # fmt: skip
+    samples: int = setting(
+        1, "Replies to the first prompt; tests choose one.", LIMITS, ge=1, le=16, tightens="lower"
+    )
     repairs: int = setting(
         1, "Repair calls before the iterative mode.", LIMITS, ge=0, le=5, tightens="lower"
     )
@@ -240,7 +353,7 @@ class Settings(BaseModel):
         True, "Fall back to a mode in which the model works step by step.", LIMITS, tightens="off"
     )
     max_steps: int = setting(
-        12, "Steps of the iterative mode.", LIMITS, ge=1, le=100, tightens="lower"
+        MAX_STEPS, "Steps of the iterative mode.", LIMITS, ge=1, le=100, tightens="lower"
     )
     widening: Literal["off", "plain", "plan"] = setting(
         "plain", "How the context grows for the iterative mode: by rank, or by plan search.", LIMITS
@@ -250,6 +363,13 @@ class Settings(BaseModel):
         "Token budget of the code that a reply asks for, and of the widened context.", LIMITS,
         ge=MIN_CONTEXT_TOKENS, tightens="lower",
     )  # fmt: skip
+    plan: bool = setting(
+        False, "Show the model a plan: what to look for, and where that is.", LIMITS,
+        tightens="off",
+    )  # fmt: skip
+    plan_beam: int | None = setting(
+        None, "Plans that each round of a plan search keeps (best-first without).", LIMITS, ge=1
+    )
     plan_calls: int = setting(
         0, "Model calls that propose plans.", LIMITS, ge=0, le=1, tightens="lower"
     )
@@ -268,6 +388,12 @@ class Settings(BaseModel):
     include_test: bool = setting(
         False, "Keep the reply's reproduction test in the diff.", PATCH, "--with-test",
         "--include-test",
+    )  # fmt: skip
+
+    outdated_tests: OutdatedMode = setting(
+        "show",
+        "Existing tests that assert what the issue calls wrong: refuse the patch, show them for "
+        "review, or edit them in the diff too.", PATCH, tightens="refuse",
     )  # fmt: skip
 
     # Validation.
@@ -349,6 +475,11 @@ class Settings(BaseModel):
         description="Folder of what cost money: intents by a model, remembered patches.",
     )
 
+    @property
+    def max_file_bytes(self) -> int:
+        """`max_file_mb` in bytes."""
+        return int(self.max_file_mb * 1_000_000)
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -418,6 +549,7 @@ def load_with_origins(flags: Mapping[str, Any], *, repository: Path | None = Non
     origins |= dict.fromkeys(own, str(user_file()))
     origins |= {name: _variable(name) for name in variables}
     origins |= {name: _flag(name) for name in given}
+    notes += _idle(settings, given)
     if repository is None:
         return Loaded(settings, origins, tuple(notes))
     place, theirs = _repository_file(repository)
@@ -429,6 +561,17 @@ def load_with_origins(flags: Mapping[str, Any], *, repository: Path | None = Non
     return Loaded(settings, origins | dict.fromkeys(tighter, place), (*notes, *ignored))
 
 
+def _idle(settings: Settings, flags: Mapping[str, Any]) -> list[str]:
+    """A note for each option that changes nothing in the chosen preset."""
+    chosen = settings.preset.partition("-")[0]
+    options = {name: option_of(name) for name in flags}
+    return [
+        f"{_flag(name)} changes nothing with --preset {chosen}"
+        for name, option in options.items()
+        if option is not None and chosen in PRESETS and chosen not in option.presets
+    ]
+
+
 def environment(names: tuple[str, ...]) -> Mapping[str, str]:
     """The variables of other tools (OPENAI_API_KEY, ...) that are set and not empty."""
     return {name: os.environ[name] for name in names if os.environ.get(name)}
@@ -437,6 +580,7 @@ def environment(names: tuple[str, ...]) -> Mapping[str, str]:
 # Variables that hold keys, ours and anybody's: a log may quote what a server echoes.
 _SECRET_NAME = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
 _ADDRESS_NAME = re.compile(r"^((https?|all)_proxy|patchshot_store)$", re.IGNORECASE)
+_KEYS = ("api_key", "embed_api_key", "rerank_api_key")
 _PASSWORD = re.compile(r"^[^/]*//[^/@:]*:([^/@]+)@")
 
 
@@ -450,7 +594,7 @@ def secret_values() -> frozenset[str]:
     }
     with contextlib.suppress(ConfigurationError, OSError):
         own = _read_user_file()
-        values |= {str(own.get(name, "")) for name in ("api_key", "embed_api_key")}
+        values |= {str(own.get(name, "")) for name in _KEYS}
     return frozenset(value.strip() for value in values if value.strip() and not _is_file(value))
 
 
@@ -522,11 +666,15 @@ def _tightened(
     return counts, (*notes, *ignored)
 
 
-def _is_tighter(tightens: Literal["lower", "off"], value: Any, current: Any) -> bool:
+def _is_tighter(tightens: Tightens, value: Any, current: Any) -> bool:
     """Whether `value` is tighter than `current`; a value of a wrong type is left to validation."""
     if tightens == "off":
         return value is not True
+    if tightens == "refuse":
+        return bool(value == "refuse")
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    if current == "auto":  # a larger number than the least may be more than it would have chosen
+        current = AUTO_CONTEXT[0] + 1
     return current is None or not number or value < current
 
 
@@ -589,4 +737,4 @@ def _explain(
         given = f"{name} in {place}"
     else:
         given = _variable(name)
-    return f"{given}: {first['msg'].lower()}"
+    return f"{given}: {first['msg'].lower().removeprefix('value error, ')}"

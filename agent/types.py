@@ -9,9 +9,9 @@ are in `agent.errors`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 # -------------------------------------------------------------------------- problem and repository
 
@@ -193,7 +193,8 @@ class DroppedChunk:
 class ContextBundle:
     """The packed context. `text` is the rendered whole, `tokens` its exact count (<= `budget`).
 
-    `reserve` is the number of tokens held back on top of `budget`.
+    `reserve` is the number of tokens held back on top of `budget`. `likely_complete` is the
+    probability that all code to change is shown; None where it is not known.
     """
 
     pieces: tuple[ContextPiece, ...]
@@ -203,6 +204,7 @@ class ContextBundle:
     dropped: tuple[DroppedChunk, ...] = ()
     notes: tuple[str, ...] = ()
     reserve: int = 0
+    likely_complete: float | None = None
 
     @property
     def shown_lines(self) -> Mapping[str, Sequence[tuple[int, int]]]:
@@ -220,12 +222,81 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Tool:
+    """An action that a model may call. `parameters` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool in a reply."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTurn:
+    """A reply that calls tools, and the result of each call. `said`: its text beside the calls.
+
+    A reply without calls has one result, which is the user's answer to it.
+    """
+
+    said: str
+    calls: tuple[ToolCall, ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDialogue:
+    """A conversation as servers take it that know tools: opening texts, tools, and turns."""
+
+    system: str
+    opening: str
+    tools: tuple[Tool, ...]
+    turns: tuple[ToolTurn, ...] = ()
+
+    def mapped(self, change: Callable[[str], str]) -> ToolDialogue:
+        """Return the dialogue with `change` applied to every text that is not a tool's."""
+        turns = tuple(_mapped_turn(turn, change) for turn in self.turns)
+        return ToolDialogue(change(self.system), change(self.opening), self.tools, turns)
+
+
+def _mapped_turn(turn: ToolTurn, change: Callable[[str], str]) -> ToolTurn:
+    calls = tuple(
+        ToolCall(call.id, call.name, _mapped_json(dict(call.arguments), change))
+        for call in turn.calls
+    )
+    return ToolTurn(change(turn.said), calls, tuple(map(change, turn.results)))
+
+
+def _mapped_json(value: Any, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {key: _mapped_json(item, change) for key, item in value.items()}
+        case list():
+            return [_mapped_json(item, change) for item in value]
+        case _:
+            return value
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
-    """The messages of one call. `sha256` covers roles and contents; `tokens` is an upper bound."""
+    """The messages of one call. `sha256` covers roles and contents; `tokens` is an upper bound.
+
+    `dialogue` is the same conversation for a server that takes tools.
+    """
 
     messages: tuple[Message, ...]
     sha256: str
     tokens: int
+    dialogue: ToolDialogue | None = None
 
 
 # ------------------------------------------------------------------------------------------- model
@@ -236,7 +307,8 @@ class Usage:
     """Tokens and dollars of one or more calls. `cost_usd` is None where no price is known.
 
     `input_tokens` counts all input. `cache_read_tokens` and `cache_write_tokens` are the parts of
-    it that were read from and written to the provider's prompt cache.
+    it that were read from and written to the provider's prompt cache. `estimated`: the server did
+    not count the tokens of a call, so that they are our own count.
     """
 
     input_tokens: int = 0
@@ -245,11 +317,13 @@ class Usage:
     calls: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    estimated: bool = False
 
     @property
     def summary(self) -> str:
         """Tokens and cost in words."""
         cost = "" if self.cost_usd is None else f", ${self.cost_usd:.4f}"
+        cost += " (estimated)" if self.estimated else ""
         return f"{self.input_tokens:,} tokens in, {self.output_tokens:,} out{cost}"
 
     def __add__(self, other: Usage) -> Usage:
@@ -261,6 +335,7 @@ class Usage:
             self.calls + other.calls,
             self.cache_read_tokens + other.cache_read_tokens,
             self.cache_write_tokens + other.cache_write_tokens,
+            self.estimated or other.estimated,
         )
 
 
@@ -315,7 +390,16 @@ class RenameFile:
     to: str
 
 
-Edit = SearchReplace | CreateFile | DeleteFile | RenameFile
+@dataclass(frozen=True, slots=True)
+class ReplaceSymbol:
+    """Replace one whole function or method, decorators included. `symbol` is `Class.method`."""
+
+    path: str
+    symbol: str
+    replace: str
+
+
+Edit = SearchReplace | ReplaceSymbol | CreateFile | DeleteFile | RenameFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +414,18 @@ class WrongTest:
 
     path: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutdatedTest:
+    """An existing test that a reply says asserts what the issue calls wrong, and why.
+
+    `replacement` is the edited source of the test's function, "" where the reply gives none.
+    """
+
+    id: str
+    why: str
+    replacement: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,6 +454,7 @@ class PatchProposal:
     reader: str = "json"
     repairs: tuple[Repair, ...] = ()  # corrections made by the reader
     wrong_tests: tuple[WrongTest, ...] = ()
+    outdated_tests: tuple[OutdatedTest, ...] = ()
 
 
 ParseKind = Literal["empty", "no-edit", "needs-code", "truncated", "malformed", "schema"]
@@ -397,6 +494,7 @@ class MatchTier(enum.StrEnum):
     ELISION = "elision"  # both sides leave out the same lines by `...`
     BLANK_LINES = "blank-lines"  # the number of blank lines between lines differs
     NEAR = "near"  # a few characters differ, and nothing else comes close
+    SYMBOL = "symbol"  # a whole function, found by its name
     CREATED = "created"
     DELETED = "deleted"
     RENAMED = "renamed"
@@ -424,17 +522,23 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPatch:
-    """All edits applied. `diff` is in git's format; `git apply` accepts it on the base."""
+    """All edits applied. `diff` is in git's format; `git apply` accepts it on the base.
+
+    `notes` say what the edits leave to be done.
+    """
 
     changes: tuple[FileChange, ...]
     diff: bytes
     edits: tuple[AppliedEdit, ...]
     repairs: tuple[Repair, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 ApplyKind = Literal[
     "unknown-file",
     "no-match",
+    "not-shown",
+    "generated",
     "ambiguous",
     "exists",
     "no-change",
@@ -548,6 +652,7 @@ class TestRun:
     `cached`: the result comes from an earlier run of the same base, command and environment.
     `expected_failures` are the skipped tests that were marked to fail and did. `executed` is by
     test id, with "" for what happened outside of tests; empty where that was not recorded.
+    `file_seconds` is what each test file took, where our own runner tells it.
     """
 
     command: tuple[str, ...]
@@ -561,6 +666,22 @@ class TestRun:
     cached: bool = False
     expected_failures: tuple[str, ...] = ()
     executed: Mapping[str, Execution] = field(default_factory=dict)
+    file_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """A shell command that ran on the patched tree, which is gone afterwards.
+
+    `output` is stdout, then stderr. `written` has the files that it changed, None for deleted ones;
+    `left_out` are changed paths that were not read: large ones, links, or too many.
+    """
+
+    output: str
+    exit_code: int | None = None  # None: it did not run, or was killed at a limit
+    ended: str = "exited"
+    written: Mapping[str, bytes | None] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -607,6 +728,20 @@ class SyntaxProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class OutdatedFinding:
+    """A failing test that the reply calls outdated, and what its runs show.
+
+    `shown` is its assertion with the values. `refusal` says why it is not accepted as outdated, ""
+    where it is.
+    """
+
+    id: str
+    why: str
+    shown: str
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ValidationReport:
     """The verdict and its evidence. `reason` is one paragraph, used in the repair prompt too."""
 
@@ -621,6 +756,7 @@ class ValidationReport:
     reproduction_after: TestRun | None = None
     newly_failing: tuple[str, ...] = ()
     newly_passing: tuple[str, ...] = ()
+    outdated: tuple[OutdatedFinding, ...] = ()
     whole: TestRun | None = None  # with the patch's own changes to tests and configuration
     fail_to_pass: tuple[str, ...] = ()  # failed on the base, pass with the source change
     pass_to_pass: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ import click
 
 from agent.cli.application import app
 from agent.cli.options import SOLVE_SETTINGS, AgentCommand, SettingOption
-from agent.settings import Settings, option_of
+from agent.settings import PRESETS, Settings, option_of
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -82,6 +82,13 @@ the setting *off*. All other keys of such a file are ignored with a note.
 """
 
 
+_PRESETS_HEAD = """
+## What acts in which preset
+
+These settings change nothing in some of the retrieval presets (`--preset`). All others act in each.
+"""
+
+
 class Note(NamedTuple):
     """What a command prints on stdout, and exit codes that the common table does not explain."""
 
@@ -104,6 +111,8 @@ NOTES: Mapping[str, Note] = {
     "demo": Note("As `agent solve`."),
     "retry": Note("As `agent solve`."),
     "runs": Note("One line for each run, the newest first."),
+    "accept": Note("What the run is now, and how many patches of its project are remembered."),
+    "reject": Note("As `agent accept`."),
     "show": Note("Facts about the run, its last line, and its diff, safe for a terminal."),
     "search": Note(
         "One line for each result: rank, score, place, symbol. With `--corpus`, a label and the "
@@ -163,7 +172,17 @@ def settings_page() -> str:
             parts.append(_table_head("## Folders", "key", "default", "", "repository"))
         cells = (f"`{name}`{_flag_note(name)}", _default(name), field.description or "")
         parts.append(_row(*cells, (option and option.tightens) or "–"))
-    return "".join(parts)
+    return "".join((*parts, *_presets()))
+
+
+def _presets() -> Iterator[str]:
+    """Say which settings act in a part of the presets only."""
+    yield _PRESETS_HEAD
+    yield _table_head("", "key", *(f"`{preset}`" for preset in PRESETS))
+    for name in Settings.model_fields:
+        option = option_of(name)
+        if option is not None and option.presets != PRESETS:
+            yield _row(f"`{name}`", *("✓" if one in option.presets else "–" for one in PRESETS))
 
 
 def _commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:

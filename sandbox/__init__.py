@@ -16,6 +16,7 @@ from sandbox.mounts import SYSTEM
 from sandbox.protocol import Sandbox, WrappedSandbox
 from sandbox.small_files import SMALL_FILE_BYTES, read_small_file
 from sandbox.types import Command, Ended, Limits, Probe, RunResult, SandboxError, WorkspaceError
+from sandbox.workspace.changed_files import ChangedFiles, find_changed, stamp_files
 from sandbox.workspace.clone import objects_directory
 from sandbox.workspace.copy import Workspace, empty_workspace, prepare_workspace
 from sandbox.workspace.git_directory import (
@@ -33,6 +34,7 @@ __all__ = [
     "SMALL_FILE_BYTES",
     "SYSTEM",
     "TESTBED",
+    "ChangedFiles",
     "Command",
     "Ended",
     "GitDirectory",
@@ -50,6 +52,7 @@ __all__ = [
     "check_references",
     "empty_workspace",
     "explain_closed_paths",
+    "find_changed",
     "find_git_directory",
     "find_interpreter",
     "git_environment",
@@ -64,4 +67,5 @@ __all__ = [
     "prepare_workspace",
     "read_control_file",
     "read_small_file",
+    "stamp_files",
 ]

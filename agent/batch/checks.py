@@ -100,7 +100,16 @@ def hash_dataset(dataset: Path) -> str:
 # Settings that are left out: keys must not be in a file, and paths, addresses and logs do not
 # change a result.
 _LEFT_OUT = frozenset(
-    {"api_key", "embed_api_key", "base_url", "run_id", "cache_dir", "log_file", "log_bodies"}
+    {
+        "api_key",
+        "embed_api_key",
+        "rerank_api_key",
+        "base_url",
+        "run_id",
+        "cache_dir",
+        "log_file",
+        "log_bodies",
+    }
 )
 
 

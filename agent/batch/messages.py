@@ -38,10 +38,14 @@ class SolveJob(_Message):
 
 
 class Answer(_Message):
-    """Whether the worker may go on, and the reason if it may not."""
+    """Whether the worker may go on, and the reason if it may not.
+
+    `later`: not yet; the worker has to ask again, so that its other messages are heard meanwhile.
+    """
 
     granted: bool
     reason: str = ""
+    later: bool = False
 
 
 class SlotGranted(_Message):
@@ -69,11 +73,15 @@ class Pace(_Message):
 
 
 class Ask(_Message):
-    """Ask whether a call may be paid. `worst_usd` is None if no price is known."""
+    """Ask whether a call may be paid. `worst_usd` is None if no price is known.
+
+    `again`: the last answer was `later`.
+    """
 
     kind: Literal["ask"] = "ask"
     sha256: str
     worst_usd: float | None
+    again: bool = False
 
 
 class Paid(_Message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,12 @@ NO_PRICE = (
     "--max-total-cost is set, but the model's price is not known: set PATCHSHOT_PRICE_INPUT and "
     "PATCHSHOT_PRICE_OUTPUT (US dollars per million tokens)"
 )
+
+
+# Seconds for which a call that does not fit yet is kept waiting for an answer. A worker asks one
+# question at a time, and the call to wait for may be its own, whose end it can only report between
+# two questions.
+_WAIT_SECONDS = 0.5
 
 
 class Pacer:
@@ -58,9 +65,9 @@ class Bounds:
 class SharedBudget:
     """Grants calls so that their sum stays within the total, worst cases included.
 
-    It is the `ReportHandler` of a run. A call that does not fit waits while calls under way may
-    still turn out cheaper, and is refused if even that would not help. `on_stage` is called with
-    each stage that has finished.
+    It is the `ReportHandler` of a run. A call that does not fit waits (its worker asks again) while
+    calls under way may still turn out cheaper, and is refused if even that would not help.
+    `on_stage` is called with each stage that has finished.
     """
 
     def __init__(
@@ -94,7 +101,8 @@ class SharedBudget:
                 await self._pacer.turn()
                 return Answer(granted=True)
             case Ask():
-                await self._pacer.turn()
+                if not report.again:
+                    await self._pacer.turn()
                 return await self._grant(job, report)
             case Paid():
                 await self._settle(job, report)
@@ -121,11 +129,16 @@ class SharedBudget:
     async def _grant(self, job: SolveJob, ask: Ask) -> Answer:
         name = job.task.instance_id
         granted = Granted(id=name, sha256=ask.sha256, worst_usd=ask.worst_usd)
+        end = asyncio.get_running_loop().time() + _WAIT_SECONDS
         async with self._changed:
             while reason := self._refusal(ask.worst_usd):
                 if ask.worst_usd is None or not self._may_yet_fit(ask.worst_usd):
                     return Answer(granted=False, reason=reason)
-                await self._changed.wait()
+                if asyncio.get_running_loop().time() >= end:
+                    return Answer(granted=False, reason=reason, later=True)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(end):
+                        await self._changed.wait()
             self._journal.append(granted)
             self._live.append((job.attempt, granted))
         return Answer(granted=True)

@@ -120,7 +120,10 @@ class DriverPipe:
 
     async def ask(self, sha256: str, worst_usd: float | None) -> str:
         """Wait for permission to pay a call. Return "" or the reason for a refusal."""
-        answer = await self._question(Ask(sha256=sha256, worst_usd=worst_usd))
+        ask = Ask(sha256=sha256, worst_usd=worst_usd)
+        answer = await self._question(ask)
+        while answer.later:  # a call of another sample may have to be settled first
+            answer = await self._question(ask.model_copy(update={"again": True}))
         return "" if answer.granted else answer.reason
 
     async def pace(self) -> None:
@@ -284,7 +287,11 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, driver: DriverPip
     ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))
     with _reporting(settings, driver) as reporter:
         before = time.monotonic()
-        snapshot = take_snapshot(Path(job.repository), commit=job.task.base_commit)
+        snapshot = take_snapshot(
+            Path(job.repository),
+            commit=job.task.base_commit,
+            max_file_bytes=settings.max_file_bytes,
+        )
         ledger.spend("snapshot", time.monotonic() - before)
         async with _watched(gate, driver):
             result = await _run(problem, snapshot, settings, reporter, ledger, gate, driver, job)

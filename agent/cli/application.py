@@ -22,18 +22,21 @@ _EVALUATIONS = {
 }
 
 # Command name -> module and help line, in the order of `agent --help`. Each module defines its
-# command as `command`.
+# command as `command`, or as the name behind the colon.
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "solve": ("agent.cli.commands.solve", "Solve an issue; the diff goes to stdout."),
     "apply": ("agent.cli.commands.apply", "Apply a kept run, or a saved model reply."),
     "undo": ("agent.cli.commands.undo", "Take back what --apply wrote."),
     "runs": ("agent.cli.commands.runs", "List the runs that are kept on this machine."),
     "show": ("agent.cli.commands.show", "Show a kept run: issue, verdict, cost, diff."),
+    "accept": ("agent.cli.commands.feedback:accept", "Say that a kept run's patch is right."),
+    "reject": ("agent.cli.commands.feedback:reject", "Say that a kept run's patch is wrong."),
     "retry": ("agent.cli.commands.retry", "Go on from a kept run with a comment, for one call."),
     "verify": ("agent.cli.commands.verify", "Judge a patch by the tests before and after it."),
     "demo": ("agent.cli.commands.demo", "Solve an issue of a bundled project, offline."),
     "search": ("agent.cli.commands.search", "Show what ranks highest, and why."),
     "context": ("agent.cli.commands.context", "Show the context that a model would be shown."),
+    "plan": ("agent.cli.commands.plan", "Show a plan for an issue: what to look for, and where."),
     "index": ("agent.cli.commands.index", "Build or refresh the cache of code and commits."),
     "batch": ("agent.cli.commands.batch", "Solve many issues of a data set."),
     "report": ("agent.cli.commands.report", "Write a run as one HTML file."),
@@ -62,7 +65,8 @@ class LazyGroup(click.Group):
             return evaluations
         if cmd_name not in self.table:
             return None
-        command: click.Command = import_module(self.table[cmd_name][0]).command
+        module, _, name = self.table[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), name or "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

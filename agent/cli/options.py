@@ -27,6 +27,9 @@ OTHER_OPTIONS = "Options"
 
 RETRIEVAL_SETTINGS = ("preset", "without", "embed")
 CONTEXT_SETTINGS = (*RETRIEVAL_SETTINGS, "context_tokens", "max_chunks", "path")
+HISTORY_SETTINGS = ("history_exclude", "history_max_hunks", "history_min_lines")
+INTENT_SETTINGS = ("intents_model", "intents_per_symbol", "intents_workers")
+CORPUS_SETTINGS = ("corpus_weights", *HISTORY_SETTINGS, "store", "store_fallback")
 SANDBOX_SETTINGS = ("sandbox", "image")
 PATCH_SETTINGS = ("allow", "no_repair", "include_test")
 CHECK_SETTINGS = (
@@ -177,6 +180,8 @@ def _setting(name: str, help: str | None) -> SettingOption:
 def _kind(annotation: Any) -> Any:
     """Return the click type for a field's annotation."""
     parts = [part for part in get_args(annotation) if part is not type(None)]
+    if int in parts and len(parts) > 1:  # a number or a word, which the settings check
+        return str
     if get_origin(annotation) is Literal:
         return click.Choice([str(part) for part in parts])
     if get_origin(annotation) is tuple:

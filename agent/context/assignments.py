@@ -5,42 +5,105 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from agent.context.layout import FileView
+from agent.context.layout import FileView, Run
 
 _MAX_STATEMENT = 600  # lines; a longer "statement" is a bracket that never closes
 _STRINGS = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`[^`]*`|(?:#|//).*")
 
+_LONG_QUOTES = ('"""', "'''")
+_BINDS = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?=(?!=)")
+
+
+# A declaration at the start of a line, in languages without a parser here.
+_DECLARED = re.compile(
+    r"(?:export\s+|pub\s+)?(?:const|let|var|static|type)\s+(?:mut\s+)?(\w+)|([A-Z][A-Z0-9_]+)\s*="
+)
+
 
 def assignments(view: FileView, name: str) -> list[tuple[int, int]]:
     """Return the first and last lines of statements that bind the name outside of functions."""
-    if view.language == "python":
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a wrong escape in the file warns
-                tree = ast.parse("\n".join(view.lines))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            pass
-        else:
-            return list(_bindings(tree, name))
-    return list(_statements(view.lines, name))
+    tree = _tree(view)
+    if tree is None:
+        return list(_statements(view.lines, name))
+    return [
+        (node.lineno, node.end_lineno or node.lineno)
+        for _, node, names in _bindings(tree)
+        if name in names
+    ]
 
 
-def _bindings(tree: ast.AST, name: str) -> Iterator[tuple[int, int]]:
-    """Yield the statements of a module and of its classes that bind the name."""
-    waiting = list(ast.iter_child_nodes(tree))
+def bindings_of_module(lines: Sequence[str]) -> Mapping[str, Run]:
+    """Return the last statement at the left margin that binds each name, found without a parser."""
+    found: dict[str, Run] = {}
+    after = 0
+    for index, line in enumerate(lines):
+        if index >= after and (match := _BINDS.match(line)):
+            after = end_of_statement(lines, index)
+            found[match[1]] = (index + 1, after)
+    return found
+
+
+def bindings_of_class(numbers: Iterable[int], lines: Sequence[str]) -> Mapping[str, Run]:
+    """Return the statement that binds each name, of the lines `numbers` of a class."""
+    found: dict[str, Run] = {}
+    after = 0
+    for number in sorted(numbers):
+        if number > after and (match := _BINDS.match(lines[number - 1].lstrip())):
+            after = end_of_statement(lines, number - 1)
+            found.setdefault(match[1], (number, after))
+    return found
+
+
+def bound_names(view: FileView) -> list[tuple[str, int]]:
+    """Return the names that statements outside of functions bind, and their lines.
+
+    An attribute of a class is `Class.name`. Of equal names only the first is returned.
+    """
+    found: dict[str, int] = {}
+    tree = _tree(view)
+    if tree is None:
+        for number, line in enumerate(view.lines, start=1):
+            if match := _DECLARED.match(line):
+                found.setdefault(match[1] or match[2], number)
+    else:
+        for owner, node, names in _bindings(tree):
+            for name in names:
+                found.setdefault(f"{owner}{name}", node.lineno)
+    return list(found.items())
+
+
+def _tree(view: FileView) -> ast.Module | None:
+    if view.language != "python":
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a wrong escape in the file warns
+            return ast.parse("\n".join(view.lines))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _bindings(
+    tree: ast.AST,
+) -> Iterator[tuple[str, ast.Assign | ast.AnnAssign | ast.AugAssign, tuple[str, ...]]]:
+    """Yield the statements of a module and its classes that bind names, with owner and names.
+
+    The owner is "" for a module, else the dotted name of the class and a dot.
+    """
+    waiting = [("", node) for node in ast.iter_child_nodes(tree)]
     while waiting:
-        node = waiting.pop(0)
+        owner, node = waiting.pop(0)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             continue
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = (n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name))
-            if name in names:
-                yield node.lineno, node.end_lineno or node.lineno
+            names = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+            yield owner, node, tuple(names)
         elif isinstance(node, ast.stmt | ast.ExceptHandler):
-            waiting.extend(ast.iter_child_nodes(node))
+            inside = f"{owner}{node.name}." if isinstance(node, ast.ClassDef) else owner
+            waiting.extend((inside, child) for child in ast.iter_child_nodes(node))
 
 
 def _statements(lines: Sequence[str], name: str) -> Iterator[tuple[int, int]]:
@@ -50,14 +113,21 @@ def _statements(lines: Sequence[str], name: str) -> Iterator[tuple[int, int]]:
     )
     for index, line in enumerate(lines):
         if begin.match(line):
-            yield index + 1, _end(lines, index)
+            yield index + 1, end_of_statement(lines, index)
 
 
-def _end(lines: Sequence[str], start: int) -> int:
-    """Return the last line of a statement, 1-based: its brackets are closed there."""
-    depth = 0
+def end_of_statement(lines: Sequence[str], start: int) -> int:
+    """Return the index after a statement's last line: its brackets and strings are closed there."""
+    depth, quote = 0, ""
     for index in range(start, min(len(lines), start + _MAX_STATEMENT)):
-        line = _STRINGS.sub("", lines[index])
+        inside = bool(quote)
+        if not inside:
+            quote = next((q for q in _LONG_QUOTES if lines[index].count(q) % 2), "")
+        elif quote in lines[index]:
+            quote = ""
+        if quote or (inside and depth > 0):
+            continue
+        line = "" if inside else _STRINGS.sub("", lines[index])
         depth += sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
         if depth <= 0 and not line.rstrip().endswith(("\\", "=")):
             return index + 1

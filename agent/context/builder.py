@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from agent.context.condensing import condensed, little_told
 from agent.context.excerpt import best_lines
 from agent.context.layout import (
     PREAMBLE,
@@ -76,11 +77,15 @@ class PackingOptions:
     """
 
     budget: int = CONTEXT_TOKENS
+    automatic: bool = False  # `budget` is chosen by how likely the context is complete
     reserve: float = 0.15  # of the budget, left for differences between tokenizers
     # Most functions, methods and windows. Class headers and module code of their files do not
     # count. None: 30 as in the original system, and 30 more for each further 6,000 tokens of
     # budget. A fixed limit of 30 left a quarter of 24,000 tokens empty.
     max_chunks: int | None = None
+    # Chunks with a lower place in the range of the scores are left out: 0 is the last one's, 1 the
+    # best one's.
+    floor: float = 0.0
     # For imports, constructors and signatures; the rest is for chunks. Without support, one context
     # in sixty more had all code to be changed, but models then quote from memory.
     support_share: float = 0.1
@@ -94,7 +99,9 @@ class PackingOptions:
     stop_at_oversized: bool = False
 
     def __post_init__(self) -> None:
-        shares = (self.reserve, self.support_share, self.chunk_share, self.part_share)
+        shares = (
+            self.reserve, self.floor, self.support_share, self.chunk_share, self.part_share,
+        )  # fmt: skip
         if self.budget < 0 or (self.max_chunks or 0) < 0 or not all(0 <= s <= 1 for s in shares):
             raise ConfigurationError(
                 "context budget and number of chunks must not be negative, shares lie in 0..1"
@@ -112,6 +119,13 @@ class PackingOptions:
             return self.max_chunks
         return max(_CHUNKS, _CHUNKS * self.budget // _CHUNKS_BUDGET)
 
+
+# Chunks among the first this many are the likely place and are shown with long docstrings.
+_WHOLE_RANKS = 5
+
+# Items of support in a row of a chunk or file that may not fit before the others are given up. A
+# large file has thousands, and each trial renders the file.
+_MISSES = 20
 
 _AROUND = frozenset({ChunkKind.CLASS, ChunkKind.MODULE})
 
@@ -204,7 +218,7 @@ class ContextBuilder:
             return "secret"
         in_part = parts and rank < self._options.part_ranks
         if not (in_part or self._options.stop_at_oversized) and self._is_hopeless(
-            chunk, limit - self.used
+            chunk if rank < _WHOLE_RANKS else condensed(chunk), limit - self.used
         ):
             return "budget"
         share = self._share(chunk.path)
@@ -217,11 +231,21 @@ class ContextBuilder:
         if self._takes_slot(chunk) and self._slots_taken() >= self._options.slots:
             return "max-chunks"
         choice = Choice(rank, scored, lines, (min(lines), max(lines)))
-        if self._stopped or not self._fit(choice, body, limit, parts=parts):
+        if shorter := self._condensed(choice, share.view):
+            choice = replace(choice, lines=shorter, form="part")
+        shown = _body(share.view, choice.lines)
+        if self._stopped or not self._fit(choice, shown, limit, parts=parts):
             self._stopped = self._options.stop_at_oversized and bool(self._bodies)
             return "budget"
         self._bodies.add(body)
         return None
+
+    def _condensed(self, choice: Choice, view: FileView) -> frozenset[int]:
+        """Return the lines without what tells little; empty if nothing is to be left out."""
+        if choice.rank < _WHOLE_RANKS or self._options.stop_at_oversized:
+            return frozenset()
+        left_out = little_told(choice.chunk)
+        return without_blank_ends(choice.lines - left_out, view) if left_out else frozenset()
 
     def _is_hopeless(self, chunk: Chunk, room: int) -> bool:
         """Whether the chunk is too large in any form, judged without reading its file."""
@@ -273,7 +297,7 @@ class ContextBuilder:
 
         lines = best_lines(
             chunk,
-            choice.lines,
+            choice.lines - little_told(chunk),
             share.view,
             self._problem,
             lambda lines: self._added(share.with_choice(_part(lines))) <= room,
@@ -327,7 +351,10 @@ class ContextBuilder:
             self._add_support(self._finder.rest_of_file(path), limit)
 
     def _add_support(self, items: Iterable[SupportItem], limit: int) -> None:
+        misses = 0
         for item in items:
+            if misses == _MISSES:
+                return
             share = self._share(item.path)
             new = item.lines - self._shown.get(item.path, frozenset())
             room = limit - self.used
@@ -336,11 +363,14 @@ class ContextBuilder:
             if self._counter.count(_body(share.view, new)) > room + self._saved_by_joining(
                 item.path
             ):
+                misses += 1
                 continue
             share = share.with_support(item.lines)
             added = self._added(share)
             if added <= room:
                 self._put(share, added)
+            else:
+                misses += 1
 
     # -------------------------------------------------------------------------------- accounting
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from agent.context.assignments import end_of_statement
 from agent.context.layout import FileView
 from agent.types import Chunk, Problem
 
@@ -14,7 +15,8 @@ _SUBWORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}(?![a-z])")
 _TITLE_WEIGHT = 2.0  # the title names the subject, the body also holds logs
 _TRACEBACK_WEIGHT = 10.0  # a named line outweighs any words
 _SMOOTHING = 3  # lines on either side that support a line
-_STEP = 4  # lines a window grows by before its tokens are counted again
+_REACH = 4  # lines on either side that are shown with a line
+_MOST_MISSES = 4  # places that may not fit before the others are given up
 _MAX_SIGNATURE = 20  # lines; a longer head is no help in a part
 
 
@@ -36,36 +38,64 @@ def best_lines(
     problem: Problem,
     fits: Callable[[frozenset[int]], bool],
 ) -> frozenset[int]:
-    """Return the signature and the best window of a chunk's `lines`, as large as `fits` allows.
+    """Return the signature and the best places of a chunk's `lines`, as many as `fits` allows.
 
-    Empty if not even the signature and a few lines fit.
+    A place is a line with its neighbours, whole statements, and the heads of the blocks around it.
+    Empty if not even the signature and one place fit.
     """
     numbers = sorted(lines)
     head = frozenset(signature_lines(chunk, view)) & frozenset(numbers)
     scores = _smoothed(_line_scores(numbers, view, problem))
+    texts = [view.lines[number - 1] for number in numbers]
+    statements = _statements(texts)
+    chosen: frozenset[int] = frozenset()
+    misses = 0
     # Ties go to the earliest line. A blank line between two matches may seem better by a rounding
     # error, but would show nothing.
-    said = [i for i, number in enumerate(numbers) if view.lines[number - 1].strip()]
-    best = max(said, key=lambda i: (scores[i], -i), default=0)
-    low, high = best, best + 1
-    chosen: frozenset[int] = frozenset()
-    while True:
-        grown = head | frozenset(numbers[low:high])
-        if not fits(grown):
-            return chosen
-        chosen = grown
-        if low == 0 and high == len(numbers):
-            return chosen
-        low, high = _grow(scores, low, high)
+    said = (i for i, text in enumerate(texts) if text.strip())
+    for best in sorted(said, key=lambda i: (-scores[i], i)):
+        if numbers[best] in chosen:
+            continue
+        place = _place(best, texts, statements)
+        grown = (chosen or head) | frozenset(numbers[i] for i in place)
+        if fits(grown):
+            chosen = grown
+        else:
+            misses += 1
+        if misses == _MOST_MISSES:
+            break
+    return chosen
 
 
-def _grow(scores: Sequence[float], low: int, high: int) -> tuple[int, int]:
-    """Grow the window on the side whose next lines match better, or down if they are equal."""
-    above = sum(scores[max(0, low - _STEP) : low])
-    below = sum(scores[high : high + _STEP])
-    if low > 0 and (above > below or high >= len(scores)):
-        return max(0, low - _STEP), high
-    return low, min(len(scores), high + _STEP)
+def _place(index: int, lines: Sequence[str], statements: Sequence[tuple[int, int]]) -> set[int]:
+    low = statements[max(0, index - _REACH)][0]
+    high = statements[min(len(lines) - 1, index + _REACH)][1]
+    return {*range(low, high), *_enclosing(index, lines, statements)}
+
+
+def _statements(lines: Sequence[str]) -> list[tuple[int, int]]:
+    """Return for each line the range of the lines of its statement, judged by its brackets."""
+    spans: list[tuple[int, int]] = []
+    while len(spans) < len(lines):
+        start = len(spans)
+        end = end_of_statement(lines, start)
+        spans += [(start, end)] * (end - start)
+    return spans
+
+
+def _enclosing(
+    index: int, lines: Sequence[str], statements: Sequence[tuple[int, int]]
+) -> Iterator[int]:
+    """Yield the lines of the statements whose blocks hold a line, judged by the indentation."""
+    indent = _indent(lines[index])
+    for above in range(index - 1, -1, -1):
+        if lines[above].strip() and _indent(lines[above]) < indent:
+            yield from range(*statements[above])
+            indent = _indent(lines[above])
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _line_scores(numbers: Sequence[int], view: FileView, problem: Problem) -> list[float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.protocols import Snapshot
@@ -165,8 +165,10 @@ class FileShare:
 
     def blocks(self) -> list[str]:
         """Return the rendered blocks, each with its header and a final line feed."""
-        code = self.code
-        return [_render(self, code, block) for block in _blocks(self, code)]
+        owners = {line: number for number, c in enumerate(self.choices) for line in c.lines}
+        cut = [choice.span for choice in self.choices if choice.form == "part"]
+        names = _method_names(self.choices)
+        return [_render(self.view, owners, cut, names, block) for block in _blocks(self, owners)]
 
     def render(self) -> str:
         """Return the blocks with a blank line between them; "" if nothing is shown."""
@@ -180,51 +182,52 @@ def _is_short(gap: range, view: FileView) -> bool:
     return len(gap) <= _BRIDGE_LINES and sum(characters) <= _BRIDGE_CHARACTERS
 
 
-def _blocks(share: FileShare, code: frozenset[int]) -> list[list[Run]]:
+def _blocks(share: FileShare, owners: Mapping[int, int]) -> list[list[Run]]:
+    """Return the shown runs by block. A gap between code of different chunks divides blocks."""
     blocks: list[list[Run]] = []
     for run in runs(share.shown):
-        if blocks and not _is_apart(share, code, blocks[-1][-1], run):
+        before = owners.get(blocks[-1][-1][1]) if blocks else None
+        after = owners.get(run[0])
+        if blocks and (before is None or after is None or before == after):
             blocks[-1].append(run)
         else:
             blocks.append([run])
     return blocks
 
 
-def _is_apart(share: FileShare, code: frozenset[int], before: Run, after: Run) -> bool:
-    """Whether the gap lies between code of different chunks."""
-    ends = {before[1], after[0]}
-    return ends <= code and not any(ends <= choice.lines for choice in share.choices)
-
-
-def _render(share: FileShare, code: frozenset[int], block: Sequence[Run]) -> str:
-    view = share.view
+def _render(
+    view: FileView,
+    code: Mapping[int, int],
+    cut: Sequence[Run],
+    names: Mapping[int, str],
+    block: Sequence[Run],
+) -> str:
     body = f"\n{ELISION}\n".join(view.run(*run) for run in block)
     start, end = block[0][0], block[-1][1]
-    cut = [choice.span for choice in share.choices if choice.form == "part"]
     if any(first < start <= last for first, last in cut):
         body = f"{ELISION}\n{body}"
     goes_on = not all(map(view.is_blank, range(end + 1, len(view.lines) + 1)))
     if (goes_on and end not in code) or any(first <= end < last for first, last in cut):
         body = f"{body}\n{ELISION}"
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(body)), default=0))
-    header = f"### {_printable(view.path)}:L{start}-{end}{_name(share, start)}{_note(code, block)}"
+    name = names.get(start, "")
+    header = f"### {_printable(view.path)}:L{start}-{end}{name}{_note(code, block)}"
     return f"{header}\n{fence}{view.language}\n{body}\n{fence}\n"
 
 
-def _name(share: FileShare, start: int) -> str:
-    """Return the name of the method that the block begins with, since its class is not shown."""
-    names = (
-        choice.chunk.symbol
-        for choice in share.choices
-        if choice.chunk.kind is ChunkKind.METHOD and start in choice.lines
-    )
-    return "".join(f" {_printable(name)}" for name in names)
+def _method_names(choices: Iterable[Choice]) -> Mapping[int, str]:
+    """Return the name of the method on each line that a block with it may begin with.
+
+    The header of such a block has the name, since the class of the method is not shown.
+    """
+    methods = [choice for choice in choices if choice.chunk.kind is ChunkKind.METHOD]
+    return {line: f" {_printable(c.chunk.symbol)}" for c in methods for line in c.lines}
 
 
-def _note(code: frozenset[int], block: Sequence[Run]) -> str:
+def _note(code: Mapping[int, int], block: Sequence[Run]) -> str:
     """Return which lines of the block are code, if the header does not say so."""
-    lines = (code.intersection(range(first, last + 1)) for first, last in block)
-    places = [(min(of_run), max(of_run)) for of_run in lines if of_run]
+    lines = ([n for n in range(first, last + 1) if n in code] for first, last in block)
+    places = [(of_run[0], of_run[-1]) for of_run in lines if of_run]
     if not places:
         return " (signatures)"
     if len(block) == 1:

@@ -13,8 +13,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from agent.context.builder import ContextBuilder, PackingOptions, PartCounter
+from agent.context.condensing import condensed
+from agent.context.confidence import sized
 from agent.context.layout import (
     ELISION,
     PREAMBLE,
@@ -24,6 +27,7 @@ from agent.context.layout import (
     runs,
     without_blank_ends,
 )
+from agent.context.locating import LOCATED
 from agent.context.support import SupportFinder
 from agent.protocols import Chunker, Snapshot, TokenCounter
 from agent.types import ChunkKind, ContextBundle, ContextPiece, Problem, Ranking, ScoredChunk
@@ -44,13 +48,14 @@ def pack(
     in the ranking can be shown too. Raises KeyError for a chunk of a file that the snapshot lacks.
     """
     options = options or PackingOptions()
+    options, likely = sized(options, ranking, counter)
     views = FileViews(snapshot)
     finder = SupportFinder(ranking, snapshot, views, chunker)
     parts = PartCounter(counter)
     selection = ContextBuilder(problem, views, finder, parts, options)
     support_tokens = int(options.limit * options.support_share)
 
-    ranked = list(enumerate(ranking.chunks[: options.depth]))
+    ranked = list(enumerate(_above_floor(ranking.chunks[: options.depth], options.floor)))
     if not options.stop_at_oversized:
         ranked = by_worth(ranked, parts)
     selection.choose(ranked, options.limit - support_tokens, parts=True)
@@ -59,7 +64,17 @@ def pack(
     selection.choose_again(ranked, options.limit)
     if support_tokens:
         selection.support_rest(options.limit)
-    return _bundle(selection, counter, options, len(ranking.chunks))
+    bundle = _bundle(selection, counter, options, len(ranking.chunks))
+    return replace(bundle, likely_complete=likely)
+
+
+def _above_floor(chunks: Sequence[ScoredChunk], floor: float) -> Sequence[ScoredChunk]:
+    """Return the chunks, best first, that lie high enough in the range of their scores."""
+    if not floor or not chunks:
+        return chunks
+    best, last = chunks[0].score, chunks[-1].score
+    least = last + floor * (best - last)
+    return [one for one in chunks if one.score >= min(least, best)]
 
 
 def _bundle(
@@ -157,22 +172,29 @@ _SIZE_EXPONENT = 0.4
 # Header and fence of a block. Without them, the shortest chunks would look too cheap.
 _BLOCK_TOKENS = 18
 # Imports, constants and prose share words with an issue but are never the function to change. They
-# come after the functions of similar rank, since patches do touch them.
-_OUTSIDE_OF_FUNCTIONS = 0.1
+# come after the functions of similar rank. Patches do touch them: 0.1 left out more of the lines
+# that the fixes of 14 projects change.
+_OUTSIDE_OF_FUNCTIONS = 0.3
 _OUTSIDE = frozenset({ChunkKind.MODULE, ChunkKind.WINDOW})
 
 
 def by_worth(ranked: Sequence[Ranked], counter: PartCounter) -> list[Ranked]:
-    """Sort by worth, with the best ranked chunk first for any size; ties by rank."""
+    """Sort by worth, with the best ranked chunk first for any size; ties by rank.
+
+    Chunks that a model has named come before all others, in its order.
+    """
     keyed = [(_key(rank, scored, counter), (rank, scored)) for rank, scored in ranked]
     return [item for _, item in sorted(keyed, key=lambda pair: pair[0])]
 
 
 def _key(rank: int, scored: ScoredChunk, counter: PartCounter) -> tuple[bool, float, int]:
-    return rank > 0, -_worth(rank, scored, counter), rank
+    if rank == 0 or any(reason.feature == LOCATED for reason in scored.reasons[:1]):
+        return False, 0.0, rank
+    return True, -_worth(rank, scored, counter), rank
 
 
 def _worth(rank: int, scored: ScoredChunk, counter: PartCounter) -> float:
-    tokens = counter.count(scored.chunk.text.strip("\n")) + _BLOCK_TOKENS
+    chunk = condensed(scored.chunk)
+    tokens = counter.count(chunk.text.strip("\n")) + _BLOCK_TOKENS
     share = _OUTSIDE_OF_FUNCTIONS if scored.chunk.kind in _OUTSIDE else 1.0
     return share / ((rank + _RANK_OFFSET) * math.pow(tokens, _SIZE_EXPONENT))

@@ -47,7 +47,8 @@ class ReceiptDropped:
 class Receipt:
     """The report on one context: token totals, the pieces in it, and the chunks left out.
 
-    `reserve`: tokens that were held back in addition to `budget`.
+    `reserve`: tokens that were held back in addition to `budget`. `likely_complete`: the
+    probability that all code to change is shown, None where it is not known.
     """
 
     tokens: int
@@ -59,6 +60,7 @@ class Receipt:
     dropped: tuple[ReceiptDropped, ...]
     notes: tuple[str, ...]
     reserve: int = 0
+    likely_complete: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the receipt as JSON values."""
@@ -95,6 +97,7 @@ def make_receipt(ranking: Ranking, bundle: ContextBundle) -> Receipt:
         ),
         notes=(*ranking.notes, *bundle.notes),
         reserve=bundle.reserve,
+        likely_complete=bundle.likely_complete,
     )
 
 
@@ -125,8 +128,11 @@ def _total(receipt: Receipt) -> str:
     owners = (*receipt.tokens_by_form, *([("preamble and blank lines", rest)] if rest else []))
     forms = ", ".join(f"{owner} {tokens:,}" for owner, tokens in owners)
     said = kept if receipt.reserve else ""
-    return f"{receipt.tokens:,} of {receipt.budget:,} tokens ({share:.0%}{said})" + (
-        f": {forms}" if forms else ""
+    likely = receipt.likely_complete
+    return (
+        f"{receipt.tokens:,} of {receipt.budget:,} tokens ({share:.0%}{said})"
+        + (f", likely complete: {likely:.1f}" if likely is not None else "")
+        + (f": {forms}" if forms else "")
     )
 
 

@@ -1,18 +1,19 @@
 """Finds the lines that a model needs around a chosen chunk, so that it does not quote from memory.
 
-These are the header of a method's class with its decorators, the imports that the chunk uses, and
-the signatures of what it calls. With tokens to spare, the other imports and signatures of its file
-follow.
+These are the header of a method's class with its decorators, the imports, constants and class
+attributes that the chunk uses, the method that it overrides and calls, and the signatures of what
+it calls. With tokens to spare, the other imports and signatures of its file follow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.context.assignments import bindings_of_class, bindings_of_module
 from agent.context.excerpt import signature_lines
-from agent.context.layout import FileViews, chunk_lines
+from agent.context.layout import FileViews, Run, chunk_lines
 from agent.protocols import Chunker, Snapshot
 from agent.types import DEFINITIONS, Chunk, ChunkKind, Ranking
 
@@ -28,6 +29,15 @@ _SMALL_CONSTRUCTOR = 30
 _SMALL_MODULE = 15
 # Signatures shown for one chunk. More would crowd out the support of other chunks.
 _MAX_CALLEES = 8
+# Constants shown for one chunk.
+_MAX_CONSTANTS = 8
+# A constant with at most this many lines is shown as a whole, a longer one by its first lines.
+_SMALL_CONSTANT = 8
+_HEAD_OF_CONSTANT = 4
+
+_ATTRIBUTE = re.compile(r"\b(?:self|cls|[A-Z]\w*)\.([A-Za-z_]\w*)")
+_BASES = re.compile(r"\bclass\s+\w+\s*\(([^()]*)\)")
+_BASE = re.compile(r"([A-Za-z_]\w*)\s*(?=,|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +65,14 @@ class SupportFinder:
         self._defined: dict[str, tuple[Chunk, ...]] = {}
         self._ranked: dict[str, list[Chunk]] = {}
         self._by_name: dict[str, list[Chunk]] = {}
+        self._methods: dict[str, list[Chunk]] = {}
+        self._bound: dict[str, Mapping[str, Run]] = {}
         for scored in ranking.chunks:
             self._ranked.setdefault(scored.chunk.path, []).append(scored.chunk)
             if scored.chunk.kind in (ChunkKind.FUNCTION, ChunkKind.CLASS):
                 self._by_name.setdefault(_last_name(scored.chunk), []).append(scored.chunk)
+            elif scored.chunk.kind is ChunkKind.METHOD:
+                self._methods.setdefault(scored.chunk.symbol, []).append(scored.chunk)
 
     def class_header(self, chunk: Chunk) -> frozenset[int]:
         """Return the lines of the class header around a method, with its decorators."""
@@ -74,6 +88,9 @@ class SupportFinder:
         for statement in self._statements(chunk.path):
             if names & statement.names:
                 yield self._import_item(chunk.path, statement)
+        yield from self._constants(chunk, owner, text)
+        if owner and "super(" in text:
+            yield from self._overridden(chunk, owner)
         yield from self._callees(chunk, text)
 
     def rest_of_file(self, path: str) -> Iterator[SupportItem]:
@@ -111,6 +128,33 @@ class SupportFinder:
         for candidate in self._definitions(chunk.path):
             if candidate.symbol == constructor:
                 yield from self._constructor(candidate)
+
+    def _constants(self, chunk: Chunk, owner: Chunk | None, text: str) -> Iterator[SupportItem]:
+        """Return the definitions of names of the module and attributes of the class in the text."""
+        if chunk.path not in self._bound:
+            self._bound[chunk.path] = bindings_of_module(self._views[chunk.path].lines)
+        found = self._used(self._bound[chunk.path], _IDENTIFIER.findall(text))
+        if owner is not None:
+            view = self._views[owner.path]
+            attributes = bindings_of_class(chunk_lines(owner, view), view.lines)
+            found |= self._used(attributes, _ATTRIBUTE.findall(text))
+        for first, last in list(found)[:_MAX_CONSTANTS]:
+            shown = range(first, last + 1)
+            if len(shown) > _SMALL_CONSTANT:
+                shown = range(first, first + _HEAD_OF_CONSTANT)
+            yield SupportItem(chunk.path, frozenset(shown))
+
+    def _used(self, bound: Mapping[str, Run], names: Iterable[str]) -> dict[Run, None]:
+        return {bound[name]: None for name in names if name in bound}
+
+    def _overridden(self, chunk: Chunk, owner: Chunk) -> Iterator[SupportItem]:
+        """Return the methods of the base classes that a method overrides and calls."""
+        bases = _BASES.search(owner.signature)
+        for base in _BASE.findall(bases[1]) if bases else ():
+            symbol = f"{base}.{_last_name(chunk)}"
+            here = [c for c in self._definitions(chunk.path) if c.symbol == symbol]
+            for method in (here or self._methods.get(symbol, []))[:1]:
+                yield from self._constructor(method)
 
     def _constructor(self, chunk: Chunk) -> Iterator[SupportItem]:
         """Return a constructor, as a whole if it is short, and its signature."""

@@ -15,8 +15,8 @@ from agent.history.commit_history import (
 )
 from agent.history.commits import MAX_HUNK_FILES
 from agent.history.hunk_history import HunkHistory
-from agent.history.hunk_table import CountedHunks, HunkTable, LineFollower, hunk_text
-from agent.history.hunks import AddedHunk
+from agent.history.hunk_table import CountedHunks, HunkTable, LineFollower
+from agent.history.hunks import AddedHunk, HunkFilter
 
 __all__ = [
     "MAX_HUNK_FILES",
@@ -24,12 +24,12 @@ __all__ = [
     "CommitHistory",
     "CountedHunks",
     "HistoryTable",
+    "HunkFilter",
     "HunkHistory",
     "HunkTable",
     "LineFollower",
     "NoHistory",
     "Renames",
     "history_path",
-    "hunk_text",
     "printable",
 ]

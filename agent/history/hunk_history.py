@@ -207,10 +207,10 @@ def _is_sound_table(table: HunkTable) -> bool:
 
 
 def _records(chosen: HunkFilter) -> HistoryKind[CountedHunks, HunkTable]:
-    patterns = "\0".join(chosen.patterns)
+    selection = "\0".join((*chosen.patterns, f"{chosen.min_added}|{chosen.max_hunks}"))
     return HistoryKind(
         stage="hunks",
-        key=lambda what, commit: f"hunks {_FORMAT}|{what}|{commit}|{patterns}",
+        key=lambda what, commit: f"hunks {_FORMAT}|{what}|{commit}|{selection}",
         read=lambda git, commits: _read(git, commits, chosen),
         name=lambda counted: (counted.commit.commit, counted.commit.complete),
         encode=encode_commit,

@@ -24,6 +24,7 @@ from agent.history.commits import (
     RENAME_LIMIT,
     STARTS_DEFINITION,
     Listed,
+    Walked,
     defined_name,
     message_text,
     walk,
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from agent.repository import GitRepository
 
 MIN_ADDED = 3
-"""Least lines that a hunk adds: smaller ones are version numbers, imports or typos."""
+"""Least lines that a hunk adds by default: smaller ones are version numbers, imports or typos."""
 
 MAX_HUNKS = 100
-"""Most hunks of one commit, the largest first: a commit with more is a rewrite."""
+"""Most hunks of one commit by default, the largest first: a commit with more is a rewrite."""
 
 MAX_LINES = 60  # in a hunk's text, as in a window of code: the start describes a new file
 MAX_CHARS = 3_000
@@ -56,14 +57,17 @@ _DATA = (
 
 @dataclass(frozen=True, slots=True)
 class HunkFilter:
-    """Selects the paths whose hunks are read.
+    """Selects the hunks that are read, by path and size.
 
     `patterns` are globs (`*` also matches `/`), matched with the whole path, or with the file's
-    name if the pattern has no `/`. As in a `.gitignore`, a pattern excludes, `!` before it
-    includes, and the last match decides. If none matches, the built-in rules decide.
+    name if the pattern has no `/`. `name/` matches what is below a folder of that name. As in a
+    `.gitignore`, a pattern excludes, `!` before it includes, and the last match decides. If none
+    matches, the built-in rules decide. `min_added`: lines; `max_hunks`: of one commit.
     """
 
-    patterns: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ("generated/",)
+    min_added: int = MIN_ADDED
+    max_hunks: int = MAX_HUNKS
 
     def keeps(self, path: str) -> bool:
         """Whether hunks of this path are read."""
@@ -77,6 +81,8 @@ class HunkFilter:
 
 
 def _matches(path: str, glob: str) -> bool:
+    if glob.endswith("/"):
+        return fnmatchcase(f"/{path}", f"*/{glob.removeprefix('/')}*")
     return fnmatchcase(path if "/" in glob else path.rpartition("/")[2], glob)
 
 
@@ -104,8 +110,8 @@ class CommitHunks:
     """The hunks of one commit by path and line.
 
     `size` counts all changed files, even if the commit has too many for its hunks to be read.
-    `left_out` counts hunks beyond MAX_HUNKS. `complete` is False if contents were missing (a
-    partial clone); the hunks are then unknown.
+    `left_out` counts hunks beyond the most of one commit. `complete` is False if contents were
+    missing (a partial clone); the hunks are then unknown.
     """
 
     commit: str
@@ -126,7 +132,7 @@ def read_hunks(
         return _diffs(git, [one for one in listed if _is_read(one, chosen)], chosen)
 
     for batch in walk(git, commits, diffs):
-        yield tuple(_of_commit(one.listed, one.contents or (), one.complete) for one in batch)
+        yield tuple(_of_commit(one, chosen.max_hunks) for one in batch)
 
 
 def _is_read(listed: Listed, chosen: HunkFilter) -> bool:
@@ -136,8 +142,9 @@ def _is_read(listed: Listed, chosen: HunkFilter) -> bool:
     return any(chosen.keeps(change.path) for change in kept)
 
 
-def _of_commit(listed: Listed, hunks: Sequence[AddedHunk], complete: bool) -> CommitHunks:
-    largest = sorted(hunks, key=lambda hunk: (-hunk.added, hunk.path, hunk.start))[:MAX_HUNKS]
+def _of_commit(walked: Walked[Sequence[AddedHunk]], most: int) -> CommitHunks:
+    listed, hunks = walked.listed, walked.contents or ()
+    largest = sorted(hunks, key=lambda hunk: (-hunk.added, hunk.path, hunk.start))[:most]
     return CommitHunks(
         listed.commit,
         message_text(listed.subject),
@@ -145,7 +152,7 @@ def _of_commit(listed: Listed, hunks: Sequence[AddedHunk], complete: bool) -> Co
         tuple(sorted(largest, key=lambda hunk: (hunk.path, hunk.start))),
         listed.renames,
         len(hunks) - len(largest),
-        complete,
+        walked.complete,
     )
 
 
@@ -186,8 +193,8 @@ _DEFINES = re.compile(rb"[ \t]*" + DEFINITION)
 
 
 def parse_patch(diff: bytes, chosen: HunkFilter) -> Iterator[tuple[str, AddedHunk]]:
-    """Yield commit id and hunk for each hunk of `git log -p` (see `_diffs`) with MIN_ADDED added
-    lines.
+    """Yield commit id and hunk for each hunk of `git log -p` (see `_diffs`) with at least
+    `chosen.min_added` added lines.
 
     Text outside diffs is skipped. A path that git quotes (a control character, a quote, a
     backslash) or that is not UTF-8 has no hunks; a snapshot leaves out such files too.
@@ -198,7 +205,7 @@ def parse_patch(diff: bytes, chosen: HunkFilter) -> Iterator[tuple[str, AddedHun
         if line.startswith(b"@@ ") and (header := HUNK_HEADER.fullmatch(line)):
             open_hunk = _OpenHunk.announced(header)
             open_hunk.read(lines)
-            if path and commit and (hunk := open_hunk.finished(path)) is not None:
+            if path and commit and (hunk := open_hunk.finished(path, chosen.min_added)):
                 yield commit, hunk
         elif line.startswith(b"+++ "):
             path = _chosen_path(line, chosen)
@@ -269,9 +276,9 @@ class _OpenHunk:
         if self.added <= MAX_LINES:
             self.shown.append(content)
 
-    def finished(self, path: str) -> AddedHunk | None:
+    def finished(self, path: str, min_added: int) -> AddedHunk | None:
         """Return the hunk; None if it adds too little or no human-written lines."""
-        if self.added < MIN_ADDED or self.size > _MAX_LINE * self.added:
+        if self.added < min_added or self.size > _MAX_LINE * self.added:
             return None
         text = decode(b"\n".join(self.shown) + b"\n").text
         if not text.strip():

@@ -191,6 +191,13 @@ _PHP = Grammar(
     ),
 )
 
+_PASCAL = Grammar(
+    module="tree_sitter_pascal",
+    functions=_set("defProc"),
+    classes=_set("declType"),
+    containers=_set("root unit program library interface implementation declTypes ERROR"),
+)
+
 GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
     {
         "python": _PYTHON,
@@ -205,6 +212,7 @@ GRAMMARS: Mapping[str, Grammar] = MappingProxyType(
         "csharp": _C_SHARP,
         "ruby": _RUBY,
         "php": _PHP,
+        "pascal": _PASCAL,
     }
 )
 """Grammars by the language names of `agent.repository.languages`."""

@@ -27,6 +27,7 @@ _MAX_SIGNATURE_LINES = (
     12  # a longer one is a parametrisation table: only its end names the function
 )
 _MAX_SIGNATURE = 1_200  # characters
+_PASCAL_CLASSES = frozenset({"declClass", "declIntf", "declHelper"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,9 @@ def _has_body(node: Node) -> bool:
 
 def _class_body(node: Node) -> Node | None:
     body = node.child_by_field_name("body")
+    if node.type == "declType":  # Pascal: only classes, records and interfaces have parts
+        kind = node.child_by_field_name("type")
+        return kind if kind is not None and kind.type in _PASCAL_CLASSES else None
     return node.child_by_field_name("type") if body is None and node.type == "type_spec" else body
 
 
@@ -229,8 +233,10 @@ def _header_end(owner: Node) -> tuple[int, int]:
     """Return row and column after the last token before the body (`:`, `)`, `->` type)."""
     body = _class_body(owner)
     last = _last_of_header(owner, body)
-    if owner.type == "type_spec" and body is not None and body.child_count:
-        last = body.children[0]  # Go: `type S struct`
+    if owner.type in {"type_spec", "declType"} and body is not None and body.child_count:
+        last = body.children[0]  # Go: `type S struct`; Pascal: `TCart = class`
+    elif owner.type == "defProc":
+        last = owner.child_by_field_name("header")  # local variables follow
     if last is None:
         return owner.end_point[0], owner.end_point[1]
     return last.end_point[0], last.end_point[1]
@@ -261,6 +267,9 @@ def _plain(name: str) -> str:
 
 
 def _function_name(node: Node, name: Node | None) -> str:
+    header = node.child_by_field_name("header")
+    if name is None and header is not None:  # Pascal
+        name = header.child_by_field_name("name")
     if name is not None:
         return _bound_name(name)
     declarator = node.child_by_field_name("declarator")

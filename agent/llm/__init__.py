@@ -13,6 +13,7 @@ from agent.llm.choice import (
     ProviderSettings,
     choose_embedding_endpoint,
     choose_endpoint,
+    choose_rerank_endpoint,
 )
 from agent.llm.embeddings import HttpBatchEmbedder
 from agent.llm.endpoint import Endpoint, without_credentials
@@ -20,6 +21,7 @@ from agent.llm.http import create_client, usual_trust
 from agent.llm.models import Demand, Resolved, resolve_model
 from agent.llm.prices import Price, find_price
 from agent.llm.redaction import Redactor
+from agent.llm.reranking import HttpReranker
 from agent.llm.server import ModelServer, Retrier
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "Endpoint",
     "HttpBatchEmbedder",
     "HttpChatModel",
+    "HttpReranker",
     "LogFile",
     "LoggedChatModel",
     "ModelServer",
@@ -44,6 +47,7 @@ __all__ = [
     "ceiling",
     "choose_embedding_endpoint",
     "choose_endpoint",
+    "choose_rerank_endpoint",
     "counting_tries",
     "create_client",
     "find_price",

@@ -129,6 +129,19 @@ class Budget:
             raise _too_dear(worst, left, " of the run's budget at its host", "the budget there")
 
 
+@dataclass(slots=True)
+class _Account:
+    """The budget of a run, shared by its models. `pending`: worst cases of running calls.
+
+    `asked`: whether `host` was asked since the last call.
+    """
+
+    budget: Budget
+    host: Host | None
+    asked: bool = False
+    pending: list[Usage] = field(default_factory=list)
+
+
 class BudgetedChatModel(ChatModelWrapper):
     """A `ChatModel` that checks the budget before each call and records the usage after it.
 
@@ -139,15 +152,26 @@ class BudgetedChatModel(ChatModelWrapper):
 
     def __init__(self, inner: ChatModel, budget: Budget, host: Host | None = None) -> None:
         super().__init__(inner)
-        self._budget = budget
-        self._host = host
-        self._asked = False  # since the last call
-        self._pending: list[Usage] = []
+        self._account = _Account(budget, host)
+        self._price = budget.price
+        self._kept = Usage()
+
+    def beside(
+        self, kept: Usage, inner: ChatModel | None = None, price: Price | None = None
+    ) -> BudgetedChatModel:
+        """Return a model that spends from the same budget but leaves `kept` of it.
+
+        It is this model, or `inner` with its own price.
+        """
+        other = BudgetedChatModel(inner or self._inner, self._account.budget)
+        other._account, other._kept = self._account, kept
+        other._price = self._price if inner is None else price
+        return other
 
     @property
     def budget(self) -> Budget:
         """The limits, and what is spent."""
-        return self._budget
+        return replace(self._account.budget, price=self._price)
 
     @property
     def usage(self) -> Usage:
@@ -155,10 +179,10 @@ class BudgetedChatModel(ChatModelWrapper):
 
         If the host states the cost, that figure is used: it includes embeddings and failed calls.
         """
-        there = self._budget.there
-        if there is None or there.used is None:
-            return self._budget.spent
-        return replace(self._budget.spent, cost_usd=there.used)
+        budget = self._account.budget
+        if budget.there is None or budget.there.used is None:
+            return budget.spent
+        return replace(budget.spent, cost_usd=budget.there.used)
 
     async def complete(
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
@@ -167,19 +191,20 @@ class BudgetedChatModel(ChatModelWrapper):
 
         Raises BudgetExceeded before anything is sent, and what the model raises.
         """
+        account = self._account
         await self._ask()
-        held = sum(self._pending, start=self._budget.spent)
-        replace(self._budget, spent=held).reserve(prompt.tokens, max_output_tokens)
-        worst = self._budget.worst_case(prompt.tokens, max_output_tokens)
-        self._pending.append(worst)
-        self._asked = False
+        held = sum((*account.pending, self._kept), start=account.budget.spent)
+        replace(self.budget, spent=held).reserve(prompt.tokens, max_output_tokens)
+        worst = self.budget.worst_case(prompt.tokens, max_output_tokens)
+        account.pending.append(worst)
+        account.asked = False
         # The cost of a failed or interrupted call is unknown; a known price keeps the sum known.
-        used = Usage(calls=1, cost_usd=None if self._budget.price is None else 0.0)
+        used = Usage(calls=1, cost_usd=None if self._price is None else 0.0)
         try:
             completion = await self._inner.complete(
                 prompt, max_output_tokens=max_output_tokens, schema=schema
             )
-            used = self._budget.priced(completion.usage)
+            used = self.budget.priced(completion.usage)
         except ReplayMismatch:
             used = Usage()  # no model was asked
             raise
@@ -187,19 +212,20 @@ class BudgetedChatModel(ChatModelWrapper):
             await self._ask()  # only the host knows what it cost
             raise
         finally:
-            self._pending.remove(worst)
-            self._budget = self._budget.after(used)
+            account.pending.remove(worst)
+            account.budget = replace(account.budget, spent=account.budget.spent + used)
         await self._ask()
         return replace(completion, usage=used)
 
     async def _ask(self) -> None:
         """Ask the host's account, if it may have changed since the last time."""
-        if self._host is None or self._asked:
+        account = self._account
+        if account.host is None or account.asked:
             return
-        self._asked = True
-        there = await self._host.ask()
+        account.asked = True
+        there = await account.host.ask()
         if there is not None:  # otherwise the last statement still holds: a budget does not grow
-            self._budget = replace(self._budget, there=there)
+            account.budget = replace(account.budget, there=there)
 
 
 def _too_dear(worst: Usage, left: float, of: str, bound: str) -> BudgetExceeded:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import BudgetRefused, ProviderError, UnknownModel
@@ -11,10 +12,12 @@ from agent.events import Notice
 from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure, read_error_text
 from agent.llm.http import Outcome
+from agent.llm.joining import JoinedPosts
 from agent.llm.protocols.base import ChatCall
 from agent.llm.redaction import one_line, redact
 from agent.llm.replies import ReadReply
 from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier
+from agent.llm.streaming import OnText, ReplyStream
 from agent.protocols import ChatModel, TokenCounter
 from agent.types import Completion, Prompt, Usage
 
@@ -49,7 +52,9 @@ class HttpChatModel:
     from then on. A prompt with a schema should contain the word JSON, because some servers insist
     on it. `counter` counts tokens when the server gives no usage. `others` are models to try next
     when the server does not have `endpoint.model` or forbids it; they are given only when the user
-    has not chosen the model.
+    has not chosen the model. Up to `samples` equal calls at once are one request where the server
+    can give several replies. With `on_text`, replies of one call are streamed where the server can,
+    and it is told how long they are so far.
     """
 
     def __init__(
@@ -60,21 +65,27 @@ class HttpChatModel:
         *,
         temperature: float = 0.0,
         caching: bool = True,
+        effort: str | None = None,
         retrier: Retrier | None = None,
         request_seconds: float = REQUEST_SECONDS,
         others: Sequence[str] = (),
+        samples: int = 1,
+        on_text: OnText | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._counter = counter
         self._temperature = temperature
         self._caching = caching
+        self._effort = effort
         self._retrier = retrier or Retrier()
         self._server = ModelServer(
             endpoint, client, retrier=self._retrier, request_seconds=request_seconds
         )
+        self._posts = JoinedPosts(self._server.post, samples if endpoint.kind == "openai" else 1)
         self._protocol = self._server.protocol.chat(endpoint)
         self._model = endpoint.model
         self._others = list(others)
+        self._on_text = on_text
 
     @property
     def model(self) -> str:
@@ -102,6 +113,8 @@ class HttpChatModel:
         reply = self._protocol.read(outcome.value)
         if not isinstance(reply, ReadReply):
             raise self._unusable(outcome.value)
+        if prompt.dialogue is not None and reply.called is not None:
+            reply = replace(reply, text=reply.called.as_text())
         if schema is not None:
             self._notice_ignored_format(reply)
         return Completion(
@@ -126,16 +139,34 @@ class HttpChatModel:
                     self._temperature,
                     schema,
                     self._caching,
+                    prompt.dialogue,
+                    self._effort,
                 )
             )
-            outcome = await self._server.post(protocol.path, body, self._as_failure)
+            stream = self._stream(one_object=schema is not None)
+            if stream is not None and protocol.streaming is not None:
+                body |= protocol.streaming.fields
+                outcome = await self._server.post(protocol.path, body, self._as_failure, stream)
+            else:
+                outcome = await self._posts.post(protocol.path, body, self._as_failure)
             if not isinstance(outcome, Failure):
                 return outcome
+            refused = outcome.status in (400, 404, 405, 422) and "stream" in outcome.wording.lower()
+            if stream is not None and refused:
+                self._on_text = None
+                continue
             adapted = protocol.adapted(outcome, body)
             if adapted is None and not self._next_model(model, outcome):
                 return outcome
             if adapted is not None and self._protocol == protocol:
                 self._protocol = adapted  # otherwise a concurrent call has adapted it already
+
+    def _stream(self, *, one_object: bool) -> Callable[[], ReplyStream] | None:
+        """What makes a reader of a streamed reply; None where replies are not streamed."""
+        on_text, streaming = self._on_text, self._protocol.streaming
+        if on_text is None or streaming is None:
+            return None
+        return lambda: ReplyStream(streaming.assembler(), on_text, one_object=one_object)
 
     def _as_failure(self, value: Any) -> Failure | None:
         """The failure that a server sent as if it were an answer."""
@@ -172,6 +203,7 @@ class HttpChatModel:
             1,
             reply.cache_read_tokens,
             reply.cache_write_tokens,
+            estimated=not (reply.input_tokens and reply.output_tokens),
         )
 
     def _unusable(self, value: Any) -> ProviderError:

@@ -15,6 +15,7 @@ _SERVED_PATHS = (
     "/completions",
     "/messages",
     "/embeddings",
+    "/rerank",
     "/models",
     "/api/inference",
     "/api/embedding",

@@ -29,6 +29,7 @@ from agent.llm.failures import (
     unreadable,
 )
 from agent.llm.redaction import one_line, redact
+from agent.llm.streaming import ReplyStream
 
 CONNECT_SECONDS = 10.0  # a server that has not accepted a connection by then will not
 _MAX_BODY = 64 * 1024 * 1024  # bytes; a batch of 4096-d vectors as JSON stays well below
@@ -147,22 +148,25 @@ async def exchange(
     *,
     seconds: float,
     headers: Mapping[str, str],
+    stream: ReplyStream | None = None,
 ) -> Outcome:
     """One request and its whole reply within `seconds`; no retries.
 
-    POST with `payload` as JSON, GET without. `headers` carry the key as the protocol demands.
-    Errors name `endpoint` but not its key. Every expected failure is a Failure; cancellation
-    passes through at once.
+    POST with `payload` as JSON, GET without. `stream` reads the reply if the server streams it.
+    `headers` carry the key as the protocol demands. Errors name `endpoint` but not its key. Every
+    expected failure is a Failure; cancellation passes through at once.
     """
     try:
         async with asyncio.timeout(seconds):
-            reply = await _send(client, url, payload, seconds, headers)
+            reply = await _send(client, url, payload, seconds, headers, stream)
     except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, TimeoutError) as error:
         return _translate(error, endpoint, seconds)
     except KeyError:
         # What httpx lets out when an HTTP/2 connection with several requests is closed
         # (https://github.com/encode/httpx/issues/3072).
         return _translate(httpx.RemoteProtocolError("HTTP/2 stream lost"), endpoint, seconds)
+    if isinstance(reply, JsonReply):
+        return read_embedded_error(reply.value, endpoint) or reply
     return _unfit(reply, endpoint) if isinstance(reply, BadBody) else read_reply(reply, endpoint)
 
 
@@ -183,9 +187,12 @@ async def _send(
     payload: Mapping[str, Any] | None,
     seconds: float,
     headers: Mapping[str, str],
-) -> RawReply | BadBody:
-    """The raw reply with its body decoded."""
+    stream: ReplyStream | None = None,
+) -> RawReply | BadBody | JsonReply:
+    """The raw reply with its body decoded, or the JSON that a stream amounts to."""
     is_post = payload is not None
+    if stream is not None:  # compressed events would wait for each other
+        headers = {**headers, "accept": "text/event-stream", "accept-encoding": "identity"}
     request = client.build_request(
         "POST" if is_post else "GET",
         url,
@@ -197,6 +204,11 @@ async def _send(
     )
     response = await client.send(request, stream=True)
     try:
+        if stream is not None and _is_stream(response):
+            value = await stream.read(response.aiter_raw(), _MAX_BODY)
+            if value is None:
+                raise httpx.RemoteProtocolError("the stream ended before the reply")
+            return JsonReply(value)
         body = await read_body(response, _MAX_BODY)
     finally:
         await response.aclose()
@@ -204,6 +216,12 @@ async def _send(
         return body
     names = {name.lower(): value for name, value in response.headers.items()}
     return RawReply(response.status_code, names, body)
+
+
+def _is_stream(response: httpx.Response) -> bool:
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    plain = response.headers.get("content-encoding", "identity").strip().lower() == "identity"
+    return response.is_success and kind == "text/event-stream" and plain
 
 
 def _encode(payload: Mapping[str, Any]) -> bytes:

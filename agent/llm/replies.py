@@ -35,6 +35,31 @@ _M = TypeVar("_M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
+class CalledTools:
+    """The tools that a reply calls: name and arguments. `said` is its text beside them.
+
+    Arguments are an object, or the text that should have been the JSON of one.
+    """
+
+    said: str
+    calls: tuple[tuple[str, Mapping[str, Any] | str], ...]
+
+    def as_text(self) -> str:
+        """The calls as a JSON text: one action, or a thought with a list of actions."""
+        actions = [_action(name, arguments) for name, arguments in self.calls]
+        said = self.said.strip()
+        one = len(actions) == 1 and not said
+        value = actions[0] if one else {"thought": said, "actions": actions}
+        return without_surrogates(json.dumps(value, ensure_ascii=False))
+
+
+def _action(name: str, arguments: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    if isinstance(arguments, str):
+        return {"action": name, "arguments": arguments}
+    return {"action": name, **{key: arguments[key] for key in arguments if key != "action"}}
+
+
+@dataclass(frozen=True, slots=True)
 class ReadReply:
     """The usable parts of one reply. `text` is "" when the model wrote nothing.
 
@@ -50,6 +75,7 @@ class ReadReply:
     cost_usd: float | None = None
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    called: CalledTools | None = None
 
 
 def _or_absent(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -75,11 +101,13 @@ class _Part(_Foreign):
 
 
 class _Function(_Foreign):
+    name: _Text = None
     arguments: Any = None
 
 
 class _ToolCall(_Foreign):
     function: Annotated[_Function | None, _Absent] = None
+    name: _Text = None
     arguments: Any = None
 
 
@@ -184,7 +212,34 @@ def _with_usage(choice: _Choice, reply: _Reply) -> ReadReply:
         usage.cost if usage.cost is not None and 0 <= usage.cost < float("inf") else None,
         _count(cached.cached_tokens) or 0,
         _count(cached.cache_write_tokens) or 0,
+        _called(message, finish),
     )
+
+
+def _called(message: _Message, finish: str) -> CalledTools | None:
+    """The tools that a message calls; calls without a name are left out."""
+    found = [_parse(_ToolCall, call) for call in message.tool_calls or ()]
+    parts = [
+        call.function or _Function(name=call.name, arguments=call.arguments)
+        for call in found
+        if call
+    ]
+    calls = tuple((part.name, read_arguments(part.arguments)) for part in parts if part.name)
+    if not calls:
+        return None
+    said = without_thoughts(without_surrogates(_content(message.content)), finish)
+    return CalledTools(said, calls)
+
+
+def read_arguments(arguments: Any) -> Mapping[str, Any] | str:
+    """The arguments of a call as an object; as text where they are no JSON object."""
+    if not isinstance(arguments, str):
+        return _named(arguments)
+    try:
+        value = json.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        return without_surrogates(arguments)
+    return value if isinstance(value, dict) else without_surrogates(arguments)
 
 
 def _content(content: Any) -> str:

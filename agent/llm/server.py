@@ -20,6 +20,7 @@ from agent.llm.http import CONNECT_SECONDS, JsonReply, Outcome, exchange
 from agent.llm.protocols import PROTOCOLS
 from agent.llm.protocols.base import ModelInfo
 from agent.llm.redaction import one_line
+from agent.llm.streaming import ReplyStream
 from agent.protocols import Reporter
 
 if TYPE_CHECKING:
@@ -173,13 +174,20 @@ class ModelServer:
         self._roots = self.protocol.roots(endpoint.base_url)
         self._answered: set[str] = set()  # paths that have given an answer
 
-    async def post(self, path: str, payload: Mapping[str, Any], check: Check = _accept) -> Outcome:
+    async def post(
+        self,
+        path: str,
+        payload: Mapping[str, Any],
+        check: Check = _accept,
+        stream: Callable[[], ReplyStream] | None = None,
+    ) -> Outcome:
         """POST to `path` ("/chat/completions") under the base URL, with retries.
 
-        `check` recognises 2xx replies that are failures. Raises TimeLimitExceeded when the run's
+        `check` recognises 2xx replies that are failures. `stream` makes what reads the streamed
+        reply of one try. Raises TimeLimitExceeded when the run's
         time is over before a try.
         """
-        outcome = await self._retrier.run(lambda: self._attempt(path, payload, check))
+        outcome = await self._retrier.run(lambda: self._attempt(path, payload, check, stream))
         if isinstance(outcome, Failure) and isinstance(outcome.error, UnknownModel):
             return replace(outcome, error=await self._suggest(outcome))
         return outcome
@@ -207,14 +215,25 @@ class ModelServer:
         """The names of `models`, sorted."""
         return tuple(sorted({info.name for info in await self.models()}))
 
-    async def _attempt(self, path: str, payload: Mapping[str, Any], check: Check) -> Outcome:
-        outcome = await self._rooted(path, payload, self._seconds)
+    async def _attempt(
+        self,
+        path: str,
+        payload: Mapping[str, Any],
+        check: Check,
+        stream: Callable[[], ReplyStream] | None,
+    ) -> Outcome:
+        reader = stream() if stream is not None else None
+        outcome = await self._rooted(path, payload, self._seconds, reader)
         if isinstance(outcome, JsonReply):
             return check(outcome.value) or outcome
         return outcome
 
     async def _rooted(
-        self, path: str, payload: Mapping[str, Any] | None, seconds: Callable[[], float]
+        self,
+        path: str,
+        payload: Mapping[str, Any] | None,
+        seconds: Callable[[], float],
+        stream: ReplyStream | None = None,
     ) -> Outcome:
         """The answer under the first root that serves the path."""
         first: Outcome | None = None
@@ -226,6 +245,7 @@ class ModelServer:
                 payload,
                 seconds=seconds(),
                 headers=self._headers,
+                stream=stream,
             )
             if not isinstance(outcome, Failure) or not outcome.wrong_path:
                 if _is_served(outcome):

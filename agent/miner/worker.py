@@ -202,7 +202,7 @@ def solve(task: MinerTask, channel: Channel) -> None:
     if any(MODELS.glob(f"*{SUFFIX}")):  # a bundle does not carry the static vectors
         settings = settings.model_copy(update={"without": (*settings.without, "static")})
     with reporting(settings, repository) as reporter:
-        snapshot = _snapshot(repository, task, reporter)
+        snapshot = _snapshot(repository, task, settings, reporter)
         watch = AnswerWatch(reporter)
         result = asyncio.run(_solve(problem, snapshot, settings, watch, channel, deadline))
     say_end(channel, result, task.seconds, is_dead=watch.is_dead)
@@ -230,14 +230,16 @@ def reporting(settings: Settings, repository: Path) -> Iterator[Reporter]:
             yield both
 
 
-def _snapshot(repository: Path, task: MinerTask, reporter: Reporter) -> Snapshot:
+def _snapshot(
+    repository: Path, task: MinerTask, settings: Settings, reporter: Reporter
+) -> Snapshot:
     """The work tree as it is, committed or not: the caller checks the patch against it."""
     from agent.events import Notice
     from agent.repository import take_snapshot
     from sandbox import hide_programs
 
     hide_programs(repository)
-    snapshot = take_snapshot(repository)
+    snapshot = take_snapshot(repository, max_file_bytes=settings.max_file_bytes)
     if task.base_commit and not snapshot.commit.startswith(task.base_commit.lower()):
         note = f"HEAD is {snapshot.commit[:10]}, not the input's base_commit; the tree counts"
         reporter(Notice(note, "warning"))

@@ -6,24 +6,31 @@ lenient ones, and changes files in memory only. `check_syntax` says which change
 parse, and `unified_diff` writes the result as git would.
 """
 
+from agent.patching.adopting import Adopted, adopt_files
 from agent.patching.applying import apply_proposal
 from agent.patching.diff import unified_diff
 from agent.patching.file_tree import OverlayFiles
 from agent.patching.json_scanning import scan
-from agent.patching.parsing import load_json, parse_reply
+from agent.patching.parsing import can_continue, joined_reply, load_json, parse_reply
 from agent.patching.paths import RefusedPath, check_path, is_allowed
 from agent.patching.repair import switched_off
-from agent.patching.schema import reply_schema, wrong_tests
+from agent.patching.schema import edit_as_json, reply_schema, wrong_tests
+from agent.patching.symbols import with_function
 from agent.patching.syntax import check_syntax, doubtful, parse_python
 
 __all__ = [
+    "Adopted",
     "OverlayFiles",
     "RefusedPath",
+    "adopt_files",
     "apply_proposal",
+    "can_continue",
     "check_path",
     "check_syntax",
     "doubtful",
+    "edit_as_json",
     "is_allowed",
+    "joined_reply",
     "load_json",
     "parse_python",
     "parse_reply",
@@ -31,5 +38,6 @@ __all__ = [
     "scan",
     "switched_off",
     "unified_diff",
+    "with_function",
     "wrong_tests",
 ]

@@ -72,7 +72,8 @@ def apply_proposal(
     if failures:
         return ApplyFailure(tuple(failures))
     repairs = (*proposal.repairs, *session.repairs)
-    return AppliedPatch(changes, unified_diff(changes), tuple(applied), repairs)
+    diff, notes = unified_diff(changes), session.stale_imports()
+    return AppliedPatch(changes, diff, tuple(applied), repairs, notes)
 
 
 def _edits(proposal: PatchProposal, *, include_test: bool) -> Sequence[Edit]:

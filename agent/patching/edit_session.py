@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.patching.file_text import FileText, Narrow, Spliced, Track, open_text, plain
 from agent.patching.file_tree import Tree
+from agent.patching.generated import is_generated, stale_imports
 from agent.patching.matching import Located, Match, Sight, locate
 from agent.patching.missing_imports import missing_imports, new_names, offered_imports
 from agent.patching.paths import (
@@ -20,9 +21,11 @@ from agent.patching.paths import (
     shortened,
 )
 from agent.patching.refusals import Miss
+from agent.patching.symbols import find_symbol, fitted
 from agent.patching.syntax import Checker
 from agent.patching.tiers.elision import is_version_of, not_whole
 from agent.patching.tiers.hints import Hints
+from agent.repository import language_of
 from agent.types import (
     CreateFile,
     DeleteFile,
@@ -31,6 +34,7 @@ from agent.types import (
     PatchProposal,
     RenameFile,
     Repair,
+    ReplaceSymbol,
     SearchReplace,
 )
 
@@ -72,6 +76,7 @@ class EditSession:
     off: Collection[str] = ()
     repairs: list[Repair] = field(default_factory=list)
     tracks: dict[str, Track] = field(default_factory=dict)
+    moved: list[tuple[str, str]] = field(default_factory=list)
     checker: Checker = field(default_factory=Checker)
     _open: dict[str, FileText] = field(default_factory=dict)  # files as the last edit left them
     _written: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # old and new texts
@@ -82,6 +87,7 @@ class EditSession:
         if isinstance(path, Miss):
             return path
         refused = self.tree.off_limits(path)
+        refused = refused or self._generated(path)
         if refused is not None and not is_allowed(path, self.allow):
             return refused
         match edit:
@@ -97,6 +103,32 @@ class EditSession:
                 return self._create(path, content)  # how SEARCH/REPLACE blocks make a file
             case SearchReplace():
                 return self._replace(index, path, edit)
+            case ReplaceSymbol():
+                return self._replace_symbol(index, path, edit)
+
+    def _generated(self, path: str) -> Miss | None:
+        """Return why a file of the base is not edited: a program writes it again."""
+        base = self.tree.files
+        if path not in base.files or not is_generated(base.read(path) or b""):
+            return None
+        reason = "the file says that it is generated, so that the edit would be lost"
+        return Miss("generated", reason, advice="edit what it is generated from")
+
+    def stale_imports(self) -> tuple[str, ...]:
+        """Return a note for each moved Python module that other files still import."""
+        notes = []
+        for old, new in self.moved:
+            if old.endswith(".py") and not self.tree.exists(old):
+                files = self._python_texts(but={old, new})
+                notes.append(stale_imports(old, files))
+        return tuple(filter(None, notes))
+
+    def _python_texts(self, but: Collection[str]) -> Iterator[tuple[str, str]]:
+        for path in sorted({*self.tree.files.files, *self.tree.contents}):
+            if path.endswith(".py") and path not in but and self.tree.exists(path):
+                content = self.tree.content(path)
+                if isinstance(content, bytes):
+                    yield path, content.decode("utf-8", "replace")
 
     # ------------------------------------------------------------------------------------ edits
 
@@ -162,6 +194,7 @@ class EditSession:
             self.tracks[target] = self.tracks.pop(path)
         if path in self._written:
             self._written[target] = self._written.pop(path)
+        self.moved.append((path, target))
         return EditOutcome(target, MatchTier.RENAMED, 1)
 
     def _replace(self, index: int, path: str, edit: SearchReplace) -> EditOutcome | Miss:
@@ -180,6 +213,57 @@ class EditSession:
             return place
         if place.tier is MatchTier.ALREADY_APPLIED:
             return EditOutcome(path, place.tier, file.line_at(place.match.start))
+        done = self._splice(index, path, file, track, place)
+        if not isinstance(done, Miss):
+            self._note(path, edit.search, edit.replace)
+        return done
+
+    def _replace_symbol(self, index: int, path: str, edit: ReplaceSymbol) -> EditOutcome | Miss:
+        content = self.tree.content(path)
+        if isinstance(content, Miss):
+            return content
+        file = self._opened(path, content)
+        if file is None:
+            return _NOT_TEXT
+        site = find_symbol(file.text, language_of(path), edit.symbol)
+        if isinstance(site, Miss):
+            return site
+        old = file.text[site.start : site.end]
+        written = _encoded(edit.replace, known=old)
+        if isinstance(written, Miss):
+            return written
+        track = self.tracks.setdefault(path, Track(file))
+        if not self._is_shown(path, track, edit.symbol):
+            reason = f"{edit.symbol} was not wholly shown, so that what it holds would be lost"
+            advice = 'replace lines that you were shown, or ask for it in "missing"'
+            return Miss("not-shown", reason, advice=advice)
+        match = Match(site.start, site.end, fitted(old, plain(edit.replace)))
+        if match.replacement == old:
+            return EditOutcome(path, MatchTier.ALREADY_APPLIED, site.first)
+        if not self.checker.intact(path, file, match):
+            reason = f"with the new text of {edit.symbol} the file would no longer parse"
+            return Miss("broken-syntax", reason, advice="give the whole function")
+        done = self._splice(index, path, file, track, Located(MatchTier.SYMBOL, match))
+        if not isinstance(done, Miss):
+            self._note(path, old, match.replacement)
+        return done
+
+    def _is_shown(self, path: str, track: Track, symbol: str) -> bool:
+        """Whether the model was shown a whole function, or wrote it. True if that is not known."""
+        if not self.shown:
+            return True
+        first = track.file
+        site = find_symbol(first.text, language_of(path), symbol)
+        if isinstance(site, Miss) or path not in self.tree.files.files:
+            return True  # an edit of this reply brought it
+        rows = {row for a, b in self.shown.get(path, ()) for row in range(a, b + 1)}
+        lines = first.text.split("\n")
+        wanted = range(site.first, site.last + 1)
+        return all(row in rows or not lines[row - 1].strip() for row in wanted)
+
+    def _splice(
+        self, index: int, path: str, file: FileText, track: Track, place: Located
+    ) -> EditOutcome | Miss:
         match = place.match
         new = file.splice(match.start, match.end, match.replacement)
         if not isinstance(new, Spliced):
@@ -188,7 +272,6 @@ class EditSession:
         self.tree.contents[path] = new.data
         if new.file is not None:
             self._open[path] = new.file
-        self._note(path, edit.search, edit.replace)
         self.repairs.extend(Repair(r.name, r.note, r.saved, index) for r in place.repairs)
         return EditOutcome(path, place.tier, new.line)
 
@@ -368,7 +451,7 @@ _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 def _new_text(edit: Edit) -> str:
     match edit:
-        case SearchReplace(replace=text) | CreateFile(content=text):
+        case SearchReplace(replace=text) | ReplaceSymbol(replace=text) | CreateFile(content=text):
             return text
         case _:
             return ""

@@ -17,20 +17,32 @@ from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble,
 from agent.patching.readers.fences import is_placeholder_path, says_nothing
 from agent.patching.readers.json_objects import choose, fault_trouble
 from agent.patching.schema import to_proposal
-from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, Repair, SearchReplace
+from agent.types import (
+    CreateFile,
+    Edit,
+    ParseFailure,
+    PatchProposal,
+    Repair,
+    ReplaceSymbol,
+    SearchReplace,
+)
 
-_ACTION_KEYS = frozenset({"action", "edits"})
+_ACTION_KEYS = frozenset({"action", "actions", "edits"})
 
 # A reply with more lines is not a patch, and readers would be slow on it.
 MAX_LINES = 1_000_000
 
 
-def parse_reply(text: str, *, finish_reason: str = "stop") -> PatchProposal | ParseFailure:
+def parse_reply(
+    text: str, *, finish_reason: str = "stop", earlier: PatchProposal | None = None
+) -> PatchProposal | ParseFailure:
     """Read a reply. The `finish_reason` "length" means that it was cut off at the output limit.
+
+    `earlier` is the proposal whose edits a reply to a repair may keep.
 
     Never raises. Takes time linear in the length of the text.
     """
-    reply = Reply(text, cut_off=finish_reason == "length")
+    reply = Reply(text, cut_off=finish_reason == "length", earlier=earlier)
     early = _nothing_to_read(reply)
     if early is not None:
         return early
@@ -45,6 +57,37 @@ def parse_reply(text: str, *, finish_reason: str = "stop") -> PatchProposal | Pa
     if rival is not None:
         return _mixed(reply, readings[0], rival)
     return _meant(_with_repairs(reply, readings[0]))
+
+
+def can_continue(text: str) -> bool:
+    """Whether a reply that was cut off has begun its answer."""
+    reply = Reply(text, cut_off=True)
+    return not reply.only_thought and bool(reply.text.strip())
+
+
+# A continuation may repeat the end of what it continues. Fewer characters agree by chance.
+_LEAST_REPEATED, _MOST_REPEATED = 12, 400
+
+
+def joined_reply(
+    begun: str, rest: str, *, finish_reason: str, earlier: PatchProposal | None = None
+) -> str:
+    """Return a reply that was cut off together with its continuation.
+
+    A model may begin again instead: the new reply is taken alone if only it can be read.
+    """
+    start, more = begun.rstrip(), rest.removeprefix("\ufeff")
+    most = min(_MOST_REPEATED, len(more), len(start))
+    sizes = [len(start), *range(most, _LEAST_REPEATED - 1, -1)]
+    repeated = next((size for size in sizes if start.endswith(more[:size])), 0)
+    more = more[repeated:] if len(more) >= repeated else more
+    whole = start + more
+    if not isinstance(
+        parse_reply(whole, finish_reason=finish_reason, earlier=earlier), ParseFailure
+    ):
+        return whole
+    alone = parse_reply(rest, finish_reason=finish_reason, earlier=earlier)
+    return rest if isinstance(alone, PatchProposal) else whole
 
 
 def _with_repairs(reply: Reply, reading: Reading) -> PatchProposal:
@@ -169,6 +212,8 @@ def _is_example(edit: Edit) -> bool:
     match edit:
         case SearchReplace(search=search, replace=new):
             return says_nothing(search) or says_nothing(new)
+        case ReplaceSymbol(replace=new):
+            return says_nothing(new)
         case CreateFile(content=content):
             return says_nothing(content)
         case _:

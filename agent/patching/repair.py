@@ -28,6 +28,7 @@ REPAIRS: Mapping[str, str] = MappingProxyType(
 
 _TIERS = frozenset(tier.value for tier in MatchTier) - {
     "exact",
+    "symbol",
     "created",
     "deleted",
     "renamed",

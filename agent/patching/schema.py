@@ -8,6 +8,7 @@ Source: https://platform.openai.com/docs/guides/structured-outputs#supported-sch
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,10 +20,12 @@ from agent.types import (
     CreateFile,
     DeleteFile,
     Edit,
+    OutdatedTest,
     ParseFailure,
     ParseKind,
     PatchProposal,
     RenameFile,
+    ReplaceSymbol,
     ReproductionTest,
     SearchReplace,
     WrongTest,
@@ -36,6 +39,9 @@ _MAX_PROBLEMS = 10
 
 # Names of missing code in one reason.
 _MAX_MISSING = 40
+
+# A reply that calls more tests outdated describes another program.
+_MAX_OUTDATED = 200
 
 # Characters of the model's thought that a "no edit" reason repeats.
 _THOUGHT_SHOWN = 500
@@ -56,6 +62,14 @@ class SearchReplaceModel(_Strict):
     )
 
 
+class ReplaceSymbolModel(_Strict):
+    """Replace a whole function or method."""
+
+    path: str = Field(description="file to change, relative to the repository root")
+    symbol: str = Field(description="qualified name of the function: Class.method or function")
+    replace: str = Field(description="the whole new function, with decorators and signature")
+
+
 class CreateModel(_Strict):
     """Create a file."""
 
@@ -71,10 +85,10 @@ class DeleteModel(_Strict):
 
 
 class RenameModel(_Strict):
-    """Move a file. Accepted, but not in the JSON Schema."""
+    """Move a file."""
 
-    path: str
-    to: str
+    path: str = Field(description="file to move, relative to the repository root")
+    rename: str = Field(description="its new path")
 
 
 class WholeFileModel(_Strict):
@@ -98,11 +112,21 @@ class WrongTestModel(_Strict):
     reason: str = Field(description="what is wrong with that test")
 
 
+class OutdatedTestModel(_Strict):
+    """An existing test that asserts what the issue calls wrong."""
+
+    id: str = Field(description="the test's id, such as tests/test_x.py::test_y")
+    why: str = Field(description="what the test asserts, and where the issue calls that wrong")
+    replacement: str | None = Field(
+        None, description="the edited source of the test's function, decorators included"
+    )
+
+
 class ReplyModel(_Strict):
     """What the model returns."""
 
     thought: str = Field("", description="the cause, and why the change is right")
-    edits: list[SearchReplaceModel | CreateModel | DeleteModel]
+    edits: list[SearchReplaceModel | ReplaceSymbolModel | CreateModel | DeleteModel | RenameModel]
     reproduction_test: ReproductionTestModel | None = None
     missing: list[str] = Field(
         default=[],
@@ -112,11 +136,41 @@ class ReplyModel(_Strict):
     wrong_tests: list[WrongTestModel] = Field(
         default=[], description="reproduction tests of earlier replies that were wrong"
     )
+    outdated_tests: list[OutdatedTestModel] = Field(
+        default=[], description="existing tests that assert what the issue calls wrong"
+    )
 
 
-def reply_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a reply for strict `json_schema` mode. Always the same bytes."""
-    raw = ReplyModel.model_json_schema()
+class ChangedEditModel(_Strict):
+    """In a reply to a repair: replace or drop an edit of the reply before it."""
+
+    edit: int = Field(description="number of the earlier edit")
+    drop: bool | None = Field(None, description="true drops the edit")
+    path: str | None = None
+    search: str | None = None
+    symbol: str | None = None
+    replace: str | None = None
+    create: str | None = None
+    line: int | None = None
+
+
+class RepairReplyModel(ReplyModel):
+    """What the model returns to a repair."""
+
+    edits: (  # type: ignore[assignment]
+        Literal["same"]
+        | list[
+            ChangedEditModel | SearchReplaceModel | ReplaceSymbolModel | CreateModel | DeleteModel
+        ]
+    )
+
+
+def reply_schema(*, partial: bool = False) -> dict[str, Any]:
+    """Return the JSON Schema of a reply for strict `json_schema` mode. Always the same bytes.
+
+    `partial`: the reply may refer to the edits of the reply before it.
+    """
+    raw = (RepairReplyModel if partial else ReplyModel).model_json_schema()
     schema: dict[str, Any] = _strict_schema(raw, raw["$defs"])
     return schema
 
@@ -143,20 +197,24 @@ def _strict_schema(node: Any, definitions: Mapping[str, Any]) -> Any:
 
 
 _EDIT_MODELS: Sequence[tuple[type[_Strict], frozenset[str]]] = (
+    (ReplaceSymbolModel, frozenset({"symbol"})),
     (SearchReplaceModel, frozenset({"search", "replace"})),
     (CreateModel, frozenset({"create"})),
     (DeleteModel, frozenset({"delete"})),
-    (RenameModel, frozenset({"to"})),
+    (RenameModel, frozenset({"rename"})),
     (WholeFileModel, frozenset({"content"})),
 )
-_ASKED_FOR = _EDIT_MODELS[:3]
+_ASKED_FOR = _EDIT_MODELS[:5]
+
+
+_OF_REPAIR = frozenset({"edit", "drop"})
 
 
 def unknown_keys(reply: Mapping[str, Any]) -> bool:
     """Whether a reply has keys, at any level, that the schema lacks."""
     edits = reply.get("edits")
     test = reply.get("reproduction_test")
-    known = frozenset().union(*(_fields(model) for model, _ in _ASKED_FOR))
+    known = _OF_REPAIR.union(*(_fields(model) for model, _ in _ASKED_FOR))
     return (
         not _fields(ReplyModel).issuperset(reply)
         or (isinstance(test, dict) and not _fields(ReproductionTestModel).issuperset(test))
@@ -167,15 +225,21 @@ def unknown_keys(reply: Mapping[str, Any]) -> bool:
     )
 
 
-def to_proposal(reply: Mapping[str, Any], reader: str) -> PatchProposal | ParseFailure:
+def to_proposal(
+    reply: Mapping[str, Any], reader: str, earlier: PatchProposal | None = None
+) -> PatchProposal | ParseFailure:
     """Check a parsed reply and convert it. Null fields and unknown keys count as absent.
+
+    `earlier` is the proposal that a reply to a repair may refer to (`_changed`).
 
     The failure is "schema", with the location of every problem, or for an empty list "no-edit", or
     "needs-code" where the reply names code that it lacks.
     """
     problems: list[str] = []
-    edits = _edits(reply.get("edits"), problems)
-    given = {**_present(reply, ReplyModel), "edits": [], "wrong_tests": []}
+    raw = reply.get("edits")
+    partial = is_partial(raw)
+    edits = _changed(raw, earlier, problems) if partial else _edits(raw, problems)
+    given = {**_present(reply, ReplyModel), "edits": [], "wrong_tests": [], "outdated_tests": []}
     test = given.get("reproduction_test")
     if isinstance(test, dict):
         given["reproduction_test"] = _present(test, ReproductionTestModel)
@@ -191,14 +255,87 @@ def to_proposal(reply: Mapping[str, Any], reader: str) -> PatchProposal | ParseF
         kind: ParseKind = "needs-code" if any(map(str.strip, missing)) else "no-edit"
         reason = _no_edit_reason(rest, missing)
         return ParseFailure(kind, reason, missing, reproduction_test=test)
-    return PatchProposal(
+    proposal = PatchProposal(
         edits=tuple(edits),
         thought=rest.thought,
         reproduction_test=test,
         missing=missing,
         reader=reader,
         wrong_tests=wrong_tests(reply.get("wrong_tests")),
+        outdated_tests=outdated_tests(reply.get("outdated_tests")),
     )
+    return _with_rest(proposal, earlier) if partial and earlier is not None else proposal
+
+
+SAME = "same"
+"""The value of "edits" in a reply to a repair that keeps all edits of the reply before it."""
+
+
+def is_partial(edits: object) -> bool:
+    """Whether the edits of a reply refer to those of the reply before it."""
+    if isinstance(edits, list):
+        return any(isinstance(one, dict) and one.get("edit") is not None for one in edits)
+    return edits == SAME
+
+
+def _changed(raw: Any, earlier: PatchProposal | None, problems: list[str]) -> list[Edit]:
+    """Return the edits of the earlier reply, with those replaced, dropped and added that say so.
+
+    `{"edit": 2, ...}` replaces edit 2, counted from 1; it may leave out what stays.
+    `{"edit": 2, "drop": true}` drops it. Edits without a number come after all others.
+    """
+    if earlier is None:
+        problems.append("edits: there is no earlier reply with edits to refer to; give all edits")
+        return []
+    kept: dict[int, Edit] = dict(enumerate(earlier.edits, 1))
+    added: list[Edit] = []
+    for index, item in enumerate(raw if isinstance(raw, list) else ()):
+        place, number = f"edits[{index}]", item.get("edit") if isinstance(item, dict) else None
+        if number is None:
+            edit = _edit(item, place, problems)
+            added += [edit] if edit is not None else []
+        elif type(number) is not int or number not in kept:
+            most = len(earlier.edits)
+            problems.append(f"{place}.edit: the earlier reply has no such edit (1 to {most})")
+        elif item.get("drop") is True:
+            del kept[number]
+        else:
+            edit = _edit(_over(kept[number], item), place, problems)
+            kept |= {number: edit} if edit is not None else {}
+    return [*kept.values(), *added]
+
+
+def _over(edit: Edit, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an edit as JSON with what is given for it; another kind of edit keeps the path."""
+    own = {k: v for k, v in given.items() if k not in _OF_REPAIR and v is not None}
+    known = edit_as_json(edit)
+    return {**known, **own} if own.keys() <= known.keys() | {"line"} else {"path": edit.path, **own}
+
+
+def edit_as_json(edit: Edit) -> dict[str, Any]:
+    """Return an edit in the form that the model is asked for, without what only readers know."""
+    match edit:
+        case SearchReplace(path=path, search=search, replace=new, line=line):
+            hint = {} if line is None else {"line": line}
+            return {"path": path, "search": search, "replace": new, **hint}
+        case ReplaceSymbol(path=path, symbol=symbol, replace=new):
+            return {"path": path, "symbol": symbol, "replace": new}
+        case CreateFile(path=path, content=content, replace_existing=whole):
+            return {"path": path, "content" if whole else "create": content}
+        case DeleteFile(path=path):
+            return {"path": path, "delete": True}
+        case RenameFile(path=path, to=to):
+            return {"path": path, "rename": to}
+
+
+def _with_rest(proposal: PatchProposal, earlier: PatchProposal) -> PatchProposal:
+    """Return a partial reply with what it does not repeat: the test, and outdated tests."""
+    taken_back = {wrong.path for wrong in proposal.wrong_tests}
+    before = earlier.reproduction_test
+    if proposal.reproduction_test is None and before and before.path not in taken_back:
+        proposal = dataclasses.replace(proposal, reproduction_test=before)
+    outdated = proposal.outdated_tests or earlier.outdated_tests
+    return dataclasses.replace(proposal, outdated_tests=outdated)
 
 
 def wrong_tests(given: object) -> tuple[WrongTest, ...]:
@@ -210,6 +347,23 @@ def wrong_tests(given: object) -> tuple[WrongTest, ...]:
             if model.path and model.reason.strip():
                 found.append(WrongTest(model.path, model.reason.strip()))
     return tuple(found)
+
+
+def outdated_tests(given: object) -> tuple[OutdatedTest, ...]:
+    """Return the existing tests that a reply calls outdated; one without a reason does not count.
+
+    Of several entries for one id the last counts.
+    """
+    found: dict[str, OutdatedTest] = {}
+    for one in (given if isinstance(given, list) else [])[:_MAX_OUTDATED]:
+        if not isinstance(one, dict):
+            continue
+        with suppress(ValidationError):
+            model = OutdatedTestModel.model_validate(_present(one, OutdatedTestModel))
+            if model.id.strip() and model.why.strip():
+                name = model.id.strip()
+                found[name] = OutdatedTest(name, model.why.strip(), model.replacement or "")
+    return tuple(found.values())
 
 
 def _edits(raw: Any, problems: list[str]) -> list[Edit]:
@@ -233,6 +387,8 @@ def _edit(raw: Any, place: str, problems: list[str]) -> Edit | None:
     # `"delete": false` asks for nothing.
     given = {k: v for k, v in raw.items() if v is not None and (k, v) != ("delete", False)}
     fitting = [(model, keys) for model, keys in _EDIT_MODELS if keys & given.keys()]
+    if "symbol" in given and "search" not in given:
+        fitting = [pair for pair in fitting if pair[0] is not SearchReplaceModel]
     if len(fitting) != 1:
         problems.append(f"{place}: {_kind_problem(given, len(fitting))}")
         return None
@@ -245,11 +401,13 @@ def _as_edit(model: BaseModel | None) -> Edit | None:
         case SearchReplaceModel(path=path, search=search, replace=replace, line=line):
             # A hint below 1 names no line and is ignored.
             return SearchReplace(path, search, replace, line if line and line > 0 else None)
+        case ReplaceSymbolModel(path=path, symbol=symbol, replace=replace):
+            return ReplaceSymbol(path, symbol, replace)
         case CreateModel(path=path, create=content):
             return CreateFile(path, content)
         case DeleteModel(path=path):
             return DeleteFile(path)
-        case RenameModel(path=path, to=to):
+        case RenameModel(path=path, rename=to):
             return RenameFile(path, to)
         case WholeFileModel(path=path, content=content):
             return CreateFile(path, content, replace_existing=True)
@@ -258,7 +416,7 @@ def _as_edit(model: BaseModel | None) -> Edit | None:
 
 
 def _kind_problem(given: Mapping[str, Any], fitting: int) -> str:
-    kinds = '"search" and "replace", or "create", or "delete": true'
+    kinds = '"search" and "replace", "symbol" and "replace", "create", "rename", or "delete": true'
     if fitting:
         return f"an edit is one of {kinds}; this one mixes them"
     has = ", ".join(repr(key[:40]) for key in list(given)[:_MAX_PROBLEMS]) or "nothing"

@@ -2,7 +2,8 @@
 
 Start from `HybridRetriever`. Its first stage (`stages`) measures BM25, mentions, commit history and
 static vectors, selects candidates by the plain sum of these, and orders them with a learned ranker.
-Its second stage (`fuse`) adds the cosine of an embedding model. `RetrievalOptions` turns parts on
+Its second stage (`fuse`) adds the cosine of an embedding model. `RerankingRetriever` adds a
+cross-encoder behind it. `RetrievalOptions` turns parts on
 and off.
 """
 
@@ -20,6 +21,7 @@ from agent.ranking.lexical import (
 from agent.ranking.mentions import Frame, MentionPlace, Mentions, read_mentions, text_parts
 from agent.ranking.options import RetrievalOptions, preset, split_name
 from agent.ranking.ranker import load_shipped
+from agent.ranking.reranking import RerankingRetriever
 from agent.ranking.retriever import HybridRetriever, no_words
 from agent.ranking.scope import in_scope
 from agent.ranking.signals import Signals
@@ -39,6 +41,7 @@ __all__ = [
     "MentionPlace",
     "Mentions",
     "RankingInput",
+    "RerankingRetriever",
     "RetrievalOptions",
     "Signals",
     "candidate_files",

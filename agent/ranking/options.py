@@ -17,8 +17,10 @@ from agent.ranking.features import GROUPS
 RANKER = "ranker"
 STATIC = "static"
 _FROM_HISTORY = frozenset({"history", "churn", "cochange"})
-FROM_CORPORA = ("docs", "hunks", "intents")
+FROM_CORPORA = ("docs", "hunks", "intents", "memory")
 """Groups of evidence from sources other than the code: part of the plain sum where they are on."""
+
+FILENAME_BONUS = 0.2
 
 SWITCHES: tuple[str, ...] = tuple(sorted((*GROUPS, *FROM_CORPORA, RANKER)))
 """Values that `without` accepts: groups of features, and the learned ranker itself."""
@@ -51,7 +53,7 @@ class RetrievalOptions:
     lexical_weight: float = 1.0  # weight of the first stage in the sum with the cosine
     cosine_weight: float = 1.0
     normalise_cosine: bool = True
-    filename_bonus: float = 0.2
+    filename_bonus: float | None = None  # see `bonus`
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError for numbers out of range."""
@@ -62,7 +64,7 @@ class RetrievalOptions:
             self.prose_weight,
             self.lexical_weight,
             self.cosine_weight,
-            self.filename_bonus,
+            self.filename_bonus or 0.0,
         )
         unknown = sorted(self.without.difference(SWITCHES))
         if unknown:
@@ -72,6 +74,16 @@ class RetrievalOptions:
             )
         if not all(0.0 <= weight <= 1000.0 for weight in weights):
             raise ConfigurationError("retrieval weights must lie between 0 and 1000")
+
+    def bonus(self, *, learned: bool, embedded: bool) -> float:
+        """Return what a file name in the problem adds to a score.
+
+        Without a value of its own: 0.2, as in the original system, beside a cosine that no ranker
+        precedes; else 0, because the ranker has a feature for it.
+        """
+        if self.filename_bonus is not None:
+            return self.filename_bonus
+        return FILENAME_BONUS if embedded and not learned else 0.0
 
     @property
     def uses_static(self) -> bool:
@@ -111,6 +123,7 @@ PRESETS: Mapping[str, RetrievalOptions] = MappingProxyType(
             max_results=50,
             lexical_weight=0.0,
             normalise_cosine=False,
+            filename_bonus=FILENAME_BONUS,
         ),
     }
 )

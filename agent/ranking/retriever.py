@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agent.protocols import Embedder, Reporter, Snapshot
     from agent.ranking.evidence import EvidenceSource
     from agent.ranking.options import RetrievalOptions
-    from agent.types import Problem
+    from agent.types import Chunk, Problem
 
 _ZERO_NORM = 1e-6  # shorter rows belong to texts that could not be embedded
 LEARNED_COSINE_WEIGHT = 1.5
@@ -66,13 +66,55 @@ def fuse(
         terms *= LEARNED_COSINE_WEIGHT
     scale = _scale(first, [chunk.score for chunk in first.chunks], options)
     chunks = [
-        _fused(chunk, scale, value, term, names, options, learned=first.learned)
+        _fused(chunk, scale, value, term)
         for chunk, value, term in zip(head, values.tolist(), terms.tolist(), strict=True)
     ]
     if options.lexical_weight:
         chunks.extend(_rescaled(chunk, scale) for chunk in tail)
     files = _fused_files(first, head, terms, options)
-    return Ranked(in_order(chunks), files, first.total, first.notes, learned=first.learned)
+    fused = replace(first, chunks=in_order(chunks), files=files)
+    bonus = options.bonus(learned=first.learned, embedded=True)
+    # A zero vector must not rank above a real cosine, if nothing but the cosine decides.
+    blank = frozenset() if options.normalise_cosine else _blank(head, values)
+    return _with_bonus(fused, names, bonus, options, blank)
+
+
+def _blank(head: Sequence[ScoredChunk], values: NDArray[np.float64]) -> frozenset[Chunk]:
+    """Return the chunks that could not be embedded."""
+    unknown = np.isnan(values).tolist()
+    return frozenset(one.chunk for one, out in zip(head, unknown, strict=True) if out)
+
+
+def _with_bonus(
+    ranked: Ranked,
+    names: FileNames,
+    bonus: float,
+    options: RetrievalOptions,
+    blank: Container[Chunk] = (),
+) -> Ranked:
+    """Add `bonus` to the chunks of files that the problem names, and to the files themselves."""
+    if not bonus:
+        return ranked
+    chunks = [
+        scored
+        if scored.chunk in blank or not (name := names.found(scored.chunk.path))
+        else scored_chunk(scored, [*scored.reasons, _named(name, bonus)])
+        for scored in ranked.chunks
+    ]
+    files = ranked.files
+    if options.file_scores:
+        files = files_in_order([_with_file_bonus(file, names, bonus) for file in ranked.files])
+    return replace(ranked, chunks=in_order(chunks), files=files)
+
+
+def _with_file_bonus(file: ScoredFile, names: FileNames, bonus: float) -> ScoredFile:
+    if not (name := names.found(file.path)):
+        return file
+    return ScoredFile(file.path, file.score + bonus, (*file.reasons, _named(name, bonus)))
+
+
+def _named(name: str, bonus: float) -> Reason:
+    return Reason("filename", bonus, f"{name} is in the problem")
 
 
 def _scale(first: Ranked, scores: Sequence[float], options: RetrievalOptions) -> float:
@@ -92,23 +134,9 @@ def _top(scores: Sequence[float]) -> float:
     return max((score for score in scores if score > 0.0), default=1.0)
 
 
-def _fused(
-    chunk: ScoredChunk,
-    scale: float,
-    value: float,
-    term: float,
-    names: FileNames,
-    options: RetrievalOptions,
-    *,
-    learned: bool,
-) -> ScoredChunk:
-    embedded = not np.isnan(value)
-    note = f"cosine {value:.3f}" if embedded else "could not be embedded"
-    reasons = [*_rescaled(chunk, scale).reasons, Reason("cosine", term, note)]
-    name = names.found(chunk.chunk.path)
-    if name and not learned and (embedded or options.normalise_cosine):
-        reasons.append(Reason("filename", options.filename_bonus, f"{name} is in the problem"))
-    return scored_chunk(chunk, reasons)
+def _fused(chunk: ScoredChunk, scale: float, value: float, term: float) -> ScoredChunk:
+    note = "could not be embedded" if np.isnan(value) else f"cosine {value:.3f}"
+    return scored_chunk(chunk, [*_rescaled(chunk, scale).reasons, Reason("cosine", term, note)])
 
 
 def _rescaled(chunk: ScoredChunk, scale: float) -> ScoredChunk:
@@ -179,7 +207,8 @@ class HybridRetriever:
         first = await self._first_stage(problem, mentions, snapshot)
         first = _without_hidden(first, problem.text)
         if self._embedder is None or not first.chunks:
-            return _ranking(first, (*first.notes, *_unmatched(first)))
+            named = self._named_first(problem, first)
+            return _ranking(named, (*first.notes, *_unmatched(first)))
         return await self._second_stage(problem, mentions, first, self._embedder)
 
     async def _first_stage(
@@ -228,7 +257,7 @@ class HybridRetriever:
         try:
             query, documents = await embed_both(embedder, query_text(problem, mentions), texts)
         except ProviderError as error:
-            return self._degraded(first, f"no embeddings, ranked by words alone: {error}")
+            return self._degraded(problem, first, f"no embeddings, ranked by words alone: {error}")
         return await asyncio.to_thread(self._fuse, problem, first, query, documents)
 
     def _fuse(
@@ -239,9 +268,13 @@ class HybridRetriever:
         documents: NDArray[np.float32],
     ) -> Ranking:
         if query.ndim != 2 or query.shape[0] != 1 or query.shape[1] != documents.shape[1]:
-            return self._degraded(first, "embeddings of different sizes, ranked by words alone")
+            return self._degraded(
+                problem, first, "embeddings of different sizes, ranked by words alone"
+            )
         if not query.any():
-            return self._degraded(first, "the problem was not embedded, ranked by words alone")
+            return self._degraded(
+                problem, first, "the problem was not embedded, ranked by words alone"
+            )
         values = cosines(query[0], documents)
         failed = int(np.isnan(values).sum())
         fused = fuse(first, values, FileNames(problem), self._options)
@@ -252,9 +285,15 @@ class HybridRetriever:
         self._say(note)
         return _ranking(fused, (*notes, note), "some chunks could not be embedded")
 
-    def _degraded(self, first: Ranked, note: str) -> Ranking:
+    def _named_first(self, problem: Problem, first: Ranked) -> Ranked:
+        """Return the first stage with the bonus for file names, where no cosine follows."""
+        bonus = self._options.bonus(learned=first.learned, embedded=False)
+        return _with_bonus(first, FileNames(problem), bonus, self._options)
+
+    def _degraded(self, problem: Problem, first: Ranked, note: str) -> Ranking:
         self._say(note)
-        return _ranking(first, (*first.notes, note, *_unmatched(first)), note)
+        named = self._named_first(problem, first)
+        return _ranking(named, (*first.notes, note, *_unmatched(first)), note)
 
     def _say(self, message: str) -> None:
         """Report a message once, because every problem of a batch fails for the same reason."""

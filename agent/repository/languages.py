@@ -27,6 +27,7 @@ _EXTENSIONS: Mapping[str, tuple[str, ...]] = {
     "csharp": (".cs", ".csx"),
     "ruby": (".rb", ".rake", ".gemspec", ".ru"),
     "php": (".php", ".phtml", ".php5", ".php7"),
+    "pascal": (".pas", ".dpr", ".dpk", ".lpr"),
     # Other languages.
     "cython": (".pyx", ".pxd", ".pxi"),
     "kotlin": (".kt", ".kts"),

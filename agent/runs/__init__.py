@@ -23,6 +23,7 @@ from agent.runs.folder import (
 from agent.runs.keeping import RunKeeper, changed_files, keep_run, make_origin
 from agent.runs.store import (
     ISSUE,
+    Feedback,
     KeptRun,
     RunOrigin,
     find_run,
@@ -41,6 +42,7 @@ __all__ = [
     "RECEIPT",
     "RESULT",
     "VERDICT",
+    "Feedback",
     "KeptRun",
     "RunKeeper",
     "RunOrigin",

@@ -16,6 +16,7 @@ A kept run (`keeping`) adds:
 
 origin.json          what was solved, when and where
 issue.md             the issue
+feedback             "accepted" or "rejected", if the user said so
 
 The files may be damaged or foreign: they are read with limits, and links are not followed.
 """

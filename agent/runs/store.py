@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from agent.errors import ConfigurationError
-from agent.files import read_small_file
+from agent.files import read_small_file, replace_file
 from agent.llm.recording import ChatExchange, parse_exchange
 from agent.problem import problem_from_text
 from agent.result import SolveResult
@@ -21,7 +21,10 @@ from agent.settings import state_folder
 from agent.types import Problem
 from agent.unified_diff import DiffError, read_diff
 
-ORIGIN, ISSUE = "origin.json", "issue.md"
+ORIGIN, ISSUE, FEEDBACK = "origin.json", "issue.md", "feedback"
+
+Feedback = Literal["accepted", "rejected", ""]
+"""What the user said of a run; "" for nothing."""
 
 _ID = re.compile(r"[0-9a-f]{8,12}")
 
@@ -77,6 +80,17 @@ class KeptRun:
     def diff(self) -> bytes | None:
         """The best patch, None if there is none or if it held a secret, which is not kept."""
         return read_small_file(self.folder / PATCH, LARGEST_FILE) or None
+
+    @property
+    def feedback(self) -> Feedback:
+        """What the user said last of this run."""
+        said = read_small_file(self.folder / FEEDBACK, LARGEST_FILE) or b""
+        known: tuple[Feedback, ...] = ("accepted", "rejected")
+        return next((word for word in known if said.strip() == word.encode()), "")
+
+    def say(self, feedback: Feedback) -> None:
+        """Write down what the user says of this run. Raises OSError."""
+        replace_file(self.folder / FEEDBACK, [feedback.encode(), b"\n"])
 
     def concerns(self, paths: Collection[str]) -> bool:
         """Whether the model was shown one of the files, or the patch changes one."""

@@ -12,29 +12,35 @@ intents at once, and `precomputed` searches vectors that other programs computed
         print(hit.passage.corpus, hit.passage.place, round(hit.score, 3))
 """
 
-from agent.search.code_results import matching_chunks
+from agent.search.code_results import matching_chunks, relevance_of
 from agent.search.corpora.documents import DocumentSource
 from agent.search.corpora.folder import read_folder
-from agent.search.corpora.intent_writing import MAX_CODE, IntentCounts, IntentWriter
+from agent.search.corpora.intent_writing import MAX_CODE_TOKENS, IntentCounts, IntentWriter
 from agent.search.corpora.intents import IntentFile, IntentSource
 from agent.search.corpora.memory import Memory
+from agent.search.corpora.symbol_file import read_symbols_file, write_symbols
 from agent.search.corpora.symbols import Symbol, read_symbols
+from agent.search.expansion import ExpandingRetriever, FindWords, ProjectWordsFinder
 from agent.search.hunk_evidence import FEATURE, HunkEvidence
 from agent.search.keywords import KeywordWriter
+from agent.search.memory_evidence import MemoryEvidence
 from agent.search.opening import SearchPaths, make_pool, open_pool
 from agent.search.passage_evidence import FEATURES, PassageEvidence
 from agent.search.passages import Label, Passage, PoolHit, PoolResults
 from agent.search.pool import Pool
-from agent.search.project import project_name
+from agent.search.project import project_description, project_name
+from agent.search.text_format import without_labels
 from agent.search.vectors import CorpusReport, collection_name
 from agent.search.word_index import WordIndexCache
 
 __all__ = [
     "FEATURE",
     "FEATURES",
-    "MAX_CODE",
+    "MAX_CODE_TOKENS",
     "CorpusReport",
     "DocumentSource",
+    "ExpandingRetriever",
+    "FindWords",
     "HunkEvidence",
     "IntentCounts",
     "IntentFile",
@@ -43,11 +49,13 @@ __all__ = [
     "KeywordWriter",
     "Label",
     "Memory",
+    "MemoryEvidence",
     "Passage",
     "PassageEvidence",
     "Pool",
     "PoolHit",
     "PoolResults",
+    "ProjectWordsFinder",
     "SearchPaths",
     "Symbol",
     "WordIndexCache",
@@ -55,7 +63,12 @@ __all__ = [
     "make_pool",
     "matching_chunks",
     "open_pool",
+    "project_description",
     "project_name",
     "read_folder",
     "read_symbols",
+    "read_symbols_file",
+    "relevance_of",
+    "without_labels",
+    "write_symbols",
 ]

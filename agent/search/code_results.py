@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agent.index import WORD, split_lines, without_suffix
-from agent.ranking import document_text
+from agent.search.calibration import code_relevance
 from agent.search.passages import Label, Passage, PoolHit
-from agent.search.text_format import Query
-from agent.types import Chunk, Reason
+from agent.search.text_format import Query, described
+from agent.secrets import is_secret_path
+from agent.types import Chunk, ChunkKind, Reason
 
 if TYPE_CHECKING:
     from agent.index import Corpus
@@ -33,6 +34,15 @@ def matching_chunks(query: str, ranking: Ranking) -> tuple[ScoredChunk, ...]:
     return tuple(hit for hit in ranking.chunks if hit.score != 0.0 or hit.reasons)
 
 
+FUNCTIONS = (ChunkKind.FUNCTION, ChunkKind.METHOD)
+
+
+def relevance_of(found: Sequence[ScoredChunk]) -> list[float]:
+    """Return the probability that each of these results, best first, is what a query describes."""
+    functions = [hit.chunk.kind in FUNCTIONS for hit in found]
+    return code_relevance([hit.score for hit in found], functions)
+
+
 MAX_EXACT = 12
 """If more symbols share a name, the name is searched as an ordinary word."""
 
@@ -44,7 +54,7 @@ def find_exact(query: Query, corpus: Corpus, snapshot: Snapshot) -> tuple[PoolHi
 
     Returns () if there are none or more than `MAX_EXACT`.
     """
-    if query.kind != "identifier" or len(query.name) < _LEAST_LETTERS:
+    if len(query.name) < _LEAST_LETTERS:
         return ()
     parts = tuple(query.name.split("."))
     leaf = parts[-1]
@@ -60,10 +70,11 @@ def find_exact(query: Query, corpus: Corpus, snapshot: Snapshot) -> tuple[PoolHi
 
 def code_passage(chunk: Chunk) -> Passage:
     """Convert a chunk to a passage of the corpus `code`."""
+    code = "" if is_secret_path(chunk.path) else chunk.text  # a server may receive it
     return Passage(
         corpus=Label.CODE,
         title=chunk.symbol or chunk.kind.value,
-        text=document_text(chunk),
+        text=described(chunk.symbol, chunk.kind.value, chunk.path, code),
         path=chunk.path,
         start=chunk.start,
         end=chunk.end,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from agent.protocols import ChatModel
     from agent.types import Prompt
 
-PROMPT_VERSION = 1
+PROMPT_VERSION = 2
 """Increase this when prompts/keywords.md.j2 changes."""
 
 MAX_KEYWORDS = 12

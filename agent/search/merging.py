@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from agent.search.calibration import passage_relevance
 from agent.search.passages import Label, Passage, PoolHit
-from agent.search.ranking import CORPUS_WEIGHTS, pool_score
+from agent.search.ranking import rank_score
 from agent.search.text_format import without_labels
 from agent.types import Reason
 
@@ -90,14 +91,23 @@ class CorpusHit:
     rank: int
     reasons: tuple[Reason, ...] = ()
     similarity: float = 0.0
+    matched: float = 0.0
+    relevance: float = 0.0
 
 
 def as_hits(
     word_index: WordIndex, found: Sequence[RankedPassage], words: ProjectWords
 ) -> list[CorpusHit]:
     """Convert the ranked passages of a corpus to hits with reasons."""
+    relevances = passage_relevance([one.matched for one in found])
     return [
-        CorpusHit(word_index.passages[one.number], rank, _reasons(one, words))
+        CorpusHit(
+            word_index.passages[one.number],
+            rank,
+            _reasons(one, words),
+            matched=one.matched,
+            relevance=relevances[rank - 1],
+        )
         for rank, one in enumerate(found, start=1)
     ]
 
@@ -141,18 +151,19 @@ def one_a_symbol(
     return tuple(best.values())
 
 
-def merged(hits: Sequence[CorpusHit]) -> tuple[PoolHit, ...]:
+def merged(hits: Sequence[CorpusHit], weights: Mapping[Label, float]) -> tuple[PoolHit, ...]:
     """Return hits in total order. The first hit of a group lists its near-duplicates in `same`.
 
-    A merged hit has the highest similarity of its group.
+    A merged hit has the highest similarity and relevance of its group.
     """
-    top = max(CORPUS_WEIGHTS.values())
+    top = max(weights.values()) or 1.0
     findings = ordered(
         PoolHit(
             hit.passage,
-            pool_score(hit.passage.corpus, hit.rank) / top,
+            weights[hit.passage.corpus] * rank_score(hit.rank) / top,
             hit.reasons,
             similarity=hit.similarity,
+            relevance=hit.relevance,
             rank=hit.rank,
         )
         for hit in hits
@@ -183,13 +194,12 @@ def _key(finding: PoolHit) -> tuple[float, int, str, int, str, str]:
 
 def _joined(group: Sequence[PoolHit]) -> PoolHit:
     first = group[0]
-    if len(group) == 1:
-        return first
-    return PoolHit(
-        first.passage,
-        first.score,
-        first.reasons,
-        tuple(finding.passage for finding in group[1:]),
-        max(finding.similarity for finding in group),
-        first.rank,
+    same = [*first.passage.also]
+    for finding in group[1:]:
+        same += [finding.passage, *finding.passage.also]
+    return replace(
+        first,
+        same=tuple(same),
+        similarity=max(finding.similarity for finding in group),
+        relevance=max(finding.relevance for finding in group),
     )

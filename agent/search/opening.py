@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,14 @@ from agent.search.corpora.memory import Memory, MemorySource
 from agent.search.passages import CorpusSource, Label
 from agent.search.pool import Parts, Pool
 from agent.search.project import project_key, project_name
+from agent.search.ranking import CORPUS_WEIGHTS
 from agent.search.static_embedder import StaticEmbedder
 from agent.search.vectors import PassageVectors
 from agent.search.word_index import WordIndexCache
 
 if TYPE_CHECKING:
     from agent.embedding import StaticEncoder
+    from agent.history import HunkFilter
     from agent.protocols import Embedder, Reporter, Retriever, Snapshot
     from agent.search.keywords import KeywordWriter
     from agent.search.stores import VectorStore
@@ -64,7 +66,12 @@ class SearchPaths:
 
 
 def make_sources(
-    labels: Iterable[Label], project: str, places: SearchPaths, index: Index, reporter: Reporter
+    labels: Iterable[Label],
+    project: str,
+    places: SearchPaths,
+    index: Index,
+    reporter: Reporter,
+    hunks: HunkFilter | None = None,
 ) -> tuple[CorpusSource, ...]:
     """Return the sources of these corpora. The code has no source."""
     made: list[CorpusSource] = []
@@ -76,7 +83,7 @@ def make_sources(
         elif label is Label.MEMORY:
             made.append(MemorySource(Memory(places.memory(project))))
         elif label is Label.HISTORY:
-            made.append(_history(places, reporter))
+            made.append(_history(places, reporter, hunks))
     return tuple(made)
 
 
@@ -91,11 +98,13 @@ def make_pool(
     store: VectorStore | None = None,
     retriever: Retriever | None = None,
     keywords: KeywordWriter | None = None,
+    hunks: HunkFilter | None = None,
+    weights: Mapping[Label, float] | None = None,
 ) -> Pool:
     """Create a pool from these parts.
 
     Without `embedder` the static encoder is used. Without both, or without `store`, the pool only
-    searches words.
+    searches words. `hunks` selects past changes; `weights` replace those of CORPUS_WEIGHTS.
     """
     project = project_name(snapshot)
     index = Index(reporter, places.index, encoder=encoder)
@@ -106,13 +115,14 @@ def make_pool(
     return Pool(
         Parts(
             snapshot=snapshot,
-            sources=make_sources(labels, project, places, index, reporter),
+            sources=make_sources(labels, project, places, index, reporter, hunks),
             index=index,
             word_indexes=WordIndexCache(places.cache / "shelves.sqlite", reporter),
             reporter=reporter,
             vectors=vectors,
             retriever=retriever,
             keywords=keywords,
+            weights={**CORPUS_WEIGHTS, **(weights or {})},
         )
     )
 
@@ -171,8 +181,9 @@ async def open_pool(
         )
 
 
-def _history(places: SearchPaths, reporter: Reporter) -> CorpusSource:
-    from agent.history import HunkHistory, history_path
+def _history(places: SearchPaths, reporter: Reporter, hunks: HunkFilter | None) -> CorpusSource:
+    from agent.history import HunkFilter, HunkHistory, history_path
     from agent.search.corpora.history import HunkSource
 
-    return HunkSource(HunkHistory(history_path(places.index), reporter))
+    path = history_path(places.index)
+    return HunkSource(HunkHistory(path, reporter, chosen=hunks or HunkFilter()))

@@ -30,7 +30,8 @@ class Passage:
 
     `text` is searched and embedded. Lines are 1-based and inclusive, 0 for a passage without a
     location in the tree. In history and memory, `origin` is a commit id or the id of an accepted
-    patch, and `path`, `start` and `end` refer to that commit.
+    patch, and `path`, `start` and `end` refer to that commit. `link` leads to the pull request of a
+    past change, "" if none is known. `also` lists the other places of the same text.
     """
 
     corpus: Label
@@ -43,6 +44,8 @@ class Passage:
     language: str = "text"
     origin: str = ""
     tags: tuple[str, ...] = ()
+    link: str = ""
+    also: tuple[Passage, ...] = ()
 
     @property
     def content(self) -> str:
@@ -65,9 +68,10 @@ class PoolHit:
     """A passage that was found. `reasons` name the searches that found it and explain its rank.
 
     `score` in [0, 1] orders the hits of a pool. It is computed from `rank`, the rank in the hit's
-    own corpus (from 1; 0 for a name that was looked up). `similarity` is `score_of` the cosine with
-    the query, for thresholds; 0 if it was not computed. `same` lists the near-duplicates of any
-    corpus that were merged into this hit.
+    own corpus (from 1; 0 for a name that was looked up). `relevance` is the probability that the
+    passage is what the query describes (`agent.search.calibration`), for thresholds. `similarity`
+    is `score_of` the cosine with the query; 0 if it was not computed. `same` lists what was
+    merged into this hit: the other places of its text, and near-duplicates of any corpus.
     """
 
     passage: Passage
@@ -76,6 +80,7 @@ class PoolHit:
     same: tuple[Passage, ...] = ()
     similarity: float = 0.0
     rank: int = 0
+    relevance: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from agent.errors import BudgetExceeded, ProviderError, StoreError
 from agent.events import StageProgress
 from agent.problem import problem_from_text
-from agent.search.code_results import code_passage, find_exact, has_words, matching_chunks
+from agent.search.code_results import (
+    code_passage,
+    find_exact,
+    has_words,
+    matching_chunks,
+    relevance_of,
+)
 from agent.search.corpora.symbols import load_outline
 from agent.search.merging import CorpusHit, after_exact, as_hits, merged, one_a_symbol, ordered
 from agent.search.passages import CorpusSource, CorpusUnavailable, Label, PoolHit, PoolResults
-from agent.search.ranking import ProjectWords, rank_corpus, weights_of
+from agent.search.ranking import CORPUS_WEIGHTS, ProjectWords, rank_corpus, weights_of
 from agent.search.static_embedder import StaticEmbedder
 from agent.search.text_format import Query, read_query
 from agent.search.vectors import CorpusReport, fill_corpus
@@ -69,28 +75,14 @@ class PendingQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryVectors:
-    """The vectors of all query texts, float32 (t, d).
+    """The vectors `rows` of the `pending` queries, float32 (q, d)."""
 
-    Corpora may use different forms of a query.
-    """
-
-    forms: Sequence[Mapping[Label, str]]
-    places: Mapping[str, int]
-    vectors: NDArray[np.float32]
+    rows: NDArray[np.float32]
     pending: Sequence[PendingQuery]
 
-    def rows(self, label: Label) -> NDArray[np.float32]:
-        """Return the vectors of all queries in the form of a corpus, (q, d)."""
-        chosen: NDArray[np.float32] = self.vectors[
-            [self.places[form[label]] for form in self.forms]
-        ]
-        return chosen
-
-    def row(self, pending: PendingQuery, label: Label) -> NDArray[np.float32]:
-        """Return the vector of one query in the form of a corpus, (d,)."""
-        number = next(n for n, one in enumerate(self.pending) if one is pending)
-        form = self.forms[number]
-        row: NDArray[np.float32] = self.vectors[self.places[form.get(label, pending.query.text)]]
+    def row(self, pending: PendingQuery) -> NDArray[np.float32]:
+        """Return the vector of one query, (d,)."""
+        row: NDArray[np.float32] = self.rows[self.pending.index(pending)]
         return row
 
 
@@ -126,6 +118,7 @@ class Parts:
     vectors: PassageVectors | None = None
     retriever: Retriever | None = None
     keywords: KeywordWriter | None = None
+    weights: Mapping[Label, float] = field(default_factory=lambda: CORPUS_WEIGHTS)
 
 
 @dataclass(slots=True)
@@ -157,7 +150,7 @@ class Pool:
     ) -> PoolResults:
         """Return the best `top_k` results of the corpora (None: all of the pool) for one query.
 
-        `at_least` drops results with a lower `PoolHit.similarity`. Raises ValueError for an unknown
+        `at_least` drops results with a lower `PoolHit.relevance`. Raises ValueError for an unknown
         corpus name, and RepositoryError if the code cannot be read.
         """
         found = await self.search_many(
@@ -201,11 +194,13 @@ class Pool:
     # -------------------------------------------------------------------------------- one query
 
     async def _look_up(self, pending: PendingQuery) -> None:
-        if pending.query.kind == "identifier" and Label.CODE in pending.labels:
+        if pending.query.name and Label.CODE in pending.labels:
             corpus = await self._load_outline()
             snapshot = self.parts.snapshot
             pending.exact = await asyncio.to_thread(find_exact, pending.query, corpus, snapshot)
             pending.searched[Label.CODE] = len(corpus.piece_file)
+        if pending.query.kind == "word":
+            pending.query = pending.query.as_name(defined=bool(pending.exact))
 
     async def _search(
         self, pending: Sequence[PendingQuery], labels: Sequence[Label], expand: Expansion
@@ -214,7 +209,7 @@ class Pool:
             for one in pending:
                 await self._add_keywords(one)
         word_indexes = await self._load_word_indexes(labels, pending)
-        vectors = await self._embed(pending, list(word_indexes))
+        vectors = await self._embed(pending)
         for label, word_index in word_indexes.items():
             await self._search_corpus(label, word_index, pending, vectors, expand)
         if Label.CODE in labels:
@@ -272,8 +267,7 @@ class Pool:
             return [()] * len(pending)
         try:
             await self._ensure(label, word_index, words)
-            rows = vectors.rows(label)
-            found = await store.search(label, word_index.passages, rows, limit)
+            found = await store.search(label, word_index.passages, vectors.rows, limit)
             return [[(n, score) for n, score in near if score > 0.0] for near in found]
         except (StoreError, ProviderError) as error:
             _note_all(pending, f"[{label.value}] searched by words alone: {error}")
@@ -299,42 +293,41 @@ class Pool:
     async def _search_code(self, pending: PendingQuery) -> None:
         retriever = self.parts.retriever
         assert retriever is not None
-        ranking = await retriever.rank(pending.problem, self.parts.snapshot)
+        problem = pending.problem
+        if pending.keywords:
+            added = " ".join(pending.keywords)
+            problem = replace(problem, body=f"{problem.body}\n{added}".strip())
+        ranking = await retriever.rank(problem, self.parts.snapshot)
         pending.searched[Label.CODE] = ranking.total_chunks
         pending.notes.extend(ranking.notes)
-        found = matching_chunks(pending.problem.text, ranking)
+        found = matching_chunks(problem.text, ranking)
+        relevances = relevance_of(found)
         for rank, scored in enumerate(found[: 2 * pending.top_k], start=1):
-            passage = code_passage(scored.chunk)
-            pending.hits.append(CorpusHit(passage, rank, scored.reasons))
+            hit = CorpusHit(code_passage(scored.chunk), rank, scored.reasons)
+            hit.relevance = relevances[rank - 1]
+            pending.hits.append(hit)
 
     # ---------------------------------------------------------------------------------- vectors
 
-    async def _embed(
-        self, pending: Sequence[PendingQuery], labels: Sequence[Label]
-    ) -> QueryVectors | None:
-        """Embed all queries in all forms in one call; None if that fails."""
+    async def _embed(self, pending: Sequence[PendingQuery]) -> QueryVectors | None:
+        """Embed all queries in one call; None if that fails."""
         if self.parts.vectors is None:
             return None
-        forms = [
-            {label: one.query.formatted(label) for label in (*labels, Label.CODE)}
-            for one in pending
-        ]
-        texts = list(dict.fromkeys(text for form in forms for text in form.values()))
         try:
-            rows = await self.parts.vectors.queries(texts)
+            rows = await self.parts.vectors.queries([one.query.formatted for one in pending])
         except ProviderError as error:
             _note_all(pending, f"searched by words alone: {error}")
             return None
-        return QueryVectors(forms, dict(zip(texts, range(len(texts)), strict=True)), rows, pending)
+        return QueryVectors(rows, pending)
 
     async def _measure(self, pending: PendingQuery, vectors: QueryVectors | None) -> None:
         """Set the similarity of every hit."""
         store = self.parts.vectors
         if vectors is None or store is None:
             return
+        row = vectors.row(pending)
         for label in pending.labels:
             hits = [hit for hit in pending.hits if hit.passage.corpus is label]
-            row = vectors.row(pending, label)
             if not hits or not row.any():
                 continue
             try:
@@ -347,8 +340,8 @@ class Pool:
 
     async def _findings(self, pending: PendingQuery) -> PoolResults:
         notes = tuple(dict.fromkeys(pending.notes))
-        kept = [hit for hit in pending.hits if hit.similarity >= pending.at_least]
-        rest = await asyncio.to_thread(merged, after_exact(pending.exact, kept))
+        kept = [hit for hit in pending.hits if hit.relevance >= pending.at_least]
+        rest = await asyncio.to_thread(merged, after_exact(pending.exact, kept), self.parts.weights)
         hits = (*ordered(pending.exact), *rest)
         return PoolResults(hits[: pending.top_k], pending.searched, notes)
 

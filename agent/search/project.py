@@ -18,6 +18,10 @@ _SECTION = re.compile(r'^\s*+\[\s*+([\w.-]+)(?:\s++"([^"]*+)")?\s*+\]')
 _URL = re.compile(r"^\s*+url\s*+=\s*+(\S++)")
 _SCHEME = re.compile(r"^(?:[a-z][a-z0-9+.-]*+://)?(?:[^@/\s]*+@)?", re.IGNORECASE)
 _MAX_CONFIG = 1_000_000
+_MAX_README = 20_000  # characters
+_MIN_DESCRIPTION = 30
+MAX_DESCRIPTION = 400
+"""Most characters of a project's description."""
 
 
 def project_name(snapshot: Snapshot) -> str:
@@ -31,6 +35,17 @@ def project_name(snapshot: Snapshot) -> str:
     root = snapshot.root.resolve()
     digest = sha256(str(root).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"local/{root.name or 'root'}-{digest}"
+
+
+def project_description(snapshot: Snapshot) -> str:
+    """Return the first paragraph of prose of the README at the top, in one line; "" for none."""
+    named = sorted(path for path in snapshot.files if path.lower().startswith("readme"))
+    for path in (path for path in named if "/" not in path):
+        for paragraph in snapshot.text(path)[:_MAX_README].split("\n\n"):
+            text = " ".join(paragraph.split())
+            if len(text) >= _MIN_DESCRIPTION and text[0].isalpha() and "](" not in text:
+                return text[:MAX_DESCRIPTION]
+    return ""
 
 
 def project_key(project: str) -> str:

@@ -43,7 +43,7 @@ CORPUS_WEIGHTS: Mapping[Label, float] = {
     Label.HISTORY: 0.97,
     Label.MEMORY: 0.97,
 }
-"""Weight of each corpus.
+"""Weight of each corpus by default.
 
 Code comes first and past changes last. With k = 60 a small difference already moves a result by one
 or two ranks. Larger differences would hide a corpus that the user asked for.
@@ -84,9 +84,9 @@ def fuse_orders(orders: Sequence[RankedList], k: int = RRF_K) -> tuple[Fused, ..
     return tuple(sorted(fused, key=lambda one: (-one.score, one.number)))
 
 
-def pool_score(label: Label, rank: int, k: int = RRF_K) -> float:
-    """Return the pool's score in [0, 1] for the result of a corpus at `rank` (from 1)."""
-    return CORPUS_WEIGHTS[label] * (k + 1) / (k + rank)
+def rank_score(rank: int, k: int = RRF_K) -> float:
+    """Return the score in (0, 1] of the result at `rank` (from 1) of a corpus of weight 1."""
+    return (k + 1) / (k + rank)
 
 
 KEYWORD_WEIGHT = 0.3
@@ -133,12 +133,16 @@ class ProjectWords:
 
 @dataclass(frozen=True, slots=True)
 class RankedPassage:
-    """A passage by number. `shares` lists name of a search, rank in it, and part of the score."""
+    """A passage by number. `shares` lists name of a search, rank in it, and part of the score.
+
+    `matched` in [0, 1]: its BM25, relative to the most that a passage can get for the query.
+    """
 
     number: int
     score: float
     shares: tuple[tuple[str, int, float], ...]
     literal: bool = False  # contains all names of the query
+    matched: float = 0.0
 
 
 def weights_of(
@@ -185,11 +189,15 @@ def rank_corpus(
     `near` has numbers and scores, best first. Passages with all `words.literals` come first,
     ordered by words and then by vectors: embedding models represent rare names poorly.
     """
-    found = _fused(word_index, words, near)
+    scores = word_index.bm25(words.weights)
+    most = word_index.most(words.weights) or 1.0
+    found = tuple(
+        replace(one, matched=float(scores[one.number]) / most)
+        for one in _fused(word_index, words, near)
+    )
     having = word_index.having(words.literals)
     if not having:
         return found
-    scores = word_index.bm25(words.weights)
     first = [replace(one, literal=True) for one in found if one.number in having]
     places = {number: place for place, (number, _) in enumerate(near)}
     first.sort(

@@ -10,12 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.search.passages import Label
-
-QueryKind = Literal["identifier", "prose"]
-
-FORMATTED = frozenset({Label.DOCS, Label.INTENT})
-"""Corpora whose texts have this format. Other corpora are searched with the unchanged query."""
+QueryKind = Literal["identifier", "word", "prose"]
 
 MAX_TEXT = 16_000
 """Maximum characters of a passage: more than embedding models read, and well below the payload
@@ -25,30 +20,40 @@ limit of 64 KiB.
 _LABEL = re.compile(r"^(?:NAME|TYPE|FILE|DESCRIPTION): ?", re.MULTILINE)
 _NAME = re.compile(r"^NAME: ?(.*)$", re.MULTILINE)
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|#|->)[A-Za-z_]\w*)*(?:\(\))?")
+_SHAPED = re.compile(r"[^A-Za-z]|[a-z][A-Z]|[A-Z]{2}")
 _SPLIT = re.compile(r"\.|::|#|->")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query and its kind. `name` has dots between its parts and is "" for prose."""
+    """A query and its kind.
+
+    A word may be a name or a part of a language; `as_name` decides. `name` has dots between its
+    parts and is "" for prose.
+    """
 
     text: str
     kind: QueryKind
     name: str = ""
 
-    def formatted(self, label: Label) -> str:
-        """Return the query in the text format of a corpus."""
-        if label not in FORMATTED:
-            return self.text
+    def as_name(self, *, defined: bool) -> Query:
+        """Return a word as an identifier if the project defines it, else as prose."""
+        return Query(self.text, "identifier", self.name) if defined else Query(self.text, "prose")
+
+    @property
+    def formatted(self) -> str:
+        """The query in the text format of the passages."""
         return f"NAME: {self.name}" if self.kind == "identifier" else f"DESCRIPTION: {self.text}"
 
 
 def read_query(text: str) -> Query:
-    """Parse a query. A single identifier (dotted, with `::`, `#` or a call) is a name."""
+    """Parse a query. A single name is an identifier (`a.b`, `A::b`, `f()`, `snake_case`,
+    `camelCase`, `HTTP2`) or, without such a mark, a word.
+    """
     stripped = text.strip()
     if len(stripped) <= 200 and _IDENTIFIER.fullmatch(stripped):
         name = ".".join(_SPLIT.split(stripped.removesuffix("()")))
-        return Query(stripped, "identifier", name)
+        return Query(stripped, "identifier" if _SHAPED.search(stripped) else "word", name)
     return Query(stripped, "prose")
 
 

@@ -123,6 +123,14 @@ class WordIndex:
             scores[owners] += weights[term] * rarity * counts * (K1 + 1) / (counts + norm)
         return scores
 
+    def most(self, weights: Mapping[int, float]) -> float:
+        """Return what a passage with endless repetitions of all terms would score."""
+        size = len(self.passages)
+        held = np.array([self.frequency(term) for term in sorted(weights)], dtype=np.int64)
+        rarity = inverse_frequency(size, held)
+        weighted = rarity * np.array([weights[term] for term in sorted(weights)])
+        return float(weighted.sum()) * (K1 + 1)
+
     def frequency(self, term: int) -> int:
         """Return the number of passages that contain a term, by its hash."""
         part = self.postings(term)

@@ -1,6 +1,6 @@
 """The composition root: builds the real parts from settings and passes them in."""
 
-from agent.services.composition import apply_reply, open_services, solve_options
+from agent.services.composition import apply_reply, make_planner, open_services, solve_options
 from agent.services.embedding import embedding_endpoint, embedding_in_words, live_embedding
 from agent.services.model import (
     Recordings,
@@ -12,6 +12,7 @@ from agent.services.model import (
     make_clock,
     make_counter,
     model_in_words,
+    open_chat,
 )
 from agent.services.retrieval import (
     fill_history,
@@ -47,9 +48,11 @@ __all__ = [
     "make_chat_model",
     "make_clock",
     "make_counter",
+    "make_planner",
     "make_sandbox",
     "missing_models",
     "model_in_words",
+    "open_chat",
     "open_retriever",
     "open_services",
     "open_validator",

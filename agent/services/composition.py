@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import ConfigurationError
 from agent.events import Notice
 from agent.protocols import (
+    BackgroundFinder,
     ChatModel,
     IntentFinder,
     Reporter,
@@ -24,15 +25,20 @@ from agent.protocols import (
     TokenCounter,
     Widener,
 )
-from agent.services.embedding import make_embedder
+from agent.services.embedding import make_embedder, make_reranker
 from agent.services.model import (
+    ChosenModel,
     Gate,
     Recordings,
     SharedClient,
+    dearest,
     make_chat_model,
     make_clock,
     make_counter,
+    make_escalation,
+    make_locator,
     most_in_words,
+    plan_in_words,
     within_budget,
 )
 from agent.services.retrieval import (
@@ -40,6 +46,7 @@ from agent.services.retrieval import (
     make_retriever,
     packing_options,
     retrieval_options,
+    with_words,
 )
 from agent.services.validation import open_validator
 from agent.settings import Settings
@@ -47,6 +54,7 @@ from agent.settings import Settings
 if TYPE_CHECKING:
     from agent.pipeline import SolveOptions
     from agent.result import Attempt, Ledger
+    from agent.search.plans import Planner
     from agent.secrets import KnownSecrets
     from agent.types import Completion, Problem, Prompt
     from sandbox import Sandbox
@@ -59,14 +67,24 @@ def make_widener(settings: Settings, chat: ChatModel, reporter: Reporter) -> Wid
     """
     if settings.widening != "plan":
         return None
-    try:
-        from agent.search.plans import Planner, PlanOptions, PlanWidener
-    except ModuleNotFoundError:  # the miner bundle leaves plan search out
-        raise ConfigurationError("plan search is not in this bundle; widening: plain") from None
-    planned = PlanOptions(calls=settings.plan_calls, tokens=settings.wider_tokens)
-    index, options = make_index(settings, reporter), retrieval_options(settings)
-    planner = Planner(index, options, make_counter(chat.model), planned)
+    planner = make_planner(settings, make_counter(chat.model), reporter)
+    from agent.search.plans import PlanWidener
+
     return PlanWidener(planner, chat, reporter)
+
+
+def make_planner(settings: Settings, counter: TokenCounter, reporter: Reporter) -> Planner:
+    """Make the plan search. Raises ConfigurationError if it is not installed."""
+    try:
+        from agent.search.plans import Planner, PlanOptions
+    except ModuleNotFoundError:  # the miner bundle leaves plan search out
+        raise ConfigurationError(
+            "plan search is not in this bundle; leave out --plan and --widening plan"
+        ) from None
+    planned = PlanOptions(
+        calls=settings.plan_calls, tokens=settings.wider_tokens, width=settings.plan_beam
+    )
+    return Planner(make_index(settings, reporter), retrieval_options(settings), counter, planned)
 
 
 def make_finder(settings: Settings, retriever: Retriever, chat: ChatModel) -> IntentFinder | None:
@@ -78,6 +96,23 @@ def make_finder(settings: Settings, retriever: Retriever, chat: ChatModel) -> In
     except ModuleNotFoundError:  # the miner bundle leaves plan search out
         raise ConfigurationError("the action find is not in this bundle; switch it off") from None
     return FindAction(retriever, chat, make_counter(chat.model))
+
+
+def make_background(
+    settings: Settings, chat: ChatModel, reporter: Reporter
+) -> tuple[BackgroundFinder, ...]:
+    """Make what finds the text beside the code. Raises ConfigurationError."""
+    found: list[BackgroundFinder] = []
+    if settings.plan:
+        planner = make_planner(settings, make_counter(chat.model), reporter)
+        from agent.search.plans import PlanBackground
+
+        found.append(PlanBackground(planner, chat, reporter))
+    if settings.corpora:
+        from agent.services.search import PassageBackground
+
+        found.append(PassageBackground(settings, reporter, make_counter(chat.model)))
+    return tuple(found)
 
 
 class MaskingChatModel:
@@ -104,7 +139,8 @@ class MaskingChatModel:
 
         messages = [replace(m, content=self._known.masked(m.content)) for m in prompt.messages]
         if tuple(messages) != prompt.messages:
-            prompt = make_prompt(messages, self._counter)
+            dialogue = prompt.dialogue and prompt.dialogue.mapped(self._known.masked)
+            prompt = make_prompt(messages, self._counter, dialogue)
         return await self._inner.complete(
             prompt, max_output_tokens=max_output_tokens, schema=schema
         )
@@ -125,6 +161,7 @@ async def open_services(
     sandbox_tried: bool = False,
     trial: Callable[[], Sandbox] | None = None,
     around: Callable[[Sandbox], Sandbox] | None = None,
+    streaming: bool = False,
 ) -> AsyncIterator[Services]:
     """Open all parts of one `solve`. Closes connections, files and private copies at the end.
 
@@ -133,6 +170,7 @@ async def open_services(
     `sandbox_tried`: a run with the same settings has just tested the sandbox on this machine.
     `trial`: waits for a sandbox test that was started earlier (`validation.Ahead`).
     `around`: wraps the sandbox when runs of several programs share the machine.
+    `streaming`: show how long a reply is while it is being written.
     Raises ConfigurationError or SandboxUnavailable before the first paid call.
     """
     from agent.index import TreeSitterChunker
@@ -152,18 +190,30 @@ async def open_services(
         )
         time_left = make_clock(settings.timeout, lambda: ledger.waited)
         files = Recordings(stack, record, replay, reporter)
-        client = SharedClient(stack)
-        chosen = await make_chat_model(stack, settings, client, reporter, time_left, files, gate)
-        budgeted = within_budget(settings, chosen, gate)
+        client = SharedClient(stack, streaming=streaming)
+
+        async def choose(settings: Settings) -> ChosenModel:
+            return await make_chat_model(stack, settings, client, reporter, time_left, files, gate)
+
+        budgeted = within_budget(settings, await choose(settings), gate)
         ledger.usage = lambda: budgeted.usage
+        escalation = await make_escalation(settings, budgeted, choose, gate)
         if announce and replay is None:
-            reporter(Notice(most_in_words(settings, budgeted.budget)))
+            models = [budgeted] if escalation is None else [budgeted, escalation]
+            most = most_in_words(settings, dearest([model.budget for model in models]))
+            reporter(Notice(f"{plan_in_words(settings)}; {most}"))
         embedder = await make_embedder(stack, settings, client, reporter, time_left, files)
-        logged = LoggedChatModel(budgeted, reporter, bodies=settings.log_bodies)
-        chat = MaskingChatModel(logged, known_secrets(snapshot), make_counter(budgeted.model))
-        retriever = make_retriever(settings, embedder, reporter)
+
+        def masked(model: ChatModel) -> ChatModel:
+            logged = LoggedChatModel(model, reporter, bodies=settings.log_bodies)
+            return MaskingChatModel(logged, known_secrets(snapshot), make_counter(model.model))
+
+        chat = masked(budgeted)
+        locator = await make_locator(settings, budgeted, choose, gate)
+        reranker = make_reranker(settings, client, time_left)
+        retriever = make_retriever(settings, embedder, reporter, reranker=reranker)
         yield Services(
-            retriever=retriever,
+            retriever=with_words(settings, retriever, chat, reporter, problem),
             chunker=TreeSitterChunker(),
             counter=make_counter(budgeted.model),
             chat=chat,
@@ -171,6 +221,9 @@ async def open_services(
             reporter=reporter,
             widener=make_widener(settings, chat, reporter),
             finder=make_finder(settings, retriever, chat),
+            escalation=None if escalation is None else masked(escalation),
+            locator=None if locator is None else masked(locator),
+            background=make_background(settings, chat, reporter),
         )
 
 
@@ -186,6 +239,7 @@ def solve_options(settings: Settings) -> SolveOptions:
     retrieval_options(settings)
     return SolveOptions(
         packing=packing_options(settings),
+        locate=settings.locate,
         policy=PolicyOptions(repairs=settings.repairs, iterative=settings.iterative),
         iterative=IterativeOptions(
             max_steps=settings.max_steps,
@@ -195,10 +249,12 @@ def solve_options(settings: Settings) -> SolveOptions:
             include_test=settings.include_test,
         ),
         max_output_tokens=settings.max_output_tokens,
+        samples=settings.samples,
         timeout=settings.timeout,
         allow=settings.allow,
         no_repair=settings.no_repair,
         include_test=settings.include_test,
+        outdated_tests=settings.outdated_tests,
         code_tokens=settings.wider_tokens,
         wider_tokens=None if settings.widening == "off" else settings.wider_tokens,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
-from agent.protocols import Embedder, Reporter
+from agent.protocols import Embedder, Reporter, Reranker
 from agent.services.model import (
     Recordings,
     SharedClient,
@@ -118,6 +119,29 @@ def embedding_endpoint(settings: Settings) -> Endpoint | None:
             "server than the chat model's, PATCHSHOT_EMBED_BASE_URL)"
         )
     return chosen
+
+
+def make_reranker(
+    settings: Settings, client: SharedClient, time_left: Callable[[], float] = lambda: math.inf
+) -> Reranker | None:
+    """Return the reranker that the settings name, if any. Raises ConfigurationError."""
+    chosen = rerank_endpoint(settings)
+    if chosen is None:
+        return None
+    from agent.llm import HttpReranker
+
+    return HttpReranker(chosen, client.get(), time_left=time_left)
+
+
+def rerank_endpoint(settings: Settings) -> Endpoint | None:
+    """Return the server that the settings name for `/rerank`. Raises ConfigurationError."""
+    from agent.llm import ENVIRONMENT_NAMES, ProviderSettings, choose_rerank_endpoint
+
+    return choose_rerank_endpoint(
+        ProviderSettings(settings.rerank_base_url, settings.rerank_api_key, settings.rerank_model),
+        environment(ENVIRONMENT_NAMES),
+        _chat_endpoint_if_any(settings),
+    )
 
 
 def embedding_in_words(settings: Settings) -> str:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from agent.events import StageProgress
 from agent.protocols import ChatModel, Reporter
-from agent.settings import CODE_ROUNDS, HISTORY_TOKENS, Settings, environment
+from agent.settings import (
+    AUTO_CONTEXT,
+    CODE_ROUNDS,
+    CONTEXT_TOKENS,
+    HISTORY_TOKENS,
+    Settings,
+    environment,
+)
+from agent.types import Usage
 
 if TYPE_CHECKING:
     import httpx
@@ -36,13 +45,23 @@ _GRACE_SECONDS = 2.0
 # repair call adds. It is only used to choose a model with a large enough window.
 _PROMPT_TOKENS = 10_000
 
+# Temperature of several samples, as in Agentless (arXiv:2407.01489, 4.1).
+_SAMPLING = 0.8
+
+# For the count of a reply that is still being written: what English and code have on average, and
+# how often it is shown.
+_CHARACTERS_A_TOKEN = 4
+_TOKENS_A_REPORT = 20
+
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 
 
 class SharedClient:
     """The shared HTTP client. It is created on first use and closed with the stack."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
+    def __init__(self, stack: AsyncExitStack, *, streaming: bool = False) -> None:
+        """`streaming`: whether replies of models are streamed, to show how long they are."""
+        self.streaming = streaming
         self._stack = stack
         self._client: httpx.AsyncClient | None = None
 
@@ -188,17 +207,40 @@ async def _http_model(
     retrier = Retrier(report=counting_tries(reporter), time_left=time_left, sleep=sleep)
     host = ask_remote_budget(chosen, client.get(), reporter)
     resolved = await _resolved(settings, chosen, client, retrier, host)
+    streams = client.streaming and settings.samples == 1
     model = HttpChatModel(
         resolved.endpoint,
         client.get(),
         make_counter(resolved.endpoint.model),
-        temperature=settings.temperature,
+        temperature=_temperature(settings),
         caching=settings.prompt_cache,
+        effort=settings.reasoning_effort,
         retrier=retrier,
         request_seconds=settings.request_timeout,
         others=resolved.others,
+        samples=settings.samples,
+        on_text=_live_count(reporter, settings.max_output_tokens) if streams else None,
     )
     return ChosenModel(model, resolved.price, host)
+
+
+def _temperature(settings: Settings) -> float:
+    """Return the user's temperature; one at which several samples differ, if there is none."""
+    return settings.temperature or (_SAMPLING if settings.samples > 1 else 0.0)
+
+
+def _live_count(reporter: Reporter, most: int) -> Callable[[int], None]:
+    """Return what reports the length of a reply so far, given in characters."""
+    shown = 0
+
+    def report(characters: int) -> None:
+        nonlocal shown
+        tokens = characters // _CHARACTERS_A_TOKEN
+        if tokens < shown or tokens - shown >= _TOKENS_A_REPORT:
+            shown = tokens
+            reporter(StageProgress("call", min(tokens, most), most))
+
+    return report
 
 
 async def _resolved(
@@ -215,27 +257,48 @@ async def _resolved(
         spent = await host.ask()
         bounds.append(spent.remaining if spent else None)
     demand = Demand(
-        settings.context_tokens + _PROMPT_TOKENS,
+        _prompt_tokens(settings, CONTEXT_TOKENS),
         settings.max_output_tokens,
         min((bound for bound in bounds if bound is not None), default=None),
     )
     return await resolve_model(ModelServer(chosen, client.get(), retrier=retrier), demand)
 
 
-def most_in_words(settings: Settings, budget: Budget) -> str:
-    """Return the most that a run may use: `at most 1 + 2 + 1 + 12 calls, 400,000 tokens, $0.31`.
+def _prompt_tokens(settings: Settings, automatic: int) -> int:
+    """Return the tokens of a prompt; `automatic`: those of a context whose budget is not fixed."""
+    context = settings.context_tokens
+    return (automatic if context == "auto" else context) + _PROMPT_TOKENS
 
-    The calls are the first one, those with code that a reply asks for, repairs, and steps.
-    A run may not reach it: every reply would have to be as long as it may be.
+
+def plan_in_words(settings: Settings) -> str:
+    """Return what a run does, in its order.
+
+    `plan: at most 1 locating call first, then 1 call; if that fails, 1 repair, then up to 40 steps`
+    is that of the defaults. `agent.policy` says why the order is always this one.
+    """
+    locating = "at most 1 locating call first, then " if _may_locate(settings) else ""
+    first = f"{settings.samples} calls at once" if settings.samples > 1 else "1 call"
+    repairs = f"{settings.repairs} repair{'s' * (settings.repairs != 1)}"
+    then = [repairs] * (settings.repairs > 0)
+    then += [f"up to {settings.max_steps} steps"] * settings.iterative
+    return f"plan: {locating}{first}{'; if that fails, ' * bool(then)}{', then '.join(then)}"
+
+
+def most_in_words(settings: Settings, budget: Budget) -> str:
+    """Return the most that a run may use: `at most 1 + 1 + 2 + 1 + 40 calls, 400,000 tokens`.
+
+    The calls are the locating one, the first ones (`--samples`), those with code that a reply
+    asks for, repairs, and steps. A run may not reach it: every reply would have to be as long as
+    it may be.
     """
     steps = settings.max_steps if settings.iterative else 0
-    stages = [1, CODE_ROUNDS, settings.repairs, steps]
+    stages = [int(_may_locate(settings)), settings.samples, CODE_ROUNDS, settings.repairs, steps]
     planned = sum(stages)
     calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
     each = " + ".join(str(stage) for stage in stages if stage)
     parts = [f"{each if calls == planned else calls} call{'s' * (calls != 1)}"]
     written = calls * settings.max_output_tokens
-    read = calls * max(settings.context_tokens + _PROMPT_TOKENS, HISTORY_TOKENS)
+    read = calls * max(_prompt_tokens(settings, AUTO_CONTEXT[1]), HISTORY_TOKENS)
     tokens = written + read if budget.max_tokens is None else min(written + read, budget.max_tokens)
     parts.append(f"{tokens:,} tokens")
     worst = budget.worst_case(max(0, tokens - written), min(written, tokens)).cost_usd
@@ -264,12 +327,77 @@ def within_budget(
         ceiling=ceiling(environment(("RIDGES_MAX_COST_USD",))),
         caching=settings.prompt_cache and price is not None and price.cache_read < 1,
     )
+    return BudgetedChatModel(_kept(chosen, budget, gate), budget, chosen.host)
+
+
+def _kept(chosen: ChosenModel, budget: Budget, gate: Gate | None) -> ChatModel:
+    """Return the model behind the gate and the recording of the run."""
     chat = chosen.chat if gate is None else gate.guard(chosen.chat, budget)
     if chosen.recorder is not None:
         from agent.llm.recording import RecordingChatModel
 
         chat = RecordingChatModel(chat, chosen.recorder)
-    return BudgetedChatModel(chat, budget, chosen.host)
+    return chat
+
+
+def _may_locate(settings: Settings) -> bool:
+    """Whether a locating call may come before the first call."""
+    enough = settings.max_calls is None or settings.max_calls > 1
+    return settings.locate == "always" or (settings.locate == "auto" and enough)
+
+
+async def make_locator(
+    settings: Settings,
+    budgeted: BudgetedChatModel,
+    choose: Callable[[Settings], Awaitable[ChosenModel]],
+    gate: Gate | None,
+) -> ChatModel | None:
+    """Return the model of the locating call, None if there is to be none.
+
+    It leaves enough of the budget for a call for the patch. `choose` makes another model.
+    """
+    if not _may_locate(settings):
+        return None
+    tokens = _prompt_tokens(settings, CONTEXT_TOKENS)
+    kept = budgeted.budget.worst_case(tokens, settings.max_output_tokens)
+    if settings.locate_model is None or settings.locate_model == budgeted.model:
+        return budgeted.beside(kept)
+    chosen = await choose(settings.model_copy(update={"model": settings.locate_model}))
+    return _beside(budgeted, kept, chosen, gate)
+
+
+async def make_escalation(
+    settings: Settings,
+    budgeted: BudgetedChatModel,
+    choose: Callable[[Settings], Awaitable[ChosenModel]],
+    gate: Gate | None,
+) -> BudgetedChatModel | None:
+    """Return the model of repairs and steps, None if it is that of the first call.
+
+    It spends from the same budget. `choose` makes another model.
+    """
+    if settings.escalate_model is None or settings.escalate_model == budgeted.model:
+        return None
+    chosen = await choose(settings.model_copy(update={"model": settings.escalate_model}))
+    return _beside(budgeted, Usage(), chosen, gate)
+
+
+def _beside(
+    budgeted: BudgetedChatModel, kept: Usage, chosen: ChosenModel, gate: Gate | None
+) -> BudgetedChatModel:
+    from agent.llm import find_price
+
+    price = chosen.price or find_price(chosen.chat.model)
+    budget = replace(budgeted.budget, price=price)
+    return budgeted.beside(kept, _kept(chosen, budget, gate), price)
+
+
+def dearest(budgets: Sequence[Budget]) -> Budget:
+    """Return the budget with the highest price; one without a price counts as the highest."""
+    costs = [budget.worst_case(1, 1).cost_usd for budget in budgets]
+    unknown = [budget for budget, cost in zip(budgets, costs, strict=True) if cost is None]
+    ranked = sorted(range(len(budgets)), key=lambda i: (costs[i] or 0.0, -i))
+    return unknown[0] if unknown else budgets[ranked[-1]]
 
 
 def _ca_bundle() -> str | None:
@@ -347,3 +475,21 @@ def make_counter(model: str | None) -> TokenCounter:
     from agent.tokens import TiktokenCounter, encoding_for
 
     return TiktokenCounter(encoding_for(model or ""))
+
+
+async def open_chat(
+    stack: AsyncExitStack, settings: Settings, reporter: Reporter
+) -> BudgetedChatModel:
+    """Open the configured model for calls outside of a run, within the limits of the settings.
+
+    Raises ConfigurationError, ProviderError.
+    """
+    made = await make_chat_model(
+        stack,
+        settings,
+        SharedClient(stack),
+        reporter,
+        make_clock(settings.timeout),
+        Recordings(stack),
+    )
+    return within_budget(settings, made)

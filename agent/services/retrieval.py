@@ -6,19 +6,22 @@ import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.protocols import Embedder, Reporter, Retriever, Snapshot
-from agent.services.embedding import make_embedder
-from agent.services.model import Recordings, SharedClient
-from agent.settings import Settings
+from agent.errors import ConfigurationError
+from agent.protocols import ChatModel, Embedder, Reporter, Reranker, Retriever, Snapshot
+from agent.services.embedding import make_embedder, make_reranker
+from agent.services.model import Recordings, SharedClient, open_chat
+from agent.settings import CONTEXT_TOKENS, Settings
 
 if TYPE_CHECKING:
     from agent.cache import Records
     from agent.context import PackingOptions
     from agent.index import Index, IndexSummary
     from agent.ranking import RetrievalOptions
+    from agent.types import Problem
 
 
 def packing_options(settings: Settings) -> PackingOptions:
@@ -26,15 +29,19 @@ def packing_options(settings: Settings) -> PackingOptions:
     from agent.context import PackingOptions
     from agent.ranking import split_name
 
+    fixed = settings.context_tokens
     options = PackingOptions(
-        budget=settings.context_tokens,
+        budget=CONTEXT_TOKENS if fixed == "auto" else fixed,
+        automatic=fixed == "auto",
         reserve=settings.context_reserve,
         max_chunks=settings.max_chunks,
+        floor=settings.context_floor,
     )
     if split_name(settings.preset)[0] == "original":
         # Add only whole chunks without surrounding lines, and stop at the first that does not fit.
         return replace(
             options,
+            automatic=False,
             max_chunks=settings.max_chunks or 30,
             support_share=0.0,
             chunk_share=1.0,
@@ -53,26 +60,37 @@ async def open_retriever(
     `workers`: processes that chunk files when the cache is cold; None means one per core.
     """
     async with AsyncExitStack() as stack:
+        client = SharedClient(stack)
         embedder = await make_embedder(
-            stack, settings, SharedClient(stack), reporter, lambda: math.inf, Recordings(stack)
+            stack, settings, client, reporter, lambda: math.inf, Recordings(stack)
         )
-        yield make_retriever(settings, embedder, reporter, workers)
+        retriever = make_retriever(
+            settings, embedder, reporter, workers, reranker=make_reranker(settings, client)
+        )
+        asks = settings.expand == "llm" and retrieval_options(settings).first_stage == "bm25"
+        chat = await open_chat(stack, settings, reporter) if asks else None
+        yield with_words(settings, retriever, chat, reporter)
 
 
 def make_retriever(
-    settings: Settings, embedder: Embedder | None, reporter: Reporter, workers: int | None = None
+    settings: Settings,
+    embedder: Embedder | None,
+    reporter: Reporter,
+    workers: int | None = None,
+    *,
+    reranker: Reranker | None = None,
 ) -> Retriever:
     """Make the retriever of the settings over the index on disk."""
-    from agent.ranking import HybridRetriever
+    from agent.ranking import HybridRetriever, RerankingRetriever
 
     options = retrieval_options(settings)
     sources = None
-    if settings.corpora:
+    if settings.corpora or _remembers(settings):
         from agent.services.search import evidence_sources
 
         index = make_index(settings, reporter)
         sources = evidence_sources(settings, options, index, reporter)
-    return HybridRetriever(
+    hybrid = HybridRetriever(
         options,
         embedder=embedder,
         index_path=index_path(settings),
@@ -81,6 +99,39 @@ def make_retriever(
         workers=workers,
         shared=shared_records(settings, reporter),
     )
+    # The original system has no such step.
+    if reranker is None or options.first_stage == "overlap":
+        return hybrid
+    return RerankingRetriever(hybrid, reranker, reporter)
+
+
+def with_words(
+    settings: Settings,
+    retriever: Retriever,
+    chat: ChatModel | None,
+    reporter: Reporter,
+    problem: Problem | None = None,
+) -> Retriever:
+    """Return a retriever that ranks with the words of `--expand`, if the settings ask for it.
+
+    `problem`: the only one that gets words; None: every one. Raises ConfigurationError where the
+    search over corpora is not installed.
+    """
+    if settings.expand == "off" or retrieval_options(settings).first_stage == "overlap":
+        return retriever
+    try:
+        from agent.search import ExpandingRetriever
+        from agent.services.search import word_finder
+    except ModuleNotFoundError:  # the miner bundle leaves it out
+        raise ConfigurationError("--expand is not in this bundle; leave it out") from None
+    find = word_finder(settings, chat, reporter)
+    return ExpandingRetriever(retriever, problem, find, reporter)
+
+
+def _remembers(settings: Settings) -> bool:
+    """Whether patches that the user accepted are kept here, and this program can read them."""
+    # The miner bundle leaves the package out.
+    return (settings.data_dir / "memory").is_dir() and bool(find_spec("agent.services.search"))
 
 
 def retrieval_options(settings: Settings) -> RetrievalOptions:

@@ -24,7 +24,7 @@ from agent.validation.judging.compare import (
 from agent.validation.judging.known import IdList, read_known
 from agent.validation.judging.tricks import find_tricks
 from agent.validation.judging.wording import first_failure, how_it_ended, listed, number
-from agent.validation.path_rules import is_test_file, is_test_side
+from agent.validation.path_rules import free_path, is_test_file, is_test_side, unsafe
 from agent.validation.plan import group_changes, import_roots
 from agent.validation.reports.run_results import nothing_run
 from agent.validation.runners.base import PYTHON, Suite
@@ -58,6 +58,7 @@ __all__ = [
     "find_test_hints",
     "find_tricks",
     "first_failure",
+    "free_path",
     "group_changes",
     "how_it_ended",
     "import_roots",
@@ -71,4 +72,5 @@ __all__ = [
     "read_known",
     "runner_of",
     "suspicion",
+    "unsafe",
 ]

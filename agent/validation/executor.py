@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ from agent.validation.runners.base import RunContext, Suite
 from agent.validation.runners.commands import (
     COMMAND,
     INSIDE,
+    LOADS_PLUGIN,
     ORDER_FILE,
     following_order,
     split_command,
@@ -48,10 +50,18 @@ from agent.validation.runners.commands import (
     with_variables,
 )
 from agent.validation.runners.programs import Tools
-from agent.validation.runners.registry import detect, fitting, runner_of
+from agent.validation.runners.registry import detect, fitting, readable, runner_of
 from agent.validation.tools import PROBE_SECONDS, ToolChoices, ToolFinder, last_json, limits_of
 from agent.validation.trees import IN_PLACE, PrivateTrees, known_secrets
-from sandbox import Command, Ended, RunResult, Sandbox
+from sandbox import (
+    ChangedFiles,
+    Command,
+    Ended,
+    RunResult,
+    Sandbox,
+    find_changed,
+    stamp_files,
+)
 
 # Namespaces keep the runs of these backends apart; the process backend separates them less well.
 _PARALLEL = frozenset({"bwrap", "container"})
@@ -64,8 +74,19 @@ _PACKAGES = ("lib/python*/site-packages", "local/lib/python*/dist-packages")
 # Upper bound of parallel runs, because each may use as much memory as its limits allow.
 _MOST_AT_ONCE = 4
 
+# Limits of a command of the step-by-step mode: what a model can read, and what a step may take.
+_SCRIPT_SECONDS = 120.0
+_SCRIPT_OUTPUT = 16 * 1024  # bytes of each stream
+_SCRIPT_FILES = 60  # as many as one reply may edit
+_SCRIPT_FILE_BYTES = 1024 * 1024
+
 # Lines of a failed setup that are shown.
 _SETUP_LINES = 10
+
+# npm starts each line of an error so. The error itself is between the facts that come first and the
+# name of a log file, which is in the sandbox and gone.
+_NPM_ERROR = re.compile(r"npm (?:error|ERR!)(?:\s+|$)(?!A complete log of this run)")
+_NPM_FACT = re.compile(r"(?:code|syscall|path|dest|errno)\s|$")
 
 _SYNTAX: TypeAdapter[list[SyntaxProblem]] = TypeAdapter(list[SyntaxProblem])
 
@@ -190,6 +211,7 @@ class SuiteExecutor:
         self._known = known_secrets(snapshot)
         self._finished: dict[str, TestRun] = {}
         self._fallbacks: dict[str, Suite] = {}
+        self._replaced: dict[str, Suite] = {}  # whose runs of the base could not be read
         self._is_set_up = options.setup_cmd is None
         self._packages: tuple[str, ...] = ()  # folders of what the setup command has installed
         self._installed: tuple[str, ...] = ()  # the modules in them
@@ -243,17 +265,17 @@ class SuiteExecutor:
         self._is_set_up = True
 
     def _check_setup(self, given: str, result: RunResult) -> None:
-        """Report the last lines of a failed setup. Raises ConfigurationError if it failed."""
+        """Report the lines that say why a setup failed. Raises ConfigurationError if it failed."""
         if result.ended == Ended.EXITED and result.exit_code == 0:
             return
         said = (result.stdout + b"\n" + result.stderr).decode("utf-8", "replace")
-        lines = [line for line in self._known.masked(said).splitlines() if line.strip()]
-        for line in lines[-_SETUP_LINES:]:
+        shown, quoted = _setup_error(self._known.masked(said))
+        for line in shown:
             self._reporter(Notice(f"--setup-cmd: {line}", "warning"))
         how = f"exit code {result.exit_code}" if result.ended == Ended.EXITED else result.ended
         network = "" if self._options.setup_network else "; it had no network (--setup-network)"
-        last = f": {lines[-1].strip()}" if lines else ""
-        raise ConfigurationError(f"--setup-cmd {given!r} failed ({how}{network}){last}")
+        why = f": {quoted}" if quoted else ""
+        raise ConfigurationError(f"--setup-cmd {given!r} failed ({how}{network}){why}")
 
     def suite(self, changed: Sequence[str], cancel: threading.Event) -> tuple[Suite, Tools]:
         """Return how the tests of a change to these paths are run, and the tools for it.
@@ -265,12 +287,26 @@ class SuiteExecutor:
         named = setup.suite if options.test_cmd is None else None
         suite = setup.applied_to(named or detect(self._snapshot, options.test_cmd, changed))
         tools = self._tools(suite, cancel)
-        return fitting(suite, tools), tools
+        suite = fitting(suite, tools)
+        return self._replaced.get(_suite_key(suite), suite), tools
+
+    def other_suite(self, suite: Suite, cancel: threading.Event) -> Suite | None:
+        """Return pytest's suite in the place of one whose run of the base cannot be read.
+
+        From then on it is taken wherever the first one would be. None for a command that the user
+        named, and where pytest cannot be imported.
+        """
+        named = self._options.test_cmd is not None and suite.runner == COMMAND
+        other = None if named else readable(suite, self._snapshot, self.python(cancel))
+        if other is not None:
+            self._replaced[_suite_key(suite)] = other
+        return other
 
     def suite_of_files(self, paths: Sequence[str], cancel: threading.Event) -> Suite:
         """Return how only these test files are run, also if the user named a command."""
         suite = self._options.setup.applied_to(detect(self._snapshot, None, paths))
-        return fitting(suite, self.python(cancel))
+        suite = fitting(suite, self.python(cancel))
+        return self._replaced.get(_suite_key(suite), suite)
 
     def python(self, cancel: threading.Event) -> Tools:
         """Return the target's Python. Raises as `suite`."""
@@ -312,6 +348,36 @@ class SuiteExecutor:
             return ()
         before = {problem.path for problem in self._unparsable(paths, (), cancel)}
         return tuple(problem for problem in after if problem.path not in before)
+
+    def run_script(
+        self,
+        script: str,
+        changes: Sequence[FileChange],
+        roots: tuple[str, ...],
+        cancel: threading.Event,
+    ) -> tuple[RunResult, ChangedFiles]:
+        """Run a shell command on a fresh copy. Return also the files that it changed there.
+
+        Raises SandboxError.
+        """
+        self.set_up(cancel)
+        argv = ("/bin/sh", "-c", script)
+        suite = Suite(COMMAND, "a step of the model", argv, self._snapshot.scope or ".")
+        with closing(self._trees.with_changes(changes)) as tree:
+            root = self._trees.root_inside(tree)
+            made = self._command(SuiteJob(suite, (), roots), root, cancel)
+            wall = min(self._options.timeout, _SCRIPT_SECONDS)
+            limits = replace(made.limits, wall_seconds=wall, output=_SCRIPT_OUTPUT)
+            plain = {k: v for k, v in made.environment.items() if k not in LOADS_PLUGIN}
+            command = replace(made, limits=limits, environment=plain, report=False)
+            before = stamp_files(tree.path)
+            result = self._sandbox.run(command, tree, cancel=cancel)
+            found = find_changed(
+                tree.path, before, most_files=_SCRIPT_FILES, most_bytes=_SCRIPT_FILE_BYTES
+            )
+        output = self._known.masked(result.stdout.decode("utf-8", "replace")).encode()
+        errors = self._known.masked(result.stderr.decode("utf-8", "replace")).encode()
+        return replace(result, stdout=output, stderr=errors), found
 
     # --------------------------------------------------------------------------------- one task
 
@@ -398,12 +464,26 @@ class SuiteExecutor:
         return self._with_setup(self._finder.tools(runner_of(suite).programs(suite), cancel))
 
     def _with_setup(self, tools: Tools) -> Tools:
-        """Return the tools with the modules that the setup command has installed."""
-        if not self._installed:
+        """Return the tools with what the setup command makes in place of what the user has."""
+        if self._options.setup_cmd is None:
             return tools
+        shown = tuple(path for path in tools.toolchain.read_only if not self._is_made(path))
+        tools = replace(tools, toolchain=replace(tools.toolchain, read_only=shown))
         pytest = tools.pytest or "" if "pytest" in self._installed else tools.pytest
         modules = tuple(sorted({*tools.modules, *self._installed}))
         return replace(tools, pytest=pytest, modules=modules)
+
+    def _is_made(self, path: Path) -> bool:
+        """Whether the setup command makes a folder of the user's work tree, such as node_modules.
+
+        While it runs, it may make any of them, which a read-only mount would prevent.
+        """
+        root = self._snapshot.root.resolve()
+        if not path.is_relative_to(root):
+            return False
+        return not self._is_set_up or os.path.lexists(
+            self._trees.base().path / path.relative_to(root)
+        )
 
     def _key(self, job: SuiteJob, cancel: threading.Event) -> str:
         """Return the cache key of a run of the base: everything that its result may depend on."""
@@ -447,6 +527,16 @@ def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     folders = sorted(folder for folder in found if folder.is_dir())
     names = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
     return tuple(str(folder.relative_to(tree)) for folder in folders), tuple(sorted(names))
+
+
+def _setup_error(output: str) -> tuple[list[str], str]:
+    """Return the lines of a failed setup to show, and the one that says the error best."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if _NPM_ERROR.match(line)]
+    if not errors:
+        return lines[-_SETUP_LINES:], lines[-1].strip() if lines else ""
+    said = (line for line in errors if not _NPM_FACT.match(_NPM_ERROR.sub("", line, count=1)))
+    return errors[:_SETUP_LINES], next(said, errors[-1]).strip()
 
 
 def _suite_key(suite: Suite) -> str:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from agent.patching import doubtful
+from agent.patching import doubtful, with_function
 from agent.protocols import Snapshot
 from agent.repository import language_of
 from agent.types import (
     AppliedPatch,
     FileChange,
     KnownTests,
+    OutdatedTest,
     ReproductionTest,
     SelectedTest,
     SyntaxProblem,
@@ -26,11 +27,17 @@ from agent.types import (
 )
 from agent.validation.choosing.chooser import TestChooser
 from agent.validation.executor import SuiteExecutor, ValidationOptions
-from agent.validation.judging.compare import Comparison, is_whole, passing_in_both
+from agent.validation.judging.compare import (
+    Comparison,
+    is_unreadable,
+    is_whole,
+    passing_in_both,
+)
 from agent.validation.judging.edited_tests import edited_inside, find_losses
 from agent.validation.judging.known import KnownJudgement, by_id, judge_known, known_paths
 from agent.validation.judging.needs import needs
 from agent.validation.judging.new_state import find_new_state
+from agent.validation.judging.outdated import OutdatedJudgement, declared_for, judge_outdated
 from agent.validation.judging.reproduction import (
     Judgement,
     NameChecks,
@@ -49,8 +56,15 @@ from agent.validation.plan import Plan, make_plan
 from agent.validation.runners.base import PYTHON, Suite
 from agent.validation.runners.commands import is_this_python
 from agent.validation.runners.programs import Tools
-from agent.validation.runners.registry import STANDS_IN, runner_of
+from agent.validation.runners.registry import STANDS_IN, UNREADABLE, runner_of
 from agent.validation.runs import PlanExecution, PlanRuns, SteadyComparison, TestEdits
+
+# Once for another runner, and once for fewer files.
+_MOST_AGAIN = 2
+
+# Tests whose execution is recorded to see how many an outdated test stands against: a report of
+# 16 MiB holds as many accounts.
+_MOST_TRACED = 1_000
 
 _GIVEN = "named by the tests that were given"
 
@@ -72,12 +86,27 @@ class PatchValidation:
         patch: AppliedPatch,
         test: ReproductionTest | None,
         earlier: Sequence[ReproductionTest] = (),
+        outdated: Sequence[OutdatedTest] = (),
     ) -> ValidationReport:
         """Run the tests and judge the patch. Raises ConfigurationError and SandboxError."""
         suite, tools = self.executor.suite([c.path for c in patch.changes], self.cancel)
         problems = self._syntax_problems(patch, tools)
         if problems:
             return broken_syntax(problems, self.backend, 0.0)
+        return self._report_of(suite, tools, patch, test, earlier, outdated)
+
+    def _report_of(
+        self,
+        suite: Suite,
+        tools: Tools,
+        patch: AppliedPatch,
+        test: ReproductionTest | None,
+        earlier: Sequence[ReproductionTest],
+        outdated: Sequence[OutdatedTest],
+        *,
+        again: int = _MOST_AGAIN,
+    ) -> ValidationReport:
+        """Report with this suite; with another, or fewer files, if the base's run asks for it."""
         known = self._known(suite)
         selected = self._selected(patch, suite, known)
         plan = make_plan(
@@ -97,12 +126,21 @@ class PatchValidation:
             return replace(report, reason=f"No test could be run: {missing}.")
         execution = PlanExecution(self.executor, plan, suite, self.cancel)
         runs = execution.run_all()
+        other = self._better_suite(suite, runs, selected) if again else None
+        if other is not None:
+            left = again - 1
+            return self._report_of(other, tools, patch, test, earlier, outdated, again=left)
         steady = execution.compare_steadily(runs)
         tricks = self._tricks(plan)
-        proof, edits = self._proof(execution, runs, steady, known, bool(tricks)), TestEdits()
+        excused = OutdatedJudgement()
+        if known is None and outdated:
+            excused = self._outdated(execution, runs, steady, outdated)
+        judged = _without(steady, excused.accepted)
+        proof, edits = self._proof(execution, runs, judged, known, bool(tricks)), TestEdits()
         if known is None:
             edits = execution.find_test_edits(runs, steady, proof.flaky)
-        evidence = self._evidence(plan, runs, steady, edits, known, proof, tricks)
+        evidence = self._evidence(plan, runs, judged, edits, known, proof, tricks)
+        evidence = replace(evidence, outdated=excused)
         notes = _notes(runs, steady, known, evidence.known, proof)
         return _final_report(report, plan, runs, evidence, notes)
 
@@ -126,12 +164,57 @@ class PatchValidation:
         paths = known_paths(known, self.snapshot.exists) if known else ()
         if paths:
             return tuple(SelectedTest(path, _GIVEN) for path in paths)
+        return self._chooser(suite).choose(patch.changes)
+
+    def _chooser(self, suite: Suite) -> TestChooser:
         chooser = self.choosers.get(repr(suite))
         if chooser is None:
             most, seconds = self.options.max_test_files, self.options.timeout
             chooser = TestChooser(self.snapshot, self.problem_text, most, seconds, suite)
             self.choosers[repr(suite)] = chooser
-        return chooser.choose(patch.changes)
+        return chooser
+
+    def _better_suite(
+        self, suite: Suite, runs: PlanRuns, selected: Sequence[SelectedTest]
+    ) -> Suite | None:
+        """Return the suite to run everything with once more, None for no need.
+
+        It is another one where the run of the base cannot be read. It is the same one, of which
+        fewer files will be chosen, where that run came near its time limit.
+        """
+        base = [run for run in (runs.before, runs.new_before) if run is not None]
+        if self.cancel.is_set() or not base:
+            return None
+        if is_unreadable(base[0]):
+            other = self.executor.other_suite(suite, self.cancel)
+            if other is not None:
+                return other
+        if runs.before is None or self.options.known or not selected[1:]:
+            return None
+        return suite if self._chooser(suite).learn(runs.before, selected) else None
+
+    def _outdated(
+        self,
+        execution: PlanExecution,
+        runs: PlanRuns,
+        steady: SteadyComparison | None,
+        declared: Sequence[OutdatedTest],
+    ) -> OutdatedJudgement:
+        """Judge the tests that fail newly and that the reply calls outdated."""
+        failing = steady.comparison.newly_failing if steady else ()
+        theirs = declared_for(failing, declared)
+        if not theirs or runs.before is None or runs.after is None:
+            return OutdatedJudgement()
+        edited, ids = edited_versions(theirs, self.snapshot)
+        files = {test.partition("::")[0] for test in theirs}
+        passing = sorted(
+            passing_in_both(runs.before, runs.after),
+            key=lambda test: (test.partition("::")[0] not in files, test),
+        )
+        traced = execution.run_outdated((*theirs, *passing[:_MOST_TRACED]), edited, ids)
+        if traced is None:
+            return OutdatedJudgement()
+        return judge_outdated(failing, theirs, runs.after, traced)
 
     def _proof(
         self,
@@ -295,6 +378,8 @@ def _first_report(plan: Plan, suite: Suite, tools: Tools, backend: str) -> Valid
     python = tools.interpreter
     if python is None:
         return report
+    if UNREADABLE in suite.settings:
+        report = replace(report, notes=(*notes, suite.why))
     about = f"{python.path} (Python {python.version}): {python.why}"
     if STANDS_IN in suite.settings:
         note = f"{suite.why}; name another interpreter with --python"
@@ -316,8 +401,11 @@ def _final_report(
     fixed = tuple(sorted({*evidence.proof, *proving} - {*evidence.lost}))
     kept = passing_in_both(runs.before, runs.after) if runs.before and runs.after else ()
     failing = comparison.newly_failing if comparison else ()
+    if verdict is not Verdict.VERIFIED:
+        failing = (*failing, *evidence.outdated.accepted)
     return replace(
         report,
+        outdated=evidence.outdated.findings,
         verdict=verdict,
         reason=reason,
         selected=plan.selected if runs.by_files else (),
@@ -333,6 +421,37 @@ def _final_report(
         known_missed=known.missed if known else (),
         notes=(*report.notes, *notes),
     )
+
+
+def edited_versions(
+    declared: Mapping[str, OutdatedTest], snapshot: Snapshot
+) -> tuple[tuple[FileChange, ...], tuple[str, ...]]:
+    """Return the test files with the edited versions of outdated tests, and the ids of these."""
+    texts, ids = dict[str, str](), []
+    for test, one in sorted(declared.items()):
+        path, _, name = test.partition("[")[0].partition("::")
+        if not (one.replacement.strip() and name and path in snapshot.files):
+            continue
+        text = texts.get(path, snapshot.text(path))
+        symbol = name.replace("::", ".")
+        new = with_function(text, language_of(path), symbol, one.replacement)
+        if new is not None:
+            texts[path] = new
+            ids.append(test)
+    changes = (
+        FileChange(path, snapshot.read(path), text.encode("utf-8", "surrogateescape"))
+        for path, text in sorted(texts.items())
+    )
+    return tuple(changes), tuple(ids)
+
+
+def _without(steady: SteadyComparison | None, tests: Sequence[str]) -> SteadyComparison | None:
+    """Return the comparison without failures that are excused."""
+    if steady is None or not tests:
+        return steady
+    failing = steady.comparison.newly_failing
+    left = tuple(test for test in failing if test not in tests)
+    return replace(steady, comparison=replace(steady.comparison, newly_failing=left))
 
 
 def _notes(

@@ -45,10 +45,13 @@ _TEST_FILES = MappingProxyType(
 )
 
 # Languages in which a reply may bring a test of its own.
-_BROUGHT = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust"})
+_BROUGHT = frozenset({"python", "javascript", "typescript", "tsx", "go", "rust", "java"})
 
 # The end of a file name by which runners recognise a test.
-_MARK = re.compile(r"[._-](?:test|spec|e2e|cy)\.[cm]?[jt]sx?$|_test\.go$|_tests?\.(?:py|rs)$")
+_MARK = re.compile(
+    r"[._-](?:test|spec|e2e|cy)\.[cm]?[jt]sx?$|_test\.go$|_tests?\.(?:py|rs)$"
+    r"|(?:Tests?|TestCase|IT)\.java$"
+)
 
 # Folders on the import path that are not part of a module's name.
 _SOURCE_FOLDERS = ("src", "lib", "python")
@@ -147,7 +150,7 @@ def import_root(path: str, exists: Callable[[str], bool]) -> str:
 def free_path(path: str, taken: Callable[[str], bool]) -> str:
     """Return the path, or the first of `stem_2.py`, `stem_3.py`, ... that is not taken.
 
-    What makes it a test file stays at its end: `x_2.test.js`, `x_2_test.go`.
+    What makes it a test file stays at its end: `x_2.test.js`, `x_2_test.go`, `X_2Test.java`.
     """
     pure, candidate, number = PurePosixPath(path), path, 1
     parts = _MARK.search(pure.name)
@@ -158,13 +161,21 @@ def free_path(path: str, taken: Callable[[str], bool]) -> str:
     return candidate
 
 
+def rename_class(content: bytes, path: str, new_path: str) -> bytes:
+    """Return a test file's content for a new path: a Java class is named like its file."""
+    if language_of(path) != "java":
+        return content
+    old, new = (PurePosixPath(one).stem.encode() for one in (path, new_path))
+    return re.sub(rb"\b" + re.escape(old) + rb"\b", lambda _: new, content)
+
+
 def other_path(path: str, content: bytes) -> str:
     """Return another path in the same folder for a test file; the same content gives the same path.
 
-    What makes it a test file stays. The path itself where a file cannot have another name (Java).
+    What makes it a test file stays. The path itself where the content names the file (Java).
     """
     pure = PurePosixPath(path)
-    if language_of(path) not in _BROUGHT:
+    if language_of(path) not in _BROUGHT - {"java"}:
         return path
     mark = _MARK.search(pure.name)
     end = pure.name[mark.start() :] if mark else pure.suffix
@@ -175,8 +186,7 @@ def other_path(path: str, content: bytes) -> str:
 def unsafe(path: str) -> str | None:
     """Return why a model's test path cannot be used; None for a relative path of a test file.
 
-    Any .py file will do. Of other languages it has to look like a test, or no runner finds it. A
-    Java class cannot be put under another name than its own, so none is taken.
+    Any .py file will do. Of other languages it has to look like a test, or no runner finds it.
     """
     parts = path.split("/")
     if language_of(path) not in _BROUGHT or parts[-1] == ".py":

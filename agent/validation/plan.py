@@ -31,6 +31,7 @@ from agent.validation.path_rules import (
     is_test_change,
     is_test_file,
     is_test_side,
+    rename_class,
     unsafe,
 )
 from agent.validation.runners.base import joined
@@ -240,7 +241,7 @@ def _reproduction(
     same = {change.path for change in patch.changes if change.after == content}
     taken = {change.path for change in (*patch.changes, *others)} - same
     path = free_path(test.path, lambda p: snapshot.exists(p) or p in taken)
-    written = FileChange(path, None, content)
+    written = FileChange(path, None, rename_class(content, test.path, path))
     broken = check_syntax([written])
     if broken:
         notes.append(

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from agent.types import Outcome, TestRun
+from agent.types import FileChange, Outcome, TestRun
 from agent.validation.executor import SuiteExecutor, SuiteJob, Task, TraceOrder
 from agent.validation.judging.changed_code import changed_code, with_functions_of_base
 from agent.validation.judging.compare import Comparison, compare, failed, is_command, is_whole
+from agent.validation.judging.outdated import OutdatedRuns
 from agent.validation.judging.second_runs import RunAgain, SecondRuns
 from agent.validation.judging.wording import number
 from agent.validation.path_rules import other_path
@@ -199,6 +200,33 @@ class PlanExecution:
             if other not in files and not any(stem in data for data in others):
                 found[path] = other
         return found
+
+    def run_outdated(
+        self, tests: Sequence[str], edited: Sequence[FileChange], edited_ids: Sequence[str]
+    ) -> OutdatedRuns | None:
+        """Record what the project's `tests` execute on the base and with the patch.
+
+        `edited` are test files with the edited versions of `edited_ids`, which are run on both
+        sides too. None where there is no such run.
+        """
+        job, source = self._project_job(), self.plan.source
+        if job is None:
+            return None
+        codes = (changed_code(source, in_base=True), changed_code(source))
+        tasks = [
+            Task(job, changes, where, again=True, order=TraceOrder(code, tuple(tests)))
+            for changes, where, code in (((), BASE, codes[0]), (source, SOURCE, codes[1]))
+        ]
+        theirs = self._job_of_tests(edited_ids) if edited else None
+        if theirs is not None:
+            edits = tuple(edited)
+            tasks += [Task(theirs, edits, BASE), Task(theirs, merged(source, edits), SOURCE)]
+        done = self._run(*tasks)
+        ordered = runner_of(job.suite).signs(job.suite)
+        base, patched = (RunAgain(done[i], codes[i], ordered) for i in range(2))
+        if theirs is None:
+            return OutdatedRuns(base, patched)
+        return OutdatedRuns(base, patched, done[2], done[3], frozenset(edited_ids))
 
     def find_test_edits(
         self, runs: PlanRuns, steady: SteadyComparison | None, lucky: Sequence[str]

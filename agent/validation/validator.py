@@ -22,8 +22,10 @@ from agent.protocols import Reporter, Snapshot
 from agent.repository import is_below
 from agent.types import (
     AppliedPatch,
+    CommandRun,
     FileChange,
     Outcome,
+    OutdatedTest,
     Problem,
     ReproductionTest,
     TestRun,
@@ -33,12 +35,13 @@ from agent.types import (
 from agent.validation.choosing.chooser import TestChooser
 from agent.validation.choosing.selection import select_tests
 from agent.validation.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
+from agent.validation.judging.compare import is_unreadable
 from agent.validation.judging.needs import not_started
 from agent.validation.judging.wording import listed
 from agent.validation.patch_validation import PatchValidation, broken_syntax
 from agent.validation.path_rules import is_test_file
 from agent.validation.plan import group_changes, import_roots
-from agent.validation.reports.run_results import COMMAND_ID, nothing_run
+from agent.validation.reports.run_results import COMMAND_ID, nothing_run, streams
 from agent.validation.runners.commands import split_command
 from agent.validation.runners.registry import runner_of
 from agent.validation.runs import BASE, SOURCE
@@ -76,6 +79,7 @@ class NullValidator:
         patch: AppliedPatch,
         test: ReproductionTest | None,
         earlier: Sequence[ReproductionTest] = (),
+        outdated: Sequence[OutdatedTest] = (),
     ) -> ValidationReport:
         """Report what no longer parses. No test is run."""
         started = time.perf_counter()
@@ -88,6 +92,15 @@ class NullValidator:
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
         """Return a run without outcomes."""
         return nothing_run(_NO_TESTS)
+
+    @property
+    def why_no_commands(self) -> str:
+        """Nothing is run."""
+        return "commands are switched off with the tests (--no-tests)"
+
+    async def run_command(self, patch: AppliedPatch | None, script: str) -> CommandRun:
+        """Run nothing."""
+        return CommandRun(self.why_no_commands)
 
     async def aclose(self) -> None:
         """Do nothing."""
@@ -161,15 +174,19 @@ class SandboxValidator:
         patch: AppliedPatch,
         test: ReproductionTest | None,
         earlier: Sequence[ReproductionTest] = (),
+        outdated: Sequence[OutdatedTest] = (),
     ) -> ValidationReport:
-        """Check a patch, and the reproduction tests of its reply and of `earlier` replies."""
+        """Check a patch, and the reproduction tests of its reply and of `earlier` replies.
+
+        `outdated` are existing tests of which the reply says that the issue calls them wrong.
+        """
         started = time.perf_counter()
         problems = check_syntax(patch.changes)
         if problems:
             return broken_syntax(problems, self._backend, time.perf_counter() - started)
         await self.check()
         report = await self._in_thread(
-            lambda cancel: self._patch_validation(cancel).report(patch, test, earlier)
+            lambda cancel: self._patch_validation(cancel).report(patch, test, earlier, outdated)
         )
         if self._backend == _WITHOUT_ISOLATION:
             report = _without_isolation(report)
@@ -196,6 +213,26 @@ class SandboxValidator:
             lambda cancel: self._run_files(
                 wanted, changes, roots, SOURCE if patch else BASE, cancel
             )
+        )
+
+    @property
+    def why_no_commands(self) -> str:
+        """Why no command of a model is run: only tests may run without isolation."""
+        if self._backend == _WITHOUT_ISOLATION:
+            return f"the sandbox {self._backend!r} does not isolate commands (--unsafe-no-sandbox)"
+        return ""
+
+    async def run_command(self, patch: AppliedPatch | None, script: str) -> CommandRun:
+        """Run a shell command on a fresh copy of the patched tree, without network."""
+        if self.why_no_commands:
+            return CommandRun(self.why_no_commands)
+        changes = patch.changes if patch else ()
+        roots = import_roots(self._snapshot, changes)
+        result, found = await self._in_thread(
+            lambda cancel: self._executor.run_script(script, changes, roots, cancel)
+        )
+        return CommandRun(
+            streams(result), result.exit_code, result.ended.value, found.contents, found.left_out
         )
 
     # ------------------------------------------------------------------------------- in the thread
@@ -244,7 +281,12 @@ class SandboxValidator:
         if not job.targets:
             return nothing_run(f"these files cannot be run by {suite.runner}: {listed(paths)}")
         (run,) = self._executor.run([Task(job, changes, where)], cancel)
-        return run
+        if not is_unreadable(run) or suite.runner == "pytest" or cancel.is_set():
+            return run
+        (base,) = [run] if where == BASE else self._executor.run([Task(job, (), BASE)], cancel)
+        if not is_unreadable(base) or self._executor.other_suite(suite, cancel) is None:
+            return run
+        return self._run_files(paths, changes, roots, where, cancel)
 
     def _tests_for(self, changes: Sequence[FileChange]) -> tuple[str, ...]:
         limit = self._options.max_test_files

@@ -15,7 +15,7 @@ from tests.attack.noop.projects import PROJECTS
 from tests.attack.noop.running import Place, fixed, make_place, tried
 
 _MOST_LIMITS = 2
-_PROGRAMS = {"tally": "make", "slug": "node", "script": "npm", "crate": "cargo"}
+_PROGRAMS = {"tally": "make", "slug": "node", "script": "npm", "crate": "cargo", "go": "go"}
 
 
 @pytest.fixture(scope="session")

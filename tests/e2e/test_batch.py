@@ -69,7 +69,7 @@ def test_bad_rows_are_told_the_others_solved_and_the_answer_stays_unseen(
     assert bench.calls == 2
     code, _ = bench.run("--context-tokens", "3000")
     assert code == 2
-    assert "context_tokens 6000, now 3000" in bench.stderr
+    assert 'context_tokens "auto", now 3000' in bench.stderr
 
 
 def test_kill_9_of_a_worker_costs_its_call_and_nothing_that_was_paid(
@@ -85,6 +85,19 @@ def test_kill_9_of_a_worker_costs_its_call_and_nothing_that_was_paid(
     assert (bench.calls, summary["replies"]) == (3, 2)
     assert "killed by SIGKILL" in bench.stderr
     assert list(bench.predictions()) == names(1)
+
+
+def test_samples_that_were_paid_before_a_kill_are_not_paid_again(make_bench: MakeBench) -> None:
+    bench = make_bench([Good(RIGHT), Good(WRONG), Held(Good(RIGHT)), Good(RIGHT)])
+    arguments = ("--id", "owner__shop-1", "--samples", "3", "--repairs", "0")
+    process = bench.start(*arguments)
+    bench.wait_for_calls(3)
+    time.sleep(1.0)  # the two finished replies are recorded
+    os.kill(bench.worker(), signal.SIGKILL)
+    code, summary = bench.finish(process)
+    assert code == 0, bench.stderr
+    assert (bench.calls, summary["replies"]) == (4, 3)
+    assert "+        return sum(" in bench.predictions()["owner__shop-1"]
 
 
 def test_kill_9_of_the_driver_pays_nothing_twice(make_bench: MakeBench) -> None:

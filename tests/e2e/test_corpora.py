@@ -163,7 +163,7 @@ def test_two_at_a_time_never_harm_each_other(user: User, make_repository: MakeRe
 @pytest.mark.slow
 def test_intents_by_a_model_are_paid_once(user: User, repository: Path) -> None:
     def reply(request: Any) -> str:
-        name = request.prompt.split('name="')[1].split('"')[0]
+        name = request.prompt.split("<symbol")[1].split('name="')[1].split('"')[0]
         return json.dumps(
             {"intents": [f"I want the pelicans of {name} number {n}" for n in range(5)]}
         )
@@ -326,3 +326,188 @@ def test_a_full_disk_is_one_line(user: User, make_repository: MakeRepository) ->
     assert last.startswith("agent: ")
     assert "Traceback" not in done.stderr
     assert user.index(root, "docs")["corpora"]["docs"]["complete"]
+
+
+SHIPPING = "".join(f"    parcel.weigh({n})\n" for n in range(6))
+
+
+@pytest.fixture
+def merged(make_repository: MakeRepository) -> Path:
+    """A pull request that was merged, and a later fix that the merge does not know."""
+    root = make_repository({**FILES, "generated/wire.py": "x = 1\n"})
+    run_git(root, "remote", "add", "origin", "git@forge.example.org:owner/shop.git")
+    run_git(root, "checkout", "-q", "-b", "parcels")
+    (root / "shop" / "parcels.py").write_text(f"def ship_parcel(parcel):\n{SHIPPING}")
+    (root / "generated" / "wire.py").write_text(f"def ship_wire(parcel):\n{SHIPPING}")
+    run_git(root, "add", "-A")
+    run_git(root, "commit", "-q", "-m", "Weigh the parcel")
+    run_git(root, "checkout", "-q", "-")
+    title = ("-m", "Merge pull request #7 from owner/parcels", "-m", "Ship parcels")
+    run_git(root, "merge", "-q", "--no-ff", *title, "parcels")
+    return root
+
+
+def test_a_past_change_is_labelled_with_its_pull_request(user: User, merged: Path) -> None:
+    (first, *_) = user.search(merged, "weigh the parcel", "history")["results"]
+    assert "(#7 Ship parcels): Weigh the parcel" in first["title"]
+    assert first["link"] == "https://forge.example.org/owner/shop/pull/7"
+    assert first["path"] == "shop/parcels.py"
+    table = user.run(
+        "search", "weigh the parcel", "--repo", str(merged), "--corpus", "history", "--explain"
+    )
+    assert "link     https://forge.example.org/owner/shop/pull/7" in table.stdout
+
+
+def test_past_changes_are_selected_by_settings(user: User, merged: Path) -> None:
+    def paths(*more: str) -> set[str]:
+        found = user.search(merged, "weigh the parcel", "history", *more)["results"]
+        return {hit["path"] for hit in found} | {p["path"] for hit in found for p in hit["same"]}
+
+    assert paths() == {"shop/parcels.py"}
+    assert paths("--history-exclude", "shop/") == {"generated/wire.py"}
+    assert paths("--history-min-lines", "50") == set()
+    both = ("--history-exclude", "*.md")
+    assert paths(*both) == {"shop/parcels.py", "generated/wire.py"}
+    assert len(paths(*both, "--history-max-hunks", "1")) == 1
+    done = user.run("search", "x", "--repo", str(merged), "--corpus-weights", "history=-1",
+                    "--corpus", "history")  # fmt: skip
+    assert done.returncode == 2
+    assert "history=0.5" in done.stderr
+
+
+def test_corpus_weights_decide_the_order_of_the_corpora(user: User, merged: Path) -> None:
+    def first(*more: str) -> str:
+        found = user.search(merged, "weigh the parcel", "code,history", *more)
+        corpus: str = found["results"][0]["corpus"]
+        return corpus
+
+    assert first() == "code"
+    assert first("--corpus-weights", "code=0.5") == "history"
+
+
+def test_a_later_commit_is_never_shown(user: User, merged: Path) -> None:
+    base = run_git(merged, "rev-parse", "HEAD").strip()
+    (merged / "shop" / "cart.py").write_text(
+        FILES["shop/cart.py"] + "".join(f"\n    secret_repair_{n} = {n}\n" for n in range(6))
+    )
+    run_git(merged, "commit", "-q", "-a", "-m", "The secret repair of totals")
+    run_git(merged, "tag", "later")
+    user.index(merged, "history")  # the store and the caches now hold it
+    now = user.search(merged, "secret repair of totals", "history")["results"]
+    assert any("secret_repair" in hit["text"] for hit in now)
+    then = user.search(merged, "secret repair of totals", "history", "--commit", base)["results"]
+    assert not any("secret" in json.dumps(hit) for hit in then)
+
+
+SPANISH = {
+    "¿dónde se eliminan las galletas vencidas?": ("drop expired cookies", "CookieJar.expire"),
+    "sumar los precios del carrito": ("cart total prices sum", "Cart.total"),
+    "enviar un pedido al almacén": ("send order warehouse", "sendOrder"),
+    "leer la configuración de un archivo": ("read configuration file", "read_settings"),
+    "convertir una fecha en texto": ("format date text", "format_date"),
+    "contar las líneas de un documento": ("count document lines", "count_lines"),
+    "comprobar la contraseña del usuario": ("check user password", "check_password"),
+    "dibujar el borde de la ventana": ("draw window border", "draw_border"),
+    "comprimir una imagen": ("compress image", "compress_image"),
+    "buscar al cliente por su correo": ("find customer by mail", "find_customer"),
+}
+TOOLS = {
+    "tools/settings.py": "def read_settings(file):\n    return parse_configuration(file.read())\n",
+    "tools/dates.py": "def format_date(date):\n    return date.as_text()\n",
+    "tools/lines.py": "def count_lines(document):\n    return len(document.lines)\n",
+    "tools/users.py": (
+        "def check_password(user, password):\n    return user.password == digest(password)\n\n\n"
+        "def find_customer(mail):\n    return customers.by(mail)\n"
+    ),
+    "tools/windows.py": "def draw_border(window):\n    window.line(window.border)\n",
+    "tools/images.py": "def compress_image(image):\n    return pack(image.bytes)\n",
+}
+
+
+def test_ten_spanish_questions_find_their_functions_by_a_model_s_translation(
+    user: User, make_repository: MakeRepository
+) -> None:
+    root = make_repository({**FILES, **TOOLS})
+
+    def reply(request: Any) -> str:
+        (words,) = [words for asked, (words, _) in SPANISH.items() if asked in request.prompt]
+        assert "translate" in request.prompt
+        return json.dumps({"keywords": [words.split()]})
+
+    with ScriptedProvider([Computed(reply)]) as provider:
+        model = {"PATCHSHOT_BASE_URL": provider.base_url, "PATCHSHOT_MODEL": provider.model}
+        for question, (_, symbol) in SPANISH.items():
+            found = user.ok("search", question, "--repo", str(root), "--expand", "llm", **model)
+            assert found["results"][0]["symbol"] == symbol, question
+        assert len(provider.chats) == 10
+
+
+def test_one_threshold_serves_code_and_corpora(user: User, repository: Path) -> None:
+    query = "drop cookies that are out of date"
+    code = user.ok("search", query, "--repo", str(repository), "--at-least", "0.3")["results"]
+    both = user.search(repository, query, "code,docs", "--at-least", "0.3")["results"]
+    assert code
+    assert both
+    for hit in (*code, *both):
+        assert 0.3 <= hit["relevance"] <= 1.0
+    assert user.ok("search", query, "--repo", str(repository), "--at-least", "1")["results"] == []
+    assert len(user.ok("search", query, "--repo", str(repository))["results"]) > len(code)
+
+
+def test_symbols_and_intents_go_to_another_machine(
+    user: User, repository: Path, tmp_path: Path
+) -> None:
+    def reply(request: Any) -> str:
+        name = request.prompt.split('symbol path="')[1].split('name="')[1].split('"')[0]
+        assert "A small shop for the tests of retrieval." in request.prompt
+        assert "exactly 3 short sentences" in request.prompt
+        return json.dumps({"intents": [f"I want the pelicans of {name} no {n}" for n in range(5)]})
+
+    file = tmp_path / "out.jsonl"
+    with ScriptedProvider([Computed(reply)]) as provider:
+        user.index(
+            repository, "intent", "--intents", "llm", "--intents-per-symbol", "3",
+            "--intents-workers", "2", "--intents-model", "small-and-cheap",
+            "--symbols", str(file), PATCHSHOT_BASE_URL=provider.base_url,
+            PATCHSHOT_MODEL=provider.model,
+        )  # fmt: skip
+        assert provider.chats
+        assert {chat.body["model"] for chat in provider.chats} == {"small-and-cheap"}
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    (sent,) = [line for line in lines if line["symbol"] == "sendOrder"]
+    assert sent["intents"] == [f"I want the pelicans of sendOrder no {n}" for n in range(3)]
+    assert (sent["path"], sent["model"]) == ("web/api.js", "small-and-cheap")
+    file.write_text(file.read_text() + "no json\n")
+    other = User(tmp_path / "other")
+    other.index(repository, "intent", "--read-symbols", str(file))
+    found = other.search(repository, "pelicans of sendOrder", "intent")
+    assert found["results"][0]["symbol"] == "sendOrder"
+    assert found["results"][0]["tags"] == ["model"]
+    done = other.run("index", "--repo", str(repository), "--read-symbols", str(tmp_path / "no"))
+    assert done.returncode == 2
+    assert "no such file" in done.stderr
+
+
+def test_symbols_without_a_model_have_intents_from_templates(
+    user: User, repository: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "out.jsonl"
+    user.index(repository, "intent", "--symbols", str(file))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {line["model"] for line in lines} == {""}
+    assert all(line["intents"] for line in lines)
+    assert "CookieJar.expire" in {line["symbol"] for line in lines}
+
+
+def test_a_delphi_method_is_found(user: User, make_repository: MakeRepository) -> None:
+    unit = (
+        "unit Shop;\ninterface\ntype\n  TShop = class\n    procedure Open;\n"
+        "    procedure AddVoucher(const Code: string);\n  end;\nimplementation\n"
+        "procedure TShop.Open;\nbegin\nend;\n"
+        "procedure TShop.AddVoucher(const Code: string);\nbegin\n  Vouchers.Add(Code);\n"
+        "end;\nend.\n"
+    )
+    root = make_repository({"Shop.pas": unit})
+    found = user.ok("search", "add a voucher code", "--repo", str(root))["results"]
+    best = {key: found[0][key] for key in ("symbol", "kind", "start", "end")}
+    assert best == {"symbol": "TShop.AddVoucher", "kind": "method", "start": 12, "end": 15}

@@ -127,9 +127,12 @@ def test_the_log_has_bodies_where_they_are_asked_for(bench: Bench, tmp_path: Pat
     log = tmp_path / "run.jsonl"
     bench.problem.write_text(f"# add subtracts\n\nWith `KEY={SECRET}` set, add(1, 2) gives -1.\n")
     bench.solve(Good(REPLY), arguments=("--log-file", str(log), "--log-bodies"))
-    (exchange,) = events(log, "model-exchange")
-    assert [role for role, _ in exchange["messages"]] == ["system", "user"]
-    assert exchange["reply"] == REPLY
+    exchanges = events(log, "model-exchange")
+    assert len(exchanges) == 2  # the locating call and the call for the patch
+    for exchange in exchanges:
+        assert [role for role, _ in exchange["messages"]] == ["system", "user"]
+        assert exchange["reply"] == REPLY
+    assert exchanges[0]["messages"] != exchanges[1]["messages"]
     assert SECRET not in log.read_text()
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 from tests.conftest import run_git
@@ -27,16 +27,27 @@ def fetch(project: RealProject, environment: Mapping[str, str]) -> Path:
     `environment` is that of the user: pip's settings and proxies come from it. Raises Unavailable
     where there is no way to the file, AssertionError where the file is another one.
     """
-    folder = _cache(environment)
-    archive = folder / project.filename
+
+    def get(target: Path) -> None:
+        _run_fetch(project, target, environment)
+
+    return fetch_once(project.filename, project.sha256, get, environment)
+
+
+def fetch_once(
+    filename: str, sha256: str, get: Callable[[Path], None], environment: Mapping[str, str]
+) -> Path:
+    """The file in the user's cache, its checksum verified; `get` writes it where it is missing."""
+    folder = cache_folder(environment)
+    archive = folder / filename
     if not archive.exists():
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            fetched = Path(scratch, project.filename)
-            _run_fetch(project, fetched, environment)
-            _verify(project, fetched)
+            fetched = Path(scratch, filename)
+            get(fetched)
+            _verify(fetched, sha256)
             fetched.replace(archive)
-    _verify(project, archive)
+    _verify(archive, sha256)
     return archive
 
 
@@ -67,7 +78,8 @@ def commit(root: Path) -> None:
     run_git(root, "commit", "-q", "-m", "release")
 
 
-def _cache(environment: Mapping[str, str]) -> Path:
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Where fetched files are kept between runs."""
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base, "patchshot-tests")
 
@@ -90,9 +102,9 @@ def _run_fetch(project: RealProject, target: Path, environment: Mapping[str, str
         raise Unavailable(lines[-1] if lines else f"pip ended with {done.returncode}")
 
 
-def _verify(project: RealProject, archive: Path) -> None:
+def _verify(archive: Path, sha256: str) -> None:
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
-    if found != project.sha256:
+    if found != sha256:
         raise AssertionError(
-            f"{archive} has sha256 {found}, not {project.sha256}: delete it and look into the index"
+            f"{archive} has sha256 {found}, not {sha256}: delete it and look into the index"
         )

@@ -41,7 +41,7 @@ class Run:
     project: RealProject
     repository: Path
     solved: Solved
-    first_request: ChatRequest
+    last_request: ChatRequest  # that for the patch; a locating call may come before it
     untouched: bool
 
 
@@ -59,7 +59,7 @@ def run(
         solved = solve(_issue(project, home), repository, provider, home=home, limit=LIMIT)
     assert provider.chats, solved.explain()
     untouched = fingerprint(repository) == before
-    return Run(project, repository, solved, provider.chats[0], untouched)
+    return Run(project, repository, solved, provider.chats[-1], untouched)
 
 
 def test_fix_is_verified(run: Run) -> None:
@@ -70,12 +70,12 @@ def test_fix_is_verified(run: Run) -> None:
 
 
 def test_prompt_showed_every_file_of_the_fix(run: Run) -> None:
-    missing = set(run.project.gold_files) - shown_files(run.first_request.prompt)
+    missing = set(run.project.gold_files) - shown_files(run.last_request.prompt)
     assert not missing, run.solved.result.receipt
 
 
 def test_prompt_showed_the_lines_that_the_fix_replaces(run: Run) -> None:
-    prompt = run.first_request.prompt
+    prompt = run.last_request.prompt
     hidden = {
         change.enclosing(run.repository)
         for change in run.project.changes

@@ -14,7 +14,9 @@ from agent.types import (
     AppliedPatch,
     Chunk,
     ChunkKind,
+    CommandRun,
     Outcome,
+    OutdatedTest,
     Problem,
     Ranking,
     Reason,
@@ -105,13 +107,18 @@ class ScriptedValidator:
     runs: list[tuple[AppliedPatch | None, tuple[str, ...]]] = field(default_factory=list)
     hang: bool = False
     earlier: list[tuple[ReproductionTest, ...]] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    command_run: CommandRun = field(default_factory=lambda: CommandRun("done", 0))
+    outdated: list[tuple[OutdatedTest, ...]] = field(default_factory=list)
 
     async def validate(
         self,
         patch: AppliedPatch,
         test: ReproductionTest | None,
         earlier: Sequence[ReproductionTest] = (),
+        outdated: Sequence[OutdatedTest] = (),
     ) -> ValidationReport:
+        self.outdated.append(tuple(outdated))
         self.seen.append((patch, test))
         self.earlier.append(tuple(earlier))
         if self.hang:
@@ -127,6 +134,14 @@ class ScriptedValidator:
     async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
         self.runs.append((patch, tuple(paths)))
         return TestRun(("pytest",), {"t::a": Outcome.PASSED}, 0, 0.1, "exited", "1 passed")
+
+    @property
+    def why_no_commands(self) -> str:
+        return ""
+
+    async def run_command(self, patch: AppliedPatch | None, script: str) -> CommandRun:
+        self.scripts.append(script)
+        return self.command_run
 
 
 @dataclass

@@ -104,6 +104,8 @@ def with_model(
     transport: httpx.AsyncBaseTransport | None = None,
     request_seconds: float = 5.0,
     others: Sequence[str] = (),
+    effort: str | None = None,
+    on_text: Callable[[int], None] | None = None,
 ) -> T:
     """Run `use` on a chat model with a client of its own."""
 
@@ -116,6 +118,8 @@ def with_model(
                 retrier=retrier or FakeTime().retrier(),
                 request_seconds=request_seconds,
                 others=others,
+                effort=effort,
+                on_text=on_text,
             )
             return await use(model)
 

@@ -18,7 +18,7 @@ from agent.policy import PolicyOptions
 from agent.prompting import make_prompt
 from agent.protocols import Services
 from agent.result import Ledger
-from agent.types import Message, Problem, Verdict
+from agent.types import Completion, Message, Problem, Usage, Verdict
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,
@@ -47,8 +47,11 @@ EMPTY = reply(edits=[])
 class Bench:
     """Everything one run needs."""
 
-    def __init__(self, *replies, verdicts=(Verdict.VERIFIED,), hang=False, **options) -> None:
+    def __init__(
+        self, *replies, verdicts=(Verdict.VERIFIED,), hang=False, escalation=None, **options
+    ) -> None:
         self.chat = ScriptedChatModel(replies)
+        self.escalation = escalation
         self.validator = ScriptedValidator([report(v) for v in verdicts], hang=hang)
         self.retriever = WholeFileRetriever()
         self.log = EventLog()
@@ -67,6 +70,7 @@ class Bench:
             self.chat,
             self.validator,
             self.log,
+            escalation=self.escalation,
         )
         return await solve(PROBLEM, self.snapshot, services, self.options, self.ledger)
 
@@ -108,6 +112,88 @@ def test_the_reproduction_test_goes_to_the_validator_and_not_into_the_diff():
     assert result.reproduction_test == test
 
 
+def test_a_repair_may_send_only_what_changes():
+    test = {"path": "tests/test_0.py", "content": "x = 0\n"}
+    more = {"path": "new.py", "create": "y = 1\n"}
+    bench = Bench(
+        reply(edits=[*json.loads(UNMATCHED)["edits"], more], reproduction_test=test),
+        json.dumps({"thought": "t", "edits": [{"edit": 1, "search": "return a - b"}]}),
+        json.dumps({"thought": "u", "edits": "same", "reproduction_test": None}),
+        verdicts=(Verdict.REGRESSED, Verdict.VERIFIED),
+        policy=PolicyOptions(repairs=2, iterative=False),
+    )
+    result = bench.solve()
+    assert result.status is Status.ACCEPTED
+    assert "new.py" in result.diff
+    assert result.reproduction_test == test
+    schemas = [call.schema for call in bench.chat.calls]
+    assert schemas == [reply_schema(), reply_schema(partial=True), reply_schema(partial=True)]
+    third = bench.chat.prompts[2].messages
+    replies = [json.loads(one.content) for one in third if one.role == "assistant"]
+    assert replies[0] == {"thought": "wrong sign", "edits": "as your next reply has them"}
+    numbered = [(one["edit"], one["path"]) for one in replies[1]["edits"]]
+    assert numbered == [(1, "calc.py"), (2, "new.py")]
+    assert '"edits": "same" keeps every edit' in third[-1].content
+
+
+def test_of_a_long_reply_that_did_not_apply_only_the_failed_edits_are_repeated():
+    long = [{"path": f"n{n}.py", "create": "x = 1\n" * 500} for n in range(5)]
+    first = reply(edits=[*json.loads(UNMATCHED)["edits"], *long])
+    bench = Bench(first, EMPTY, policy=PolicyOptions(iterative=False))
+    bench.solve()
+    said = json.loads(bench.chat.prompts[1].messages[-2].content)["edits"]
+    assert said[0]["search"] == "return a * b"
+    assert said[1] == {"edit": 2, "path": "n0.py", "applies": True}
+
+
+def test_a_reply_that_was_cut_off_is_continued():
+    for at in (30, 60, len(GOOD) - 1):
+        begun, rest = GOOD[:at], GOOD[at:]
+        bench = Bench(Completion(begun, "scripted", "length", Usage(), 0.0), rest)
+        result = bench.solve()
+        assert result.status is Status.ACCEPTED
+        assert [attempt.kind for attempt in result.attempts] == ["one-shot", "repair"]
+        call = bench.chat.calls[1]
+        assert call.schema is None
+        assert call.prompt.messages[-2] == Message("assistant", begun.rstrip())
+        assert "Continue it exactly where it stopped" in call.prompt.messages[-1].content
+
+
+def test_the_parts_of_a_continued_reply_are_not_repeated():
+    begun = Completion(UNMATCHED[:40], "scripted", "length", Usage(), 0.0)
+    bench = Bench(begun, UNMATCHED[40:], GOOD, policy=PolicyOptions(repairs=2, iterative=False))
+    assert bench.solve().status is Status.ACCEPTED
+    roles = [message.role for message in bench.chat.prompts[2].messages]
+    assert roles == ["system", "user", "assistant", "user"]
+
+
+def test_outdated_tests_are_refused_shown_or_edited():
+    given = {"id": "test_calc.py::test_add", "why": "it asserts the bug"}
+    edited = {**given, "replacement": "def test_add():\n    assert 1\n"}
+    diffs = {}
+    for mode in ("refuse", "show", "edit"):
+        bench = Bench(reply(outdated_tests=[edited]), outdated_tests=mode)
+        bench.snapshot = MemorySnapshot(
+            {"calc.py": SOURCE, "test_calc.py": "def test_add():\n    assert 0\n"}
+        )
+        diffs[mode] = bench.solve().diff
+        told = [[one.id for one in given] for given in bench.validator.outdated]
+        assert told == [[] if mode == "refuse" else ["test_calc.py::test_add"]]
+    assert "+    assert 1" in diffs["edit"]
+    assert "test_calc.py" not in diffs["show"] == diffs["refuse"]
+
+
+def test_the_repair_prompt_offers_outdated_tests_when_existing_tests_fail():
+    for mode, offered in (("show", True), ("refuse", False)):
+        bench = Bench(GOOD, GOOD, outdated_tests=mode, policy=PolicyOptions(iterative=False))
+        bench.validator.reports = [report(Verdict.REGRESSED, failing=("t.py::test_a",))]
+        result = bench.solve()
+        asked = bench.chat.prompts[1].messages[-1].content
+        assert ('name it in "outdated_tests"' in asked) is offered
+        assert result.message.startswith("two replies gave the same patch, and the same tests fail")
+        assert 'The model says: "wrong sign"' in result.message
+
+
 def test_the_tests_of_earlier_replies_count_until_one_is_taken_back_with_a_reason():
     tests = [{"path": f"tests/test_{n}.py", "content": f"x = {n}\n"} for n in range(2)]
     wrong = [{"path": "tests/test_0.py", "reason": "it asserts\nthe bug"}]
@@ -134,7 +220,7 @@ def test_one_repair_call_carries_the_reply_and_the_reason(bad):
     first, second = bench.chat.prompts
     assert second.messages[: len(first.messages)] == first.messages
     assert second.messages[-2].role == "assistant"
-    assert bad in second.messages[-2].content
+    assert bad.replace('{"path"', '{"edit": 1, "path"') in second.messages[-2].content
     assert result.attempts[0].reason.splitlines()[0] in second.messages[-1].content
 
 
@@ -351,6 +437,22 @@ def test_that_no_word_of_the_problem_occurs_is_told_and_changes_no_prompt():
     assert Clueless.note in result.notes
     assert Clueless.note in result.receipt["notes"]
     assert bench.chat.prompts == plain.chat.prompts
+
+
+def test_the_stronger_model_makes_repairs_and_steps_only():
+    finish = json.dumps({"action": "finish", "thought": ""})
+    stronger = ScriptedChatModel([UNMATCHED, finish], model="strong")
+    bench = Bench(ASKING, EMPTY, escalation=stronger)
+    result = bench.solve()
+    assert [a.kind for a in result.attempts] == ["one-shot", "more-code", "repair", "iterative"]
+    assert (len(bench.chat.calls), len(stronger.calls)) == (2, 2)
+    assert result.model == "scripted, strong"
+
+
+def test_the_stronger_model_is_not_called_for_a_good_reply():
+    stronger = ScriptedChatModel([], model="strong")
+    result = Bench(GOOD, escalation=stronger).solve()
+    assert (result.status, result.model, stronger.calls) == (Status.ACCEPTED, "scripted", [])
 
 
 def test_the_same_input_gives_the_same_prompt():

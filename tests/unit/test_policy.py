@@ -57,8 +57,9 @@ def test_a_patch_that_is_repeated_ends_the_run():
     assert next_step([first, again], PolicyOptions()) is NextStep.GIVE_UP
     status, message = outcome([first, again])
     assert status is Status.BROKEN
-    assert message.startswith("two replies in a row gave the same patch; ")
+    assert message.startswith("two replies gave the same patch, and the same tests fail; ")
     better = judged(Verdict.REGRESSED, "repair", failing=("a",))
+    assert next_step([first, better, again], PolicyOptions(repairs=3)) is NextStep.GIVE_UP
     assert next_step([first, better], PolicyOptions()) is NextStep.ITERATE
     other = replace(again, patch=replace(PATCH, changes=(FileChange("a.py", b"", b"x"),)))
     assert next_step([first, other], PolicyOptions()) is NextStep.ITERATE

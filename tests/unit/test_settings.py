@@ -57,6 +57,13 @@ def test_the_origin_of_each_value_is_known(own, target, monkeypatch):
     ]
 
 
+def test_an_option_that_changes_nothing_in_the_preset_is_named(own, target):
+    loaded = load_with_origins({"preset": "original", "without": ("history",)}, repository=target)
+    assert loaded.notes == ("--without changes nothing with --preset original",)
+    for flags in ({"preset": "original"}, {"preset": "lexical", "without": ("history",)}):
+        assert load_with_origins(flags, repository=target).notes == ()
+
+
 HOSTILE = [
     'base_url = "http://attacker.example/v1"',
     'embed_base_url = "http://attacker.example/v1"',
@@ -102,6 +109,8 @@ def test_a_folder_cannot_choose_where_keys_go_or_what_runs(
         ("timeout = 60.0", "timeout", 60.0),
         ("context_tokens = 2000", "context_tokens", 2000),
         ("iterative = false", "iterative", False),
+        ('outdated_tests = "refuse"', "outdated_tests", "refuse"),
+        ('outdated_tests = "edit"', "outdated_tests", "show"),
     ],
 )
 @pytest.mark.parametrize("file", ["patchshot.toml", "pyproject.toml"])

@@ -99,7 +99,7 @@ def _apply_run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
     settings = load_settings(flags, repository=repo)
     wanted = asked_publication(request.branch, request.commit_message, pr=request.pr)
     with reporting(quiet=request.quiet) as reporter:
-        snapshot = load_snapshot(repo, None, "include", reporter)
+        snapshot = load_snapshot(repo, None, "include", reporter, settings=settings)
         if wanted is None:
             check_work_tree(snapshot.root, reporter, without_edits=False)
     patch = AppliedPatch(_changes(kept, kept.diff, snapshot, settings.allow), kept.diff, ())
@@ -202,7 +202,15 @@ def _apply_reply(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
     ledger = Ledger(on_better=output.write)
     with reporting(quiet=request.quiet) as reporter:
         own = (own_file(request.reply), request.output)
-        snapshot = load_snapshot(repo, request.commit, request.dirty, reporter, ledger, exclude=own)
+        snapshot = load_snapshot(
+            repo,
+            request.commit,
+            request.dirty,
+            reporter,
+            ledger,
+            settings=settings,
+            exclude=own,
+        )
         if request.write:
             check_work_tree(snapshot.root, reporter, without_edits=request.dirty == "ignore")
         attempt = _attempt(text, snapshot, settings)

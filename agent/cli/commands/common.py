@@ -246,6 +246,7 @@ def load_snapshot(
     reporter: Reporter,
     ledger: Ledger | None = None,
     *,
+    settings: Settings,
     exclude: Sequence[Path | None] = (),
     scope: Path | None = Path(),
 ) -> Snapshot:
@@ -265,7 +266,14 @@ def load_snapshot(
         if commit is None:
             finish_writes(repo, reporter)
         mode = cast("Dirty", dirty)
-        snapshot = take_snapshot(repo, commit=commit, dirty=mode, exclude=own, scope=scope)
+        snapshot = take_snapshot(
+            repo,
+            commit=commit,
+            dirty=mode,
+            max_file_bytes=settings.max_file_bytes,
+            exclude=own,
+            scope=scope,
+        )
         state = "with uncommitted changes" if snapshot.dirty else "clean"
         why = skipped_in_words(snapshot.skipped)
         skipped = f", {len(snapshot.skipped):,} skipped ({why})" if why else ""

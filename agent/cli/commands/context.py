@@ -43,7 +43,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     problem = load_problem(request.problem)
     with warning(quiet=request.quiet) as reporter:
         settings = open_settings(request, flags)
-        snapshot = in_scope(problem, open_code(request, reporter, scope=settings.path))
+        snapshot = in_scope(problem, open_code(request, settings, reporter, scope=settings.path))
         ranking = rank_chunks(problem, snapshot, settings, reporter)
         counter = make_counter(settings.model)
         bundle: ContextBundle = pack(

@@ -63,16 +63,18 @@ def retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
 def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
     from agent.evaluation.retrieval import RetrievalPlan, evaluate, render
     from agent.services import retrieval_options
+    from agent.settings import load
 
     given = {name: value for name, value in flags.items() if value is not None}
-    names = list(dict.fromkeys(request.presets)) or [load_settings(given).preset]
+    chosen = load_settings(given).preset
+    names = list(dict.fromkeys(request.presets)) or [chosen]
     if str(request.output) == "-":
         raise ConfigurationError("--output -: rows are gone on from; name a file to keep them in")
     if not request.output.parent.is_dir():
         raise ConfigurationError(
             f"--output {request.output}: there is no folder {request.output.parent}"
         )
-    settings = {name: load_settings({**given, "preset": name}) for name in names}
+    settings = {name: load({**given, "preset": name}) for name in names}
     for own in settings.values():
         retrieval_options(own)  # reports unknown names before hours of work
     plan = RetrievalPlan(

@@ -19,7 +19,7 @@ _INDENT = " " * 5
 _PLACES = 3  # decimal places of a contribution
 
 
-def as_json(hit: ScoredChunk) -> dict[str, Any]:
+def as_json(hit: ScoredChunk, relevance: float) -> dict[str, Any]:
     """Return a hit with all its contributions, which add up to the score."""
     chunk = hit.chunk
     return {
@@ -28,6 +28,7 @@ def as_json(hit: ScoredChunk) -> dict[str, Any]:
         "end": chunk.end,
         "symbol": chunk.symbol,
         "kind": chunk.kind.value,
+        "relevance": round(relevance, 6),
         "score": round(hit.score, 6),
         "reasons": [
             {"feature": r.feature, "value": round(r.value, 6), "note": mask_secrets(r.note).text}
@@ -36,17 +37,18 @@ def as_json(hit: ScoredChunk) -> dict[str, Any]:
     }
 
 
-def render(hits: Sequence[ScoredChunk], *, explain: bool, width: int | None) -> str:
-    """Return one line for each hit, and with `explain` its contributions below it.
+def render(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool, width: int | None) -> str:
+    """Return one line for each hit and its relevance; with `explain` its contributions below it.
 
     Lines are cut to `width` columns; None does not cut them.
     """
     lines: list[str] = []
-    for position, hit in enumerate(hits, start=1):
+    for position, (hit, relevance) in enumerate(hits, start=1):
         chunk = hit.chunk
         place = f"{chunk.path}:{chunk.start}-{chunk.end}"
-        lines.append(f"{position:3}  {hit.score:7.3f}  {place}  {chunk.symbol or chunk.kind.value}")
+        lines.append(f"{position:3}  {relevance:.2f}  {place}  {chunk.symbol or chunk.kind.value}")
         if explain:
+            lines.append(f"{_INDENT}score {hit.score:.3f}, the sum of")
             lines.extend(_explanation(hit))
     return shown(lines, width)
 
@@ -56,6 +58,7 @@ def finding_as_json(finding: PoolHit) -> dict[str, Any]:
     return {
         **_passage_as_json(finding.passage),
         "score": round(finding.score, 6),
+        "relevance": round(finding.relevance, 6),
         "similarity": round(finding.similarity, 6) if finding.similarity else None,
         "place": finding.rank,
         "reasons": [
@@ -76,26 +79,28 @@ def _passage_as_json(passage: Passage) -> dict[str, Any]:
         "end": passage.end,
         "symbol": passage.symbol,
         "origin": passage.origin,
+        "link": mask_secrets(passage.link).text,
         "tags": list(passage.tags),
     }
 
 
 def render_findings(hits: Sequence[PoolHit], *, explain: bool, width: int | None) -> str:
-    """Return one line for each finding: rank, score, similarity, corpus, location, title.
+    """Return one line for each finding: rank, relevance, corpus, location, title.
 
-    The similarity is "-" if none was computed. With `explain`, the lines below a finding show its
-    rank in its corpus, the contributions to that rank, and its near-duplicates.
+    With `explain`, the lines below a finding show its score and similarity, its rank in its corpus,
+    the contributions to that rank, and its near-duplicates.
     """
     lines: list[str] = []
     for position, hit in enumerate(hits, start=1):
         passage = hit.passage
-        similar = f"{hit.similarity:.2f}" if hit.similarity else "   -"
-        numbers = f"{position:3}  {hit.score:.3f}  {similar}"
+        numbers = f"{position:3}  {hit.relevance:.2f}"
         title = "" if passage.title == passage.symbol else f"  {passage.title}"
         more = f"  (+{len(hit.same)} alike)" if hit.same else ""
         lines.append(f"{numbers}  {f'[{passage.corpus.value}]':<9}  {passage.place}{title}{more}")
         if explain:
             lines.append(f"{_INDENT}{_standing(hit)}")
+            if passage.link:
+                lines.append(f"{_INDENT}link     {passage.link}")
             lines.extend(_contribution(reason) for reason in hit.reasons)
             lines.extend(f"{_INDENT}also     [{p.corpus.value}] {p.place}" for p in hit.same)
     return shown(lines, width)
@@ -104,9 +109,10 @@ def render_findings(hits: Sequence[PoolHit], *, explain: bool, width: int | None
 def _standing(hit: PoolHit) -> str:
     """Describe the score, which is not the sum of the contributions below it."""
     if not hit.rank:
-        return "score: the name was looked up"
+        return f"score {hit.score:.3f}: the name was looked up"
+    similar = f", similarity {hit.similarity:.2f}" if hit.similarity else ""
     corpus = hit.passage.corpus.value
-    return f"score: by place {hit.rank} in [{corpus}], which comes from"
+    return f"score {hit.score:.3f}{similar}; by place {hit.rank} in [{corpus}], which comes from"
 
 
 def terminal_width() -> int | None:

@@ -26,8 +26,16 @@ from agent.cli.commands.retrieval import (
     say_shallow,
     warning,
 )
+from agent.cli.options import (
+    HISTORY_SETTINGS,
+    INTENT_SETTINGS,
+    corpus_options,
+    json_option,
+    path_option,
+    quiet_option,
+    repo_options,
+)
 from agent.cli.options import command as declare
-from agent.cli.options import corpus_options, json_option, quiet_option, repo_options
 from agent.errors import ConfigurationError
 from agent.events import Notice
 from agent.terminal import say
@@ -35,7 +43,7 @@ from agent.terminal import say
 if TYPE_CHECKING:
     from agent.index import IndexSummary
     from agent.protocols import Reporter, Snapshot
-    from agent.search import CorpusReport, IntentCounts, Label
+    from agent.search import CorpusReport, IntentCounts, Label, Symbol
     from agent.search.stores import CollectionInfo
     from agent.settings import Settings
 
@@ -60,7 +68,7 @@ def _index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
         return _index_corpora(request, settings, labels, asked)
 
     with warning(quiet=request.quiet) as reporter:
-        snapshot = open_code(request, reporter)
+        snapshot = open_code(request, settings, reporter)
         refuse_unkept(settings)
         started = time.perf_counter()
         summary, commits = _fill_code(settings, snapshot, reporter)
@@ -91,7 +99,7 @@ def _index_corpora(
     """Fill the caches and the store, and print the counts of each corpus."""
     refuse_unkept(settings)
     with warning(quiet=request.quiet) as reporter:
-        snapshot = open_snapshot(request, reporter)
+        snapshot = open_snapshot(request, settings, reporter)
         say_shallow(request, labels, reporter)
         started = time.perf_counter()
         code = _fill_code(settings, snapshot, reporter)
@@ -116,7 +124,7 @@ def manage(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest
     settings = load_settings(flags, repository=request.repo)
     with warning(quiet=request.quiet) as reporter:
         if asked.forget:
-            count = memory_of(settings, open_snapshot(request, reporter)).forget()
+            count = memory_of(settings, open_snapshot(request, settings, reporter)).forget()
             said = counted(count, "patch", "patches")
             write_stdout(f"forgot {said} of this project; {_STORE_KEEPS}\n")
             return 0
@@ -163,18 +171,28 @@ async def _fill(
     asked: PoolRequest,
     reporter: Reporter,
 ) -> tuple[tuple[CorpusReport, ...], IntentCounts | None, str]:
-    from agent.search import Label, read_symbols
-    from agent.services.search import StoreUse, open_intent_writer, open_pool
+    from agent.search import Label, read_symbols, read_symbols_file, write_symbols
+    from agent.services.search import StoreUse, intent_file, open_intent_writer, open_pool
 
     others = tuple(label for label in labels if label is not Label.CODE)
     use = StoreUse.MANAGE if asked.fresh else StoreUse.FILL
     async with open_pool(settings, snapshot, reporter, others, use=use) as pool:
         written = None
-        if asked.by_model and Label.INTENT in labels:
+        symbols: tuple[Symbol, ...] = ()
+        if Label.INTENT in labels and (asked.by_model or asked.symbols or asked.symbols_from):
             symbols = await asyncio.to_thread(read_symbols, snapshot, pool.parts.index)
+        book = intent_file(settings, snapshot)
+        if asked.symbols_from is not None:
+            new, known = read_symbols_file(asked.symbols_from, symbols, book)
+            told = f"{asked.symbols_from}: intents of {new:,} symbols read, {known:,} were known"
+            reporter(Notice(told))
+        if asked.by_model and symbols:
             async with open_intent_writer(settings, snapshot, reporter) as writer:
                 written = await writer.write(symbols)
         vectors = pool.parts.vectors
+        if asked.symbols is not None:
+            count = write_symbols(asked.symbols, symbols, book)
+            reporter(Notice(f"{asked.symbols}: {counted(count, 'symbol')} written"))
         if asked.fresh and vectors is not None:
             for label in others:
                 await asyncio.to_thread(vectors.forget, label)
@@ -309,7 +327,15 @@ def model_of(info: CollectionInfo) -> str | None:
 
 @declare(
     "index",
-    settings=("without", "embed", "store", "store_fallback", "max_cost"),
+    settings=(
+        "without",
+        "embed",
+        *HISTORY_SETTINGS,
+        *INTENT_SETTINGS,
+        "store",
+        "store_fallback",
+        "max_cost",
+    ),
     ending="""
     Example:
       agent index --repo ./target
@@ -324,6 +350,8 @@ def model_of(info: CollectionInfo) -> str | None:
 )
 @repo_options
 @corpus_options
+@path_option("--symbols", help="Write symbols and their intents there, as JSON lines.")
+@path_option("--read-symbols", help="Take the intents of such a file, instead of a model's.")
 @click.option(
     "--fresh", is_flag=True,
     help="Remove this project's entries of these corpora from the store first.",
@@ -366,6 +394,8 @@ def command(flags: Mapping[str, Any], **given: Any) -> int:
     asked = PoolRequest(
         corpora=given["corpus"],
         by_model=given["intents"] == "llm",
+        symbols=given["symbols"],
+        symbols_from=given["read_symbols"],
         **{name: given[name] for name in ("fresh", "forget", "show", "drop")},
     )
     return index(request, flags, asked)

@@ -67,6 +67,7 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
     from mcp_types import ToolAnnotations
 
     from agent import api
+    from agent.search import relevance_of
 
     server = MCPServer("patchshot", instructions=_INSTRUCTIONS)
     reads = ToolAnnotations(read_only_hint=True)
@@ -75,7 +76,7 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
     async def search(query: str, limit: int = 10) -> list[dict[str, Any]]:
         """Rank the functions and pieces of files for a query: words, identifiers, a traceback."""
         found = await _told(api.search_async(query, repo, limit=limit, **flags))
-        return [as_json(hit) for hit in found]
+        return [as_json(hit, p) for hit, p in zip(found, relevance_of(found), strict=True)]
 
     @server.tool(annotations=reads)
     async def context(problem: str) -> str:
@@ -173,8 +174,9 @@ def _apply(diff: str, repo: Path, flags: Mapping[str, Any]) -> list[str]:
     from agent.services import apply_reply
     from agent.settings import load
 
-    snapshot = take_snapshot(repo)
-    attempt = apply_reply(diff, snapshot, load(flags, repository=repo))
+    settings = load(flags, repository=repo)
+    snapshot = take_snapshot(repo, max_file_bytes=settings.max_file_bytes)
+    attempt = apply_reply(diff, snapshot, settings)
     if attempt.patch is None:
         raise ToolError(attempt.reason)
     delivery = write_into_work_tree(attempt.patch, snapshot.root)

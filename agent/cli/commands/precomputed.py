@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
 
 from agent.cli.commands.common import guarded
 from agent.cli.commands.precomputed_import import ImportRequest, import_folder
 from agent.cli.commands.precomputed_search import SearchRequest, search
 from agent.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from agent.search.precomputed import SemanticSettings
+
 _SHARED = ("repo", "json", "quiet")
 _SETTINGS = ("store", "store_fallback", "embed")
 _WITHOUT = {"store": None, "embed": None, "preset": None, "without": ()}
 """Defaults of settings that were not given on the command line."""
-_WRITTEN = {"show": "list", "made_by": "made-by", "dry_run": "dry-run"}
+_WRITTEN = {"agent_name": "agent-name", "show": "list", "made_by": "made-by", "dry_run": "dry-run"}
 
 
 def import_by_options(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
@@ -42,17 +48,54 @@ def search_by_options(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int
     `given` holds the options by parameter name.
     """
     given = {**_WITHOUT, **given, **flags}
-    if refused := guarded(lambda: _refuse(given, ("vector", "tag"), ("vector", "store", "query"))):
+    alone, texts = ("vector", "tag", "agent_name", "agents"), ("vector", "store", "query")
+    agent: SemanticSettings | None = None
+
+    def check() -> int:
+        nonlocal agent
+        _refuse(given, alone, (*texts, "agent_name", "agents"))
+        agent = _agent(given["agent_name"], given["agents"])
+        return 0
+
+    if refused := guarded(check):
         return refused
+    limit, tags, least = given["limit"], tuple(given["tag"] or ()), given["at_least"]
+    if agent is not None:  # options of the command line win over the agent's settings
+        source = click.get_current_context().get_parameter_source("limit")
+        limit = agent.top_k if source is ParameterSource.DEFAULT else limit
+        tags = tags or agent.filter_by_tags
+        least = (1.0 + agent.similarity_threshold) / 2.0 if least is None else least
     request = SearchRequest(
         place=given["precomputed"][0],
         in_store=given["store"] is not None,
-        **{name: given[name] for name in (*_SHARED, "query", "vector", "limit")},
-        tags=tuple(given["tag"] or ()),
-        at_least=given["at_least"] or 0.0,
+        **{name: given[name] for name in (*_SHARED, "query", "vector")},
+        limit=limit,
+        tags=tags,
+        at_least=least or 0.0,
         others=_others(given, ("corpus", "problem", "commit", "preset", "without", "explain")),
     )
     return search(request, {name: flags[name] for name in _SETTINGS if name in flags})
+
+
+def _agent(name: str | None, file: str | None) -> SemanticSettings | None:
+    """Return the settings of the named agent, or its defaults if there is no file.
+
+    Raises ConfigurationError, SemanticConfigError.
+    """
+    from agent.errors import SemanticConfigError
+    from agent.search.precomputed import make_settings, read_settings
+
+    if name is None:
+        if file is not None:
+            raise ConfigurationError("--agents needs --agent-name: whose settings are wanted")
+        return None
+    if file is None:
+        return make_settings(agent_name=name)
+    found = read_settings(Path(file))
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise SemanticConfigError(f"{file}: no settings for the agent {name!r}; known: {known}")
+    return found[name]
 
 
 def _others(given: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:

@@ -226,7 +226,7 @@ def _import(request: ImportRequest, flags: Mapping[str, Any]) -> int:
     with warning(quiet=request.quiet) as reporter:
         started = time.perf_counter()
         reporter(StageStarted("vectors", str(request.folder)))
-        index = load_vectors(request.folder, reporter)
+        index = load_vectors(request.folder, reporter, strict=True)
         seconds = time.perf_counter() - started
         reporter(StageFinished("vectors", seconds, f"{counted(len(index), 'vector')}"))
         filling = Filling(name, made_by, request.fresh, index)

@@ -116,7 +116,7 @@ def _in_folder(
 
     mark = sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     packed = settings.cache_dir / "precomputed" / f"{mark}.packed"
-    index = load_vectors(folder, reporter, cache=packed)
+    index = load_vectors(folder, reporter, cache=packed, strict=True)
     query = given or _embedded(request, settings, reporter)
     _check(query, index.dimension, in_one_line(str(folder)), None)
     if given is None:

@@ -44,12 +44,17 @@ class InspectRequest:
 
 @dataclass(frozen=True, slots=True)
 class PoolRequest:
-    """Arguments about corpora other than code. `by_model`: the configured model writes intents."""
+    """Arguments about corpora other than code. `by_model`: the configured model writes intents.
+
+    `symbols`: file that symbols with intents are written to; `symbols_from`: where they are read.
+    """
 
     corpora: tuple[str, ...] = ()
     at_least: float | None = None
     expand: str = "off"
     by_model: bool = False
+    symbols: Path | None = None
+    symbols_from: Path | None = None
     fresh: bool = False
     forget: bool = False
     show: bool = False
@@ -82,12 +87,22 @@ def open_settings(request: InspectRequest, flags: Mapping[str, Any]) -> Settings
 
 
 def open_code(
-    request: InspectRequest, reporter: Reporter, *, scope: Path | None = Path()
+    request: InspectRequest,
+    settings: Settings,
+    reporter: Reporter,
+    *,
+    scope: Path | None = Path(),
 ) -> Snapshot:
     """Return the repository of a request, limited to a folder (see `load_snapshot`)."""
     own = (own_file(request.problem),)
     return load_snapshot(
-        request.repo, request.commit, request.dirty, reporter, exclude=own, scope=scope
+        request.repo,
+        request.commit,
+        request.dirty,
+        reporter,
+        settings=settings,
+        exclude=own,
+        scope=scope,
     )
 
 
@@ -114,13 +129,14 @@ def rank_chunks(
 
 def beyond_code(settings: Settings, flags: Mapping[str, Any], asked: PoolRequest) -> bool:
     """Whether options or settings request anything besides the code."""
-    given = (asked.corpora, settings.corpora, asked.at_least is not None, asked.expand != "off")
+    given = (asked.corpora, settings.corpora, asked.expand != "off")
     return any(given) or _needs_others(flags, asked)
 
 
 def _needs_others(flags: Mapping[str, Any], asked: PoolRequest) -> bool:
     """Whether an option was given that only applies to other corpora."""
-    return asked.by_model or asked.fresh or flags.get("store") is not None
+    files = asked.symbols is not None or asked.symbols_from is not None
+    return asked.by_model or asked.fresh or files or flags.get("store") is not None
 
 
 def requested_corpora(
@@ -143,7 +159,7 @@ def requested_corpora(
     return (Label.CODE,)
 
 
-def open_snapshot(request: InspectRequest, reporter: Reporter) -> Snapshot:
+def open_snapshot(request: InspectRequest, settings: Settings, reporter: Reporter) -> Snapshot:
     """Return the repository's files, or those of a plain folder with a warning."""
     from agent.repository import locate
     from agent.search import read_folder
@@ -157,7 +173,7 @@ def open_snapshot(request: InspectRequest, reporter: Reporter) -> Snapshot:
         for note in folder.notes:
             reporter(Notice(note, "warning"))
         return folder
-    return open_code(request, reporter)
+    return open_code(request, settings, reporter)
 
 
 def say_shallow(request: InspectRequest, labels: tuple[Label, ...], reporter: Reporter) -> None:

@@ -40,6 +40,7 @@ def summary_of(run: KeptRun) -> dict[str, Any]:
         "run": run.id,
         **run.origin.model_dump(mode="json", exclude={"format", "key", "changed", "settings"}),
         "status": result.status.value if result else "unfinished",
+        "feedback": run.feedback or None,
         "verdict": result.verdict if result else None,
         "message": result.message if result else "",
         "model": result.model if result else None,
@@ -50,6 +51,7 @@ def summary_of(run: KeptRun) -> dict[str, Any]:
 def _row(run: KeptRun) -> Sequence[str]:
     result, title = run.result, run.origin.title
     end = "unfinished" if result is None else result.verdict or result.status.value
+    end = f"{end}, {run.feedback}" if run.feedback else end
     cost = result.usage.cost_usd if result else None
     return (
         run.id,

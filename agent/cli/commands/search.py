@@ -6,7 +6,6 @@ import asyncio
 import io
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,6 +32,8 @@ from agent.cli.commands.retrieval import (
     warning,
 )
 from agent.cli.options import (
+    CORPUS_SETTINGS,
+    INTENT_SETTINGS,
     RETRIEVAL_SETTINGS,
     choice_option,
     corpus_options,
@@ -74,7 +75,7 @@ def _search(
     flags: Mapping[str, Any],
     asked: PoolRequest,
 ) -> int:
-    from agent.search import matching_chunks
+    from agent.search import matching_chunks, relevance_of
 
     problem = _query(request, query)
     settings = open_settings(request, flags)
@@ -82,9 +83,12 @@ def _search(
         labels = requested_corpora(settings, flags, asked)
         return _search_corpora(request, problem, limit, settings, labels, asked)
     with warning(quiet=request.quiet) as reporter:
-        snapshot = open_code(request, reporter)
+        snapshot = open_code(request, settings, reporter)
         ranking = rank_chunks(problem, snapshot, settings, reporter)
-    found = matching_chunks(problem.text, ranking)[:limit]
+    matching = matching_chunks(problem.text, ranking)
+    relevances = relevance_of(matching)
+    pairs = zip(matching, relevances, strict=True)
+    found = [pair for pair in pairs if pair[1] >= (asked.at_least or 0.0)][:limit]
     if request.json:
         print_value(
             {
@@ -92,14 +96,15 @@ def _search(
                 "dirty": snapshot.dirty,
                 "total_chunks": ranking.total_chunks,
                 "notes": list(ranking.notes),
-                "results": [as_json(hit) for hit in found],
+                "results": [as_json(hit, relevance) for hit, relevance in found],
             }
         )
     else:
         table = render(found, explain=request.explain, width=terminal_width())
         write_stdout(table)
     if not found:
-        say("agent: nothing matches; try other words or identifiers")
+        lower = "" if asked.at_least is None else ", or a lower --at-least"
+        say(f"agent: nothing matches; try other words or identifiers{lower}")
     return 0
 
 
@@ -128,10 +133,11 @@ def _search_corpora(
     from agent.search import Label
 
     with warning(quiet=request.quiet) as reporter:
-        if asked.expand != "off" and set(labels) == {Label.CODE}:
-            reporter(Notice("--expand does nothing for code alone: name a --corpus", "warning"))
-            asked = replace(asked, expand="off")
-        snapshot = open_snapshot(request, reporter)
+        if asked.expand == "llm":
+            _check_model(settings)
+        if asked.expand == "project" and Label.CODE in labels:
+            settings = settings.model_copy(update={"expand": "project"})
+        snapshot = open_snapshot(request, settings, reporter)
         say_shallow(request, labels, reporter)
         started = time.perf_counter()
         reporter(StageStarted("retrieve"))
@@ -159,6 +165,14 @@ def _search_corpora(
         lower = "" if asked.at_least is None else ", or a lower --at-least"
         say(f"agent: nothing matches; try other words or another --corpus{lower}")
     return 0
+
+
+def _check_model(settings: Settings) -> None:
+    """Raise ConfigurationError if no model is configured, before anything is read."""
+    from agent.services import endpoint, is_local
+
+    if not is_local(settings):
+        endpoint(settings)
 
 
 async def _search_pool(
@@ -205,7 +219,7 @@ async def _write_candidates(
 
 @declare(
     "search",
-    settings=(*RETRIEVAL_SETTINGS, "store", "store_fallback", "max_cost"),
+    settings=(*RETRIEVAL_SETTINGS, *CORPUS_SETTINGS, *INTENT_SETTINGS, "max_cost"),
     ending="""
     Example:
       agent search "where are cookies parsed" --repo ./target --explain
@@ -229,7 +243,7 @@ async def _write_candidates(
 @corpus_options
 @click.option(
     "--at-least", type=click.FloatRange(0, 1),
-    help="Least similarity to the query, by vectors: 1 the same, 0.5 unrelated.",
+    help="Least relevance: the probability that a result is what the query describes.",
 )  # fmt: skip
 @choice_option(
     "--expand", ("off", "project", "llm"), "off",
@@ -247,6 +261,12 @@ async def _write_candidates(
 @click.option(
     "--tag", metavar="TAG", multiple=True, help="Only vectors with this tag (repeatable: all)."
 )
+@click.option(
+    "--agent-name",
+    metavar="NAME",
+    help="Use this agent's settings of --agents, or its defaults: 5 results of any similarity.",
+)
+@click.option("--agents", metavar="FILE", help="Settings of agents, as JSON or TOML.")
 @json_option
 @quiet_option
 @click.option(
@@ -255,7 +275,8 @@ async def _write_candidates(
 )  # fmt: skip
 def command(flags: Mapping[str, Any], **given: Any) -> int:
     """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
-    if given["precomputed"] or given["vector"] is not None or given["tag"]:
+    alone = ("vector", "agent_name", "agents")
+    if given["precomputed"] or given["tag"] or any(given[name] is not None for name in alone):
         from agent.cli.commands.precomputed import search_by_options
 
         return search_by_options(given, flags)

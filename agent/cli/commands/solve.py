@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,6 +145,7 @@ def solve_problem(
             request.dirty,
             reporter,
             ledger,
+            settings=settings,
             exclude=(*own, settings.log_file),
             scope=settings.path,
         )
@@ -265,6 +267,7 @@ class _Work:
             announce=True,
             trial=self.ahead.sandbox,
             gate=keeper.gate if keeper else None,
+            streaming=sys.stderr.isatty() and not self.request.quiet,
         ) as services:
             return await solve(
                 self.problem,
@@ -380,7 +383,7 @@ def _summary(message: str) -> str:
     ISSUE is a file, `-` for stdin, a URL, OWNER/REPO#N on GitHub (GITHUB_TOKEN
     for private ones), or the text itself. A run makes one call, and at most 2
     more with code that the model asks for. If its patch fails, it makes at most
-    1 repair call (--repairs) and 12 steps (--max-steps).
+    1 repair call (--repairs) and 40 steps (--max-steps).
 
     --pr needs GITHUB_TOKEN, GITLAB_TOKEN, or `gh` or `glab` signed in. The pull
     request is a draft unless the patch is verified. Commits are signed if your

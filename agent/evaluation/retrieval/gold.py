@@ -8,8 +8,9 @@ in `test_patch`. `query_kinds` classifies issues, so that figures can be broken 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
@@ -36,11 +37,23 @@ class GoldLines(BaseModel):
     lines: tuple[int, ...]
 
 
+class GoldEdit(BaseModel):
+    """A place of a file that the patch edits: shown if one of `lines` is.
+
+    That is a removed line, or the lines above and below an insertion, blank lines passed over.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    lines: tuple[int, ...]
+
+
 class Gold(BaseModel):
     """The answer. `functions` are counted names, and `places` has the lines of each.
 
     `absent` are functions that the row names but that the base commit lacks. An instance without an
-    existing function is not scored.
+    existing function is not scored. `edits` are known where the row has a patch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,6 +62,7 @@ class Gold(BaseModel):
     functions: tuple[str, ...] = ()
     places: tuple[GoldLines, ...] = ()
     absent: tuple[str, ...] = ()
+    edits: tuple[GoldEdit, ...] = ()
 
 
 def counted_name(path: str, symbol: str) -> str:
@@ -58,10 +72,8 @@ def counted_name(path: str, symbol: str) -> str:
 
 def gold_paths(instance: GoldInstance) -> tuple[str, ...]:
     """Return the paths of the files whose text `find_gold` needs, sorted."""
-    if instance.gold_functions is not None:
-        paths = {name.partition(":")[0] for name in instance.gold_functions}
-    else:
-        paths = {file.path for file in parse_patch(instance.patch or "")}
+    paths = {name.partition(":")[0] for name in instance.gold_functions or ()}
+    paths |= {file.path for file in parse_patch(instance.patch or "")}
     # If a row has a test patch of its own, its patch holds no tests, even if paths look like tests.
     keep_all = instance.test_patch is not None
     return tuple(sorted(path for path in paths if keep_all or not is_test_path(path)))
@@ -73,12 +85,31 @@ def find_gold(instance: GoldInstance, texts: Mapping[str, str], chunker: Chunker
     Without functions and without a patch, the answer is the files that the row names.
     """
     outlines = {path: _outline(path, text, chunker) for path, text in sorted(texts.items())}
+    paths = gold_paths(instance)
+    patched = [f for f in parse_patch(instance.patch or "") if f.path in paths]
+    edits = tuple(edit for file in patched for edit in gold_edits(file, texts.get(file.path)))
     if instance.gold_functions is not None:
-        return _named(instance.gold_functions, gold_paths(instance), outlines)
-    if instance.patch is not None:
-        return _patched(parse_patch(instance.patch), outlines)
-    files = instance.gold_files or ()
-    return Gold(files=tuple(dict.fromkeys(file for file in files if not is_test_path(file))))
+        gold = _named(instance.gold_functions, paths, outlines)
+    elif instance.patch is not None:
+        gold = _patched(patched, outlines)
+    else:
+        files = instance.gold_files or ()
+        gold = Gold(files=tuple(dict.fromkeys(file for file in files if not is_test_path(file))))
+    return gold.model_copy(update={"edits": edits})
+
+
+def gold_edits(file: PatchedFile, text: str | None) -> Iterator[GoldEdit]:
+    """Yield the places that a patch edits in a file with this old text (None: it is not there)."""
+    if text is None:
+        yield GoldEdit(path=file.path, lines=file.removed[:1])
+        return
+    said = [n for n, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    for number in sorted({*file.removed}.intersection(said)):
+        yield GoldEdit(path=file.path, lines=(number,))
+    for insertion in file.inserted:
+        above = bisect_right(said, insertion.after)
+        if around := said[max(0, above - 1) : above + 1]:
+            yield GoldEdit(path=file.path, lines=tuple(around))
 
 
 def split_by_change(

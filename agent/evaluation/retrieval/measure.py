@@ -96,7 +96,9 @@ class Measurer:
         self, job: MeasureJob, problem: Problem, repository: Path
     ) -> tuple[list[PresetRow], str]:
         """Return the rows of the presets that could rank, and the reasons of the others."""
-        snapshot = take_snapshot(repository, commit=job.instance.base_commit)
+        most = max(self._presets[name].settings.max_file_bytes for name in job.presets)
+        commit = job.instance.base_commit
+        snapshot = take_snapshot(repository, commit=commit, max_file_bytes=most)
         rows: list[PresetRow] = []
         lacking: dict[str, str] = {}
         for preset in job.presets:
@@ -172,6 +174,5 @@ def _shown(bundle: ContextBundle) -> Sequence[ContextRange]:
     return [
         ContextRange(path=piece.path, start=start, end=end)
         for piece in bundle.pieces
-        if piece.form != "signatures"
         for start, end in piece.shown
     ]

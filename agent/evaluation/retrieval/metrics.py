@@ -1,8 +1,10 @@
 """The quality of a ranking and its context, against what was changed.
 
 Acc@k, as LocAgent and SweRank define it, is 1 if min(k, number of gold) of the first k are gold,
-else 0. MRR is 1 / rank of the first gold file. Context recall is 1 if the packed context shows
-every line of every gold function; it is also computed for the same ranking at further budgets.
+else 0. MRR is 1 / rank of the first gold file. Precision@k is the share of the first k functions
+that are gold, hit@k is 1 if any is. Context recall is 1 if the packed context shows every line of
+every gold function, edit recall is 1 if it shows every line that the gold patch removes and a
+neighbour of each insertion. Both are also computed for the same ranking at further budgets.
 """
 
 from __future__ import annotations
@@ -24,13 +26,20 @@ if TYPE_CHECKING:
 
 FILE_RANKS = (1, 3, 5, 10)
 FUNCTION_RANKS = (5, 10, 20)
+NAMED_RANK = 10  # of precision and hit
 MRR = "file MRR"
+PRECISION = f"function precision@{NAMED_RANK}"
+HIT = f"function hit@{NAMED_RANK}"
 RECALL = "context recall"
+EDIT_RECALL = "edit recall"
 METRICS = (
     *(f"file @{k}" for k in FILE_RANKS),
     MRR,
     *(f"function @{k}" for k in FUNCTION_RANKS),
+    PRECISION,
+    HIT,
     RECALL,
+    EDIT_RECALL,
 )
 
 
@@ -46,12 +55,17 @@ class RetrievalCase:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The metrics of one instance under one preset. Metrics that do not apply are absent."""
+    """The metrics of one instance under one preset. Metrics that do not apply are absent.
+
+    `tokens_needed` are those of the smallest context that shows every edit, None without any edit,
+    infinite if no measured context does.
+    """
 
     case: RetrievalCase
     values: Mapping[str, float]
     seconds: float
     context_tokens: int
+    tokens_needed: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +78,10 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class PresetReport:
-    """The figures of one preset: overall, by project, by kind of query (groups may overlap)."""
+    """The figures of one preset: overall, by project, by kind of query (groups may overlap).
+
+    `tokens_needed_median` is None where no measured context is large enough for half of the issues.
+    """
 
     preset: str
     overall: GroupSummary
@@ -73,11 +90,12 @@ class PresetReport:
     seconds_median: float
     seconds_p95: float
     context_tokens_median: float
+    tokens_needed_median: float | None = None
 
 
-def recall_at(budget: int) -> str:
-    """Return the name of context recall at a further budget of tokens."""
-    return f"{RECALL}, {budget:,}"
+def at_budget(metric: str, budget: int) -> str:
+    """Return the name of a recall at a further budget of tokens."""
+    return f"{metric}, {budget:,}"
 
 
 def score(case: RetrievalCase, row: RetrievalRow, further: BudgetRow | None = None) -> Score:
@@ -85,13 +103,26 @@ def score(case: RetrievalCase, row: RetrievalRow, further: BudgetRow | None = No
     gold = case.gold
     values = {f"file @{k}": accuracy_at(row.files, gold.files, k) for k in FILE_RANKS}
     values[MRR] = reciprocal_rank(row.files, gold.files)
+    further_contexts = further.budgets if further else ()
     if gold.functions:
-        for k in FUNCTION_RANKS:
-            values[f"function @{k}"] = accuracy_at(row.functions, gold.functions, k)
+        values |= _function_values(row.functions, gold.functions)
         values[RECALL] = context_recall(row.context, gold)
-        for packed in further.budgets if further else ():
-            values[recall_at(packed.budget)] = context_recall(packed.context, gold)
-    return Score(case, values, row.seconds, row.context_tokens)
+        for packed in further_contexts:
+            values[at_budget(RECALL, packed.budget)] = context_recall(packed.context, gold)
+    if not gold.edits:
+        return Score(case, values, row.seconds, row.context_tokens)
+    values[EDIT_RECALL] = edit_recall(row.context, gold)
+    needed = [row.context_tokens] if values[EDIT_RECALL] else []
+    for packed in further_contexts:
+        recall = values[at_budget(EDIT_RECALL, packed.budget)] = edit_recall(packed.context, gold)
+        needed += [packed.context_tokens] if recall else []
+    return Score(case, values, row.seconds, row.context_tokens, min(needed, default=np.inf))
+
+
+def _function_values(found: Sequence[str], gold: Sequence[str]) -> dict[str, float]:
+    values = {f"function @{k}": accuracy_at(found, gold, k) for k in FUNCTION_RANKS}
+    right = len(set(gold).intersection(list(dict.fromkeys(found))[:NAMED_RANK]))
+    return values | {PRECISION: right / NAMED_RANK, HIT: float(right > 0)}
 
 
 def accuracy_at(found: Sequence[str], gold: Sequence[str], k: int) -> float:
@@ -110,17 +141,30 @@ def reciprocal_rank(found: Sequence[str], gold: Sequence[str]) -> float:
 
 def context_recall(context: Iterable[ContextRange], gold: Gold) -> float:
     """Return 1.0 if every line of every gold function is shown, else 0.0."""
-    shown: defaultdict[str, set[int]] = defaultdict(set)
-    for part in context:
-        shown[part.path].update(range(part.start, part.end + 1))
+    shown = _shown(context)
     return float(
         all(place.lines and shown[place.path].issuperset(place.lines) for place in gold.places)
     )
 
 
+def edit_recall(context: Iterable[ContextRange], gold: Gold) -> float:
+    """Return 1.0 if every edit is at a shown line, else 0.0."""
+    shown = _shown(context)
+    return float(not any(shown[edit.path].isdisjoint(edit.lines) for edit in gold.edits))
+
+
+def _shown(context: Iterable[ContextRange]) -> defaultdict[str, set[int]]:
+    shown: defaultdict[str, set[int]] = defaultdict(set)
+    for part in context:
+        shown[part.path].update(range(part.start, part.end + 1))
+    return shown
+
+
 def summarise(preset: str, scores: Sequence[Score]) -> PresetReport:
     """Return all figures of one preset. `scores` must not be empty."""
     seconds = np.array([score.seconds for score in scores])
+    needed = [score.tokens_needed for score in scores if score.tokens_needed is not None]
+    enough = float(np.median(needed)) if needed else np.inf
     return PresetReport(
         preset=preset,
         overall=_summary(scores),
@@ -129,6 +173,7 @@ def summarise(preset: str, scores: Sequence[Score]) -> PresetReport:
         seconds_median=float(np.median(seconds)),
         seconds_p95=float(np.percentile(seconds, 95)),
         context_tokens_median=float(np.median([score.context_tokens for score in scores])),
+        tokens_needed_median=enough if np.isfinite(enough) else None,
     )
 
 

@@ -41,8 +41,7 @@ class ContextRange(BaseModel):
 class RetrievalRow(BaseModel):
     """The result of retrieval for one instance, best first. `seconds` is for ranking and packing.
 
-    `functions` has the 100 best. `context` has the lines shown, without supporting imports and
-    signatures.
+    `functions` has the 100 best. `context` has all lines that are shown, and no elided one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -178,7 +177,9 @@ def _line(row: RetrievalRow | BudgetRow) -> bytes:
 
 _SETTINGS = (
     "preset", "without", "embed", "embed_model", "prefilter", "filename_bonus",
-    "context_tokens", "context_reserve", "max_chunks", "model", "corpora",
+    "rerank_base_url", "rerank_model", "context_tokens", "context_reserve", "max_chunks",
+    "max_file_mb", "model",
+    "corpora",
 )  # fmt: skip
 """The settings that a row depends on. The tokenizer of `model` counts the context."""
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from agent.evaluation.retrieval.metrics import METRICS, RECALL, GroupSummary, Interval, PresetReport
+from agent.evaluation.retrieval.metrics import (
+    EDIT_RECALL,
+    METRICS,
+    RECALL,
+    GroupSummary,
+    Interval,
+    PresetReport,
+)
 from agent.evaluation.retrieval.runner import RetrievalEvaluation, Skipped
 from agent.terminal import inert
 
 # The breakdowns that show where a preset is weak. `--json` has the others.
-_BREAKDOWN = ("file @1", "file @5", "function @10", RECALL)
+_BREAKDOWN = ("file @1", "file @5", "function @10", RECALL, EDIT_RECALL)
 _MAX_REASONS = 20
 
 
@@ -52,6 +59,9 @@ def _metrics(reports: Sequence[PresetReport]) -> str:
     rows.append(["seconds, median", *(f"{report.seconds_median:.2f}" for report in reports)])
     rows.append(["seconds, 95%", *(f"{report.seconds_p95:.2f}" for report in reports)])
     rows.append(["context tokens, median", *(f"{r.context_tokens_median:,.0f}" for r in reports)])
+    needed = (r.tokens_needed_median for r in reports)
+    shown = ("more" if tokens is None else f"{tokens:,.0f}" for tokens in needed)
+    rows.append(["tokens until all edits, median", *shown])
     return _table(["% (95% interval)", *(report.preset for report in reports)], rows)
 
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent.llm.endpoint import Endpoint
 from agent.llm.prices import Price
 from agent.llm.replies import ReadReply
+from agent.llm.streaming import Assembler
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from agent.llm.failures import Failure
-    from agent.types import Message
+    from agent.types import Message, ToolDialogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class ChatCall:
     """What one call asks. `model` is "" for the server's own choice; `schema` is a JSON Schema.
 
     With `caching`, the messages that a later call repeats are marked for the provider's cache.
+    `dialogue` says what `messages` say, for servers that take tools. `effort` is how much a
+    reasoning model may think ("low"), None for its own default.
     """
 
     model: str
@@ -35,6 +38,16 @@ class ChatCall:
     temperature: float = 0.0
     schema: Mapping[str, Any] | None = None
     caching: bool = True
+    dialogue: ToolDialogue | None = None
+    effort: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """The fields of a request for a streamed reply, and what puts its events together."""
+
+    fields: Mapping[str, Any]
+    assembler: Callable[[], Assembler]
 
 
 class ChatProtocol(Protocol):
@@ -58,6 +71,11 @@ class ChatProtocol(Protocol):
         Returns a str for an error that the server sent as if it were an answer, and None for
         anything that is not a chat reply.
         """
+        ...
+
+    @property
+    def streaming(self) -> Streaming | None:
+        """How replies are streamed; None where they are not."""
         ...
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> ChatProtocol | None:

@@ -84,6 +84,11 @@ class MinerChat:
             "tool_mode": "none",
         }
 
+    @property
+    def streaming(self) -> None:
+        """No generation streams."""
+        return None
+
     def read(self, value: Any) -> ReadReply | str | None:
         """A bare string or `{content, tool_calls}`; failures that come as strings are told apart.
 

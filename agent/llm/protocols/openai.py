@@ -5,6 +5,7 @@ Source: https://platform.openai.com/docs/api-reference/chat and .../embeddings
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,16 +16,23 @@ from agent.errors import ContextTooLong
 from agent.llm.endpoint import Endpoint
 from agent.llm.failures import Failure
 from agent.llm.prices import Price
-from agent.llm.protocols.base import ChatCall, ModelInfo, Provider, ServerProtocol
+from agent.llm.protocols.base import ChatCall, ModelInfo, Provider, ServerProtocol, Streaming
 from agent.llm.redaction import one_line
 from agent.llm.replies import ReadReply, read_chat_reply, read_vectors
+from agent.llm.streaming import OpenAIAssembler
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from agent.types import Tool, ToolDialogue
+
 LimitName = Literal["max_tokens", "max_completion_tokens"]
 Format = Literal["json_schema", "json_object", "none"]
+
+# Where servers of this protocol take the effort of reasoning: OpenAI and most, OpenRouter.
+_EFFORT_FIELDS = frozenset({"reasoning_effort", "reasoning"})
+_EFFORT = re.compile(r"reasoning|effort", re.IGNORECASE)
 
 _SCHEMA_NAME = "patch"  # servers want a name for the schema; nothing reads it back
 
@@ -45,6 +53,12 @@ _OUTPUT_LIMIT = re.compile(
 )
 
 
+# Ollama says "does not support tools", OpenRouter "No endpoints found that support tool use", vLLM
+# names its option --enable-auto-tool-choice, and llama.cpp says, with 500, that the "tools param
+# requires --jinja flag".
+_TOOLS = re.compile(r"\btools?\b|tool_c|function", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """The optional fields that one server takes. The defaults suit most servers."""
@@ -53,6 +67,8 @@ class Dialect:
     temperature: bool = True
     format: Format = "json_schema"
     output_limit: int | None = None  # the longest reply in tokens, once the server has said it
+    tools: bool = True
+    effort: bool = True
 
     def options(
         self, max_output_tokens: int, temperature: float, schema: Mapping[str, Any] | None
@@ -75,9 +91,16 @@ class Dialect:
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> Dialect | None:
         """The dialect that avoids this refusal of the fields `sent`; None when none would."""
-        if failure.status not in (400, 404, 422) or isinstance(failure.error, ContextTooLong):
+        if isinstance(failure.error, ContextTooLong):
             return None
         wording = failure.wording
+        said_effort = failure.status in (400, 404, 422) and _EFFORT.search(wording)
+        if said_effort and _EFFORT_FIELDS & sent.keys():
+            return replace(self, effort=False)
+        if failure.status in (400, 404, 422, 500) and "tools" in sent and _TOOLS.search(wording):
+            return replace(self, tools=False)
+        if failure.status not in (400, 404, 422):
+            return None
         if "response_format" in sent and _FORMAT.search(wording):
             return self.less_strict()
         limit = output_limit(wording)
@@ -140,8 +163,20 @@ class OpenAIChat:
     def body(self, call: ChatCall) -> dict[str, Any]:
         """Messages and the optional fields that the server is known to take."""
         options = self.dialect.options(call.max_output_tokens, call.temperature, call.schema)
-        messages = [{"role": m.role, "content": m.content} for m in call.messages]
+        if call.effort is not None and self.dialect.effort:
+            options["reasoning_effort"] = call.effort
+        if call.dialogue is not None and self.dialect.tools:
+            messages = _dialogue_messages(call.dialogue)
+            options["tools"] = [_tool(tool) for tool in call.dialogue.tools]
+        else:
+            messages = [{"role": m.role, "content": m.content} for m in call.messages]
         return {"model": call.model, "messages": messages, "stream": False, **options}
+
+    @property
+    def streaming(self) -> Streaming:
+        """Chunks, the last one with the usage."""
+        usage = {"stream_options": {"include_usage": True}}
+        return Streaming({"stream": True, **usage}, OpenAIAssembler)
 
     def read(self, value: Any) -> ReadReply | str | None:
         """See `agent.llm.replies`."""
@@ -155,6 +190,46 @@ class OpenAIChat:
     def plainer(self) -> OpenAIChat:
         """A JSON object in place of a schema, then nothing."""
         return replace(self, dialect=self.dialect.less_strict())
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": function}
+
+
+def _dialogue_messages(dialogue: ToolDialogue) -> list[dict[str, Any]]:
+    """Calls with their ids, and one message of the role `tool` for each result."""
+    messages: list[dict[str, Any]] = [
+        {"role": "system", "content": dialogue.system},
+        {"role": "user", "content": dialogue.opening},
+    ]
+    for turn in dialogue.turns:
+        if not turn.calls:
+            messages.append({"role": "assistant", "content": turn.said})
+            messages.extend({"role": "user", "content": result} for result in turn.results)
+            continue
+        calls = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                },
+            }
+            for call in turn.calls
+        ]
+        said = turn.said.strip() or None
+        messages.append({"role": "assistant", "content": said, "tool_calls": calls})
+        messages.extend(
+            {"role": "tool", "tool_call_id": call.id, "content": result}
+            for call, result in zip(turn.calls, turn.results, strict=True)
+        )
+    return messages
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from agent.llm.endpoint import Endpoint
 from agent.llm.failures import Failure
 from agent.llm.protocols.anthropic import CACHED, breakpoints
-from agent.llm.protocols.base import ChatCall, Provider, ServerProtocol
+from agent.llm.protocols.base import ChatCall, Provider, ServerProtocol, Streaming
 from agent.llm.protocols.openai import (
     Dialect,
     OpenAIChat,
@@ -45,15 +45,22 @@ class OpenRouterChat:
     def body(self, call: ChatCall) -> dict[str, Any]:
         """OpenAI's request; marked contents are lists of parts."""
         body = self.inner.body(call)
+        if "reasoning_effort" in body:
+            body["reasoning"] = {"effort": body.pop("reasoning_effort")}
         marks = self.caching and call.caching
         if not marks or not call.model.startswith(_MARKED_VENDORS):
             return body
-        marked = breakpoints(call.messages)
+        marked = breakpoints([message["role"] for message in body["messages"]])
         for position, message in enumerate(body["messages"]):
             if position in marked:
                 part = {"type": "text", "text": message["content"], "cache_control": CACHED}
                 message["content"] = [part]
         return body
+
+    @property
+    def streaming(self) -> Streaming:
+        """As OpenAI's."""
+        return self.inner.streaming
 
     def read(self, value: Any) -> ReadReply | str | None:
         """As OpenAI's."""

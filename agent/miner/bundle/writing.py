@@ -48,7 +48,8 @@ _DATA_FOLDERS = ("agent/validation/inside",)
 _MODELS = ("agent/weights/ranker.npz",)
 
 _INDENTATION = re.compile(r"\A +(?=\S)")
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DOCUMENTED = (ast.Module, ast.ClassDef, *_FUNCTIONS)
 
 _HASH_LINE = "# sha256 of all that follows this line: "
 _TAIL = '''
@@ -76,7 +77,7 @@ class Bundle:
 def make_bundle(root: Path | None = None, *, limit: int = MAX_BYTES) -> Bundle:
     """Bundle the sources below `root` (None: this installation's). The same bytes each time.
 
-    Comments, details of docstrings and wide indentation are left out if the bundle would exceed
+    Comments, docstrings and wide indentation are left out if the bundle would exceed
     `limit` bytes.
     Raises ConfigurationError when the declared packages are not known.
     """
@@ -188,12 +189,16 @@ def _says(literal: str, text: str) -> bool:
 
 
 def without_comments(source: str) -> str:
-    """`source` without comment lines, with one-line docstrings and one space per indentation."""
+    """`source` without comment lines and docstrings below its own, indented by one space a level.
+
+    The docstrings of the module and of classes keep their first line: the schema of the reply has
+    those of its classes.
+    """
     lines = source.splitlines(keepends=True)
     dropped = set(_comment_lines(source))
     for first, last, short in _docstrings(ast.parse(source), lines):
         lines[first - 1] = short
-        dropped.update(range(first + 1, last + 1))
+        dropped.update(range(first + 1 if short else first, last + 1))
     text = set(_lines_in_strings(source))
     return "".join(
         line if number in text else _INDENTATION.sub(_narrow, line)
@@ -225,7 +230,7 @@ def _comment_lines(source: str) -> Iterator[int]:
 
 
 def _docstrings(tree: ast.Module, lines: list[str]) -> Iterator[tuple[int, int, str]]:
-    """(first line, last line, what takes their place) of docstrings of several lines."""
+    """(first line, last line, what takes their place) of docstrings that stand alone."""
     for node in ast.walk(tree):
         text = ast.get_docstring(node) if isinstance(node, _DOCUMENTED) else None
         if text is None:
@@ -237,5 +242,7 @@ def _docstrings(tree: ast.Module, lines: list[str]) -> Iterator[tuple[int, int, 
             lines[place.lineno - 1][: place.col_offset],
         )
         alone = not indent.strip() and lines[last - 1].rstrip().endswith('"""')
-        if last > first and alone:
+        if alone and isinstance(node, _FUNCTIONS) and len(node.body) > 1:
+            yield first, last, ""
+        elif alone and last > first:
             yield first, last, f"{indent}{text.splitlines()[0]!a}\n"

@@ -34,10 +34,11 @@ class Reply:
     """A reply with `\\n` line ends and without its thinking, which is replaced by line breaks.
 
     Offsets and lines refer to `text`. `cut_off`: the server said that the output limit was reached.
-    `only_thought`: the reply ends inside its thinking.
+    `only_thought`: the reply ends inside its thinking. `earlier`: the proposal before a repair.
     """
 
-    def __init__(self, text: str, *, cut_off: bool) -> None:
+    def __init__(self, text: str, *, cut_off: bool, earlier: PatchProposal | None = None) -> None:
+        self.earlier = earlier
         plain = _CRLF.sub("\n", text) if "\r\n" in text else text
         rest = _after_thinking(plain.removeprefix("\ufeff"))
         self.only_thought = rest is None

@@ -26,7 +26,7 @@ _REPLACE = (
 )
 _CONTENT = "content contents file_text file_content file_contents full_content new_file_content"
 _LINE = "line line_number start_line line_start lineno"
-_TO = "to new_path rename_to move_to target_path destination"
+_TO = "rename to new_path rename_to move_to target_path destination"
 _VERB = "command action op operation type kind change_type edit_type"
 
 _CANONICAL = {
@@ -37,7 +37,7 @@ _CANONICAL = {
         ("replace", _REPLACE),
         ("content", _CONTENT),
         ("line", _LINE),
-        ("to", _TO),
+        ("rename", _TO),
         ("verb", _VERB),
         ("create", "create"),
         ("delete", "delete remove deleted"),
@@ -108,7 +108,7 @@ def is_edit(value: Any, *, explicit: bool = False) -> bool:
         return False
     if "search" in edit and "replace" in edit:
         return True
-    return explicit and any(key in edit for key in ("create", "delete", "content", "to"))
+    return explicit and any(key in edit for key in ("create", "delete", "content", "rename"))
 
 
 def is_look(value: Any) -> bool:

@@ -28,7 +28,7 @@ from agent.patching.readers.diffs import read_diffs
 from agent.patching.readers.edit_keys import canonical, flattened, is_edit, is_look
 from agent.patching.readers.envelopes import read_envelopes
 from agent.patching.schema import to_proposal, unknown_keys
-from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, SearchReplace
+from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, ReplaceSymbol, SearchReplace
 
 # Levels of objects ({"function": {"arguments": {...}}}) that are searched.
 _MAX_WRAPPING = 4
@@ -50,7 +50,7 @@ def json_reader(accepts: Callable[[Found], bool]) -> Callable[[Reply, str], Outc
         chosen = choose(reply, result)
         if chosen is None or isinstance(chosen, Trouble):
             return chosen
-        return _reading(chosen, name) if accepts(chosen) else None
+        return _reading(chosen, name, reply.earlier) if accepts(chosen) else None
 
     return read
 
@@ -102,14 +102,14 @@ def _one_a_line(reply: Reply, objects: Sequence[Found]) -> Found | None:
     return Found({"edits": edits}, objects[0].start, position, True, False, slips)
 
 
-def _reading(found: Found, name: str) -> Reading | Trouble:
+def _reading(found: Found, name: str, earlier: PatchProposal | None) -> Reading | Trouble:
     span = (found.start, found.end)
     value = found.value
     if unknown_keys(value):
         edits = value.get("edits")
         one_file = isinstance(edits, list) and "path" in canonical(value)
         value = {**value, "edits": flattened([value] if one_file else edits)}
-    proposal = to_proposal(value, name)
+    proposal = to_proposal(value, name, earlier)
     if isinstance(proposal, ParseFailure):
         return Trouble(proposal, span)
     return Reading(_with_line_breaks(proposal), (span,))
@@ -272,6 +272,8 @@ def unescaped_twice(edit: Edit) -> Edit:
         case SearchReplace(search=search, replace=new) if is_one_line_of_many(search):
             fixed = new if "\n" in new else _plain(new)
             return replace(edit, search=_plain(search), replace=fixed)
+        case ReplaceSymbol(replace=new) if is_one_line_of_many(new):
+            return replace(edit, replace=_plain(new))
         case CreateFile(content=content) if is_one_line_of_many(content):
             return replace(edit, content=_plain(content))
         case _:

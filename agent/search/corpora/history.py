@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import RepositoryError
-from agent.history import CountedHunks, HunkHistory, NoHistory, hunk_text, printable
-from agent.repository import language_of
+from agent.history import CountedHunks, HunkHistory, NoHistory, printable
+from agent.repository import language_of, locate, open_repository
+from agent.search.corpora.pull_requests import PullRequest, parse_messages, pull_requests
 from agent.search.passages import CorpusUnavailable, Label, Passage
+from agent.search.project import project_name
+from agent.search.text_format import described
+from agent.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from agent.history import AddedHunk
@@ -41,6 +45,7 @@ class HunkSource:
         """
         try:
             commits = replace(self.history, cancel=cancel).commits(snapshot)
+            requests = self._requests(snapshot)
         except (NoHistory, RepositoryError) as error:
             raise CorpusUnavailable(f"no commit history: {error}") from None
         if commits and not any(one.commit.complete for one in commits):
@@ -48,30 +53,42 @@ class HunkSource:
                 "no commit history: the clone lacks the contents of past commits; "
                 "fetch them (git fetch --refetch --no-filter)"
             )
-        return tuple(distinct_passages(commits))
+        return tuple(distinct_passages(commits, requests))
+
+    def _requests(self, snapshot: Snapshot) -> Mapping[str, PullRequest]:
+        """Return the pull requests of the past commits. Raises RepositoryError."""
+        with open_repository(locate(snapshot.root).root) as git:
+            output = git.messages(snapshot.commit, self.history.limit)
+        return pull_requests(list(parse_messages(output)), project_name(snapshot))
 
 
-def distinct_passages(commits: Iterable[CountedHunks]) -> Iterator[Passage]:
-    """Yield one passage for each distinct text, at its first occurrence."""
-    seen: set[bytes] = set()
+def distinct_passages(
+    commits: Iterable[CountedHunks], requests: Mapping[str, PullRequest]
+) -> Iterator[Passage]:
+    """Yield one passage for each distinct text, at its newest place; `also` has the others."""
+    places: dict[bytes, list[Passage]] = {}
     for counted in commits:
+        request = requests.get(counted.commit.commit)
         for hunk, digest in zip(counted.commit.hunks, counted.digests, strict=True):
-            if digest not in seen:
-                seen.add(digest)
-                yield passage_of(counted, hunk)
+            places.setdefault(digest, []).append(passage_of(counted, hunk, request))
+    for first, *others in places.values():
+        yield replace(first, also=tuple(others)) if others else first
 
 
-def passage_of(counted: CountedHunks, hunk: AddedHunk) -> Passage:
-    """Convert a hunk to a passage. Its `content` is the digest of the hunk in the table."""
+def passage_of(counted: CountedHunks, hunk: AddedHunk, request: PullRequest | None) -> Passage:
+    """Convert a hunk to a passage, labelled with its commit and pull request."""
     commit = counted.commit
+    number = "" if request is None else f" ({printable(request.label)})"
+    name = hunk.names[0] if hunk.names else hunk.context
     return Passage(
         corpus=Label.HISTORY,
-        title=f"{commit.commit[:_ID]}: {printable(commit.subject)}",
-        text=hunk_text(commit.subject, hunk),
+        title=f"{commit.commit[:_ID]}{number}: {printable(commit.subject)}",
+        text=described(name, "change", hunk.path, f"{commit.subject}\n{hunk.text}"),
         path=hunk.path,
         start=hunk.start,
         end=hunk.end,
         symbol=hunk.names[0] if hunk.names else "",
         language=language_of(hunk.path),
         origin=commit.commit,
+        link="" if request is None else mask_secrets(request.link).text,
     )

@@ -21,7 +21,7 @@ from agent.errors import (
 )
 from agent.events import StageProgress
 from agent.search.corpora.intent_templates import INTENTS
-from agent.search.corpora.intents import IntentFile, parse_intents
+from agent.search.corpora.intents import MOST_INTENTS, IntentFile, parse_intents
 from agent.search.corpora.symbols import Symbol
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ CONCURRENCY = 8
 """Parallel calls, as for embeddings. Small servers and free tiers accept this many."""
 
 MAX_OUTPUT_TOKENS = 400
-"""Five sentences take about 120 tokens; a model that writes its reasoning needs more."""
+"""Ten sentences take about 250 tokens; a model that writes its reasoning needs more."""
 
-MAX_CODE = 4_000
-"""Maximum characters of a symbol in the prompt. The beginning of a symbol describes its purpose."""
+MAX_CODE_TOKENS = 10_000
+"""Most tokens of a symbol in the prompt (as in MutaGReP): all of nearly every symbol."""
 
 _POLL_SECONDS = 0.2  # polling interval while another process writes
 _IN_A_ROW = 8  # consecutive failures after which the server is treated as unreachable
@@ -44,7 +44,9 @@ _LAST = (AuthenticationFailed, UnknownModel, BudgetExceeded, TimeLimitExceeded)
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {"intents": {"type": "array", "items": {"type": "string"}, "maxItems": INTENTS}},
+    "properties": {
+        "intents": {"type": "array", "items": {"type": "string"}, "maxItems": MOST_INTENTS}
+    },
     "required": ["intents"],
     "additionalProperties": False,
 }
@@ -76,6 +78,7 @@ class IntentWriter:
     make_prompt: Callable[[Symbol], Prompt]
     reporter: Reporter
     concurrency: int = CONCURRENCY
+    count: int = INTENTS  # of one symbol
 
     async def write(self, symbols: Sequence[Symbol], *, wait: bool = True) -> IntentCounts:
         """Ask the model for the intents of those `symbols` that have none yet.
@@ -146,7 +149,7 @@ class _Run:
                 self.error = self.error or error
             return
         self.in_a_row = 0
-        intents = parse_intents(completion.text)
+        intents = parse_intents(completion.text)[: writer.count]
         if not intents:
             self.failed += 1  # nothing is stored, so the next run asks again
             return

@@ -2,8 +2,9 @@
 
 Searches match them to find code.
 
-Each symbol has up to five first-person sentences, written by a model (`intent_writing`) or built
-from its name, signature and docstring (`intent_templates`). After MutaGReP (Khan et al., 2025).
+Each symbol has some first-person sentences (five by default), written by a model (`intent_writing`)
+or built from its name, signature and docstring (`intent_templates`). After MutaGReP (Khan et al.,
+2025).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from agent.search.corpora.intent_templates import INTENTS, MAX_INTENT, template_intents
+from agent.search.corpora.intent_templates import MAX_INTENT, template_intents
 from agent.search.corpora.symbols import Symbol, read_symbols
 from agent.search.json_lines import JsonLines
 from agent.search.passages import Label, Passage
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
     from agent.index import Index
     from agent.protocols import Snapshot
 
-PROMPT_VERSION = 1
+PROMPT_VERSION = 2
 """Increase this when prompts/intents.md.j2 changes. Intents of older versions are written again."""
 
 FROM_MODEL = "model"
 FROM_TEMPLATES = "templates"
+
+MOST_INTENTS = 10
+"""Most intents of one symbol that a model may write."""
 
 _LEAST = 8  # minimum characters of an intent
 _BULLET = re.compile(r"^\s*+(?:[-*•]|\d{1,2}[.):])\s++")
@@ -81,10 +85,14 @@ class IntentFile:
         """Return the intents that `model` wrote, or the last writer for None; () if there are
         none.
         """
-        written = self._known.get(symbol.content, {})
         if model is not None:
-            return written.get(model, ())
-        return next(reversed(written.values()), ())
+            return self._known.get(symbol.content, {}).get(model, ())
+        return self.newest(symbol)[1]
+
+    def newest(self, symbol: Symbol) -> tuple[str, tuple[str, ...]]:
+        """Return the last writer of a symbol's intents and what it wrote; ("", ()) for none."""
+        written = self._known.get(symbol.content, {})
+        return next(reversed(written.items()), ("", ()))
 
     def add(self, symbol: Symbol, model: str, intents: Sequence[str]) -> None:
         """Append the intents of a symbol. Raises OSError."""
@@ -113,7 +121,7 @@ class IntentSource:
         return Label.INTENT
 
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
-        """Return up to five passages for each symbol, by path and line."""
+        """Return some passages for each symbol, by path and line."""
         if self.book is not None:
             self.book.refresh()
         found: list[Passage] = []
@@ -156,14 +164,14 @@ def parse_intents(reply: str) -> tuple[str, ...]:
 
 
 def clean(intents: Iterator[str] | Sequence[str]) -> tuple[str, ...]:
-    """Return at most five distinct, printable one-line sentences without secrets."""
+    """Return at most MOST_INTENTS distinct, printable one-line sentences without secrets."""
     lines = "\n".join(" ".join(intent[: 2 * MAX_INTENT].split()) for intent in intents)
     found: dict[str, None] = {}
     for line in mask_secrets(lines).text.split("\n"):
         text = _printable(line)[:MAX_INTENT]
         if len(text) >= _LEAST and " " in text:
             found.setdefault(text)
-    return tuple(found)[:INTENTS]
+    return tuple(found)[:MOST_INTENTS]
 
 
 def _printable(line: str) -> str:

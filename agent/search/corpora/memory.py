@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 from agent.repository import language_of
 from agent.search.json_lines import JsonLines
 from agent.search.passages import CorpusUnavailable, Label, Passage
+from agent.search.text_format import described
 from agent.secrets import is_secret_path, mask_secrets
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class MemoryLine(BaseModel):
     issue: str
     paths: tuple[str, ...]
     change: str
+    rejected: bool = False  # takes back the lines before it with this id
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +67,18 @@ class Memory:
         self._lines().append(line)
         return True
 
+    def take_back(self, problem: Problem, diff: bytes, commit: str) -> bool:
+        """Remove an accepted patch; return False if it is not there. Raises OSError."""
+        line = make_line(problem, diff, commit)
+        if all(known.id != line.id for known in self.entries()):
+            return False
+        self._lines().append(line.model_copy(update={"rejected": True}))
+        return True
+
     def entries(self) -> tuple[MemoryLine, ...]:
-        """Return the newest MAX_ENTRIES distinct entries, oldest first."""
+        """Return the newest MAX_ENTRIES distinct entries that are not rejected, oldest first."""
         lines = {line.id: line for line in self._lines().news()}
-        return tuple(lines.values())[-MAX_ENTRIES:]
+        return tuple(line for line in lines.values() if not line.rejected)[-MAX_ENTRIES:]
 
     def forget(self) -> int:
         """Remove all entries; return how many there were."""
@@ -143,7 +153,7 @@ def _passage(entry: MemoryLine) -> Passage:
     return Passage(
         corpus=Label.MEMORY,
         title=entry.title,
-        text=f"{entry.issue}\n{entry.change}",
+        text=described(entry.title, "patch", path, f"{entry.issue}\n{entry.change}"),
         path=path,
         language=language_of(path) if path else "text",
         origin=entry.id,

@@ -61,11 +61,11 @@ SCHEMA: dict[str, Any] = {
 
 
 def plan_prompt(
-    problem: Problem, ranking: Ranking, bundle: ContextBundle, counter: TokenCounter
+    problem: Problem, ranking: Ranking, bundle: ContextBundle | None, counter: TokenCounter
 ) -> Prompt:
     """Ask for PLANS plans that use the names of ranked symbols.
 
-    `bundle` is the context that the model has already received.
+    `bundle` is the context that the model has already received, if any.
     """
     user = render(
         "plan",
@@ -77,9 +77,10 @@ def plan_prompt(
     return make_prompt([Message("system", render("plan_system")), Message("user", user)], counter)
 
 
-def _ranked(ranking: Ranking, bundle: ContextBundle) -> Iterator[str]:
+def _ranked(ranking: Ranking, bundle: ContextBundle | None) -> Iterator[str]:
     """Yield one line for each file, best first: its symbols by rank, with a star if in `bundle`."""
-    shown = {(piece.path, piece.symbol) for piece in bundle.pieces}
+    pieces = () if bundle is None else bundle.pieces
+    shown = {(piece.path, piece.symbol) for piece in pieces}
     named = (s.chunk for s in ranking.chunks if s.chunk.symbol)
     places = list(dict.fromkeys((chunk.path, chunk.symbol) for chunk in named))[:MAX_RANKED]
     files: dict[str, list[str]] = {}
@@ -233,13 +234,34 @@ def _chunk(corpus: Corpus, number: int, snapshot: Snapshot, lines: dict[str, lis
 class PlanOptions:
     """Limits of a search.
 
-    `rankings`: distinct intents that are ranked; `calls`: model calls, 0 or 1.
+    `rankings`: distinct intents that are ranked; `calls`: model calls, 0 or 1; `width`: of a beam
+    search, None for best-first.
     """
 
     rankings: int = 40
     expansions: int = 6
     calls: int = 0
     tokens: int = WIDER_TOKENS  # tokens of the context to fill
+    width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPlace:
+    """A piece that a step of a plan leads to. Lines are 1-based and inclusive."""
+
+    path: str
+    start: int
+    end: int
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One intent of a plan and the best pieces for it. `score` in [0, 1] is `Grounded.quality`."""
+
+    intent: str
+    score: float
+    places: tuple[PlanPlace, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +273,7 @@ class Planned:
     rankings: int
     calls: int = 0
     note: str = ""  # the reason if a model was configured but gave no plans
+    steps: tuple[PlanStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,21 +307,21 @@ class Planner:
         weight = MODEL_WEIGHT if proposed else PLAN_WEIGHT / max(1, len(winner.grounded))
         corpus = search.grounder.corpus
         wider = widened(ranking, ranks, winner, corpus, snapshot, weight)
-        return Planned(winner, wider, search.grounder.spent)
+        return Planned(winner, wider, search.grounder.spent, steps=_steps(winner, corpus))
 
     async def plan(
         self,
         problem: Problem,
         snapshot: Snapshot,
         ranking: Ranking,
-        bundle: ContextBundle,
+        bundle: ContextBundle | None = None,
         *,
         told: Sequence[str] = (),
         chat: ChatModel | None = None,
     ) -> Planned:
         """Run `search` in a thread, with a model's plans if `calls` and `chat` allow a call.
 
-        A failed call only loses its plans. `bundle` is the context of the failed attempt.
+        A failed call only loses its plans. `bundle` is the context of the failed attempt, if any.
         """
         proposed, calls, note = await self._proposed(problem, ranking, bundle, chat)
         planned = await in_thread(
@@ -312,7 +335,7 @@ class Planner:
         self,
         problem: Problem,
         ranking: Ranking,
-        bundle: ContextBundle,
+        bundle: ContextBundle | None,
         chat: ChatModel | None,
     ) -> tuple[tuple[IntentPlan, ...], int, str]:
         """Return the model's plans, the number of calls, and a note if there are no plans."""
@@ -344,13 +367,63 @@ class Planner:
         ranks = numbers_of(ranking, queries.corpus)
         scene = scene_of(problem, signals, ranks, self.options.tokens)
         grounder = Grounder(queries, self.options.rankings)
-        search = PlanSearch(scene, grounder, Mutator(queries.corpus, pool), self.options.expansions)
-        return search, ranks
+        mutator = Mutator(queries.corpus, pool)
+        limits = self.options
+        return PlanSearch(scene, grounder, mutator, limits.expansions, limits.width), ranks
 
 
 def _names(ranking: Ranking) -> list[str]:
     """Return the symbol names that rephrased intents may use."""
     return [f"{s.chunk.symbol} {s.chunk.path.rpartition('/')[2]}" for s in ranking.chunks]
+
+
+PLACES = 4
+"""Pieces of each step that people and models are shown."""
+
+_HEAD = (
+    "A plan that a search made from the issue: what to look for, and where it probably is. It is "
+    "data, and may be wrong."
+)
+
+
+def _steps(winner: ScoredPlan, corpus: Corpus) -> tuple[PlanStep, ...]:
+    """Return the steps of a plan with the pieces that have a name."""
+    steps = []
+    for grounded in winner.grounded:
+        named = [number for number in grounded.hits if corpus.symbols[number]][:PLACES]
+        places = tuple(
+            PlanPlace(
+                corpus.path_of(n), corpus.pieces[n].start, corpus.pieces[n].end, corpus.symbols[n]
+            )
+            for n in named
+        )
+        steps.append(PlanStep(grounded.intent.text, grounded.quality, places))
+    return tuple(steps)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBackground:
+    """The `BackgroundFinder` that shows the plan. It only calls `chat` if the options allow it."""
+
+    planner: Planner
+    chat: ChatModel
+    reporter: Reporter
+
+    async def find(
+        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
+    ) -> str:
+        """Return the steps of the best plan that fit into `tokens`."""
+        planned = await self.planner.plan(problem, snapshot, ranking, chat=self.chat)
+        if planned.note:
+            self.reporter(Notice(planned.note, "warning"))
+        lines: list[str] = []
+        for number, step in enumerate(planned.steps, start=1):
+            places = ", ".join(f"{p.path}:{p.start}-{p.end} {p.symbol}" for p in step.places)
+            lines.append(as_data(f"{number}. {step.intent} -> {places or 'nothing was found'}"))
+        counter = self.planner.counter
+        while lines and counter.count("\n".join((_HEAD, *lines))) > tokens:
+            lines.pop()
+        return "\n".join((_HEAD, *lines)) if lines else ""
 
 
 @dataclass(frozen=True, slots=True)

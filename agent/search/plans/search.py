@@ -283,12 +283,17 @@ class ScoredPlan:
 
 @dataclass(slots=True)
 class PlanSearch:
-    """One search. `expansions`: maximum number of plans whose neighbours are tried."""
+    """One search. `expansions`: maximum number of plans whose neighbours are tried.
+
+    Without `width` the search is best-first. With it, it is a beam search: each round tries the
+    neighbours of the best `width` plans, and forgets all others.
+    """
 
     scene: Scene
     grounder: Grounder
     mutator: Mutator
     expansions: int = 6
+    width: int | None = None
     _seen: set[tuple[str, ...]] = field(default_factory=set)
     _frontier: list[tuple[tuple[float, tuple[str, ...]], ScoredPlan]] = field(default_factory=list)
 
@@ -296,11 +301,15 @@ class PlanSearch:
         """Return the plan with the highest value that the search from `starts` finds."""
         self.offer(starts)
         found: list[ScoredPlan] = [judged for _, judged in self._frontier]
-        for _ in range(self.expansions):
-            if not self._frontier:
-                break
-            _, judged = heapq.heappop(self._frontier)
-            found += self.offer(self.mutator.mutated(judged.grounded))
+        left = self.expansions
+        while left and self._frontier:
+            count = min(left, self.width or 1, len(self._frontier))
+            chosen = [heapq.heappop(self._frontier)[1] for _ in range(count)]
+            if self.width is not None:
+                self._frontier.clear()
+            for judged in chosen:
+                found += self.offer(self.mutator.mutated(judged.grounded))
+            left -= count
         return min(found, key=lambda judged: judged.order, default=ScoredPlan(IntentPlan(())))
 
     def offer(self, plans: Iterable[IntentPlan]) -> list[ScoredPlan]:

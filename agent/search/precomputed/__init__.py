@@ -5,8 +5,13 @@ index into a vector store, and `write_vector` writes files. `SemanticRetriever` 
 for several agents with separate settings.
 """
 
-from agent.search.precomputed.agents import SemanticRetriever, make_settings, read_settings
-from agent.search.precomputed.index import SkippedVector, VectorIndex
+from agent.search.precomputed.agents import (
+    SemanticRetriever,
+    SemanticSettings,
+    make_settings,
+    read_settings,
+)
+from agent.search.precomputed.index import SkippedVector, VectorIndex, cosine_similarity
 from agent.search.precomputed.loading import load_vectors
 from agent.search.precomputed.store_import import (
     PrecomputedResult,
@@ -29,8 +34,10 @@ __all__ = [
     "Invalid",
     "PrecomputedResult",
     "SemanticRetriever",
+    "SemanticSettings",
     "SkippedVector",
     "VectorIndex",
+    "cosine_similarity",
     "found_in_folder",
     "found_in_store",
     "import_vectors",

@@ -93,22 +93,28 @@ class SemanticRetriever:
         self._index = index
         self._agents = by_agent(agents)
 
-    def retrieve(self, agent_name: str, query: ArrayLike) -> tuple[SemanticResult, ...]:
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self._index)
+
+    def retrieve(
+        self, agent: str | SemanticSettings, query: ArrayLike
+    ) -> tuple[SemanticResult, ...]:
         """Return the results of one query (d,) for an agent, best first.
 
-        Raises SemanticConfigError for an unknown agent, and SemanticQueryError for an invalid
-        query.
+        `agent` is the name of one, or settings that only this call uses. Raises SemanticConfigError
+        for an unknown name, and SemanticQueryError for an invalid query.
         """
         values = as_numbers(query)
         if values.ndim != 1:
-            raise SemanticQueryError("one query is an array of one dimension; see retrieve_many")
-        return self.retrieve_many(agent_name, values[None, :])[0]
+            raise SemanticQueryError("one query is an array of one dimension; see retrieve_batch")
+        return self.retrieve_batch(agent, values[None, :])[0]
 
-    def retrieve_many(
-        self, agent_name: str, queries: ArrayLike
+    def retrieve_batch(
+        self, agent: str | SemanticSettings, queries: ArrayLike
     ) -> tuple[tuple[SemanticResult, ...], ...]:
         """Search for each row of `queries` (m, d) with one matrix product."""
-        settings = self._settings(agent_name)
+        settings = agent if isinstance(agent, SemanticSettings) else self._named(agent)
         return self._index.search(
             queries,
             settings.top_k,
@@ -116,7 +122,7 @@ class SemanticRetriever:
             tags=settings.filter_by_tags,
         )
 
-    def _settings(self, agent_name: str) -> SemanticSettings:
+    def _named(self, agent_name: str) -> SemanticSettings:
         found = self._agents.get(agent_name)
         if found is None:
             known = ", ".join(sorted(self._agents)) or "none"

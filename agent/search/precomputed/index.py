@@ -73,6 +73,11 @@ class SemanticResult:
         """Return the text, read on first use. Raises SemanticIndexError for a bad reference."""
         return self._text.read()
 
+    @property
+    def content(self) -> str:
+        """Return `text`, by the name that it has for passages of other retrievers."""
+        return self.text
+
 
 @dataclass(frozen=True, slots=True)
 class SkippedVector:
@@ -126,6 +131,8 @@ class VectorIndex:
         queries of a batch: a float32 matrix product finds candidates, which are then scored in
         float64. Raises SemanticQueryError.
         """
+        if not self.ids:  # an empty index has no dimension to compare with
+            return tuple(() for _ in np.atleast_2d(as_numbers(queries)))
         units = _unit_queries(queries, self.dimension)
         rows = self._tagged(tags)
         if top_k < 1 or not rows.size:
@@ -226,6 +233,19 @@ def _unit_queries(queries: ArrayLike, dimension: int) -> NDArray[np.float64]:
     lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
     zero = np.abs(values).max(axis=1, initial=0.0) <= TINY
     return np.asarray(np.where(zero[:, None], 0.0, scaled / np.maximum(lengths, TINY)[:, None]))
+
+
+def cosine_similarity(one: ArrayLike, other: ArrayLike) -> float:
+    """Return the cosine in [-1, 1] of two vectors (d,), as a search scores it; 0.0 for zeros.
+
+    Raises SemanticQueryError for vectors of different dimensions or without finite numbers.
+    """
+    vector = as_numbers(other)
+    if vector.ndim != 1:
+        raise SemanticQueryError(f"a vector of shape {vector.shape}; give one of one dimension")
+    first = _unit_queries(as_numbers(one)[None, ...], vector.size)
+    cosine = np.round(first[0] @ _unit_queries(vector[None, :], vector.size)[0], _DIGITS)
+    return float(np.clip(cosine, -1.0, 1.0)) + 0.0
 
 
 def as_numbers(query: ArrayLike) -> NDArray[np.float64]:

@@ -160,17 +160,25 @@ MAX_NAMED = 3
 
 
 def load_vectors(
-    folder: Path, reporter: Reporter, *, dimension: int | None = None, cache: Path | None = None
+    folder: Path,
+    reporter: Reporter,
+    *,
+    dimension: int | None = None,
+    cache: Path | None = None,
+    strict: bool = False,
 ) -> VectorIndex:
     """Load a folder of vectors; `vector_files` describes its files.
 
     `dimension`: the expected dimension; None means the most frequent one.
     `cache`: path of a packed file, which is used while names, sizes and modification times match.
 
-    Raises SemanticIndexError if the folder is missing or has no usable vector.
+    A folder that is missing or has no usable vector gives an empty index and a warning; if
+    `strict`, it raises SemanticIndexError. So does a folder that cannot be read, in any case.
     """
     if dimension is not None and not 1 <= dimension <= MAX_DIMENSION:
         raise SemanticIndexError(f"dimension {dimension}: give one from 1 to {MAX_DIMENSION:,}")
+    if not strict and not folder.exists():
+        return _empty(folder, f"{in_one_line(str(folder))}: no such folder", reporter)
     with open_folder(folder) as opened:
         files = [file for file in listed(opened) if cache is None or not _is(cache, opened, file)]
         mark = fingerprint(files, dimension)
@@ -182,12 +190,22 @@ def load_vectors(
         root = opened.root
     _warn(packed.skipped, folder, reporter)
     if not packed.ids:
-        raise SemanticIndexError(
+        what = (
             f"{in_one_line(str(folder))}: no usable vector in {len(files):,}"
             f" {'file' if len(files) == 1 else 'files'}; each is a JSON array of numbers"
         )
+        if strict:
+            raise SemanticIndexError(what)
+        return _empty(folder, what, reporter, packed.skipped)
     metas = metas_by_row(packed.ids, packed.metas)
     return VectorIndex(root, packed.ids, packed.vectors, metas, packed.skipped)
+
+
+def _empty(
+    folder: Path, what: str, reporter: Reporter, skipped: tuple[SkippedVector, ...] = ()
+) -> VectorIndex:
+    reporter(Notice(f"{what}; the index is empty", "warning"))
+    return VectorIndex(folder, (), np.empty((0, 0), dtype=np.float32), skipped=skipped)
 
 
 def _is(cache: Path, folder: Folder, file: ListedFile) -> bool:

@@ -3,26 +3,32 @@
 `agent solve` imports this package only if a setting names a corpus.
 """
 
+from agent.services.search.background import PassageBackground
 from agent.services.search.corpora import (
     StoreUse,
+    intent_file,
     look_into_store,
     memory_of,
     open_intent_writer,
     open_pool,
     open_vector_store,
+    word_finder,
 )
 from agent.services.search.evidence import evidence_sources, read_labels
 from agent.services.search.precomputed import EmbeddedQuery, embed_query
 
 __all__ = [
     "EmbeddedQuery",
+    "PassageBackground",
     "StoreUse",
     "embed_query",
     "evidence_sources",
+    "intent_file",
     "look_into_store",
     "memory_of",
     "open_intent_writer",
     "open_pool",
     "open_vector_store",
     "read_labels",
+    "word_finder",
 ]

@@ -14,27 +14,37 @@ from urllib.parse import quote
 
 from agent.errors import StoreUnreachable
 from agent.events import Notice
-from agent.protocols import Reporter, Snapshot
+from agent.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
 from agent.search import Label
-from agent.services.embedding import make_embedder
+from agent.services.embedding import make_embedder, make_reranker
 from agent.services.model import (
     Recordings,
     SharedClient,
-    make_chat_model,
-    make_clock,
     make_counter,
-    within_budget,
+    open_chat,
 )
-from agent.services.retrieval import make_retriever, retrieval_options
-from agent.services.search.evidence import places_of
+from agent.services.retrieval import (
+    make_index,
+    make_retriever,
+    retrieval_options,
+    with_words,
+)
+from agent.services.search.evidence import hunk_filter, places_of, read_weights
 from agent.settings import Settings
 
 if TYPE_CHECKING:
-    from agent.llm import BudgetedChatModel
     from agent.protocols import TokenCounter
-    from agent.search import IntentWriter, KeywordWriter, Memory, Pool, Symbol
+    from agent.search import (
+        FindWords,
+        IntentFile,
+        IntentWriter,
+        KeywordWriter,
+        Memory,
+        Pool,
+        Symbol,
+    )
     from agent.search.stores import CollectionInfo, VectorStore
-    from agent.types import Prompt
+    from agent.types import Problem, Prompt
 
 
 class StoreUse(enum.Enum):
@@ -111,6 +121,7 @@ async def open_pool(
     from agent.ranking import load_shipped
     from agent.search import make_pool
 
+    weights = read_weights(settings)
     async with AsyncExitStack() as stack:
         client = SharedClient(stack)
         embedder = await make_embedder(
@@ -118,6 +129,7 @@ async def open_pool(
         )
         store = stack.enter_context(open_vector_store(settings, reporter, use))
         code = Label.CODE in labels
+        retriever = _code_retriever(settings, client, embedder, reporter) if code else None
         yield make_pool(
             snapshot,
             labels,
@@ -126,9 +138,21 @@ async def open_pool(
             encoder=load_shipped(retrieval_options(settings)).encoder,
             embedder=embedder,
             store=store,
-            retriever=make_retriever(settings, embedder, reporter) if code else None,
+            retriever=retriever,
             keywords=await _keywords(stack, settings, reporter) if keywords else None,
+            hunks=hunk_filter(settings),
+            weights=weights,
         )
+
+
+def _code_retriever(
+    settings: Settings, client: SharedClient, embedder: Embedder | None, reporter: Reporter
+) -> Retriever:
+    reranker = make_reranker(settings, client)
+    retriever = make_retriever(settings, embedder, reporter, reranker=reranker)
+    if settings.expand != "project":  # a pool asks for the keywords of a model itself
+        return retriever
+    return with_words(settings, retriever, None, reporter)
 
 
 @asynccontextmanager
@@ -139,13 +163,33 @@ async def open_intent_writer(
 
     Raises ConfigurationError, ProviderError.
     """
-    from agent.search import IntentFile, IntentWriter, project_name
+    from agent.search import IntentWriter, project_description, project_name
 
     async with AsyncExitStack() as stack:
-        chat = await _chat(stack, settings, reporter)
+        if settings.intents_model is not None:
+            # Prices of the settings are those of the other model.
+            own = {"model": settings.intents_model, "price_input": None, "price_output": None}
+            settings = settings.model_copy(update=own)
+        chat = await open_chat(stack, settings, reporter)
         counter = make_counter(chat.model)
-        book = IntentFile(places_of(settings).intents(project_name(snapshot)))
-        yield IntentWriter(book, chat, lambda symbol: intent_prompt(symbol, counter), reporter)
+        about = (project_name(snapshot), project_description(snapshot))
+        count = settings.intents_per_symbol
+        book = intent_file(settings, snapshot)
+        yield IntentWriter(
+            book,
+            chat,
+            lambda symbol: intent_prompt(symbol, counter, *about, count),
+            reporter,
+            settings.intents_workers,
+            count,
+        )
+
+
+def intent_file(settings: Settings, snapshot: Snapshot) -> IntentFile:
+    """Return the intents that models wrote for the snapshot's project."""
+    from agent.search import IntentFile, project_name
+
+    return IntentFile(places_of(settings).intents(project_name(snapshot)))
 
 
 def memory_of(settings: Settings, snapshot: Snapshot) -> Memory:
@@ -155,39 +199,63 @@ def memory_of(settings: Settings, snapshot: Snapshot) -> Memory:
     return Memory(places_of(settings).memory(project_name(snapshot)))
 
 
-def intent_prompt(symbol: Symbol, counter: TokenCounter) -> Prompt:
-    """Return the prompt for the intents of a symbol, with secrets masked and its own tags
+def intent_prompt(
+    symbol: Symbol, counter: TokenCounter, project: str, description: str, count: int
+) -> Prompt:
+    """Return the prompt for `count` intents of a symbol, with secrets masked and its own tags
     escaped.
     """
-    from agent.prompting import make_prompt, render
-    from agent.search import MAX_CODE
+    from agent.prompting import as_data, make_prompt, render
+    from agent.search import MAX_CODE_TOKENS
     from agent.secrets import mask_secrets
     from agent.types import Message
 
-    code = mask_secrets(symbol.code).text[:MAX_CODE].replace("</symbol", "<\\/symbol")
-    text = render("intents", kind=symbol.kind.value, path=symbol.path, name=symbol.name, code=code)
+    code = counter.truncate(mask_secrets(symbol.code).text, MAX_CODE_TOKENS)
+    text = render(
+        "intents",
+        kind=symbol.kind.value,
+        path=symbol.path,
+        name=symbol.name,
+        code=code.replace("</symbol", "<\\/symbol"),
+        project=as_data(project.rpartition("/")[2]).replace("</project", "<\\/project"),
+        description=as_data(description).replace("</project", "<\\/project"),
+        count=count,
+    )
     return make_prompt([Message("user", text)], counter)
 
 
-async def _chat(stack: AsyncExitStack, settings: Settings, reporter: Reporter) -> BudgetedChatModel:
-    clock = make_clock(settings.timeout)
-    made = await make_chat_model(
-        stack, settings, SharedClient(stack), reporter, clock, Recordings(stack)
-    )
-    return within_budget(settings, made)
-
-
 async def _keywords(stack: AsyncExitStack, settings: Settings, reporter: Reporter) -> KeywordWriter:
-    from agent.prompting import make_prompt, render
+    return keyword_writer(settings, await open_chat(stack, settings, reporter))
+
+
+def word_finder(settings: Settings, chat: ChatModel | None, reporter: Reporter) -> FindWords:
+    """Return what finds the words of `--expand`. `chat` is needed for those of a model."""
+    from agent.search import IntentSource, ProjectWordsFinder, WordIndexCache
+
+    if settings.expand == "llm":
+        assert chat is not None
+        writer = keyword_writer(settings, chat)
+
+        async def ask(problem: Problem, _: Snapshot) -> Sequence[str]:
+            return await writer.keywords(problem.text)
+
+        return ask
+    shelves = WordIndexCache(places_of(settings).cache / "shelves.sqlite", reporter)
+    return ProjectWordsFinder(IntentSource(make_index(settings, reporter)), shelves)
+
+
+def keyword_writer(settings: Settings, chat: ChatModel) -> KeywordWriter:
+    """Return what asks this model for the keywords of a query."""
+    from agent.prompting import as_data, make_prompt, render
     from agent.search import KeywordWriter
     from agent.secrets import mask_secrets
     from agent.types import Message
 
-    chat = await _chat(stack, settings, reporter)
     counter = make_counter(chat.model)
 
     def prompt(query: str) -> Prompt:
-        masked = mask_secrets(query).text[:4_000].replace("</query", "<\\/query")
-        return make_prompt([Message("user", render("keywords", query=masked))], counter)
+        masked = " ".join(mask_secrets(query).text[:4_000].split())  # one line
+        text = render("keywords", intents=as_data(masked))
+        return make_prompt([Message("user", text)], counter)
 
     return KeywordWriter(places_of(settings).keywords(), chat, prompt)

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
 from agent.search import Label
 
 if TYPE_CHECKING:
+    from agent.history import HunkFilter
     from agent.index import Index
     from agent.protocols import Reporter
     from agent.ranking import EvidenceSource, RetrievalOptions
@@ -20,9 +22,12 @@ if TYPE_CHECKING:
 
 
 def read_labels(names: Iterable[str]) -> tuple[Label, ...]:
-    """Return the corpora by name, each once. Raises ConfigurationError for an unknown name."""
+    """Return the corpora by name, each once. A text may hold several with commas between them.
+
+    Raises ConfigurationError for an unknown name.
+    """
     found: dict[Label, None] = {}
-    for name in names:
+    for name in (part.strip() for text in names for part in text.split(",")):
         try:
             found[Label(name)] = None
         except ValueError:
@@ -40,6 +45,34 @@ def places_of(settings: Settings) -> SearchPaths:
     return SearchPaths(settings.cache_dir, settings.data_dir)
 
 
+def hunk_filter(settings: Settings) -> HunkFilter:
+    """Return which past changes the settings select."""
+    from agent.history import HunkFilter
+
+    return HunkFilter(
+        settings.history_exclude, settings.history_min_lines, settings.history_max_hunks
+    )
+
+
+def read_weights(settings: Settings) -> Mapping[Label, float]:
+    """Return the corpus weights of the settings. Raises ConfigurationError."""
+    found: dict[Label, float] = {}
+    for text in settings.corpus_weights:
+        name, _, number = text.partition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not 0.0 <= weight < math.inf:
+            raise ConfigurationError(
+                f"--corpus-weights {text!r} is not NAME=NUMBER, as in history=0.5; the number is "
+                "0 or more"
+            )
+        (label,) = read_labels([name.strip()])
+        found[label] = weight
+    return found
+
+
 def evidence_sources(
     settings: Settings, options: RetrievalOptions, index: Index, reporter: Reporter
 ) -> tuple[EvidenceSource, ...]:
@@ -55,6 +88,7 @@ def evidence_sources(
         DocumentSource,
         HunkEvidence,
         IntentSource,
+        MemoryEvidence,
         PassageEvidence,
         WordIndexCache,
     )
@@ -67,5 +101,7 @@ def evidence_sources(
         if source.label in labels and FEATURES[source.label] not in options.without:
             found.append(PassageEvidence(source, shelves))
     if Label.HISTORY in labels and FEATURE not in options.without:
-        found.append(HunkEvidence(HunkHistory(history_path(places.index), reporter)))
+        history = HunkHistory(history_path(places.index), reporter, chosen=hunk_filter(settings))
+        found.append(HunkEvidence(history))
+    found.append(MemoryEvidence(places))
     return tuple(found)

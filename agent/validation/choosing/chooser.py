@@ -14,11 +14,12 @@ from pathlib import Path
 from agent.errors import RepositoryError
 from agent.protocols import Snapshot
 from agent.repository import is_test_path, open_repository
-from agent.types import FileChange, SelectedTest
+from agent.types import FileChange, SelectedTest, TestRun
 from agent.validation.choosing.catalogue import TestFiles
-from agent.validation.choosing.selection import DEFAULT_LIMIT, select_tests
+from agent.validation.choosing.selection import DEFAULT_LIMIT, estimate, select_tests
 from agent.validation.runners.base import Suite
 from agent.validation.runners.registry import runner_of
+from sandbox import Ended
 
 # The number of latest commits that are read. Older ones say little about today's files.
 _COMMITS = 1_000
@@ -31,13 +32,17 @@ _PRIOR = 3.0
 
 _SECONDS = 20.0
 
+# The share of its limit from which on a run is too long: the next one may take as much more.
+NEAR = 0.8
+
 
 @dataclass(slots=True)
 class TestChooser:
     """Chooses tests for patches of one snapshot; reads test files and history once.
 
     `seconds` is what one run may take, and `limit` the largest number of files. Files that the
-    runner of `suite` cannot run are not chosen. Not thread-safe.
+    runner of `suite` cannot run are not chosen. `measured` are the seconds of files that have been
+    run; the estimate counts for all others. Not thread-safe.
     """
 
     __test__ = False  # not a test class
@@ -47,6 +52,7 @@ class TestChooser:
     limit: int = DEFAULT_LIMIT
     seconds: float | None = None
     suite: Suite | None = None
+    measured: dict[str, float] = field(default_factory=dict)
     _files: TestFiles | None = None
     _together: dict[tuple[str, ...], Mapping[str, float]] = field(default_factory=dict)
 
@@ -62,7 +68,28 @@ class TestChooser:
             files=self._files,
             together=self._history(changes),
             seconds=self.seconds,
+            measured=self.measured,
         )
+
+    def learn(self, run: TestRun, chosen: Sequence[SelectedTest]) -> bool:
+        """Note what each file of a run took. Return whether the run was too long for its limit.
+
+        The run was cut off at its limit or came near. The files that it did not come to are taken
+        to be as much slower than estimated as those that it ran.
+        """
+        took = {one.path: run.file_seconds.get(one.path, 0.0) for one in chosen}
+        self.measured.update({path: taken for path, taken in took.items() if taken})
+        if self.seconds is None or not any(took.values()) or run.seconds <= self.seconds * NEAR:
+            return False
+        guessed = {path: estimate(self._files.by_path[path]) for path in took if self._files}
+        ran = [path for path, taken in took.items() if taken]
+        pace = sum(took[path] for path in ran) / sum(guessed[path] for path in ran)
+        unfinished = [path for path, taken in took.items() if not taken]
+        if run.ended != Ended.EXITED:
+            unfinished.append(ran[-1])
+        for path in unfinished:
+            self.measured[path] = max(took[path], guessed[path] * max(1.0, pace))
+        return True
 
     def _accepts(self) -> Callable[[str], bool]:
         suite = self.suite

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from agent.protocols import Snapshot, TokenCounter
 from agent.secrets import mask_secrets
@@ -17,23 +19,33 @@ _LIKELY_FILES = 3
 _NAMED_TESTS = 6
 _OF_THE_LIKELIEST = 3
 
-# Of the nearest test file: enough for its imports, helpers and a first test.
-_HEAD_LINES = 40
-_HEAD_TOKENS = 350
+# Enough for a test, or for the imports, helpers and first test of a file.
+_EXCERPT_LINES = 40
+_EXCERPT_TOKENS = 350
+
+# Definitions whose use in a test makes it the excerpt. Shorter names are words of other code too.
+_LIKELY_NAMES = 5
+_SHORTEST_NAME = 4
+_TEST = re.compile(r"(\s*)(?:async\s+)?def\s+test\w*\s*\(")
 
 _BACKTICKS = re.compile(r"`{3,}")
 
 
 @dataclass(frozen=True, slots=True)
 class TestHints:
-    """Test files near the problem, and how the nearest one begins ("" where there is none)."""
+    """Test files near the problem, and an excerpt of one of them ("" where there is none).
+
+    The excerpt has the tests that use the likeliest code, else the first lines of the nearest file.
+    `place` is its path and what part of the file it is.
+    """
 
     __test__ = False  # not a test class
 
     paths: tuple[str, ...] = ()
     total: int = 0
-    head: str = ""
+    excerpt: str = ""
     language: str = ""
+    place: str = ""
 
 
 def find_test_hints(
@@ -54,19 +66,76 @@ def find_test_hints(
     total = sum(map(is_test_file, snapshot.files))
     if not paths:
         return TestHints(total=total)
-    nearest = paths[0]
-    return TestHints(
-        paths,
-        total,
-        _head(snapshot.text(nearest), counter),
-        snapshot.files[nearest].language,
-    )
+    return _with_excerpt(TestHints(paths, total), ranking, snapshot, counter)
 
 
-def _head(text: str, counter: TokenCounter) -> str:
-    """Return whole lines from the start of a file, at most _HEAD_TOKENS tokens."""
-    masked = _BACKTICKS.sub("``", mask_secrets(text).text)
-    lines = masked.split("\n")[:_HEAD_LINES]
-    while lines and counter.count("\n".join(lines)) > _HEAD_TOKENS:
+def _with_excerpt(
+    hints: TestHints, ranking: Ranking, snapshot: Snapshot, counter: TokenCounter
+) -> TestHints:
+    names = _likely_names(ranking)
+    texts = {path: _masked(snapshot.text(path)).split("\n") for path in hints.paths}
+    found = [(*test, path) for path, lines in texts.items() for test in _tests(lines, names)]
+    # The first of equal worth: the tests of the likeliest file come first.
+    best = max(found, key=lambda test: test[0], default=None)
+    path = best[-1] if best else hints.paths[0]
+    lines, language = texts[path], snapshot.files[path].language
+    if best is None:
+        head = _fitting(lines[:_EXCERPT_LINES], counter)
+        return replace(hints, excerpt=head, language=language, place=f"{path} begins")
+    _, first, last, _ = best
+    shown = _fitting(lines[first : min(last, first + _EXCERPT_LINES)], counter)
+    place = f"{path}:L{first + 1}-{first + shown.count(chr(10)) + 1}"
+    return replace(hints, excerpt=shown, language=language, place=place)
+
+
+def _likely_names(ranking: Ranking) -> dict[str, float]:
+    """Return the names of the likeliest definitions with their weights; of `__x__`, its class."""
+    names: dict[str, float] = {}
+    symbols = (scored.chunk.symbol for scored in ranking.chunks if scored.chunk.symbol)
+    for rank, symbol in enumerate(itertools.islice(symbols, _LIKELY_NAMES)):
+        owner, _, name = symbol.rpartition(".")
+        if name.startswith("__"):
+            name = owner.rpartition(".")[2]
+        if len(name) >= _SHORTEST_NAME:
+            names.setdefault(name, 1 / (rank + 1))
+    return names
+
+
+def _tests(lines: Sequence[str], names: Mapping[str, float]) -> Iterator[tuple[float, int, int]]:
+    """Yield the worth and the lines, from 0 and without the end, of the tests that use the names.
+
+    The weights of the names that a test uses are added up.
+    """
+    wanted = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b") if names else None
+    for first, line in enumerate(lines):
+        begin = _TEST.match(line)
+        if begin is None or wanted is None:
+            continue
+        last = _end_of_block(lines, first, len(begin[1]))
+        used = set(wanted.findall("\n".join(lines[first + 1 : last])))
+        if used:
+            yield sum(names[name] for name in sorted(used)), first, last
+
+
+def _end_of_block(lines: Sequence[str], first: int, indent: int) -> int:
+    """Return the index after the last line of a block that begins at this indentation."""
+    end = first + 1
+    for number in range(first + 1, len(lines)):
+        line = lines[number]
+        if not line.strip():
+            continue
+        if len(line) - len(line.lstrip()) <= indent and not line.lstrip().startswith(")"):
+            break
+        end = number + 1
+    return end
+
+
+def _masked(text: str) -> str:
+    return _BACKTICKS.sub("``", mask_secrets(text).text)
+
+
+def _fitting(lines: Sequence[str], counter: TokenCounter) -> str:
+    """Return whole lines from the first on, at most _EXCERPT_TOKENS tokens."""
+    while lines and counter.count("\n".join(lines)) > _EXCERPT_TOKENS:
         lines = lines[: len(lines) * 3 // 4]
     return "\n".join(lines).rstrip()

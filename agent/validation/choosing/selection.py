@@ -169,12 +169,13 @@ def select_tests(
     files: TestFiles | None = None,
     together: Mapping[str, float] = _NOTHING,
     seconds: float | None = None,
+    measured: Mapping[str, float] = _NOTHING,
 ) -> tuple[SelectedTest, ...]:
     """Return at most `limit` test files, best first, each with its relation to the change.
 
     `files` are the files to choose from, if they are read already. `together` says for test files
-    how regularly they changed with the edited ones, 0..1. `seconds` bounds the estimated time of
-    all chosen files; the best one is chosen in any case.
+    how regularly they changed with the edited ones, 0..1. `seconds` bounds the time of all chosen
+    files, as `measured` by path or else estimated; the best one is chosen in any case.
     """
     tests = files or TestFiles(snapshot)
     targets = [_target_of(c.path) for c in changes if not is_test_path(c.path)]
@@ -195,18 +196,16 @@ def select_tests(
         scored.append(
             (-round(sum(relation[0] for relation in relations), 6), test.path, _reason(relations))
         )
-    return _best(sorted(scored), limit, tests, seconds)
+    chosen = _best(sorted(scored), limit)
+    return tuple(chosen) if seconds is None else _affordable(chosen, tests, seconds, measured)
 
 
-def _best(
-    scored: Sequence[tuple[float, str, str]], limit: int, tests: TestFiles, seconds: float | None
-) -> tuple[SelectedTest, ...]:
+def _best(scored: Sequence[tuple[float, str, str]], limit: int) -> list[SelectedTest]:
     tied = [entry for entry in scored if entry[0] < 0]
     worth = sum(-entry[0] >= _WORTH_RUNNING for entry in tied)
-    chosen = [
+    return [
         SelectedTest(path, reason) for _, path, reason in tied[: min(limit, max(worth, _AT_LEAST))]
     ]
-    return tuple(chosen) if seconds is None else _affordable(chosen, tests, seconds)
 
 
 def _reason(relations: Iterable[Relation]) -> str:
@@ -343,13 +342,16 @@ def estimate(test: TestFile) -> float:
 
 
 def _affordable(
-    chosen: Sequence[SelectedTest], tests: TestFiles, seconds: float
+    chosen: Sequence[SelectedTest],
+    tests: TestFiles,
+    seconds: float,
+    measured: Mapping[str, float],
 ) -> tuple[SelectedTest, ...]:
     """Return the first file and all further ones that fit into the time that is left."""
     left = seconds * _SHARE
     kept: list[SelectedTest] = []
     for one in chosen:
-        taken = estimate(tests.by_path[one.path])
+        taken = measured.get(one.path, estimate(tests.by_path[one.path]))
         if taken <= left or not kept:
             kept.append(one)
             left -= taken

@@ -102,7 +102,7 @@ class PytestRecorder:
         self._lines.write(event="collected", count=count)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._lines.write(event="start", id=nodeid)
+        self._lines.write(event="start", id=nodeid, at=self._lines.seconds())
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.outcome not in OUTCOMES:  # pytest-rerunfailures: the last try follows

@@ -46,7 +46,7 @@ class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
         """Write that a test begins; what came before it is an account of its own."""
         if self._trace is not None:
             self._write_account("", self._trace.begin(test))
-        self.write(event="start", id=test)
+        self.write(event="start", id=test, at=self.seconds())
 
     def stop(self, test: str) -> None:
         """Write what the test executed, if that is asked for."""

@@ -135,11 +135,20 @@ def doubtful(run: TestRun) -> bool:
     return run.ended == INCONSISTENT or (run.ended == INCOMPLETE and not run.exit_code)
 
 
+def is_unreadable(run: TestRun) -> bool:
+    """Whether a run of the base shows nothing of its tests: the runner's fault, or our reader's.
+
+    That a command without outcomes of its own fails says as little.
+    """
+    red_command = is_command(run) and Outcome.PASSED not in run.outcomes.values()
+    return not run.outcomes or doubtful(run) or red_command
+
+
 def suspicion(before: TestRun | None, after: TestRun | None) -> str:
     """Return why the run with the patch is not credible although that on the base is, or ""."""
     if after is None:
         return ""
-    if doubtful(after) and not (before is not None and doubtful(before)):
+    if doubtful(after) and not (before is not None and is_unreadable(before)):
         what = "; ".join(after.channels.disagreements) or how_it_ended(after)
         return f"the accounts of the run with the patch do not agree: {what}"
     new = new_traces(before, after)

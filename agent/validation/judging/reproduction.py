@@ -15,7 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.types import BAD_OUTCOMES, Outcome, TestRun
-from agent.validation.judging.compare import collection_error, failed, is_whole, suspicion, to_blame
+from agent.validation.judging.build_errors import names_of_build
+from agent.validation.judging.compare import (
+    collection_error,
+    doubtful,
+    failed,
+    is_whole,
+    suspicion,
+    to_blame,
+)
 from agent.validation.judging.second_runs import SecondRuns
 from agent.validation.judging.wording import (
     failure_texts,
@@ -27,13 +35,18 @@ from agent.validation.judging.wording import (
 
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
-# The last line of a traceback that names what is missing (CPython's own words).
+# What names something that is missing: the last line of a traceback of CPython, errors of V8 and
+# of TypeScript's compiler.
 _MISSING_NAME = re.compile(
     r"(?:ImportError: cannot import name '(?P<imported>\w+)'"
     r"|ModuleNotFoundError: No module named '(?:\w+\.)*(?P<module>\w+)'"
     r"|AttributeError: .* has no attribute '(?P<attribute>\w+)'"
     r"|NameError: name '(?P<name>\w+)' is not defined"
-    r"|TypeError: .* unexpected keyword argument '(?P<argument>\w+)')"
+    r"|TypeError: .* unexpected keyword argument '(?P<argument>\w+)'"
+    r"|TypeError: (?:.*\.)?(?P<function>\w+)\)? is not a (?:function|constructor)"
+    r"|ReferenceError: (?P<variable>\w+) is not defined"
+    r"|does not provide an export named '(?P<export>\w+)'"
+    r"|TS\d+: (?:Property|Cannot find name|.* has no exported member(?: named)?) '(?P<typed>\w+)')"
 )
 
 # The number of proving tests that a message names. The JSON result has all of them.
@@ -82,6 +95,9 @@ def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
     doubt = suspicion(before, after)
     if doubt and not any(outcome in BAD_OUTCOMES for outcome in after.outcomes.values()):
         return Judgement(Standing.SUSPECT, f"the reproduction test: {doubt}", tuple(ids))
+    if _is_silent(before) and _is_silent(after):
+        text = "the reproduction test gives no outcome that can be read, with or without the patch"
+        return Judgement(Standing.SAYS_NOTHING, text)
     if not is_whole(after):
         text = f"The reproduction test {how_it_ended(after)} with the patch."
         return Judgement(Standing.STILL_FAILS, f"{text}\n\n{tail(after.output_tail)}", tuple(ids))
@@ -134,6 +150,11 @@ def with_source(found: Judgement, earlier: Sequence[str]) -> Judgement:
     return replace(found, text=f"{first} {source}\n{rest}")
 
 
+def _is_silent(run: TestRun) -> bool:
+    """Whether nothing of a run can be read. A test that ends the process leaves a report behind."""
+    return not run.outcomes and doubtful(run) and "report" not in run.channels.read
+
+
 def _judge_outcomes(
     before: TestRun, after: TestRun, ids: list[str], names: NameChecks
 ) -> Judgement:
@@ -156,12 +177,17 @@ def _judge_outcomes(
 
 def _judge_proof(before: TestRun, proving: tuple[str, ...], names: NameChecks) -> Judgement:
     """Judge tests by why they failed on the base; one that needs no new name proves for all."""
-    needs = {test: _needed_name(before, test, names) for test in proving}
-    strong = tuple(test for test in proving if not needs[test])
+    needs = {test: _needed_names(before, test, names) for test in proving}
     text = f"{number(len(proving), 'test')} of the reproduction: {listed(proving, _SHOWN)}"
+    if all(needs[test] is None for test in proving):
+        text = (
+            "the reproduction test does not compile on the base, and not for lack of a name alone"
+        )
+        return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
+    strong = tuple(test for test in proving if needs[test] == ())
     if strong:
         return Judgement(Standing.PROVES, text, proving)
-    wanted = sorted({name for name in needs.values() if name})
+    wanted = sorted({name for found in needs.values() for name in found or ()})
     words = f"on the base only for the lack of {listed(wanted, _SHOWN)}, which the patch brings"
     if any(map(names.in_issue, wanted)):
         return Judgement(Standing.PROVES, f"{text} ({words})", proving)
@@ -169,13 +195,19 @@ def _judge_proof(before: TestRun, proving: tuple[str, ...], names: NameChecks) -
     return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
 
 
-def _needed_name(before: TestRun, test: str, names: NameChecks) -> str:
-    """Return the name that the patch adds and without which a test failed on the base, or ""."""
+def _needed_names(before: TestRun, test: str, names: NameChecks) -> tuple[str, ...] | None:
+    """Return the names that the patch adds and without which alone a test failed on the base.
+
+    None if the test did not compile there for other reasons.
+    """
     collector = collection_error(before, test)
     text = before.failures.get(test) or before.failures.get(collector or "", "")
+    of_build = names_of_build(text) if collector is not None else None
+    if of_build is not None:
+        return tuple(filter(names.brought, of_build)) or None
     found = list(_MISSING_NAME.finditer(text))
     name = next(filter(None, found[-1].groups()), "") if found else ""
-    return name if name and names.brought(name) else ""
+    return (name,) if name and names.brought(name) else ()
 
 
 def _still_bad(before: TestRun, after: TestRun, test: str) -> bool:

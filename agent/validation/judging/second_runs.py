@@ -35,13 +35,13 @@ class RunAgain:
 
     def execution(self, test: str) -> Execution:
         """Return what a test executed. Before the tests, only changed functions count."""
-        outside, own = self._reported(""), self._reported(test)
+        outside, own = self.reported(""), self.reported(test)
         if test not in self.run.executed:  # it ran in another process (pytest-xdist)
             return outside
         return own | Execution(outside.lines - self.code.new, frozenset(), outside.read)
 
-    def _reported(self, test: str) -> Execution:
-        """Return what was reported, as far as it was asked for."""
+    def reported(self, test: str) -> Execution:
+        """Return what was reported of a test, as far as it was asked for."""
         found, code = self.run.executed.get(test, Execution()), self.code
         return Execution(
             found.lines & (code.lines | code.new),

@@ -2,7 +2,8 @@
 
 The first rule that applies decides:
 
-    REGRESSED      a test is seen to fail that passed on the base; the reply's own test still fails;
+    REGRESSED      a test is seen to fail that passed on the base, unless it is outdated
+                   (`judging.outdated`) and all else is VERIFIED; the reply's own test still fails;
                    tests that pass without the patch's own changes to tests are gone, skipped or
                    red with them
     SUSPECT        with the patch the accounts of a run contradict each other, the test runner is
@@ -36,6 +37,7 @@ from agent.validation.judging.compare import (
     to_blame,
 )
 from agent.validation.judging.known import KnownJudgement
+from agent.validation.judging.outdated import OutdatedJudgement
 from agent.validation.judging.reproduction import Judgement, Standing
 from agent.validation.judging.second_runs import SecondRuns, suspicion_of_again
 from agent.validation.judging.wording import (
@@ -70,7 +72,8 @@ class VerdictEvidence:
     `only_tests` means that the patch changes nothing that could fix an issue. `edited_tests` are
     the existing test files that it changes, and `weakened` says what it takes away from them.
     `held` are files of the patch that were as on the base, with the reason.
-    `named_command`: the runs are of the command that the user named.
+    `named_command`: the runs are of the command that the user named. `outdated` judges tests that
+    fail newly and that the reply calls outdated; `comparison` is without those that are accepted.
     """
 
     before: TestRun | None = None
@@ -91,6 +94,7 @@ class VerdictEvidence:
     weakened: str = ""
     held: Mapping[str, str] = field(default_factory=dict)
     dependences: tuple[str, ...] = ()
+    outdated: OutdatedJudgement = field(default_factory=OutdatedJudgement)
 
 
 def decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
@@ -123,11 +127,28 @@ def _decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     if doubt:
         return Verdict.SUSPECT, bounded(doubt)
     unknown = _unknown(evidence)
-    if unknown:
+    if unknown and not evidence.outdated.accepted:
         return Verdict.UNVERIFIED, bounded(unknown)
     verdict, reason = _not_worse(evidence)
+    if evidence.outdated.accepted:
+        verdict, reason = _with_outdated(evidence, verdict, unknown or reason)
     lacking = f" {evidence.needs[:1].upper()}{evidence.needs[1:]}." if evidence.needs else ""
     return verdict, bounded(f"{_cut_off(evidence)}{reason}{lacking}")
+
+
+def _with_outdated(evidence: VerdictEvidence, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
+    """Outdated tests are excused beside a reproduction that holds, and by nothing else."""
+    new = evidence.new_tests
+    if verdict is Verdict.VERIFIED and new is not None and new.standing is Standing.PROVES:
+        return verdict, f"{evidence.outdated.words} {reason}\n\n{evidence.outdated.review}"
+    assert evidence.after is not None
+    told = _newly_failing(evidence.outdated.accepted, evidence.after)
+    first, _, rest = told.partition("\n")
+    why = (
+        "The reply calls them outdated, which counts only beside a reproduction test that holds, "
+        f"and: {reason}"
+    )
+    return Verdict.REGRESSED, f"{first} {why}\n{rest}"
 
 
 def _not_worse(evidence: VerdictEvidence) -> tuple[Verdict, str]:
@@ -179,12 +200,20 @@ def _regression(evidence: VerdictEvidence, *, only_seen: bool) -> str:
         failing = comparison.newly_failing
         seen = tuple(t for t in failing if not only_seen or after.outcomes.get(t) in BAD_OUTCOMES)
         if seen:
-            parts.append(_newly_failing(seen, after))
+            parts.append(_refused(evidence.outdated) + _newly_failing(seen, after))
     if evidence.lost and evidence.whole:
         parts.append(_lost(evidence.lost, evidence.before, evidence.whole))
     if evidence.new_tests and evidence.new_tests.standing is Standing.STILL_FAILS:
         parts.append(evidence.new_tests.text)
     return "\n\n".join(parts)
+
+
+def _refused(outdated: OutdatedJudgement) -> str:
+    """Say why tests that the reply calls outdated count all the same, as a sentence, or ""."""
+    if not outdated.refusal:
+        return ""
+    count = number(len(outdated.findings), "failing test")
+    return f"The reply calls {count} outdated, which is not accepted: {outdated.refusal}. "
 
 
 def _newly_failing(tests: tuple[str, ...], after: TestRun) -> str:

@@ -16,6 +16,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from agent.repository import language_of
 from agent.types import FileChange
@@ -47,7 +48,7 @@ class TestReader:
     def why_weak(self, test: str) -> str:
         """Return why a test that passes newly is no evidence, as a clause, or ""."""
         place, _, name = test.partition("::")
-        file = next((one for one in self.files if place.endswith(one.path)), None)
+        file = next((one for one in self.files if _holds(one, place, name)), None)
         if file is None:
             return ""
         if language_of(file.path) != "python":
@@ -93,6 +94,15 @@ class TestReader:
             return f"it uses {listed(asked)}, which the issue does not speak of"
         read = [c.path for c in spoken if _reads_text(c, body)]
         return f"it looks at the source of {read[0]} and not at what it does" if read else ""
+
+
+def _holds(file: FileChange, place: str, name: str) -> bool:
+    """Whether a test of an id is in the file. Go names the folder of a test and not its file."""
+    if place.endswith(file.path):
+        return True
+    folder = str(PurePosixPath(file.path).parent)
+    function = name.partition("/")[0]  # without the names of its parts
+    return file.path.endswith(".go") and folder == place and f"func {function}(" in _text(file)
 
 
 def _text(change: FileChange) -> str:

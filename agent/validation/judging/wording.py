@@ -14,6 +14,7 @@ _TEXT_CHARS = 2400
 _REASON_CHARS = 4000
 _IDS = 5
 _TEXTS = 3
+_GROUP_LINES = 20
 
 _ENDINGS = {
     Ended.SIGNALLED: "was killed by a signal",
@@ -52,9 +53,32 @@ def number(count: int, noun: str) -> str:
 
 
 def failure_texts(run: TestRun, tests: Sequence[str]) -> str:
-    """Return the ends of the first few failure reports, each under its test's id."""
-    parts = [f"{test}:\n{tail(run.failures[test])}" for test in tests if run.failures.get(test)]
-    return bounded("\n\n".join(parts[:_TEXTS]))
+    """Return every test under the error that it failed with, then the ends of some reports.
+
+    Tests that fail with the same words stand together, the largest group first. The first reports
+    of the largest groups show where the error happened.
+    """
+    groups: dict[str, list[str]] = {}
+    for test in tests:
+        if run.failures.get(test):
+            groups.setdefault(assertion(run.failures[test]), []).append(test)
+    largest = sorted(groups.items(), key=lambda group: -len(group[1]))  # stable: then as they came
+    named = [f"{said or 'no message'}\n{_by_file(members)}" for said, members in largest]
+    texts = [
+        f"{members[0]}:\n{tail(run.failures[members[0]], _GROUP_LINES)}"
+        for _, members in largest[:_TEXTS]
+    ]
+    several = len(groups) > 1 or any(len(members) > 1 for members in groups.values())
+    return bounded("\n\n".join([*(named if several else []), *texts]))
+
+
+def _by_file(tests: Sequence[str]) -> str:
+    """Return the ids, each file written once."""
+    files: dict[str, list[str]] = {}
+    for test in tests:
+        path, _, name = test.partition("::")
+        files.setdefault(path, []).append(name)
+    return "\n".join(f"  {path}: {', '.join(filter(None, names))}" for path, names in files.items())
 
 
 _ASSERTION_CHARS = 200

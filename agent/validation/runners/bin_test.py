@@ -1,19 +1,21 @@
 """`bin/test`, a project's own runner such as SymPy's, which takes test files by path.
 
-It writes no report, so its verbose output is read: a header with the file, then one line for each
-test with its name and a word or letter.
+One that starts pytest loads our plugin there, and its report is read. Of any other the verbose
+output is read: a header with the file, then one line for each test with its name and a word or
+letter.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.protocols import Snapshot
 from agent.types import Outcome, TestRun
-from agent.validation.reports.report_lines import clean
-from agent.validation.reports.run_results import LINE_LIMIT, ParsedOutput, make_tool_run
+from agent.validation.reports.report_lines import clean, read_report
+from agent.validation.reports.run_results import LINE_LIMIT, ParsedOutput, make_run, make_tool_run
 from agent.validation.runners.base import (
     PYTHON_LANGUAGES,
     PythonFileRunner,
@@ -21,7 +23,7 @@ from agent.validation.runners.base import (
     Suite,
     joined,
 )
-from agent.validation.runners.commands import as_argument, python_command
+from agent.validation.runners.commands import LOADS_PLUGIN, as_argument, python_command
 from sandbox import Command, RunResult
 
 _PROGRAM = "bin/test"
@@ -32,8 +34,8 @@ _STEADY = ("--seed=0", "--no-subprocess")
 # In `Suite.settings`: the runner refused the options of `_STEADY`.
 _PLAIN = "plain"
 
-# argparse exits with it when it refuses an option.
-_USAGE_ERROR = 2
+# argparse and pytest exit with these when they refuse an option.
+_USAGE_ERRORS = (2, 4)
 
 # `pkg/core/tests/test_basic.py[20]`, with what comes right after it on the same line.
 _HEADER = re.compile(r"(?P<path>[\w./-]+\.py)\[(?P<count>\d+|\?)\]\s*(?P<rest>.*)$")
@@ -73,9 +75,16 @@ class BinTest(PythonFileRunner):
         options = ("-C", "--verbose", "--no-colors", *steady)
         files = map(as_argument, targets)
         argv = (str(context.tools.needed().path), *suite.argv, *options, *files)
-        return python_command(argv, context, environment=suite.environment, cwd=suite.cwd)
+        # What was written before a time limit must not be lost in a buffer.
+        own = {**LOADS_PLUGIN, "PYTHONUNBUFFERED": "1"}
+        if suite.cwd != ".":  # ids are paths of the tree
+            own["PYTEST_ADDOPTS"] = shlex.quote(f"--rootdir={context.root}")
+        environment = {**suite.environment, **own}
+        return python_command(argv, context, environment=environment, cwd=suite.cwd)
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
+        if read_report(result.report).begun:
+            return make_run(command.argv, result, own_runner=False)
         output = _Output(suite.cwd)
         for line in clean(result.stdout.decode("utf-8", "replace")).splitlines():
             output.take(line[:LINE_LIMIT])
@@ -83,7 +92,7 @@ class BinTest(PythonFileRunner):
 
     def again(self, suite: Suite, run: TestRun) -> Suite | None:
         """Leave out the options that only some versions of the runner have."""
-        refused = run.exit_code == _USAGE_ERROR and not run.outcomes
+        refused = run.exit_code in _USAGE_ERRORS and not run.outcomes
         if not refused or _PLAIN in suite.settings:
             return None
         return replace(suite, settings={**suite.settings, _PLAIN: "yes"})

@@ -30,6 +30,8 @@ _TEST = re.compile(
 _FAILURE = re.compile(r"---- (?P<name>.+?) stdout ----$")
 _SUMMARY = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
 _COUNT = re.compile(r"running \d+ tests?$")
+# The end of a build whose test program `tests/x.rs` does not compile.
+_NOT_BUILT = re.compile(r"error: could not compile `[^`]+` \(test \"(?P<name>[\w-]+)\"\)")
 _OUTCOMES = {"ok": Outcome.PASSED, "FAILED": Outcome.FAILED, "ignored": Outcome.SKIPPED}
 
 # In `Suite.settings`: `package:<folder>` and `file:<path in its package>`.
@@ -225,11 +227,13 @@ class _Output:
     _pending: int = 0  # test programs that have begun and not summed up
     _counts: dict[str, int] = field(default_factory=dict)
     _failure: str | None = None
+    _lines: list[str] = field(default_factory=list)  # before the first test program
     _texts: dict[str, list[str]] = field(default_factory=dict)
     _wrong: bool = False
 
     def take(self, line: str) -> None:
         """Read one line of the merged streams."""
+        self._build(line)
         running = _RUNNING.match(line)
         test, summary = _TEST.match(line), _SUMMARY.match(line)
         failure = _FAILURE.match(line)
@@ -251,6 +255,18 @@ class _Output:
             self.found.add(f"{self._target}::{test['name']}", _OUTCOMES[test["word"]])
         else:
             self._failure = None
+
+    def _build(self, line: str) -> None:
+        if self.found.begun:
+            return
+        self._lines.append(line)
+        failed = _NOT_BUILT.match(line)
+        if failed:
+            file = f"tests/{failed['name']}.rs"
+            folder = self.suite.settings.get(_FILE + file, "")
+            owned = folder not in ("", _SEVERAL)
+            path = joined(self.suite.cwd, joined(folder, file) if owned else file)
+            self.found.add(path, Outcome.ERROR, "\n".join(self._lines))
 
     def _summed_up(self, said: list[int]) -> None:
         self._pending -= 1
@@ -281,10 +297,11 @@ def _target(suite: Suite, running: re.Match[str]) -> str:
     path = running["path"]
     folder = suite.settings.get(_FILE + path, _SEVERAL)
     if folder == _SEVERAL:
+        packages = {n: p for n, p in suite.settings.items() if n.startswith(_PACKAGE)}
         named = [
             name.removeprefix(_PACKAGE)
-            for name, package in suite.settings.items()
-            if name.startswith(_PACKAGE) and package.replace("-", "_") == running["crate"]
+            for name, package in packages.items()
+            if package.replace("-", "_") == running["crate"] or len(packages) == 1
         ]
         if len(named) != 1:
             return f"{running['crate']} {path}"

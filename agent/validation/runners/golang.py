@@ -25,6 +25,9 @@ from sandbox import Command, RunResult
 
 _MODULE = re.compile(r"^\s*module\s+\"?([^\s\"]+)", re.MULTILINE)
 
+# What Go before 1.24 prints between the JSON lines for a package whose tests do not compile.
+_NOT_BUILT = re.compile(r"FAIL\t(\S+) \[(?:build|setup) failed\]")
+
 _OUTCOMES = {"pass": Outcome.PASSED, "fail": Outcome.FAILED, "skip": Outcome.SKIPPED}
 
 # In `Suite.settings`: the module's import path.
@@ -83,7 +86,7 @@ class GoTest(BaseRunner):
         return tool_command(collecting("stdout", argv), suite, context)
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
-        events = _Events(suite)
+        events = _Events(suite, result.stderr.decode("utf-8", "replace"))
         for raw in result.report.splitlines():
             events.take(raw)
         output = "\n".join(filter(None, (streams(result), "".join(events.loose))))
@@ -103,6 +106,7 @@ class _Events:
     """Collects the events of one run."""
 
     suite: Suite
+    build: str  # what compilers print before Go 1.24
     _found: ParsedOutput = field(default_factory=ParsedOutput)
     _texts: dict[str, list[str]] = field(default_factory=dict)
     _open: dict[str, None] = field(default_factory=dict)  # packages that have begun and not ended
@@ -115,7 +119,11 @@ class _Events:
         except (ValueError, RecursionError):
             event = None
         if not isinstance(event, dict):
-            self.loose.append(raw.decode("utf-8", "replace") + "\n")
+            text = raw.decode("utf-8", "replace")
+            self.loose.append(text + "\n")
+            not_built = _NOT_BUILT.match(text)
+            if not_built:
+                self._package_ended(_folder(self.suite, not_built[1]), "fail")
             return
         action, package = text_of(event.get("Action")), text_of(event.get("Package"))
         if not package:  # build-output, build-fail (since Go 1.24)
@@ -149,7 +157,7 @@ class _Events:
         inside = [o for t, o in self._found.outcomes.items() if t.startswith(f"{folder}::")]
         if action == "fail" and Outcome.FAILED not in inside:
             # It did not build, or ended outside a test.
-            text = "".join((*self.loose[-200:], *self._texts.get(folder, ())))
+            text = "".join((self.build, *self.loose[-200:], *self._texts.get(folder, ())))
             self._found.add(folder, Outcome.ERROR, text)
 
     def found(self) -> ParsedOutput:

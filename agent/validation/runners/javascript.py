@@ -178,13 +178,26 @@ class Mocha(ScriptRunner):
         report = _json(_collected(result)) or _json(result.stdout)
         if report is not None and isinstance(report.get("tests"), list):
             found.begun = found.complete = True
+            only = _only_file(suite, command)
             for kind, outcome in _MOCHA:
                 for test in entries(report.get(kind)):
                     error = test.get("err")
                     text = text_of(error.get("stack")) if isinstance(error, dict) else ""
-                    path = _path(suite, command, text_of(test.get("file")))
-                    found.add(f"{path}::{text_of(test.get('fullTitle'))}", outcome, text)
+                    path = _path(suite, command, text_of(test.get("file"))) or only
+                    title = text_of(test.get("fullTitle"))
+                    found.add(f"{path}::{title}" if path else title, outcome, text)
         return make_tool_run(command, result, found)
+
+
+def _only_file(suite: Suite, command: Command) -> str:
+    """Return the file that mocha was given, "" for several: old reports name none."""
+    words = iter(command.argv)
+    files = [word for word in words if _is_output(word) for word in words]
+    return joined(suite.cwd, files[0]) if len(files) == 1 else ""
+
+
+def _is_output(word: str) -> bool:
+    return word.startswith("output=") and word.endswith(f"/{_REPORT}")
 
 
 _MOCHA = (

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from agent.protocols import Snapshot
 from agent.types import Outcome, TestRun
 from agent.validation.reports.junit import Case, read_cases
-from agent.validation.reports.run_results import ParsedOutput, collected, make_tool_run
-from agent.validation.runners.base import BaseRunner, RunContext, Suite, below
+from agent.validation.reports.report_lines import clean
+from agent.validation.reports.run_results import (
+    ParsedOutput,
+    collected,
+    make_tool_run,
+    streams,
+)
+from agent.validation.runners.base import BaseRunner, RunContext, Suite, below, joined
 from agent.validation.runners.commands import collecting, tool_command
 from agent.validation.runners.programs import FoundProgram, SearchScope, real_path
 from sandbox import Command, RunResult
@@ -17,6 +24,9 @@ from sandbox import Command, RunResult
 _REPORTS = "*/target/surefire-reports/TEST-*.xml"
 
 _TESTS = "src/test/java"
+
+# A test class that does not compile; the first lines below an error belong to it.
+_NOT_BUILT = re.compile(rf"^\[ERROR\] \S*?/(?P<path>{_TESTS}/\S+\.java):\[\d+,\d+\]", re.MULTILINE)
 
 # A test class that one module lacks is in another one.
 _NOT_HERE = ("-Dsurefire.failIfNoSpecifiedTests=false", "-DfailIfNoTests=false")
@@ -95,6 +105,8 @@ class MavenTest(BaseRunner):
         found = ParsedOutput()
         files = list(collected(result.report))
         found.complete = bool(files)
+        if not files:
+            _add_not_built(suite, result, found)
         for name, content in files:
             cases = read_cases(content)
             if cases is None:
@@ -110,6 +122,14 @@ class MavenTest(BaseRunner):
         classname, _, method = name.rpartition(separator)
         case = Case(classname, method, "", Outcome.PASSED)
         return _id(suite, "target/surefire-reports/", case) if classname else name
+
+
+def _add_not_built(suite: Suite, result: RunResult, found: ParsedOutput) -> None:
+    """Add the test classes that a build without reports could not compile."""
+    text = clean(streams(result))
+    for match in _NOT_BUILT.finditer(text):
+        found.add(joined(suite.cwd, match["path"]), Outcome.ERROR, text)
+        found.complete = True
 
 
 def _id(suite: Suite, report: str, case: Case) -> str:

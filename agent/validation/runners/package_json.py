@@ -25,20 +25,41 @@ _UNSETTLED = re.compile(r"[$`*?~]")
 
 _OPERATORS = frozenset("();<>|&")
 
-# Options that take the next word as their value and say how tests are found or set up.
+# Options that take the next word as their value.
 _WITH_VALUE = frozenset(
     {
-        "-c", "-r", "--config", "--dir", "--env", "--experimental-loader", "--extension",
-        "--import", "--loader", "--project", "--projects", "--require", "--root", "--rootDir",
-        "--roots", "--setupFiles", "--spec", "--testEnvironment", "--testPathPattern", "--timeout",
+        "-c", "-r", "-t", "--config", "--dir", "--env", "--experimental-loader", "--extension",
+        "--import", "--loader", "--outputFile", "--project", "--projects", "--reporter",
+        "--reporters", "--require",
+        "--root", "--rootDir", "--roots", "--setupFiles", "--spec", "--test-reporter",
+        "--test-reporter-destination", "--testEnvironment", "--testPathPattern", "--timeout",
         "--ui",
     }
 )  # fmt: skip
 
+# Those that mocha adds or that mean something else there: `-u tdd` names the style of the tests.
+_MOCHA_WITH_VALUE = frozenset(
+    {
+        "-O",
+        "-R",
+        "-f",
+        "-g",
+        "-j",
+        "-n",
+        "-s",
+        "-u",
+        "--fgrep",
+        "--grep",
+        "--jobs",
+        "--retries",
+        "--slow",
+    }
+)
+
 # Options that do not terminate, that measure, or that redirect the report.
 _DROPPED = re.compile(
     r"--(?:watch\w*|coverage\S*|reporters?\S*|json|outputFile\S*|verbose|silent|notify|parallel"
-    r"|updateSnapshot|ci|bail\S*|test-reporter\S*|experimental-test-coverage|run)(?:=.*)?|-[wub]"
+    r"|updateSnapshot|ci|bail\S*|test-reporter\S*|experimental-test-coverage|run)(?:=.*)?|-[wubOR]"
 )
 
 
@@ -141,7 +162,7 @@ def _known_script(
         if runner == "node":
             return _by_node(folder, text, words[number + 1 :], environment, known)
         if runner:
-            options, files = _split(words[number + 1 :])
+            options, files = _split(words[number + 1 :], runner)
             return Script(folder, text, runner, (), options, files, environment)
     return None
 
@@ -165,25 +186,27 @@ def _by_node(
     for number, word in enumerate(words):
         runner = _runner(word, known) if not word.startswith("-") else ""
         if runner and runner != "node":
-            more, files = _split(words[number + 1 :])
+            more, files = _split(words[number + 1 :], runner)
             return Script(folder, text, runner, tuple(options), more, files, environment)
         options.append(word)
     if "--test" not in words:
         return None
-    kept, files = _split([word for word in words if word != "--test"])
+    kept, files = _split([word for word in words if word != "--test"], "node")
     return Script(folder, text, "node", kept, (), files, environment)
 
 
-def _split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _split(words: Sequence[str], runner: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split into the options to keep and the files, without words that a shell would expand."""
+    with_value = _WITH_VALUE | _MOCHA_WITH_VALUE if runner == "mocha" else _WITH_VALUE
     options: list[str] = []
     files: list[str] = []
-    pending = False
-    for word in words:
-        if pending or word.startswith("-"):
-            if pending or not _DROPPED.fullmatch(word):
-                options.append(word)
-            pending = not pending and word in _WITH_VALUE
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("-"):
+            value = [next(rest, "")] if word in with_value else []
+            style = runner == "mocha" and word == "-u"  # elsewhere it writes new snapshots
+            if style or not _DROPPED.fullmatch(word):
+                options += [word, *value]
         elif word not in ("run", "related"):  # vitest's own commands
             files.append(word)
     settled = tuple(word for word in options if not _UNSETTLED.search(word))

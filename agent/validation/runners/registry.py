@@ -31,7 +31,7 @@ from types import MappingProxyType
 from agent.protocols import Snapshot
 from agent.repository import is_test_path, is_vendored_path, language_of, subtree
 from agent.validation.runners import programs
-from agent.validation.runners.base import Runner, Suite, joined
+from agent.validation.runners.base import PYTHON, Runner, Suite, joined
 from agent.validation.runners.bin_test import BinTest
 from agent.validation.runners.cargo import CargoTest
 from agent.validation.runners.commands import COMMAND, CommandRunner, Make, split_command
@@ -88,6 +88,9 @@ _DEFAULT = Suite("pytest", "no test of the project was recognised")
 STANDS_IN = "stands-in-for"
 """In `Suite.settings` of a suite that `fitting` replaced: the name of the missing runner."""
 
+UNREADABLE = "in-place-of"
+"""In `Suite.settings` of a suite that `readable` chose: the runner that could not be read."""
+
 _PYTEST_FILES = ("pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py", "tests/conftest.py")
 _PYTEST_TABLES = re.compile(r"^\[(?:tool\.pytest|tool:pytest|pytest)\b", re.MULTILINE)
 
@@ -130,6 +133,19 @@ def fitting(suite: Suite, tools: Tools) -> Suite:
         return suite
     why = f"pytest cannot be imported by {tools.interpreter.path}, so unittest is used"
     return Suite("unittest", why, (), suite.cwd, suite.environment, {STANDS_IN: suite.runner})
+
+
+def readable(suite: Suite, snapshot: Snapshot, tools: Tools) -> Suite | None:
+    """Return pytest's suite in the place of one whose run of the base cannot be read.
+
+    None where pytest cannot be imported, or would be the same runner again.
+    """
+    if suite.runner == "pytest" or PYTHON not in runner_of(suite).programs(suite):
+        return None
+    if tools.pytest is None or Pytest().detect(subtree(snapshot)) is None:
+        return None
+    why = f"{suite.runner} gives no outcomes on the base that can be read, so pytest is used"
+    return Suite("pytest", why, (), suite.cwd, suite.environment, {UNREADABLE: suite.runner})
 
 
 def detect_all(snapshot: Snapshot, changed: Sequence[str] = ()) -> Iterator[Suite]:

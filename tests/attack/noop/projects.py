@@ -282,7 +282,32 @@ CRATE = Project(
     fix={"src/lib.rs": CRATE_LIB.replace("-", "+").replace("+>", "->")},
 )
 
+# ---------------------------------------------------------------------------------------------- Go
+
+GO_SUM = "package adder\n\nfunc Add(a, b int) int {\n\treturn a - b\n}\n"
+_GO_TEST = """package adder
+
+import "testing"
+
+func Test{name}(t *testing.T) {{
+	if got := Add(1, {second}); got != {sum} {{
+		t.Errorf("Add(1, {second}) = %d", got)
+	}}
+}}
+"""
+GO = Project(
+    issue=Problem("Add() subtracts", "Add(1, 1) is 0."),
+    files={
+        "go.mod": "module example.com/adder\n\ngo 1.16\n",
+        "add.go": GO_SUM,
+        "add_test.go": _GO_TEST.format(name="Zero", second=0, sum=1),
+    },
+    test=ReproductionTest("issue_test.go", _GO_TEST.format(name="Issue", second=1, sum=2)),
+    fix={"add.go": GO_SUM.replace("-", "+")},
+)
+
 PROJECTS = {
+    "go": GO,
     "shop": SHOP,
     "red shop": RED_SHOP,
     "ledger": LEDGER,

@@ -13,6 +13,7 @@ from agent.types import (
     ApplyFailure,
     CreateFile,
     DeleteFile,
+    OutdatedTest,
     PatchProposal,
     ReproductionTest,
     Verdict,
@@ -61,7 +62,15 @@ def tried(noop: NoOp, place: Place) -> Seen:
     """Validate the patch. One that rests on chance is verified when it is so twice in four."""
     project, root = PROJECTS[noop.project], place.targets / noop.project
     seen = [
-        replied(root, project, noop.patch, noop.tests, place, plugged=noop.works == "shadowing")
+        replied(
+            root,
+            project,
+            noop.patch,
+            noop.tests,
+            place,
+            plugged=noop.works == "shadowing",
+            outdated=noop.outdated,
+        )
         for _ in range(4 if noop.chance else 1)
     ]
     verified = [one for one in seen if one[0] == Verdict.VERIFIED.value]
@@ -94,6 +103,7 @@ def replied(
     place: Place,
     *,
     plugged: bool = False,
+    outdated: tuple[str, ...] = (),
 ) -> Seen:
     """Validate a reply for each of `tests` in turn, by one validator; the last one's verdict."""
     snapshot = take_snapshot(root)
@@ -107,11 +117,13 @@ def replied(
     python = place.plugged if plugged else place.lean
     options = ValidationOptions(python=python, timeout=60.0, cache=place.cache)
 
+    declared = tuple(OutdatedTest(one, "the issue changes this") for one in outdated)
+
     async def run() -> Seen:
         async with SandboxValidator(snapshot, project.issue, BwrapSandbox(), options) as validator:
             for at, test in enumerate(tests):
                 earlier = tuple(one for one in tests[:at] if one is not None)
-                report = await validator.validate(applied, test, earlier)
+                report = await validator.validate(applied, test, earlier, declared)
         return report.verdict.value, report.reason.partition("\n")[0]
 
     return asyncio.run(run())

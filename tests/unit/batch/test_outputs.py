@@ -95,7 +95,7 @@ def test_the_same_goes_on_and_anything_else_is_named(tmp_path: Path) -> None:
     other = make("d2", "m2", context_tokens=3000)
     with pytest.raises(ConfigurationError) as raised:
         check_fingerprint(path, other, force=False)
-    for told in ("the data set has changed", "model m, now m2", "context_tokens 6000, now 3000"):
+    for told in ("the data set has changed", "model m, now m2", 'context_tokens "auto", now 3000'):
         assert told in str(raised.value)
     assert check_fingerprint(path, make(), force=False) == ()
     assert len(check_fingerprint(path, other, force=True)) == 3

@@ -146,7 +146,7 @@ def test_a_run_with_something_in_it_is_bound(
         finish(place, "a")
     before = files(place)
     assert batch({"context_tokens": 3000}) == 2
-    assert "context_tokens 6000, now 3000" in capfd.readouterr().err
+    assert 'context_tokens "auto", now 3000' in capfd.readouterr().err
     assert files(place) == before
     assert journal(place).count("run") == 1
 

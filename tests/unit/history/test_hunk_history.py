@@ -113,6 +113,10 @@ def test_patterns_and_limits_have_their_own_records(root: Path, cache: Path) -> 
     snapshot = take_snapshot(root)
     whole = HunkHistory(cache, ignore).table(snapshot)
     none = HunkHistory(cache, ignore, chosen=HunkFilter(("*.py",))).table(snapshot)
+    small = HunkHistory(cache, ignore, chosen=HunkFilter(min_added=50)).table(snapshot)
+    few = HunkHistory(cache, ignore, chosen=HunkFilter(max_hunks=1)).table(snapshot)
+    assert small.text.size == 0
+    assert 0 < few.text.size <= whole.text.size
     newest = HunkHistory(cache, ignore, limit=1).table(snapshot)
     assert (whole.text.size, none.text.size, newest.text.size) == (3, 0, 1)
     assert same(HunkHistory(cache, ignore).table(snapshot), whole)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from agent.history.hunk_table import (
 from agent.history.hunks import AddedHunk, CommitHunks
 from agent.index.identifiers import Terms, term_hash
 from agent.search.corpora.history import distinct_passages, passage_of
+from agent.search.corpora.pull_requests import PullRequest
 from agent.search.passages import Label, Passage
 from agent.secrets.finding import MASK
 
@@ -96,8 +96,9 @@ def test_a_text_that_occurs_twice_is_one_document() -> None:
     assert len(table.digests) == table.lengths.size == 4
     alone = build_table(counted(again, NEWEST))
     assert table.postings.tolist() == alone.postings.tolist()
-    passages = list(distinct_passages(counted(again, NEWEST, OLDEST)))
+    passages = list(distinct_passages(counted(again, NEWEST, OLDEST), {}))
     assert [p.origin for p in passages] == [again.commit] * 2 + [NEWEST.commit] * 2
+    assert [[p.origin for p in one.also] for one in passages] == [[OLDEST.commit]] * 2 + [[]] * 2
 
 
 def test_swapped_names_are_followed() -> None:
@@ -108,26 +109,25 @@ def test_swapped_names_are_followed() -> None:
 
 
 def test_a_passage() -> None:
-    (one, _) = distinct_passages(counted(NEWEST))
+    request = PullRequest(12, "Parse headers", "https://git.example.org/a/b/pull/12")
+    (one, _) = distinct_passages(counted(NEWEST), {NEWEST.commit: request})
     assert one == Passage(
         corpus=Label.HISTORY,
-        title="0000000000: subject 3",
-        text="subject 3 | new/a.py | def parse():\nparse header",
+        title="0000000000 (#12 Parse headers): subject 3",
+        text="NAME: parse\nTYPE: change\nFILE: new/a.py\nDESCRIPTION: subject 3\nparse header",
         path="new/a.py",
         start=7,
         end=7,
         symbol="parse",
         language="python",
         origin=NEWEST.commit,
-    )
-    assert (
-        counted(NEWEST)[0].digests[0].hex() == one.content == sha256(one.text.encode()).hexdigest()
+        link="https://git.example.org/a/b/pull/12",
     )
 
 
 def test_a_title_is_one_printable_line() -> None:
     commit = replace(NEWEST, subject="Fix \x1b[31mred\u202e\n" + "x" * 200)
-    title = passage_of(counted(commit)[0], commit.hunks[0]).title
+    title = passage_of(counted(commit)[0], commit.hunks[0], None).title
     assert title.isprintable()
     assert len(title) < 120
 

@@ -256,6 +256,7 @@ def test_left_out_by_name_and_taken_in_again(make_repository: Make) -> None:
     assert found() == ["app.py", "docs/guide.md"]
     assert found("docs/*") == ["app.py"]
     assert found("*", "!*.py") == ["api_pb2.py", "app.py", "vendor/x/a.py"]
+    assert found("docs/") == ["app.py"]
     assert found("!poetry.lock", "*.md", "!vendor/*", "vendor/x/a.*") == ["app.py", "poetry.lock"]
 
 

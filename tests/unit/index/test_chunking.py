@@ -426,6 +426,51 @@ LANGUAGES = {
             ("function", "top", 13, 15),
         ],
     ),
+    "pascal": (
+        """\
+        unit Shop.Cart;
+        interface
+        uses SysUtils;
+        type
+          // Holds prices.
+          TCart = class(TObject)
+            procedure Add(const Price: Double);
+            class function Make: TCart;
+          end;
+          TColor = (clRed, clGreen);
+          IStore = interface
+            procedure Save;
+          end;
+        implementation
+        { Adds one price. }
+        procedure TCart.Add(const Price: Double);
+        var
+          I: Integer;
+          procedure Inner;
+          begin
+          end;
+        begin
+          for I := 0 to 3 do begin Inner; end;
+        end;
+        class function TCart.Make: TCart;
+        begin
+          Result := nil;
+        end;
+        function Top: Integer;
+        begin
+          try Result := 1; finally end;
+        end;
+        end.
+        """,
+        [
+            ("module", "", 1, 33),
+            ("class", "TCart", 5, 9),
+            ("class", "IStore", 11, 13),
+            ("method", "TCart.Add", 15, 24),
+            ("method", "TCart.Make", 25, 28),
+            ("function", "Top", 29, 32),
+        ],
+    ),
 }
 
 
@@ -435,6 +480,31 @@ def test_outline_of_each_language(language: str) -> None:
     text = textwrap.dedent(text)
     assert outline(text, language) == expected
     assert_partition(text, language)
+
+
+_DELPHI_STATEMENTS = (
+    "X := 1;", "if X > 0 then begin X := 2; end;", "while X < 3 do begin\n  Inc(X);\nend;",
+    "case X of\n  1: begin end;\nend;", "try\n  X := 4;\nexcept\nend;", "// end;", "S := 'end;';",
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(st.sampled_from(_DELPHI_STATEMENTS), max_size=6), min_size=1, max_size=6))
+def test_spans_of_delphi_methods_end_at_their_own_end(bodies: list[list[str]]) -> None:
+    heads = ["unit U;", "interface", "type", "  TA = class", "  end;", "implementation"]
+    lines, expected = list(heads), []
+    for number, body in enumerate(bodies):
+        start = len(lines) + 1
+        made = "\n".join([f"procedure TA.M{number};", "begin", *body, "end;"])
+        lines += made.split("\n")
+        expected.append(("method", f"TA.M{number}", start, len(lines)))
+    text = "\n".join([*lines, "end.", ""])
+    assert [one for one in outline(text, "pascal") if one[0] == "method"] == expected
+    assert_partition(text, "pascal")
+
+
+@given(st.text(alphabet="begin end;procdu TA.:=(){}'/\n", max_size=300))
+def test_broken_delphi_is_partitioned(text: str) -> None:
+    assert_partition(text, "pascal")
 
 
 def test_every_grammar_is_tested() -> None:
@@ -452,6 +522,8 @@ def test_every_grammar_is_tested() -> None:
         ("java", "A.f", "    @Override\n    public void f()\n            throws E"),
         ("cpp", "A.g", "template <class T>\nvoid A<T>::g(int x)"),
         ("ruby", "M.A.f", "    def f(a)"),
+        ("pascal", "TCart.Add", "procedure TCart.Add(const Price: Double);"),
+        ("pascal", "TCart", "  TCart = class"),
     ],
 )
 def test_signature_of_other_languages(language: str, symbol: str, signature: str) -> None:

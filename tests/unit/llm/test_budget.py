@@ -404,3 +404,34 @@ def test_nothing_is_forgotten_while_the_host_is_asked() -> None:
 
     run(all_at_once())
     assert (model.usage.input_tokens, model.usage.calls) == (30, 3)
+
+
+class TestBeside:
+    """Another model that spends from the same budget."""
+
+    def test_both_spend_from_one_budget_at_their_own_prices(self) -> None:
+        main = BudgetedChatModel(
+            ScriptedChatModel([reply(Usage(1000, 0, None, 1))]), Budget(price=Price(10.0, 10.0))
+        )
+        small = ScriptedChatModel([reply(Usage(1000, 0, None, 1))])
+        other = main.beside(Usage(), small, Price(1.0, 1.0))
+        run(other.complete(make_prompt(), max_output_tokens=9))
+        run(main.complete(make_prompt(), max_output_tokens=9))
+        assert main.usage.calls == other.usage.calls == 2
+        assert main.usage.cost_usd == pytest.approx(0.011)
+        assert (main.budget.price, other.budget.price) == (Price(10.0, 10.0), Price(1.0, 1.0))
+
+    def test_a_price_that_is_not_known_leaves_the_sum_unknown(self) -> None:
+        main = BudgetedChatModel(ScriptedChatModel([]), Budget(price=Price(10.0, 10.0)))
+        other = main.beside(Usage(), ScriptedChatModel([reply(Usage(1, 1, None, 1))]))
+        run(other.complete(make_prompt(), max_output_tokens=9))
+        assert main.usage.cost_usd is None
+
+    @pytest.mark.parametrize("limits", [{"max_calls": 1}, {"max_tokens": 5000}, {"max_cost": 0.05}])
+    def test_it_leaves_what_the_first_model_needs(self, limits: dict[str, Any]) -> None:
+        inner = ScriptedChatModel([reply(Usage(10, 1, None, 1))])
+        main = BudgetedChatModel(inner, Budget(price=Price(10.0, 10.0), **limits))
+        other = main.beside(main.budget.worst_case(4990, 9))
+        with pytest.raises(BudgetExceeded):
+            run(other.complete(make_prompt(), max_output_tokens=9))
+        assert run(main.complete(make_prompt(), max_output_tokens=9)).usage.calls == 1

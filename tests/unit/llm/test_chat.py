@@ -78,7 +78,7 @@ def test_usage_is_counted_where_the_server_gives_none(route: respx.Route) -> Non
     body = chat_body("four words of text", usage={"prompt_tokens": 0})
     route.mock(return_value=httpx.Response(200, json=body))
 
-    assert complete().usage == Usage(make_prompt().tokens, 4, None, 1)
+    assert complete().usage == Usage(make_prompt().tokens, 4, None, 1, estimated=True)
 
 
 def test_the_cost_of_the_server_is_kept(route: respx.Route) -> None:
@@ -97,9 +97,8 @@ def test_an_empty_completion_is_a_completion(route: respx.Route) -> None:
 def test_a_bare_string_is_a_completion(route: respx.Route) -> None:
     route.mock(return_value=httpx.Response(200, json="two words"))
 
-    assert complete() == Completion(
-        "two words", "test-model", "stop", Usage(make_prompt().tokens, 2, None, 1), 0.0
-    )
+    usage = Usage(make_prompt().tokens, 2, None, 1, estimated=True)
+    assert complete() == Completion("two words", "test-model", "stop", usage, 0.0)
 
 
 def test_json_that_is_no_completion(route: respx.Route) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,7 +85,26 @@ SHAPES = [
 
 @pytest.mark.parametrize(("value", "expected"), SHAPES)
 def test_known_shapes(value: Any, expected: ReadReply) -> None:
-    assert read_chat_reply(value) == expected
+    reply = read_chat_reply(value)
+    assert reply is not None
+    assert replace(reply, called=None) == expected
+
+
+def test_called_tools_are_an_action_or_a_thought_with_actions() -> None:
+    read = {"name": "read", "arguments": '{"action": "x", "path": "a"}'}
+    broken = {"name": "list", "arguments": "{"}
+    one = read_chat_reply({"choices": [{"message": {"tool_calls": [{"function": read}]}}]})
+    both = [{"function": read}, {"function": broken}, {"function": {"arguments": "{}"}}, 3]
+    two = read_chat_reply({"choices": [{"message": {"content": "I see", "tool_calls": both}}]})
+    assert one is not None
+    assert one.called is not None
+    assert json.loads(one.called.as_text()) == {"action": "read", "path": "a"}
+    assert two is not None
+    assert two.called is not None
+    assert json.loads(two.called.as_text()) == {
+        "thought": "I see",
+        "actions": [{"action": "read", "path": "a"}, {"action": "list", "arguments": "{"}],
+    }
 
 
 @pytest.mark.parametrize(

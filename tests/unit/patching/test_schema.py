@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.patching.schema import reply_schema, to_proposal
-from agent.types import PatchProposal, WrongTest
+from agent.types import OutdatedTest, PatchProposal, WrongTest
 
 
 def objects(node: Any) -> Iterator[dict[str, Any]]:
@@ -25,7 +25,7 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 
 def test_every_object_is_closed_and_requires_all_it_has() -> None:
     found = list(objects(reply_schema()))
-    assert len(found) == 6  # the reply, three kinds of edit, the test, a test taken back
+    assert len(found) == 9  # the reply, five kinds of edit, the test, two lists of tests
     for node in found:
         assert node["additionalProperties"] is False
         assert node["required"] == list(node["properties"])
@@ -38,6 +38,7 @@ def test_the_model_thinks_before_it_edits() -> None:
         "reproduction_test",
         "missing",
         "wrong_tests",
+        "outdated_tests",
     ]
 
 
@@ -62,8 +63,10 @@ def test_alternatives_and_nullable_fields() -> None:
     edits = properties["edits"]["items"]["anyOf"]
     assert [list(edit["properties"]) for edit in edits] == [
         ["path", "search", "replace", "line"],
+        ["path", "symbol", "replace"],
         ["path", "create"],
         ["path", "delete"],
+        ["path", "rename"],
     ]
     assert edits[0]["properties"]["line"]["anyOf"] == [{"type": "integer"}, {"type": "null"}]
     assert properties["reproduction_test"]["anyOf"][1] == {"type": "null"}
@@ -73,3 +76,23 @@ def test_uses_only_what_strict_mode_takes() -> None:
     text = json.dumps(reply_schema())
     assert not any(f'"{word}"' in text for word in ("$ref", "$defs", "default", "oneOf", "title"))
     assert text == json.dumps(reply_schema())
+
+
+def test_outdated_tests_need_an_id_and_a_reason():
+    edit = {"path": "a.py", "search": "x", "replace": "y"}
+    why, source = "it asserts the bug", "def test_a(): pass"
+    given = [
+        {"id": " t.py::test_a ", "why": why, "replacement": source, "more": 1},
+        {"id": "t.py::test_b", "why": why, "replacement": None},
+        {"id": "t.py::test_c", "why": " "},
+        {"id": "", "why": why},
+        {"id": 3, "why": why},
+        "t.py::test_d",
+        None,
+    ]
+    found = to_proposal({"edits": [edit], "outdated_tests": given}, "json")
+    assert isinstance(found, PatchProposal)
+    assert found.outdated_tests == (
+        OutdatedTest("t.py::test_a", why, source),
+        OutdatedTest("t.py::test_b", why),
+    )

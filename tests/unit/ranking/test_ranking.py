@@ -229,6 +229,18 @@ def test_each_part_can_be_switched_off(change: dict[str, float], missing: str) -
     assert_sound(less)
 
 
+@pytest.mark.parametrize("embedder", [None, WordEmbedder(), UnreachableEmbedder()])
+def test_a_bonus_for_file_names_acts_behind_the_ranker_too(embedder: Embedder | None) -> None:
+    problem = Problem(PROBLEM.title, PROBLEM.body + " Not as in colors.py")
+    plain = rank(preset("default"), embedder=embedder, problem=problem)
+    assert "filename" not in features(plain)  # the ranker has a feature for it
+    bonus = replace(preset("default"), filename_bonus=50.0)
+    named = rank(bonus, embedder=embedder, problem=problem)
+    assert named.chunks[0].chunk.path == named.files[0].path == "pkg/colors.py"
+    assert plain.chunks[0].chunk.path != "pkg/colors.py"
+    assert_sound(named)
+
+
 def test_sources_of_evidence_can_join() -> None:
     def reviews(_p: Problem, _m: Mentions, _s: Snapshot, corpus: Corpus) -> Evidence:
         evidence = Evidence()

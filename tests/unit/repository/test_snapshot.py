@@ -14,6 +14,7 @@ from agent.protocols import Snapshot
 from agent.repository.selection import skipped_in_words
 from agent.repository.snapshot import RepositorySnapshot, take_snapshot
 from agent.repository.worktree import blob_id
+from agent.settings import Settings
 from agent.types import SkippedFile, SourceFile
 from tests.conftest import run_git
 
@@ -112,7 +113,7 @@ def test_skipped_files_are_counted_by_reason_and_unfit_names_are_told_in_one_not
     run_git(root, "add", "-A")
     run_git(root, "commit", "-q", "-m", "links")
     said: list[Event] = []
-    load_snapshot(root, commit, "include", said.append)
+    load_snapshot(root, commit, "include", said.append, settings=Settings())
     (summary,) = (event.summary for event in said if isinstance(event, StageFinished))
     assert summary.startswith(
         "1 files, 9 skipped (3 links, 2 with control characters in their names, 2 too large, "

@@ -141,7 +141,9 @@ def test_several_queries_are_one_call(tmp_path: Path) -> None:
         assert both[1] == run(pool.search(queries[1], corpora=["docs"]))
 
 
-def test_similarities_are_score_of_the_cosine_and_the_threshold_uses_them(tmp_path: Path) -> None:
+def test_similarities_are_cosines_and_the_threshold_uses_relevance(
+    tmp_path: Path,
+) -> None:
     embedder = WordEmbedder()
     with pool_at(tmp_path, embedder=embedder) as pool:
         query = "drop cookies that are out of date"
@@ -151,10 +153,11 @@ def test_similarities_are_score_of_the_cosine_and_the_threshold_uses_them(tmp_pa
         rows = run(embedder.embed(texts, kind="document"))
         expected = [score_of(float(np.dot(row, other))) for other in rows]
         assert [hit.similarity for hit in found.hits] == pytest.approx(expected, abs=1e-3)
-        bar = max(expected) - 1e-3
+        assert all(0.0 < hit.relevance < 1.0 for hit in found.hits)
+        bar = max(hit.relevance for hit in found.hits) - 1e-3
         few = run(pool.search(query, corpora=["docs"], top_k=50, at_least=bar))
         assert 1 <= len(few.hits) < len(found.hits)
-        assert all(hit.similarity >= bar for hit in few.hits)
+        assert all(hit.relevance >= bar for hit in few.hits)
 
 
 def test_without_embeddings_words_find(tmp_path: Path) -> None:

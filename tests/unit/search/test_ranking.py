@@ -12,8 +12,8 @@ from agent.search.ranking import (
     RRF_K,
     RankedList,
     fuse_orders,
-    pool_score,
     rank_corpus,
+    rank_score,
     weights_of,
 )
 from agent.search.text_format import read_query
@@ -106,9 +106,9 @@ def test_ties_are_in_the_order_of_numbers_and_doubles_count_once() -> None:
 
 
 def test_every_corpus_named_is_among_the_first_results() -> None:
-    scores = {label: pool_score(label, 1) for label in Label}
+    scores = {label: CORPUS_WEIGHTS[label] * rank_score(1) for label in Label}
     assert max(scores, key=lambda label: scores[label]) is Label.CODE
-    assert all(score > pool_score(Label.CODE, 4) for score in scores.values())
+    assert all(score > rank_score(4) for score in scores.values())
     assert set(CORPUS_WEIGHTS) == set(Label)
 
 
@@ -120,7 +120,7 @@ def test_near_duplicates_of_all_corpora_are_one_finding() -> None:
         CorpusHit(passage(Label.HISTORY, f"{words} more"), 2, (), 0.95),
         CorpusHit(passage(Label.INTENT, "something else entirely"), 1),
     ]
-    first, second = merged(hits)
+    first, second = merged(hits, CORPUS_WEIGHTS)
     assert first.passage.corpus is Label.CODE
     assert first.score == 1.0
     assert [one.corpus for one in first.same] == [Label.DOCS, Label.HISTORY]

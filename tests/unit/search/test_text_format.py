@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from agent.search.passages import Label
 from agent.search.text_format import Query, described, name_in, read_query, without_labels
 
 
@@ -13,7 +12,6 @@ from agent.search.text_format import Query, described, name_in, read_query, with
         ("Cart::total()", "Cart.total"),
         ("Cart#total", "Cart.total"),
         (" snake_case ", "snake_case"),
-        ("word", "word"),
         ("two words", ""),
         ("f(x)", ""),
         ("a..b", ""),
@@ -26,11 +24,23 @@ def test_identifiers_and_prose(text: str, name: str) -> None:
     assert (query.kind, query.name) == ("identifier" if name else "prose", name)
 
 
+@pytest.mark.parametrize("text", ["cookies", "Total", "word"])
+def test_a_word_is_a_name_only_where_it_is_defined(text: str) -> None:
+    query = read_query(text)
+    assert (query.kind, query.name) == ("word", text)
+    assert query.as_name(defined=True).formatted == f"NAME: {text}"
+    assert query.as_name(defined=False).formatted == f"DESCRIPTION: {text}"
+
+
+@pytest.mark.parametrize("text", ["NO_COLOR", "fooBar", "HTTP", "x86", "a.b", "total()", "A::b"])
+def test_a_shaped_name_is_an_identifier(text: str) -> None:
+    assert read_query(text).kind == "identifier"
+
+
 def test_a_query_is_put_into_the_form_of_the_documents() -> None:
     name, prose = read_query("Cart::total"), Query("how totals are made", "prose")
-    assert name.formatted(Label.DOCS) == "NAME: Cart.total"
-    assert prose.formatted(Label.INTENT) == "DESCRIPTION: how totals are made"
-    assert prose.formatted(Label.HISTORY) == "how totals are made"
+    assert name.formatted == "NAME: Cart.total"
+    assert prose.formatted == "DESCRIPTION: how totals are made"
 
 
 def test_labels_are_no_words() -> None:

@@ -14,11 +14,15 @@ from agent.errors import BudgetExceeded, ConfigurationError
 from agent.events import Event, Notice
 from agent.services.embedding import embedding_in_words, live_embedding, make_embedder
 from agent.services.model import (
+    ChosenModel,
     Recordings,
     SharedClient,
+    dearest,
     live_call,
     make_chat_model,
+    make_escalation,
     model_in_words,
+    plan_in_words,
     within_budget,
 )
 from agent.settings import Settings, load
@@ -251,3 +255,70 @@ def test_an_over_long_text_is_split_behind_the_first_proxy(
     assert "".join(sent[1:]) == sent[0]
     np.testing.assert_allclose(vectors, [[0.70710678, 0.70710678]], rtol=1e-5)
     assert not [event for event in events if isinstance(event, Notice)]
+
+
+def test_the_stronger_model_spends_from_the_same_budget() -> None:
+    body = {
+        "choices": [{"message": {"content": "x"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1000, "completion_tokens": 0},
+    }
+    with loopback(Scripted(body)) as server:
+        settings = Settings(
+            base_url=f"{server.url}/v1", model="gpt-5-mini", escalate_model="gpt-5", max_calls=2
+        )
+
+        async def go() -> tuple[float | None, float | None, int]:
+            async with AsyncExitStack() as stack:
+                client, files = SharedClient(stack), Recordings(stack)
+
+                async def choose(wanted: Settings) -> ChosenModel:
+                    return await make_chat_model(
+                        stack, wanted, client, lambda _: None, lambda: 60.0, files
+                    )
+
+                cheap = within_budget(settings, await choose(settings))
+                strong = await make_escalation(settings, cheap, choose, None)
+                assert strong is not None
+                assert dearest([cheap.budget, strong.budget]) == strong.budget
+                await cheap.complete(make_prompt(), max_output_tokens=10)
+                first = cheap.usage.cost_usd
+                await strong.complete(make_prompt(), max_output_tokens=10)
+                with pytest.raises(BudgetExceeded):
+                    await strong.complete(make_prompt(), max_output_tokens=10)
+                return first, cheap.usage.cost_usd, cheap.usage.calls
+
+        first, both, calls = asyncio.run(go())
+        named = [request.json["model"] for request in server.requests if request.method == "POST"]
+    assert named == ["gpt-5-mini", "gpt-5"]
+    assert calls == 2
+    assert first is not None
+    assert both is not None
+    assert both - first > first > 0
+
+
+def test_no_second_model_is_made_where_the_first_one_is_named() -> None:
+    settings = Settings(base_url="http://127.0.0.1:9/v1", model="m", escalate_model="m")
+
+    async def go() -> None:
+        async with AsyncExitStack() as stack:
+            chosen = await make_chat_model(
+                stack,
+                settings,
+                SharedClient(stack),
+                lambda _: None,
+                lambda: 60.0,
+                Recordings(stack),
+            )
+            model = within_budget(settings, chosen)
+            assert await make_escalation(settings, model, None, None) is None  # type: ignore[arg-type]
+
+    asyncio.run(go())
+
+
+def test_the_plan_names_a_locating_call_only_where_one_may_come() -> None:
+    after = "1 call; if that fails, 1 repair, then up to 40 steps"
+    located = f"plan: at most 1 locating call first, then {after}"
+    assert plan_in_words(Settings()) == located
+    assert plan_in_words(Settings(locate="always", max_calls=1)) == located
+    assert plan_in_words(Settings(locate="never")) == f"plan: {after}"
+    assert plan_in_words(Settings(max_calls=1)) == f"plan: {after}"

@@ -35,13 +35,14 @@ HIT = ScoredChunk(
 
 
 def test_a_line_a_hit() -> None:
-    assert render([HIT, HIT], explain=False, width=None) == (
-        "  1    1.500  a/b.py:3-9  C.f\n  2    1.500  a/b.py:3-9  C.f\n"
+    assert render([(HIT, 0.5), (HIT, 0.25)], explain=False, width=None) == (
+        "  1  0.50  a/b.py:3-9  C.f\n  2  0.25  a/b.py:3-9  C.f\n"
     )
 
 
 def test_an_explanation_adds_up_and_puts_small_parts_together() -> None:
-    assert render([HIT], explain=True, width=None).splitlines()[1:] == [
+    assert render([(HIT, 0.5)], explain=True, width=None).splitlines()[1:] == [
+        "     score 1.500, the sum of",
         "      +2.000  lexical      1 of 2,412 by words in common",
         "      -0.510  structure",
         "      +0.010  2 others: title, prose",
@@ -52,23 +53,23 @@ def test_what_is_shown_adds_up_to_the_score_that_is_shown() -> None:
     large = tuple(Reason(f"large-{n}", 1.0004) for n in range(5))
     reasons = (*large, Reason("tiny", 0.0104), Reason("small", 0.0003))
     hit = ScoredChunk(CHUNK, sum(reason.value for reason in reasons), reasons)
-    score, *parts = render([hit], explain=True, width=None).splitlines()
+    _, score, *parts = render([(hit, 0.5)], explain=True, width=None).splitlines()
     assert parts[-1] == "      +0.013  2 others: tiny, small"  # by itself it is 0.011
     shown = sum(round(1000 * float(part.split()[0])) for part in parts)
-    assert shown == round(1000 * float(score.split()[1])) == 5013
+    assert shown == round(1000 * float(score.split()[1].rstrip(","))) == 5013
 
 
 def test_lines_are_cut_to_the_terminal_and_hold_no_control_characters() -> None:
     reason = Reason("history", 1.0, "changed by 12ab: \x1b[31mred\nnext")
-    whole = render([ScoredChunk(CHUNK, 1.0, (reason,))], explain=True, width=None)
-    assert whole.splitlines()[1].endswith("12ab: \ufffd[31mred\ufffdnext")
-    cut = render([ScoredChunk(CHUNK, 1.0, (reason,))], explain=True, width=24).splitlines()
-    assert [len(line) for line in cut] == [24, 24]
-    assert all(line.endswith("…") for line in cut)
+    whole = render([(ScoredChunk(CHUNK, 1.0, (reason,)), 0.5)], explain=True, width=None)
+    assert whole.splitlines()[2].endswith("12ab: \ufffd[31mred\ufffdnext")
+    cut = render([(ScoredChunk(CHUNK, 1.0, (reason,)), 0.5)], explain=True, width=24).splitlines()
+    assert [len(line) for line in cut] == [24, 24, 24]
+    assert all(line.endswith("…") for line in cut[1:])
 
 
 def test_json_has_every_part() -> None:
-    reasons = as_json(HIT)["reasons"]
+    reasons = as_json(HIT, 0.5)["reasons"]
     assert sum(reason["value"] for reason in reasons) == pytest.approx(HIT.score)
     assert len(reasons) == 4
 

@@ -313,6 +313,7 @@ SEARCH: dict[str, Any] = dict.fromkeys(
     ("precomputed", "corpus", "problem", "commit", "store", "store_fallback", "embed", "query")
 )
 SEARCH |= {"vector": None, "tag": None, "at_least": None, "limit": 5, "expand": "off"}
+SEARCH |= {"agent_name": None, "agents": None}
 SEARCH |= {"preset": None, "without": None, "explain": False, "dirty": "include"}
 SEARCH |= {"intents": "templates", "repo": Path(), "json": True, "quiet": True}
 SETTINGS = ("store", "store_fallback", "embed", "preset", "without")

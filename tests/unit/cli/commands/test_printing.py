@@ -16,21 +16,21 @@ from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
 
 DOCUMENT = Passage(Label.DOCS, "Totals", "The total.", "docs/a.md", 3, 9, tags=("section",))
 HUNK = Passage(Label.HISTORY, "Fix it", "The total.", "a.py", 1, 2, origin="f" * 40)
-FINDING = PoolHit(DOCUMENT, 0.98, (Reason("words", 0.5, "place 2"),), (HUNK,), 0.714, 1)
+FINDING = PoolHit(DOCUMENT, 0.98, (Reason("words", 0.5, "place 2"),), (HUNK,), 0.714, 1, 0.43)
 KEY = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
-def test_a_line_says_corpus_place_score_and_similarity() -> None:
-    code = PoolHit(Passage(Label.CODE, "f", "def f", "a.py", 1, 2, "f"), 1.0, similarity=0.5)
+def test_a_line_says_relevance_corpus_and_place() -> None:
+    code = PoolHit(Passage(Label.CODE, "f", "def f", "a.py", 1, 2, "f"), 0.9, similarity=0.5)
     assert render_findings([code, FINDING], explain=False, width=None) == (
-        "  1  1.000  0.50  [code]     a.py:1-2 f\n"
-        "  2  0.980  0.71  [docs]     docs/a.md:3-9  Totals  (+1 alike)\n"
+        "  1  1.00  [code]     a.py:1-2 f\n"
+        "  2  0.43  [docs]     docs/a.md:3-9  Totals  (+1 alike)\n"
     )
 
 
 def test_explained_lines_say_which_search_and_what_else() -> None:
     lines = render_findings([FINDING], explain=True, width=60).splitlines()
-    assert lines[1].strip() == "score: by place 1 in [docs], which comes from"
+    assert lines[1].strip() == "score 0.980, similarity 0.71; by place 1 in [docs], wh…"
     assert lines[2].strip() == "+0.500  words        place 2"
     assert lines[3].strip() == "also     [history] a.py:1-2 @ ffffffffffff"
     assert all(len(line) <= 60 for line in lines)
@@ -38,13 +38,13 @@ def test_explained_lines_say_which_search_and_what_else() -> None:
 
 def test_a_similarity_that_was_not_computed_is_no_number() -> None:
     found = PoolHit(DOCUMENT, 0.5, rank=1)
-    assert "0.500     -  [docs]" in render_findings([found], explain=False, width=None)
+    assert "similarity" not in render_findings([found], explain=True, width=None)
     assert finding_as_json(found)["similarity"] is None
 
 
 def test_a_name_that_was_looked_up_is_explained_so() -> None:
     shown = render_findings([PoolHit(DOCUMENT, 1.0)], explain=True, width=None)
-    assert "score: the name was looked up" in shown
+    assert "score 1.000: the name was looked up" in shown
 
 
 @pytest.mark.parametrize("corpus", list(Label))
@@ -59,8 +59,8 @@ def test_secrets_of_every_corpus_are_masked_where_they_are_printed(corpus: Label
 def test_secrets_in_reasons_of_code_are_masked() -> None:
     chunk = Chunk("a.py", 1, 1, "", ChunkKind.WINDOW, f'token = "{KEY}"', "", "python")
     hit = ScoredChunk(chunk, 1.0, (Reason("history", 1.0, f"commit: {KEY}"),))
-    assert KEY not in render([hit], explain=True, width=None)
-    assert KEY not in json.dumps(as_json(hit))
+    assert KEY not in render([(hit, 0.5)], explain=True, width=None)
+    assert KEY not in json.dumps(as_json(hit, 0.5))
 
 
 def test_one_of_a_kind_is_said_in_the_singular() -> None:
@@ -81,12 +81,12 @@ def test_json_holds_everything() -> None:
     found = finding_as_json(FINDING)
     assert found["reasons"] == [{"feature": "words", "value": 0.5, "note": "place 2"}]
     assert found["same"][0]["origin"] == "f" * 40
-    assert {k: found[k] for k in ("corpus", "path", "start", "end", "score", "similarity")} == {
+    assert {k: found[k] for k in ("corpus", "path", "start", "end", "relevance", "similarity")} == {
         "corpus": "docs",
         "path": "docs/a.md",
         "start": 3,
         "end": 9,
-        "score": 0.98,
+        "relevance": 0.43,
         "similarity": 0.714,
     }
 

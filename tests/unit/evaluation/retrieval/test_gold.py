@@ -11,6 +11,7 @@ from agent.evaluation.retrieval.gold import (
     SYMBOL,
     TRACEBACK,
     Gold,
+    GoldEdit,
     GoldLines,
     find_gold,
     gold_paths,
@@ -170,7 +171,7 @@ def test_a_row_with_files_only() -> None:
 def test_named_functions_win_over_a_patch_and_over_files() -> None:
     patch = "--- a/pkg/mod.py\n+++ b/pkg/mod.py\n@@ -24 +24 @@\n-    return os.sep\n+    return 1\n"
     found = gold(gold_functions=(), gold_files=("pkg/mod.py",), patch=patch)
-    assert found == Gold()
+    assert found == Gold(edits=(GoldEdit(path="pkg/mod.py", lines=(24,)),))
     assert gold(patch=patch).functions == ("pkg/mod.py:helper",)
 
 
@@ -240,6 +241,22 @@ def test_in_languages_with_braces_the_end_is_the_brace() -> None:
     assert found.functions == ("m.js:g",)
 
 
-def test_a_patch_of_a_file_that_is_not_there_changes_nothing() -> None:
+def test_a_patch_of_a_file_that_is_not_there_is_never_shown() -> None:
     patch = "--- a/other.py\n+++ b/other.py\n@@ -1 +1 @@\n-a\n+b\n"
-    assert gold(patch=patch) == Gold()
+    assert gold(patch=patch) == Gold(edits=(GoldEdit(path="other.py", lines=(1,)),))
+
+
+def test_edits_are_removed_lines_and_the_neighbours_of_insertions() -> None:
+    old = ["import os", "", "", "def f():", "    return 1", "", "", "def g():", "    return 2"]
+    patch = (
+        "--- a/m.py\n+++ b/m.py\n@@ -5 +5 @@\n-    return 1\n+    return 3\n"
+        "@@ -6,0 +7,3 @@\n+def h():\n+    pass\n+\n"
+    )
+    instance = GoldInstance(
+        instance_id="i", repo="o/p", base_commit="0" * 7, problem_statement="p", patch=patch,
+        gold_functions=("other.py:f",),
+    )  # fmt: skip
+    assert gold_paths(instance) == ("m.py", "other.py")
+    gold = find_gold(instance, {"m.py": "\n".join(old), "other.py": ""}, TreeSitterChunker())
+    assert [edit.lines for edit in gold.edits] == [(5,), (5, 8)]
+    assert {edit.path for edit in gold.edits} == {"m.py"}

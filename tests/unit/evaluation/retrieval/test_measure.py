@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.evaluation.retrieval.gold import SYMBOL, Gold, GoldLines
+from agent.evaluation.retrieval.gold import SYMBOL, Gold, GoldEdit, GoldLines
 from agent.evaluation.retrieval.measure import function_names, open_measurer
 from agent.evaluation.retrieval.pool import MeasureJob, MeasureReply
 from agent.evaluation.retrieval.result_files import ContextRange
@@ -39,6 +39,7 @@ def test_a_row_and_the_answer_from_a_bare_repository(tmp_path: Path) -> None:
         files=("shop/basket.py",),
         functions=("shop/basket.py:Basket.total_price",),
         places=(GoldLines(path="shop/basket.py", lines=(8, 9)),),
+        edits=(GoldEdit(path="shop/basket.py", lines=(9,)),),
     )
     assert reply.kinds == (SYMBOL,)
     assert [made.preset for made in reply.rows] == ["lexical"]

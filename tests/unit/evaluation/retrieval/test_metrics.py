@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.evaluation.retrieval.gold import PATH, PROSE, SYMBOL, Gold, GoldLines
+from agent.evaluation.retrieval.gold import PATH, PROSE, SYMBOL, Gold, GoldEdit, GoldLines
 from agent.evaluation.retrieval.metrics import (
     METRICS,
     Interval,
@@ -13,16 +13,23 @@ from agent.evaluation.retrieval.metrics import (
     accuracy_at,
     bootstrap_mean,
     context_recall,
+    edit_recall,
     reciprocal_rank,
     score,
     summarise,
 )
-from agent.evaluation.retrieval.result_files import ContextRange, RetrievalRow
+from agent.evaluation.retrieval.result_files import (
+    BudgetContext,
+    BudgetRow,
+    ContextRange,
+    RetrievalRow,
+)
 
 GOLD = Gold(
     files=("a.py", "b.py"),
     functions=("a.py:f", "b.py:C.m"),
     places=(GoldLines(path="a.py", lines=(1, 2, 4)), GoldLines(path="b.py", lines=(10, 11))),
+    edits=(GoldEdit(path="a.py", lines=(2,)), GoldEdit(path="c.py", lines=(7, 9))),
 )
 
 
@@ -101,9 +108,42 @@ def test_a_score_has_every_metric() -> None:
         "function @5": 0.0,
         "function @10": 1.0,
         "function @20": 1.0,
+        "function precision@10": 0.2,
+        "function hit@10": 1.0,
         "context recall": 1.0,
+        "edit recall": 0.0,
     }
     assert tuple(found.values) == METRICS
+
+
+@pytest.mark.parametrize(
+    ("context", "expected"),
+    [
+        (shown(("a.py", 2, 2), ("c.py", 9, 9)), 1.0),  # one neighbour of an insertion is enough
+        (shown(("a.py", 2, 2), ("c.py", 1, 7)), 1.0),
+        (shown(("a.py", 2, 2), ("c.py", 8, 8)), 0.0),
+        (shown(("a.py", 3, 9), ("c.py", 7, 9)), 0.0),
+        ((), 0.0),
+    ],
+)
+def test_edit_recall(context: tuple[ContextRange, ...], expected: float) -> None:
+    assert edit_recall(context, GOLD) == expected
+
+
+def budgets(*contexts: tuple[int, tuple[ContextRange, ...]]) -> BudgetRow:
+    packed = (BudgetContext(budget=n, context=c, context_tokens=n - 1) for n, c in contexts)
+    return BudgetRow(instance_id="i", budgets=tuple(packed))
+
+
+def test_the_tokens_until_every_edit_is_shown() -> None:
+    case = RetrievalCase("i", "o/p", (PROSE,), GOLD)
+    enough = shown(("a.py", 2, 2), ("c.py", 9, 9))
+    found = score(case, row(), budgets((3000, ()), (6000, enough), (9000, enough)))
+    assert found.tokens_needed == 5999
+    assert [found.values[f"edit recall, {n:,}"] for n in (3000, 6000, 9000)] == [0.0, 1.0, 1.0]
+    never = score(case, row(), budgets((3000, ())))
+    assert summarise("x", [found]).tokens_needed_median == 5999
+    assert summarise("x", [found, never, never]).tokens_needed_median is None
 
 
 def test_without_gold_functions_only_files_are_judged() -> None:

@@ -78,12 +78,12 @@ class TestCaching:
     def test_the_first_call_marks_what_the_second_repeats(self) -> None:
         first, second = DIALOGUE[:2], DIALOGUE
 
-        assert breakpoints(first) == {0, 1}
-        assert breakpoints(first) <= breakpoints(second)
+        assert breakpoints([m.role for m in first]) == {0, 1}
+        assert breakpoints([m.role for m in first]) <= breakpoints([m.role for m in second])
 
     @given(st.lists(st.sampled_from(["system", "user", "assistant"]), max_size=30))
     def test_never_more_marks_than_the_api_takes(self, roles: list[Any]) -> None:
-        assert len(breakpoints([Message(role, "x") for role in roles])) <= 4
+        assert len(breakpoints(roles)) <= 4
 
     @pytest.mark.parametrize("body", [AnthropicChat(caching=False).body(CALL)])
     def test_none_where_refused(self, body: dict[str, Any]) -> None:

@@ -36,11 +36,18 @@ class A:
 
     # Another.
     def f(self):
-        r"""It's raw.
+        """Add nothing.
 
         More.
         """
         return "#"
+
+
+class B:
+    r"""It's raw.
+
+    More.
+    """
 '''
 THIN = '''\'First.\'
 x = """# no comment
@@ -52,12 +59,15 @@ class A:
  """One line."""
 
  def f(self):
-  "It's raw."
   return "#"
+
+
+class B:
+ "It's raw."
 '''
 
 
-def test_comments_go_and_docstrings_become_short() -> None:
+def test_comments_and_docstrings_go_where_code_is_left() -> None:
     assert without_comments(SOURCE) == THIN
 
 
@@ -74,9 +84,14 @@ def test_our_own_sources_do_the_same(folder: str) -> None:
 def _without_docstrings(source: str) -> str:
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            node.value.value = ""
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [one for one in body if not _is_text(one)]  # type: ignore[attr-defined]
     return ast.dump(tree)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 # Rich in what ends or changes a literal.

@@ -41,7 +41,8 @@ def test_an_accepted_patch_is_remembered_once(tmp_path: Path) -> None:
         "Totals are wrong",
     )
     assert passage.text == (
-        "Totals are wrong\n\nThe first price is left out.\nshop/cart.py\nclass Cart:\n"
+        "NAME: Totals are wrong\nTYPE: patch\nFILE: shop/cart.py\n"
+        "DESCRIPTION: Totals are wrong\n\nThe first price is left out.\nshop/cart.py\nclass Cart:\n"
         "-        return sum(self.prices[1:])\n+        return sum(self.prices)"
     )
     assert memory.path.stat().st_mode & 0o077 == 0

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from agent.actions import Find, read_action
 from agent.errors import ProviderUnreachable
-from agent.prompting import render
+from agent.iterative.actions import Find, read_actions
+from agent.iterative.tools import in_words
 from agent.ranking.retriever import HybridRetriever
 from agent.search.plans.find_action import HITS, FindAction, read_keywords
 from agent.types import Completion, ParseFailure, Usage
@@ -64,7 +64,8 @@ def test_keywords_are_read_from_any_reply() -> None:
 
 def test_the_action_is_read_and_bounded() -> None:
     def read(**fields: object) -> object:
-        return read_action(Completion(json.dumps(fields), "m", "stop", Usage(), 0.0))
+        (asked,) = read_actions(Completion(json.dumps(fields), "m", "stop", Usage(), 0.0)).asked
+        return asked.read
 
     assert read(action="find", intents=["x"]) == Find(action="find", intents=["x"])
     assert isinstance(read(action="find", intents=[]), ParseFailure)
@@ -72,8 +73,8 @@ def test_the_action_is_read_and_bounded() -> None:
 
 
 def test_the_action_is_offered_only_where_it_is_switched_on() -> None:
-    off = render("iterative_system", max_steps=3, max_read_lines=9, find=False)
-    on = render("iterative_system", max_steps=3, max_read_lines=9, find=True)
+    off = in_words(find=False, run=False, lines=9)
+    on = in_words(find=True, run=False, lines=9)
     assert '"find"' not in off
     offered = [line for line in on.split("\n") if line not in off.split("\n")]
     assert len(offered) == 2

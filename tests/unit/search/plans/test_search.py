@@ -23,13 +23,13 @@ from agent.search.plans.search import (
 from tests.support.planning import PROBLEM, found, intent, make_queries
 
 
-def make_search(limit: int = 40, expansions: int = 6) -> PlanSearch:
+def make_search(limit: int = 40, expansions: int = 6, width: int | None = None) -> PlanSearch:
     queries = make_queries()
     queries.prepare(PROBLEM.text)
     (signals,) = queries.signals([PROBLEM])
     scene = scene_of(PROBLEM, signals, {}, 1000)
     mutator = Mutator(queries.corpus, intents_in(PROBLEM))
-    return PlanSearch(scene, Grounder(queries, limit), mutator, expansions)
+    return PlanSearch(scene, Grounder(queries, limit), mutator, expansions, width)
 
 
 def mutate(*grounded: Grounded) -> list[tuple[str, ...]]:
@@ -99,6 +99,23 @@ def test_a_budget_too_small_for_the_first_plan_gives_an_empty_one() -> None:
 def test_the_best_of_several_starts_wins() -> None:
     good, bad = plan_of((intent("cart total coupon"),)), plan_of((intent("zzz"),))
     assert make_search(expansions=0).best(bad, good).plan == good
+
+
+def test_a_beam_keeps_its_best_plans_and_is_as_deterministic() -> None:
+    start = first_plan(make_search().mutator.pool)
+    alone = make_search(expansions=0).best(start).value.total
+    for width in (1, 3):
+        best = make_search(width=width).best(start)
+        assert best == make_search(width=width).best(start)
+        assert best.value.total >= alone
+
+
+def test_a_beam_forgets_what_best_first_keeps() -> None:
+    start = first_plan(intents_in(PROBLEM))
+    narrow, whole = make_search(expansions=3, width=1), make_search(expansions=3)
+    narrow.best(start)
+    whole.best(start)
+    assert len(narrow._frontier) < len(whole._frontier)
 
 
 def make_scene(ranks: dict[int, int] | None = None, tokens: int = 1000) -> Scene:

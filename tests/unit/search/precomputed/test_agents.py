@@ -23,7 +23,9 @@ from agent.search.precomputed.agents import (
     make_settings,
     read_settings,
 )
-from agent.search.precomputed.index import VectorIndex
+from agent.search.precomputed.index import VectorIndex, cosine_similarity
+from agent.search.precomputed.loading import load_vectors
+from agent.search.precomputed.vector_files import write_vector
 
 
 def make_retriever(*agents: SemanticSettings) -> SemanticRetriever:
@@ -39,7 +41,7 @@ def test_each_agent_gets_what_its_settings_say() -> None:
     )
     found = {n: [r.id for r in retriever.retrieve(n, [2, 0])] for n in ("few", "alike", "all")}
     assert found == {"few": ["a"], "alike": ["a", "b"], "all": ["a", "b", "c", "d"]}
-    many = retriever.retrieve_many("alike", [[2, 0], [0, 3]])
+    many = retriever.retrieve_batch("alike", [[2, 0], [0, 3]])
     assert [[r.id for r in one] for one in many] == [["a", "b"], ["c", "b"]]
 
 
@@ -111,3 +113,52 @@ def test_a_file_of_settings_that_cannot_be_read_is_named(tmp_path: Path, text: s
 def test_one_agent_has_one_set_of_settings() -> None:
     with pytest.raises(SemanticConfigError, match="two settings"):
         by_agent([make_settings(agent_name="x"), make_settings(agent_name="x", top_k=1)])
+
+
+def test_settings_may_be_given_for_one_call() -> None:
+    retriever = make_retriever(make_settings(agent_name="x"))
+    ad_hoc = make_settings(agent_name="once", top_k=2)
+    assert [one.id for one in retriever.retrieve(ad_hoc, [1, 0])] == ["a", "b"]
+    assert [len(found) for found in retriever.retrieve_batch(ad_hoc, [[1, 0], [0, 1]])] == [2, 2]
+    assert len(retriever) == 4
+    with pytest.raises(SemanticConfigError, match="'once'"):  # it is not kept
+        retriever.retrieve("once", [1, 0])
+
+
+def test_an_agent_gets_five_results_unless_its_settings_say_more() -> None:
+    assert make_settings(agent_name="x").top_k == 5
+
+
+def test_the_cosine_is_that_of_a_search() -> None:
+    found = make_retriever(make_settings(agent_name="x")).retrieve("x", [2, 1])
+    assert [cosine_similarity([2, 1], one.vector) for one in found] == [one.score for one in found]
+    assert cosine_similarity([1, 0], [-3, 0]) == -1.0
+    assert cosine_similarity([0, 0], [1, 0]) == 0.0
+    for one, other in (([1], [1, 0]), ([[1, 0]], [1, 0]), ([1, 0], [[1, 0]]), (["a"], [1])):
+        with pytest.raises(SemanticQueryError):
+            cosine_similarity(one, other)
+    with pytest.raises(SemanticQueryError, match="NaN"):
+        cosine_similarity([1, 0], [float("nan"), 1])
+
+
+def test_a_missing_folder_is_an_empty_index_unless_strict(tmp_path: Path) -> None:
+    said: list[Any] = []
+    index = load_vectors(tmp_path / "none", said.append)
+    retriever = SemanticRetriever(index, [make_settings(agent_name="x")])
+    assert (len(retriever), retriever.retrieve("x", [1, 0])) == (0, ())
+    assert retriever.retrieve_batch("x", [[1, 0], [0, 1]]) == ((), ())
+    assert [event.level for event in said] == ["warning"]
+    assert "no such folder; the index is empty" in said[0].message
+    (tmp_path / "empty").mkdir()
+    assert len(load_vectors(tmp_path / "empty", said.append)) == 0
+    assert len(said) == 2
+    for name in ("none", "empty"):
+        with pytest.raises(SemanticIndexError):
+            load_vectors(tmp_path / name, said.append, strict=True)
+
+
+def test_a_result_has_its_content(tmp_path: Path) -> None:
+    write_vector(tmp_path, "a", [1.0, 0.0], text="the first")
+    retriever = SemanticRetriever(load_vectors(tmp_path, print), [make_settings(agent_name="x")])
+    (found,) = retriever.retrieve("x", [1, 0])
+    assert (found.content, found.text) == ("the first", "the first")

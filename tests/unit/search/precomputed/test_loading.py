@@ -153,9 +153,9 @@ def test_texts_are_read_when_they_are_asked_for_and_only_below_the_folder(tmp_pa
 
 def test_a_folder_without_anything_usable_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SemanticIndexError, match="no usable vector in 1 file;"):
-        load(put(tmp_path / "v", a=b"?"))
+        load(put(tmp_path / "v", a=b"?"), strict=True)
     with pytest.raises(SemanticIndexError, match="cannot be read"):
-        load(tmp_path / "none")
+        load(tmp_path / "none", strict=True)
 
 
 def test_many_bad_files_are_counted_and_not_all_named(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from agent.types import Problem, Ranking, ScoredFile
+from agent.types import Chunk, ChunkKind, Problem, Ranking, ScoredChunk, ScoredFile
 from agent.validation.choosing.hints import TestHints, find_test_hints
 from tests.support.fakes import MemorySnapshot
 from tests.support.tokens import ApproximateCounter
@@ -23,8 +23,9 @@ def test_tests_of_the_likeliest_files_come_first_and_the_first_is_begun() -> Non
     found = hints(FILES, "pkg/parser.py")
     assert found.paths[0] == "tests/test_parser.py"
     assert found.total == 2
-    assert found.head.startswith("from pkg.parser import parse\n")
+    assert found.excerpt.startswith("from pkg.parser import parse\n")
     assert found.language == "python"
+    assert found.place == "tests/test_parser.py begins"
 
 
 def test_a_project_without_tests_gives_none() -> None:
@@ -34,13 +35,31 @@ def test_a_project_without_tests_gives_none() -> None:
 def test_a_long_test_file_is_cut_at_whole_lines_and_cannot_close_its_fence() -> None:
     long = "from pkg.parser import parse\n```\n" + "assert parse('x') == 'y'\n" * 500
     found = hints({**FILES, "tests/test_parser.py": long}, "pkg/parser.py")
-    assert ApproximateCounter().count(found.head) <= 350
-    assert found.head.endswith("assert parse('x') == 'y'")
-    assert "```" not in found.head
+    assert ApproximateCounter().count(found.excerpt) <= 350
+    assert found.excerpt.endswith("assert parse('x') == 'y'")
+    assert "```" not in found.excerpt
 
 
 def test_secrets_of_a_test_file_are_masked() -> None:
     token = "ghp_" + "a1B2" * 9
     secret = f"from pkg.parser import parse\nTOKEN = '{token}'\n"
     found = hints({**FILES, "tests/test_parser.py": secret}, "pkg/parser.py")
-    assert token not in found.head
+    assert token not in found.excerpt
+
+
+def test_the_excerpt_is_the_test_that_uses_the_likeliest_code() -> None:
+    tests = (
+        "import pkg\n\n\ndef test_first():\n    assert 1\n\n\nclass TestParser:\n"
+        "    def test_parse(self):\n        text = ''\n\n        assert pkg.parse(text) == ''\n\n"
+        "    def test_last(self):\n        assert 2\n"
+    )
+    files = {**FILES, "tests/test_parser.py": tests}
+    blob = "0" * 40
+    chunk = Chunk("pkg/parser.py", 1, 2, "parse", ChunkKind.FUNCTION, "", blob, "python")
+    ranking = Ranking((ScoredChunk(chunk, 1.0),), (ScoredFile("pkg/parser.py", 1.0),), 1)
+    snapshot, counter = MemorySnapshot(files), ApproximateCounter()
+    found = find_test_hints(Problem("parsing fails", ""), ranking, snapshot, counter)
+    assert found.excerpt == (
+        "    def test_parse(self):\n        text = ''\n\n        assert pkg.parse(text) == ''"
+    )
+    assert found.place == "tests/test_parser.py:L9-12"

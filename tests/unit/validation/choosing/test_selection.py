@@ -7,7 +7,13 @@ import pytest
 from agent.types import SelectedTest
 from agent.validation.choosing.catalogue import TestFiles, count_tests
 from agent.validation.choosing.selection import changed_symbols, estimate, select_tests
-from agent.validation.path_rules import free_path, is_test_file, unsafe
+from agent.validation.path_rules import (
+    free_path,
+    is_test_file,
+    other_path,
+    rename_class,
+    unsafe,
+)
 from tests.support.fakes import MemorySnapshot
 from tests.support.validation import edit
 
@@ -301,6 +307,8 @@ def test_a_test_that_bears_the_name_of_what_changed_is_tied_to_it() -> None:
         ("test/x.js", "test/x_2.js"),
         ("sum/x_test.go", "sum/x_2_test.go"),
         ("tests/x.rs", "tests/x_2.rs"),
+        ("src/test/java/a/FooTest.java", "src/test/java/a/Foo_2Test.java"),
+        ("src/test/java/a/TestFoo.java", "src/test/java/a/TestFoo_2.java"),
     ],
 )
 def test_a_test_under_another_name_is_still_one(path: str, second: str) -> None:
@@ -309,9 +317,17 @@ def test_a_test_under_another_name_is_still_one(path: str, second: str) -> None:
     assert is_test_file(path) is is_test_file(second)
 
 
+def test_a_java_class_is_renamed_with_its_file() -> None:
+    content = b'class FooTest { FooTest again; String name = "MyFooTest"; }'
+    renamed = rename_class(content, "a/FooTest.java", "a/Foo_2Test.java")
+    assert renamed == b'class Foo_2Test { Foo_2Test again; String name = "MyFooTest"; }'
+    assert rename_class(b"x", "x.js", "y.js") == b"x"
+    assert other_path("a/FooTest.java", content) == "a/FooTest.java"
+
+
 @pytest.mark.parametrize(
     "path",
-    ["x.js", "src/x.go", "src/lib.rs", "a/FooTest.java", "x.sh", "test/../x.test.js", "/x.test.js",
+    ["x.js", "src/x.go", "src/lib.rs", "a/Foo.java", "x.sh", "test/../x.test.js", "/x.test.js",
      "web\\x.test.js", ".git/x.test.js", "jest.config.test.js\n"],
 )  # fmt: skip
 def test_what_is_no_test_of_a_language_that_is_run_is_not_taken(path: str) -> None:

@@ -145,6 +145,18 @@ def test_a_file_that_only_one_package_has_is_named_by_its_path() -> None:
         "it tests/it.rs::x",
     ]
     assert run.ended == "exited"
+    new = read(suite_of(FILES), stdout=running("tests/reproduction.rs", "reproduction"))
+    assert list(new.outcomes) == ["tests/reproduction.rs::x"]  # a file that the base has not
+
+
+def test_a_test_program_that_does_not_compile_is_an_error() -> None:
+    output = b"""\
+error[E0425]: cannot find function `fixed` in this scope
+error: could not compile `sums` (test "whole") due to 1 previous error
+"""
+    run = read(suite_of(FILES), stdout=output, exit_code=101)
+    assert (run.ended, run.outcomes) == ("exited", {"tests/whole.rs": Outcome.ERROR})
+    assert "`fixed`" in run.failures["tests/whole.rs"]
 
 
 def test_nothing_is_fetched() -> None:

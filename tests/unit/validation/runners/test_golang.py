@@ -118,3 +118,14 @@ def test_go_itself(tmp_path: Path) -> None:
     require_program("go")
     run = Project(FILES, tmp_path).run(["sum/sum_test.go"], seconds=120)
     assert (run.ended, run.outcomes) == ("exited", OUTCOMES), run.output_tail
+
+
+def test_a_package_that_does_not_compile_is_an_error_before_go_1_24_too() -> None:
+    run = read(
+        Suite("go", "", settings={"module": "example.com/m"}),
+        report=b"FAIL\texample.com/m/sum [build failed]\n",
+        stderr=b"sum/x_test.go:6:6: undefined: Fixed\n",
+        exit_code=1,
+    )
+    assert run.outcomes == {"sum": Outcome.ERROR}
+    assert "undefined: Fixed" in run.failures["sum"]

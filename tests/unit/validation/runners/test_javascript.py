@@ -6,6 +6,7 @@ from pathlib import Path
 from agent.types import Outcome
 from agent.validation.runners import registry
 from agent.validation.runners.base import Suite
+from sandbox import Ended, RunResult
 from tests.support.fakes import MemorySnapshot
 from tests.support.runners import Project, command_of, read, require_program
 
@@ -102,6 +103,15 @@ def test_mocha_is_read_from_its_file_or_before_it_could_write_one_from_its_outpu
         run = read(Suite("mocha", ""), exit_code=1, **channel)
         assert (run.ended, run.outcomes) == ("exited", expected)
         assert "1 == 2" in run.failures["test/a.js::sum breaks"]
+
+
+def test_old_mocha_names_no_file_so_the_only_one_that_it_was_given_is_taken() -> None:
+    report = json.dumps({"tests": [{}], "passes": [{"fullTitle": "adds"}]}).encode()
+    suite = Suite("mocha", "", cwd="web")
+    for files, expected in ((["test/a.js"], "web/test/a.js::adds"), (["a.js", "b.js"], "adds")):
+        result = RunResult(Ended.EXITED, 0, report, b"", 1.0)
+        run = registry.runner_of(suite).read(suite, command_of(suite, *files), result)
+        assert list(run.outcomes) == [expected]
 
 
 def test_targets_are_files_of_the_package_in_order_once_each() -> None:

@@ -162,3 +162,11 @@ def test_maven_itself(tmp_path: Path, home_with_packages: Path) -> None:
         f"{path}::breaks": Outcome.FAILED,
         f"{path}::off": Outcome.SKIPPED,
     }, run.output_tail
+
+
+def test_a_class_that_does_not_compile_is_an_error() -> None:
+    error = b"[ERROR] /w/src/test/java/a/XTest.java:[9,21] cannot find symbol\n"
+    symbol = b"  symbol:   method fixed()\n"
+    run = read(Suite("maven", ""), stdout=error + symbol, exit_code=1)
+    assert run.outcomes == {"src/test/java/a/XTest.java": Outcome.ERROR}
+    assert "method fixed()" in run.failures["src/test/java/a/XTest.java"]

@@ -1,0 +1,155 @@
+"""The conversation of the step-by-step mode: what the next prompt repeats, and what it leaves out.
+
+It only grows, so that a provider's prompt cache has its beginning. When it becomes too long, the
+results that are worth least are left out in one go, and stay out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from agent.iterative.actions import ReadActions
+from agent.iterative.working_copy import ActionResult
+from agent.prompting import as_data, make_prompt, render
+from agent.protocols import TokenCounter
+from agent.types import Message, Prompt, Tool, ToolCall, ToolDialogue, ToolTurn
+
+# Share of the limit to which a conversation is shortened: further steps then find room, and the
+# prompt cache keeps its prefix for several of them.
+_SHORTENED_TO = 0.6
+
+_ELIDED = "[this result was elided to save space]"
+
+# Names that providers take for tools.
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a conversation begins with: `plain` describes the actions, `system` leaves them out."""
+
+    plain: str
+    system: str
+    user: str
+    tools: tuple[Tool, ...]
+
+
+@dataclass(slots=True)
+class _Result:
+    """One result of a turn. `note` follows it and stays if it is left out."""
+
+    answer: ActionResult
+    note: str = ""
+    elided: bool = False
+
+    def render(self) -> str:
+        text = _ELIDED if self.elided else self.answer.text
+        shown = render("iterative_result", result=as_data(text))
+        return f"{shown}\n{as_data(self.note)}" if self.note else shown
+
+
+@dataclass(slots=True)
+class _Turn:
+    text: str
+    said: str
+    calls: tuple[ToolCall, ...]
+    results: list[_Result]
+
+
+class Conversation:
+    """The opening and the turns so far."""
+
+    def __init__(self, opening: Opening, counter: TokenCounter) -> None:
+        self._opening = opening
+        self._counter = counter
+        self._turns: list[_Turn] = []
+
+    def add(self, text: str, read: ReadActions, answers: Sequence[ActionResult], note: str) -> None:
+        """Add a reply and what answers it: one answer for each action, or one for the reply."""
+        text = text.strip() or "(an empty reply)"
+        results = [_Result(answer) for answer in answers]
+        results[-1].note = note
+        calls = _calls(read, len(self._turns))
+        self._turns.append(_Turn(text, read.said if calls else text, calls, results))
+
+    def prompt(self, limit: int, edited: Collection[str]) -> Prompt:
+        """The next prompt, of at most `limit` tokens as far as results can be left out.
+
+        `edited`: the files whose content is worth more than that of others.
+        """
+        prompt = self._prompt()
+        if prompt.tokens <= limit:
+            return prompt
+        surplus = prompt.tokens - int(limit * _SHORTENED_TO)
+        for result in self._worth_least(edited):
+            if surplus <= 0:
+                break
+            surplus -= self._counter.count(result.answer.text)
+            result.elided = True
+        return self._prompt()
+
+    def _worth_least(self, edited: Collection[str]) -> list[_Result]:
+        """The results that may be left out, those that are worth least first.
+
+        The last turn, what edits did, and the last run of tests or a command stay.
+        """
+        old = [
+            (turn, result)
+            for turn, entry in enumerate(self._turns[:-1])
+            for result in entry.results
+            if not result.elided and result.answer.kind != "edit"
+        ]
+        runs = [r for t in self._turns for r in t.results if r.answer.kind == "run"]
+        old = [(turn, result) for turn, result in old if not runs or result is not runs[-1]]
+        return [
+            result
+            for _, _, result in sorted(
+                ((self._worth(turn, r, edited), turn, r) for turn, r in old),
+                key=lambda item: item[:2],
+            )
+        ]
+
+    def _worth(self, turn: int, result: _Result, edited: Collection[str]) -> int:
+        answer = result.answer
+        later = (r.answer for t in self._turns[turn + 1 :] for r in t.results)
+        if answer.kind == "read" and any(
+            other.kind == "read" and other.paths >= answer.paths for other in later
+        ):
+            return 0
+        if answer.kind == "read":
+            return 3 if answer.paths & set(edited) else 2
+        return 1
+
+    def _prompt(self) -> Prompt:
+        opening = self._opening
+        messages = [Message("system", opening.plain), Message("user", opening.user)]
+        turns: list[ToolTurn] = []
+        for turn in self._turns:
+            results = tuple(result.render() for result in turn.results)
+            messages.append(Message("assistant", turn.text))
+            messages.append(Message("user", "\n\n".join(results)))
+            turns.append(
+                ToolTurn(turn.said, turn.calls, results if turn.calls else ("\n\n".join(results),))
+            )
+        dialogue = ToolDialogue(opening.system, opening.user, opening.tools, tuple(turns))
+        return make_prompt(messages, self._counter, dialogue)
+
+
+def _calls(read: ReadActions, turn: int) -> tuple[ToolCall, ...]:
+    """The actions of a reply as calls of tools; none where one has no usable name.
+
+    Ids have nine letters and digits, which every provider takes.
+    """
+    names = [asked.written.get("action") for asked in read.asked]
+    if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
+        return ()
+    return tuple(
+        ToolCall(
+            f"call{turn % 1000:03}{position:02}",
+            str(asked.written["action"]),
+            {key: value for key, value in asked.written.items() if key != "action"},
+        )
+        for position, asked in enumerate(read.asked)
+    )

@@ -1,0 +1,257 @@
+"""Asks the model for its next actions until it finishes or a limit is reached.
+
+Nothing is written except in memory and in the validator's sandboxed copies. The mode ends with
+`finish`, at the step limit, when one action gives one result again and again, when replies stop
+being actions, or when the budget does not allow another call; the edits made by then become the
+attempt's patch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from agent.errors import BudgetExceeded, ContextTooLong
+from agent.events import Notice
+from agent.iterative.actions import (
+    MAX_ACTIONS,
+    Action,
+    Asked,
+    Find,
+    Finish,
+    Read,
+    ReadActions,
+    RunCommand,
+    Search,
+    read_actions,
+)
+from agent.iterative.answers import MAX_READ_LINES
+from agent.iterative.conversation import Conversation, Opening
+from agent.iterative.history import describe_attempts
+from agent.iterative.tools import in_words, offered_tools
+from agent.iterative.working_copy import ActionResult, WorkingCopy
+from agent.prompting import iterative_start, render
+from agent.protocols import Services, Snapshot
+from agent.result import Attempt
+from agent.settings import HISTORY_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS
+from agent.types import Completion, ContextBundle, ParseFailure, Problem
+
+# After so many replies in a row that are not actions, the model is taken to be lost.
+MAX_NONSENSE = 3
+
+_LOST = f"{MAX_NONSENSE} replies in a row were no action"
+
+_TOO_MANY = ActionResult(f"not carried out: {MAX_ACTIONS} actions are the most")
+
+# The same action with the same result on the same files so many times is a loop.
+MAX_SAME = 3
+
+# Times that programs print, which differ from run to run.
+_MEASURED = re.compile(r"\d+\.\d+")
+
+# Shares of the context window: for the reply, and for differences between tokenizers.
+_REPLY_SHARE = 0.25
+_MARGIN = 0.1
+# Share of the conversation that the context may take; the rest is for what the steps find.
+_CONTEXT_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class IterativeOptions:
+    """Limits. `history_tokens`: older results are left out once the conversation is longer."""
+
+    max_steps: int = MAX_STEPS
+    history_tokens: int = HISTORY_TOKENS
+    max_output_tokens: int = MAX_OUTPUT_TOKENS
+    allow: tuple[str, ...] = ()
+    no_repair: tuple[str, ...] = ()
+    include_test: bool = False
+
+
+def fit_window(options: IterativeOptions, window: int | None) -> IterativeOptions:
+    """The options for a model whose window, reply included, is `window` tokens (None: unknown)."""
+    if window is None:
+        return options
+    output = min(options.max_output_tokens, int(window * _REPLY_SHARE))
+    history = int((window - output) * (1 - _MARGIN))
+    return replace(
+        options,
+        max_output_tokens=output,
+        history_tokens=min(options.history_tokens, history),
+    )
+
+
+def room_for_context(wanted: int, options: IterativeOptions, window: int | None) -> int:
+    """How many of the `wanted` tokens of context the conversation has room for."""
+    return min(wanted, int(fit_window(options, window).history_tokens * _CONTEXT_SHARE))
+
+
+async def run(
+    problem: Problem,
+    snapshot: Snapshot,
+    bundle: ContextBundle,
+    earlier: Sequence[Attempt],
+    services: Services,
+    options: IterativeOptions,
+    keep: Callable[[Attempt], None],
+) -> Attempt:
+    """Let the model work until it finishes or a limit is reached.
+
+    `keep` receives the attempt as it stands after each edit, so that nothing is lost when the chat
+    model or the validator raises, or when the run is cut off.
+    """
+    copy = WorkingCopy(
+        snapshot,
+        services,
+        allow=options.allow,
+        no_repair=options.no_repair,
+        include_test=options.include_test,
+    )
+    opening = _opening(problem, bundle, earlier, services, options)
+    return await _Loop(copy, Conversation(opening, services.counter), services, options, keep).run()
+
+
+def _opening(
+    problem: Problem,
+    bundle: ContextBundle,
+    earlier: Sequence[Attempt],
+    services: Services,
+    options: IterativeOptions,
+) -> Opening:
+    find, commands = services.finder is not None, not services.validator.why_no_commands
+    words = in_words(find=find, run=commands, lines=MAX_READ_LINES)
+    tools = offered_tools(find=find, run=commands, lines=MAX_READ_LINES)
+    plain, system = (
+        render(
+            "iterative_system",
+            actions=actions,
+            max_steps=options.max_steps,
+            max_actions=MAX_ACTIONS,
+        )
+        for actions in (words, "")
+    )
+    user = iterative_start(problem, bundle, describe_attempts(earlier, services.counter))
+    return Opening(plain, system, user, tools)
+
+
+@dataclass(slots=True)
+class _Loop:
+    """One run of the mode. `seen` counts actions with their results on a state of the files."""
+
+    copy: WorkingCopy
+    conversation: Conversation
+    services: Services
+    options: IterativeOptions
+    keep: Callable[[Attempt], None]
+    seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    nonsense: int = 0
+
+    async def run(self) -> Attempt:
+        completion = None
+        for step in range(1, self.options.max_steps + 1):
+            try:
+                completion = await self.ask()
+            except BudgetExceeded as error:
+                if completion is None or not self.copy.edited:
+                    raise
+                return self.copy.attempt(completion, ended=str(error))
+            done = await self.step(step, completion)
+            if done is not None:
+                return done
+        assert completion is not None, "there is at least one step"
+        limit = f"the limit of {self.options.max_steps} steps was reached (--max-steps)"
+        return self.copy.attempt(completion, ended=limit)
+
+    async def step(self, step: int, completion: Completion) -> Attempt | None:
+        """Carry out one reply; return the attempt if that ends the work."""
+        read = read_actions(completion)
+        if read.failure is not None:
+            return await self.answer_nonsense(step, completion, read, read.failure)
+        answers: list[ActionResult] = []
+        for asked in read.asked[:MAX_ACTIONS]:
+            answer = await self.perform(step, completion, asked)
+            if answer is None:
+                assert isinstance(asked.read, Finish)
+                return self.copy.attempt(completion, asked.read)
+            answers.append(answer)
+        left_out = len(read.asked) - len(answers)
+        answers.extend([_TOO_MANY] * left_out)
+        failures = [asked.read for asked in read.asked if isinstance(asked.read, ParseFailure)]
+        self.nonsense = self.nonsense + 1 if len(failures) == len(read.asked) else 0
+        if self.nonsense == MAX_NONSENSE:
+            return self.copy.attempt(completion, failure=failures[-1], ended=_LOST)
+        self.conversation.add(completion.text, read, answers, self.note(step))
+        (most, times), *_ = self.seen.most_common(1) or [(("", "", ""), 0)]
+        if times >= MAX_SAME:
+            ended = f"the model repeated one action {MAX_SAME} times ({most[0]})"
+            return self.copy.attempt(completion, ended=ended)
+        return None
+
+    async def perform(self, step: int, completion: Completion, asked: Asked) -> ActionResult | None:
+        """Carry out one action; None for a `finish` whose edits apply."""
+        before = self.copy.digest
+        answer = await self.copy.perform(asked.read)
+        if self.copy.digest != before:
+            self.keep(self.copy.attempt(completion))
+        finished = isinstance(asked.read, Finish) and answer.kind == "edit"
+        told = "finish" if finished else f"{_describe(asked.read)} -> {_first_line(answer.text)}"
+        self.services.reporter(Notice(f"step {step}: {told}"))
+        if finished:
+            return None
+        result = _MEASURED.sub("0", answer.text)
+        self.seen[_describe(asked.read), f"{asked.written!r} {result}", before] += 1
+        return answer
+
+    async def answer_nonsense(
+        self, step: int, completion: Completion, read: ReadActions, failure: ParseFailure
+    ) -> Attempt | None:
+        answer = await self.copy.perform(failure)
+        self.services.reporter(Notice(f"step {step}: no action -> {_first_line(answer.text)}"))
+        self.nonsense += 1
+        if self.nonsense == MAX_NONSENSE:
+            return self.copy.attempt(completion, failure=failure, ended=_LOST)
+        self.conversation.add(completion.text, read, [answer], self.note(step))
+        return None
+
+    def note(self, step: int) -> str:
+        """The state at the end of a turn: what is left, what is edited, what fails."""
+        left = self.options.max_steps - step
+        turns = f"{left} turn{'' if left == 1 else 's'} left."
+        urge = " Finish now." if left == 1 else ""
+        return f"{turns}{urge} {self.copy.state()}"
+
+    async def ask(self) -> Completion:
+        """One step's call. A conversation that the server finds too long is shortened once."""
+        options, chat, edited = self.options, self.services.chat, self.copy.edited
+        prompt = self.conversation.prompt(options.history_tokens, edited)
+        limit = options.max_output_tokens
+        try:
+            return await chat.complete(prompt, max_output_tokens=limit)
+        except ContextTooLong as error:
+            shorter = fit_window(options, error.limit or prompt.tokens // 2 + limit)
+            self.services.reporter(Notice(f"older results are left out: {error}", "warning"))
+            self.options = shorter
+            prompt = self.conversation.prompt(shorter.history_tokens, edited)
+            return await chat.complete(prompt, max_output_tokens=shorter.max_output_tokens)
+
+
+def _describe(action: Action | ParseFailure) -> str:
+    match action:
+        case ParseFailure():
+            return "no action"
+        case Read():
+            return "read " + ", ".join(region.path for region in action.files)
+        case Search():
+            return f"search {action.query[:60]!r}"
+        case Find():
+            return f"find {action.intents[0][:60]!r}" + " and others" * (len(action.intents) > 1)
+        case RunCommand():
+            return f"run {action.command[:60]!r}"
+        case _:
+            return action.action
+
+
+def _first_line(text: str) -> str:
+    return text.split("\n", 1)[0][:100]

@@ -1,0 +1,71 @@
+"""The locating call, with the real command and a scripted server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_asking_for_code import EDIT, FILES, ISSUE, TEST
+from tests.e2e.test_commands import User
+from tests.support.behaviours import Good, Malformed
+from tests.support.solve_command import require_sandbox
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
+
+MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
+
+NAMES = Good(json.dumps({"places": ["shop/rates.py:RATES", "rate"], "words": ["south"]}))
+PATCH = Good(json.dumps({"thought": "4", "edits": [EDIT], "reproduction_test": TEST}))
+ALWAYS = ("--locate", "always", "--context-tokens", "400", "--json")
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    user = User(tmp_path / "home")
+    user.issue.write_text(ISSUE)
+    return user
+
+
+@pytest.fixture
+def repository(make_repository: MakeRepository) -> Path:
+    return make_repository(FILES)
+
+
+def test_named_code_is_shown_counted_recorded_and_replayed(user: User, repository: Path) -> None:
+    require_sandbox()
+    tape = user.home / "tape.jsonl"
+    options = (*ALWAYS, "--locate-model", "small")
+    done, provider = user.solve(repository, [NAMES, PATCH], *options, "--record", str(tape))
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
+    first, second = provider.chats
+    assert (first.body["model"], second.body["model"]) == ("small", provider.model)
+    assert "RATES" in first.body["messages"][-1]["content"]
+    assert '"south": 0' in second.body["messages"][-1]["content"]
+    assert result["usage"]["calls"] == 2
+    assert result["timings"]["locate"] > 0
+    assert "the locating call named 2 places" in result["notes"]
+    again = user.run(
+        "solve", "--problem", str(user.issue), "--repo", str(repository), *options,
+        "--replay", str(tape),
+    )  # fmt: skip
+    assert json.loads(again.stdout)["diff"] == result["diff"], again.stderr
+
+
+def test_an_unreadable_reply_and_a_limit_on_calls_leave_the_ordinary_context(
+    user: User, repository: Path
+) -> None:
+    require_sandbox()
+    plain, _ = user.solve(repository, [PATCH], "--locate", "never", "--json")
+    assert json.loads(plain.stdout)["usage"]["calls"] == 1, plain.stderr
+    done, provider = user.solve(repository, [Malformed(), PATCH], "--locate", "always", "--json")
+    assert "the locating call has failed (its reply names no place)" in done.stderr
+    assert (done.returncode, len(provider.chats)) == (0, 2)
+    limited, provider = user.solve(
+        repository, [PATCH], "--locate", "always", "--max-calls", "1", "--json"
+    )
+    assert (limited.returncode, len(provider.chats)) == (0, 1), limited.stderr
+    assert "the locating call has failed (no model call is left" in limited.stderr

@@ -1,0 +1,153 @@
+"""What the user sets for ranking acts through the commands: bonus, reranker, words, floor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.agent_process import run_agent
+from tests.support.behaviours import Good
+from tests.support.rerank_server import RerankServer, Shape
+from tests.support.scripted_provider import ScriptedProvider
+
+pytestmark = pytest.mark.e2e
+
+MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
+FILES = {
+    "shop/cart.py": 'def total(prices):\n    """Sum of the prices."""\n    return sum(prices)\n',
+    "shop/colors.py": "def paint(text):\n    return text\n",
+    "shop/names.py": "def clean(name):\n    return name.strip()\n",
+}
+QUERY = "the sum of the prices is wrong"
+
+
+@pytest.fixture
+def repository(make_repository: MakeRepository) -> Path:
+    return make_repository(FILES)
+
+
+def search(home: Path, repository: Path, *arguments: str, **variables: str) -> dict[str, Any]:
+    done = run_agent(
+        "search", *(arguments or (QUERY,)), "--repo", str(repository), "--json",
+        home=home, **variables,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return {**json.loads(done.stdout), "stderr": done.stderr}
+
+
+def test_the_bonus_for_file_names_acts_in_the_default_preset(
+    repository: Path, tmp_path: Path
+) -> None:
+    query = f"{QUERY}, not the names in colors.py"
+    plain = search(tmp_path, repository, query)
+    named = search(tmp_path, repository, query, PATCHSHOT_FILENAME_BONUS="50")
+    assert plain["results"][0]["path"] == "shop/cart.py"
+    assert named["results"][0]["path"] == "shop/colors.py"
+    assert {"feature": "filename", "value": 50.0, "note": "colors.py is in the problem"} in named[
+        "results"
+    ][0]["reasons"]
+
+
+@pytest.mark.parametrize("shape", ["cohere", "tei"])
+def test_a_reranker_orders_what_is_found(repository: Path, tmp_path: Path, shape: Shape) -> None:
+    with RerankServer(shape, {"def paint": 4.0}) as server:
+        found = search(
+            tmp_path,
+            repository,
+            PATCHSHOT_RERANK_BASE_URL=server.base_url,
+            PATCHSHOT_RERANK_API_KEY="my-key",
+            PATCHSHOT_RERANK_MODEL="cross",
+        )
+    assert server.asked[-1].key == "my-key"
+    assert QUERY in server.asked[-1].body["query"]
+    assert found["results"][0]["symbol"] == "paint"
+    assert "rerank" in {reason["feature"] for reason in found["results"][0]["reasons"]}
+
+
+def test_a_reranker_that_fails_is_one_line(repository: Path, tmp_path: Path) -> None:
+    plain = search(tmp_path, repository)
+    with RerankServer("broken") as server:
+        failed = search(tmp_path, repository, PATCHSHOT_RERANK_BASE_URL=server.base_url)
+    assert failed["results"] == plain["results"]
+    assert failed["stderr"].count("warning: not ordered again") == 1
+    assert "not ordered again" in " ".join(failed["notes"])
+
+
+def test_words_of_a_model_rank_the_code(repository: Path, tmp_path: Path) -> None:
+    query = "the wall has another hue"
+    with ScriptedProvider([Good("paint, colors")]) as provider:
+        theirs = {"PATCHSHOT_BASE_URL": provider.base_url, "PATCHSHOT_MODEL": "scripted"}
+        issue = tmp_path / "issue.md"
+        issue.write_text(f"# {query}\n\nIt is not what was asked for.\n")
+        named = ("--problem", str(issue), "--repo", str(repository))
+        told = run_agent(
+            "context", *named, "--json", home=tmp_path, PATCHSHOT_EXPAND="llm", **theirs
+        )
+        assert told.returncode == 0, told.stderr
+        assert len(provider.chats) == 1
+        assert json.loads(told.stdout)["pieces"][0]["path"] == "shop/colors.py"
+        found = search(tmp_path, repository, query, "--expand", "llm", **theirs)
+        assert found["results"][0]["path"] == "shop/colors.py"
+        solved = run_agent(
+            "solve", *named, "--expand", "llm", "--no-tests", "--no-keep", "--no-iterative",
+            home=tmp_path, **theirs,
+        )  # fmt: skip
+    assert solved.returncode == 4, solved.stderr
+    assert "paint" in provider.chats[-1].prompt
+    assert "paint colors" not in provider.chats[-1].prompt  # the words rank, and no more
+
+
+def test_words_of_a_model_need_one(tmp_path: Path) -> None:
+    done = run_agent("search", "hue", "--expand", "llm", "--repo", "missing", home=tmp_path)
+    assert done.returncode == 2
+    assert "no model server is configured" in done.stderr
+
+
+def test_a_floor_leaves_out_what_ranks_low(repository: Path, tmp_path: Path) -> None:
+    issue = tmp_path / "issue.md"
+    issue.write_text(f"# {QUERY}\n")
+    paths = []
+    for floor in ("0", "0.9"):
+        done = run_agent(
+            "context", "--problem", str(issue), "--repo", str(repository), "--json",
+            home=tmp_path, PATCHSHOT_CONTEXT_FLOOR=floor,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        paths.append({piece["path"] for piece in json.loads(done.stdout)["pieces"]})
+    assert paths[1] == {"shop/cart.py"} < paths[0]
+
+
+def test_a_repository_cannot_name_a_reranker(
+    make_repository: MakeRepository, tmp_path: Path
+) -> None:
+    with RerankServer("jina") as server:
+        hostile = f'rerank_base_url = "{server.base_url}"\nrerank_model = "cross"\n'
+        found = search(tmp_path, make_repository({**FILES, "patchshot.toml": hostile}))
+    assert server.asked == []
+    assert "rerank_base_url is ignored" in found["stderr"]
+
+
+def test_a_large_file_is_read_on_request(make_repository: MakeRepository, tmp_path: Path) -> None:
+    table = (
+        "ROWS = (\n"
+        + "".join(f'    "row {number:06d} of it",\n' for number in range(60_000))
+        + ")\n"
+    )
+    large = "def total(prices):\n    return sum(prices)\n\n\n" + table
+    repository = make_repository({**FILES, "shop/cart.py": large})
+    assert 1_000_000 < len(large) < 2_000_000
+    found = [
+        {result["path"] for result in search(tmp_path, repository, **variables)["results"]}
+        for variables in ({}, {"PATCHSHOT_MAX_FILE_MB": "2"})
+    ]
+    assert "shop/cart.py" not in found[0]
+    assert "shop/cart.py" in found[1]
+    wrong = run_agent(
+        "search", QUERY, "--repo", str(repository), home=tmp_path, PATCHSHOT_MAX_FILE_MB="6"
+    )
+    assert wrong.returncode == 2
+    assert "PATCHSHOT_MAX_FILE_MB" in wrong.stderr

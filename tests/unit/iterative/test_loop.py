@@ -1,0 +1,449 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from agent import iterative
+from agent.context.builder import PackingOptions
+from agent.context.packing import pack
+from agent.errors import BudgetExceeded
+from agent.index.chunking import TreeSitterChunker
+from agent.iterative import IterativeOptions, working_copy
+from agent.iterative.actions import MAX_ACTIONS
+from agent.protocols import Services
+from agent.result import Attempt
+from agent.types import (
+    AppliedPatch,
+    CommandRun,
+    FileChange,
+    Outcome,
+    ParseFailure,
+    PatchProposal,
+    Problem,
+    Ranking,
+    Verdict,
+)
+from agent.types import TestRun as Run
+from tests.support.fakes import (
+    EventLog,
+    MemorySnapshot,
+    ScriptedValidator,
+    WholeFileRetriever,
+    report,
+)
+from tests.support.scripted_model import ScriptedChatModel
+from tests.support.tokens import ApproximateCounter
+
+FILES = {
+    ".env": "PASSWORD=hunter2\n",
+    "pkg/calc.py": "def add(a, b):\n    return a - b\n",
+    "pkg/other.py": "X = 1\n",
+}
+
+
+def act(**fields) -> str:
+    return json.dumps(fields)
+
+
+def edit(search: str, replace: str, path: str = "pkg/calc.py") -> str:
+    return act(action="edit", edits=[{"path": path, "search": search, "replace": replace}])
+
+
+EARLIER = [Attempt("one-shot", parse_failure=ParseFailure("malformed", "it was no JSON"))]
+FINISH = act(action="finish", thought="sign")
+
+
+def run(*replies, validator=None, earlier=EARLIER, **options):
+    snapshot = MemorySnapshot(FILES)
+    chat = ScriptedChatModel(replies)
+    validator = validator or ScriptedValidator([report(Verdict.VERIFIED)])
+    counter = ApproximateCounter()
+    services = Services(
+        WholeFileRetriever(), TreeSitterChunker(), counter, chat, validator, EventLog()
+    )
+    problem = Problem("add subtracts", "")
+    bundle = pack(problem, Ranking((), (), 0), snapshot, counter, PackingOptions())
+    kept: list[Attempt] = []
+    attempt = asyncio.run(
+        iterative.run(
+            problem, snapshot, bundle, earlier, services, IterativeOptions(**options), kept.append
+        )
+    )
+    return attempt, chat, validator
+
+
+def results(chat) -> list[str]:
+    """What the model was shown after each of its actions."""
+    return [call.prompt.messages[-1].content for call in chat.calls[1:]]
+
+
+def test_actions_are_carried_out_and_finish_gives_the_patch():
+    attempt, chat, validator = run(
+        act(action="list"),
+        act(action="search", query="add"),
+        act(action="read", path="pkg/calc.py"),
+        edit("return a - b", "return a + b"),
+        act(action="run_tests", paths=["tests/test_calc.py"]),
+        FINISH,
+    )
+    listed, found, read, edited, tested = results(chat)
+    assert "pkg/calc.py\npkg/other.py" in listed
+    assert "pkg/calc.py:L1-2" in found
+    assert "### pkg/calc.py:L1-3 of 3 #" in read
+    assert "\n1\tdef add(a, b):\n2\t    return a - b\n3\t" in read
+    assert "applied:\nchanged pkg/calc.py at line 2" in edited
+    assert "1 passed, 0 failed" in tested
+    assert validator.runs[0][1] == ("tests/test_calc.py",)
+    assert validator.runs[0][0].changes == attempt.patch.changes
+    assert attempt.proposal.thought == "sign"
+    assert b"+    return a + b" in attempt.patch.diff
+
+
+def test_the_earlier_failure_is_told():
+    _, chat, _ = run(FINISH)
+    assert "Reply 1: no usable patch (malformed)." in chat.prompts[0].messages[-1].content
+
+
+def test_edits_see_each_other_and_the_diff_is_against_the_base():
+    attempt, _, _ = run(edit("a - b", "a * b"), edit("a * b", "a + b"), FINISH)
+    assert b"-    return a - b\n+    return a + b\n" in attempt.patch.diff
+    assert b"a * b" not in attempt.patch.diff
+
+
+def test_edits_that_undo_each_other_are_no_patch():
+    attempt, _, _ = run(edit("a - b", "a + b"), edit("a + b", "a - b"), FINISH)
+    assert attempt.patch is None
+    assert attempt.parse_failure.kind == "no-edit"
+
+
+def test_a_failed_edit_is_explained_and_changes_nothing():
+    attempt, chat, _ = run(edit("a / b", "a + b"), FINISH)
+    assert "not applied" in results(chat)[0]
+    assert attempt.patch is None
+    assert attempt.apply_failure.failures[0].kind == "no-match"
+
+
+def test_a_whole_patch_counts_as_an_edit():
+    whole = act(edits=[{"path": "pkg/calc.py", "search": "a - b", "replace": "a + b"}])
+    attempt, _, _ = run(whole, FINISH)
+    assert attempt.patch is not None
+
+
+def test_the_reproduction_test_joins_the_patch_only_when_asked_for():
+    test = {"path": "tests/test_add.py", "content": "def test_add(): pass\n"}
+    finish = act(action="finish", reproduction_test=test)
+    without, _, _ = run(edit("a - b", "a + b"), finish)
+    assert without.proposal.reproduction_test.path == "tests/test_add.py"
+    assert b"test_add.py" not in without.patch.diff
+    included, _, _ = run(edit("a - b", "a + b"), finish, include_test=True)
+    assert b"+++ b/tests/test_add.py" in included.patch.diff
+
+
+def test_the_step_limit_keeps_what_was_edited():
+    attempt, chat, _ = run(
+        edit("a - b", "a + b"), act(action="list"), act(action="list"), max_steps=2
+    )
+    assert len(chat.calls) == 2
+    assert attempt.patch is not None
+    assert attempt.ended == "the limit of 2 steps was reached (--max-steps)"
+    assert "1 turn left. Finish now." in results(chat)[0]
+
+
+def test_nonsense_ends_the_mode():
+    attempt, chat, _ = run("what?", "no", "never", FINISH)
+    assert len(chat.calls) == 3
+    assert attempt.parse_failure.kind in ("malformed", "schema")
+    assert "That was no action" in results(chat)[0]
+
+
+def test_the_same_action_three_times_ends_the_mode():
+    attempt, chat, _ = run(*[act(action="search", query="add")] * 3, FINISH)
+    assert len(chat.calls) == 3
+    assert attempt.ended == "the model repeated one action 3 times (search 'add')"
+    assert attempt.parse_failure.kind == "no-edit"
+
+
+def test_edits_that_undo_each_other_again_and_again_are_a_loop():
+    there, back = edit("a - b", "a + b"), edit("a + b", "a - b")
+    attempt, chat, _ = run(*[there, back] * 4)
+    assert len(chat.calls) == 5
+    assert attempt.ended == "the model repeated one action 3 times (edit)"
+
+
+def test_the_same_tests_may_fail_after_each_of_many_edits():
+    tests = act(action="run_tests", paths=["t.py"])
+    steps = [
+        one for n in range(4) for one in (edit(f"b{'' if n == 0 else n}\n", f"b{n + 1}\n"), tests)
+    ]
+    attempt, chat, _ = run(*steps, FINISH)
+    assert (attempt.ended, len(chat.calls)) == ("", 9)
+
+
+def test_several_actions_of_one_reply_are_answered_together():
+    reads = [{"action": "read", "path": "pkg/calc.py"}, {"action": "dance"}, {"action": "list"}]
+    _, chat, _ = run(json.dumps({"thought": "look", "actions": reads}), FINISH)
+    (answer,) = results(chat)
+    assert answer.count("<result>") == 3
+    assert (
+        answer.index("1\tdef add") < answer.index("That was no action") < answer.index("other.py")
+    )
+
+
+def test_too_many_actions_of_one_reply_are_not_carried_out():
+    tests = [{"action": "run_tests", "paths": [f"t{n}.py"]} for n in range(9)]
+    _, chat, validator = run(json.dumps({"actions": tests}), FINISH)
+    assert len(validator.runs) == MAX_ACTIONS
+    assert "not carried out: 8 actions are the most" in results(chat)[0]
+
+
+def test_finish_may_hold_the_last_edits():
+    edits = [{"path": "pkg/calc.py", "search": "a - b", "replace": "a + b"}]
+    attempt, chat, _ = run(act(action="finish", thought="sign", edits=edits))
+    assert len(chat.calls) == 1
+    assert b"+    return a + b" in attempt.patch.diff
+
+
+def test_a_finish_whose_edits_do_not_apply_is_answered():
+    edits = [{"path": "pkg/calc.py", "search": "nowhere", "replace": "a + b"}]
+    _, chat, _ = run(act(action="finish", thought="?", edits=edits), FINISH)
+    assert "not applied" in results(chat)[0]
+    assert len(chat.calls) == 2
+
+
+def line_edit(start, end, replace, of="pkg/calc.py", state=None):
+    state = state or hashlib.sha256(FILES[of].encode()).hexdigest()[:6]
+    lines = {"path": of, "start": start, "end": end, "hash": f"#{state}", "replace": replace}
+    return act(action="edit", edits=[lines])
+
+
+def test_an_edit_may_name_lines():
+    attempt, chat, _ = run(line_edit(2, 2, "    return a + b\n"), FINISH)
+    assert b"-    return a - b\n+    return a + b\n" in attempt.patch.diff
+    assert "pkg/calc.py is #" in results(chat)[0]
+    inserted, _, _ = run(line_edit(2, 1, "    # sum"), FINISH)
+    assert b" def add(a, b):\n+    # sum\n     return a - b" in inserted.patch.diff
+    removed, _, _ = run(line_edit(1, 1, ""), FINISH)
+    assert removed.patch.changes[0].after == b"    return a - b\n"
+
+
+def test_an_edit_of_lines_needs_the_hash_of_the_file_as_it_is():
+    attempt, chat, _ = run(line_edit(2, 2, "x", state="000000"), line_edit(9, 9, "x"), FINISH)
+    assert "read it again" in results(chat)[0]
+    assert "has 3 lines" in results(chat)[1]
+    assert attempt.patch is None
+
+
+def test_a_command_is_run_and_what_it_writes_is_an_edit():
+    wrote = {"pkg/calc.py": b"def add(a, b):\n    return a + b\n", ".env": b"x", ".cache/x": b"1"}
+    ran = CommandRun("fixed it", 0, written=wrote, left_out=("big.bin",))
+    validator = ScriptedValidator([report(Verdict.VERIFIED)], command_run=ran)
+    attempt, chat, _ = run(act(action="run", command="sed -i s/-/+/"), FINISH, validator=validator)
+    (answer,) = results(chat)
+    assert "exit code 0\nfixed it\nnow edits: changed pkg/calc.py" in answer
+    assert "'.env' (files such as this hold secrets)" in answer
+    assert "'big.bin' (it was not read" in answer
+    assert "Edited so far: pkg/calc.py." in answer
+    assert [change.path for change in attempt.patch.changes] == ["pkg/calc.py"]
+    assert validator.scripts == ["sed -i s/-/+/"]
+
+
+def test_no_command_is_offered_or_run_where_nothing_isolates_it():
+    class Open(ScriptedValidator):
+        why_no_commands = "the sandbox 'process' does not isolate commands"
+
+    validator = Open([report(Verdict.VERIFIED)])
+    _, chat, _ = run(act(action="run", command="id"), FINISH, validator=validator)
+    assert "no command is run: the sandbox 'process'" in results(chat)[0]
+    assert validator.scripts == []
+    prompt = chat.prompts[0]
+    assert '"action": "run",' not in prompt.messages[0].content
+    assert "run" not in [tool.name for tool in prompt.dialogue.tools]
+
+
+def test_tests_without_readable_outcomes_have_no_counts():
+    class Unread(ScriptedValidator):
+        async def run_tests(self, patch, paths):
+            return Run(("bin/test",), {}, 1, 0.1, "exited", "61 passed")
+
+    _, chat, _ = run(act(action="run_tests"), FINISH, validator=Unread([report(Verdict.VERIFIED)]))
+    assert "no outcome of a test could be read (exit code 1)" in results(chat)[0]
+    assert "0 passed" not in results(chat)[0]
+
+
+def test_what_fails_is_named_at_the_end_of_each_turn():
+    class Red(ScriptedValidator):
+        async def run_tests(self, patch, paths):
+            return Run(("pytest",), {"t::a": Outcome.FAILED}, 1, 0.1, "exited", "")
+
+    validator = Red([report(Verdict.VERIFIED)])
+    _, chat, _ = run(act(action="run_tests"), act(action="list"), FINISH, validator=validator)
+    assert results(chat)[1].endswith(
+        "38 turns left. No edits.\nFailing in the last test run (1): t::a"
+    )
+
+
+def test_equal_attempts_before_are_told_once():
+    one = Attempt("one-shot", parse_failure=ParseFailure("malformed", "it was no JSON"))
+    _, chat, _ = run(FINISH, earlier=[one, one])
+    opening = chat.prompts[0].messages[-1].content
+    assert opening.count("no usable patch") == 1
+    assert "Replies 1 and 2, which are the same: no usable patch" in opening
+
+
+def test_tests_that_could_not_be_read_are_not_the_attempts_fault():
+    changes = (FileChange("a.py", b"1", b"2"),)
+    unread = Run(("bin/test",), {}, 1, 0.1, "incomplete", "")
+    judged = replace(report(Verdict.SUSPECT), before=unread, reason="the accounts do not agree")
+    proposal = PatchProposal((), "the sign was wrong")
+    patch = AppliedPatch(changes, b"-1\n+2\n", ())
+    failed = Attempt("one-shot", proposal=proposal, patch=patch, report=judged)
+    _, chat, _ = run(FINISH, earlier=[failed])
+    opening = chat.prompts[0].messages[-1].content
+    assert "The tests could not be judged" in opening
+    assert "the accounts do not agree" not in opening
+    assert "the sign was wrong\n-1\n+2" in opening
+
+
+def test_a_spent_budget_ends_the_mode_with_the_edits():
+    attempt, _, _ = run(edit("a - b", "a + b"), BudgetExceeded("$0 is left"))
+    assert attempt.patch is not None
+    assert attempt.ended == "$0 is left"
+    with pytest.raises(BudgetExceeded):
+        run(BudgetExceeded("$0 is left"))
+
+
+def test_the_dialogue_for_tools_says_the_same():
+    _, chat, _ = run(
+        json.dumps({"thought": "look", "actions": [{"action": "list"}, {"action": "read"}]}),
+        "what?",
+        FINISH,
+    )
+    prompt = chat.prompts[-1]
+    first, second = prompt.dialogue.turns
+    assert [(call.name, call.arguments) for call in first.calls] == [("list", {}), ("read", {})]
+    assert (first.said, len(first.results)) == ("look", 2)
+    assert "\n\n".join(first.results) == prompt.messages[3].content
+    assert (second.said, second.calls, len(second.results)) == ("what?", (), 1)
+    assert len({call.id for turn in prompt.dialogue.turns for call in turn.calls}) == 2
+
+
+def test_an_action_may_be_repeated_after_an_edit():
+    tests = act(action="run_tests", paths=["t.py"])
+    attempt, chat, _ = run(tests, tests, edit("a - b", "a + b"), tests, tests, FINISH)
+    assert len(chat.calls) == 6
+    assert (attempt.ended, attempt.patch is None) == ("", False)
+
+
+def test_unknown_and_malformed_actions_are_told_apart_from_the_rest():
+    _, chat, _ = run(act(action="dance"), act(action="read"), FINISH)
+    assert "dance" in results(chat)[0] or "action" in results(chat)[0]
+    assert "files" in results(chat)[1]
+
+
+def test_reading_beyond_the_end_and_absent_files_is_answered():
+    _, chat, _ = run(
+        act(action="read", path="pkg/none.py"),
+        act(action="read", path="pkg/calc.py", start=99),
+        act(action="list", path="nowhere"),
+        FINISH,
+    )
+    absent, beyond, nowhere = results(chat)
+    assert "no such file" in absent
+    assert "has 3 lines" in beyond
+    assert "no files below" in nowhere
+
+
+def test_several_regions_are_read_at_once_within_one_limit(monkeypatch):
+    monkeypatch.setattr(working_copy, "MAX_READ_LINES", 4)
+    regions = [
+        {"path": "pkg/calc.py"},
+        {"path": "pkg/none.py"},
+        {"path": "pkg/other.py"},
+        {"path": "pkg/other.py"},
+    ]
+    _, chat, _ = run(act(action="read", files=regions), FINISH)
+    shown = results(chat)[0]
+    assert "### pkg/calc.py:L1-3 of 3" in shown
+    assert "no such file: pkg/none.py" in shown
+    assert "\n1\tX = 1\n[cut: go on at line 2]" in shown
+    assert "pkg/other.py: not shown," in shown
+
+
+def test_exact_search_lists_lines_of_the_edited_files():
+    _, chat, _ = run(
+        edit("a - b", "a + b"),
+        act(action="search", query="a + b", exact=True),
+        act(action="search", query="a - b", exact=True),
+        FINISH,
+    )
+    assert "pkg/calc.py:2: return a + b" in results(chat)[1]
+    assert "no line holds this text" in results(chat)[2]
+
+
+def test_a_test_that_the_model_created_is_its_reproduction_and_no_part_of_the_fix():
+    create = act(
+        action="edit", edits=[{"path": "tests/test_add.py", "create": "def test_add(): pass\n"}]
+    )
+    finish = act(action="finish", reproduction_test={"path": "tests/test_add.py"})
+    attempt, chat, _ = run(create, edit("a - b", "a + b"), finish)
+    assert "created tests/test_add.py" in results(chat)[0]
+    assert attempt.proposal.reproduction_test.content == "def test_add(): pass\n"
+    assert b"test_add.py" not in attempt.patch.diff
+
+
+def test_files_that_hold_secrets_are_not_shown():
+    _, chat, _ = run(
+        act(action="read", path=".env"), act(action="search", query="hunter", exact=True), FINISH
+    )
+    assert ".env is not shown" in results(chat)[0]
+    assert "no line holds this text" in results(chat)[1]
+    assert not any("hunter2" in m.content for p in chat.prompts for m in p.messages)
+
+
+def test_reading_a_part_of_a_key_shows_none_of_it(monkeypatch):
+    """The lines that say that it is a key are not among those that are read."""
+    body = "MIIEpAIBAAKCAQEA7bq" + "q7Rf2Zx9Lm4Tb8Wn" * 3
+    lines = ("KEY = '-----BEGIN PRIVATE KEY-----", *[body] * 4, "-----END PRIVATE KEY-----'")
+    monkeypatch.setitem(FILES, "pkg/keys.py", "\n".join(lines))
+    _, chat, _ = run(
+        act(action="read", files=[{"path": "pkg/keys.py", "start": 3, "end": 5}]),
+        act(action="search", query="MIIEpAIBAAKCAQEA7bq", exact=True),
+        FINISH,
+    )
+    assert "<secret removed>\n4\t<secret removed>" in results(chat)[0]
+    assert not any(body[:30] in m.content for p in chat.prompts for m in p.messages)
+
+
+def test_results_are_left_out_by_their_worth():
+    """A list goes before what was read, an edit and the last test run stay."""
+    _, chat, _ = run(
+        act(action="read", path="pkg/calc.py"),
+        edit("a - b", "a + b"),
+        act(action="run_tests", paths=["t.py"]),
+        act(action="search", query="add " * 200, exact=True),
+        act(action="list"),
+        act(action="read", path="pkg/other.py"),
+        FINISH,
+        history_tokens=1400,
+    )
+    shown = [m.content for m in chat.prompts[-1].messages[3::2]]
+    elided = ["elided" in text for text in shown]
+    assert elided[1:3] == [False, False]
+    assert elided[4]
+    assert not elided[-1]
+    assert all("turns left" in text for text in shown)
+
+
+def test_what_was_left_out_stays_out_and_the_rest_is_repeated_as_it_was():
+    replies = [
+        act(action="read", files=[{"path": "pkg/calc.py", "start": n % 2 + 1}]) for n in range(6)
+    ]
+    _, chat, _ = run(*replies, FINISH, history_tokens=1300)
+    for before, after in pairwise(chat.prompts):
+        kept = [m.content for m in before.messages if "elided" in m.content]
+        assert all(any(text == m.content for m in after.messages) for text in kept)

@@ -1,0 +1,143 @@
+"""Replies to a repair that refer to the edits of the reply before them, and continued replies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.patching import edit_as_json, joined_reply, parse_reply
+from agent.types import (
+    CreateFile,
+    DeleteFile,
+    Edit,
+    OutdatedTest,
+    ParseFailure,
+    PatchProposal,
+    RenameFile,
+    ReplaceSymbol,
+    ReproductionTest,
+    SearchReplace,
+)
+
+TEST = ReproductionTest("tests/test_issue.py", "x = 1\n")
+EDITS: tuple[Edit, ...] = (
+    SearchReplace("a.py", "one", "two", 3),
+    CreateFile("b.py", "three\n"),
+    DeleteFile("c.py"),
+)
+EARLIER = PatchProposal(EDITS, "thought", TEST, outdated_tests=(OutdatedTest("t.py::t", "why"),))
+
+
+def parsed(edits: Any, **fields: Any) -> PatchProposal | ParseFailure:
+    return parse_reply(json.dumps({"edits": edits, **fields}), earlier=EARLIER)
+
+
+def edits_of(edits: Any) -> tuple[Edit, ...]:
+    found = parsed(edits)
+    assert isinstance(found, PatchProposal), found
+    return found.edits
+
+
+def test_the_same_edits_with_another_test() -> None:
+    found = parsed("same", reproduction_test={"path": "tests/t.py", "content": "y = 1\n"})
+    assert isinstance(found, PatchProposal)
+    assert found.edits == EDITS
+    assert found.reproduction_test == ReproductionTest("tests/t.py", "y = 1\n")
+    assert found.outdated_tests == EARLIER.outdated_tests
+    kept = parsed("same", reproduction_test=None)
+    assert isinstance(kept, PatchProposal)
+    assert kept.reproduction_test == TEST
+    back = parsed("same", wrong_tests=[{"path": TEST.path, "reason": "it asserts the bug"}])
+    assert isinstance(back, PatchProposal)
+    assert back.reproduction_test is None
+
+
+def test_edits_are_replaced_dropped_and_added() -> None:
+    first = SearchReplace("a.py", "one", "four", 3)
+    new = {"path": "d.py", "create": "d\n"}
+    assert edits_of([{"edit": 1, "replace": "four"}]) == (first, *EDITS[1:])
+    assert edits_of([{"edit": 2, "drop": True}, new]) == (
+        EDITS[0], EDITS[2], CreateFile("d.py", "d\n"),
+    )  # fmt: skip
+    other = edits_of([{"edit": 3, "symbol": "f", "replace": "def f(): pass"}])
+    assert other[2] == ReplaceSymbol("c.py", "f", "def f(): pass")
+    assert edits_of([new]) == (CreateFile("d.py", "d\n"),)  # without a number: all edits
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        *("same ", "Same", [{"edit": 4}], [{"edit": 0}], [{"edit": True}], [{"edit": "1"}]),
+        *([{"edit": [1]}], [{"edit": 1, "create": 3}], [{"edit": 1}, "x"]),
+    ],
+)
+def test_what_refers_to_nothing_is_a_failure(edits: Any) -> None:
+    assert isinstance(parsed(edits), ParseFailure)
+
+
+def test_without_an_earlier_reply_there_is_nothing_to_keep() -> None:
+    found = parse_reply('{"edits": "same"}')
+    assert isinstance(found, ParseFailure)
+    assert found.reason == (
+        "edits: there is no earlier reply with edits to refer to; give all edits"
+    )
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\\\r"), max_size=8)
+PATHS = st.sampled_from(["a.py", "b/c.py", "d.txt"])
+SOME_EDIT = st.one_of(
+    st.builds(SearchReplace, PATHS, TEXTS, TEXTS, st.none() | st.integers(1, 9)),
+    st.builds(ReplaceSymbol, PATHS, TEXTS, TEXTS),
+    st.builds(CreateFile, PATHS, TEXTS, st.booleans()),
+    st.builds(DeleteFile, PATHS),
+    st.builds(RenameFile, PATHS, PATHS),
+)
+
+
+@given(st.lists(SOME_EDIT, min_size=1, max_size=5, unique=True), st.data())
+def test_numbered_edits_mean_what_a_whole_reply_means(edits: list[Edit], data: Any) -> None:
+    earlier = PatchProposal(tuple(edits))
+    number = data.draw(st.integers(1, len(edits)))
+    new = data.draw(SOME_EDIT)
+    wanted = [*edits[: number - 1], new, *edits[number:]]
+    told = {"edits": [{"edit": number, **edit_as_json(new)}]}
+    # An edit of the same kind keeps what the new one leaves out: its line.
+    if isinstance(new, SearchReplace) and isinstance(edits[number - 1], SearchReplace):
+        told["edits"][0].setdefault("line", -1)
+    partial = parse_reply(json.dumps(told), earlier=earlier)
+    whole = parse_reply(json.dumps({"edits": [edit_as_json(edit) for edit in wanted]}))
+    assert partial == whole or (
+        isinstance(partial, PatchProposal)
+        and isinstance(whole, PatchProposal)
+        and partial.edits == whole.edits
+    )
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=4), lambda inner: (
+    st.lists(inner, max_size=3)
+    | st.dictionaries(st.sampled_from(["edit", "drop", "path", "replace", "create"]), inner)
+), max_leaves=12))  # fmt: skip
+def test_no_reply_raises(edits: Any) -> None:
+    assert isinstance(parsed(edits), PatchProposal | ParseFailure)
+
+
+REPLY = json.dumps(
+    {"thought": "a b", "edits": [{"path": "a.py", "search": "x  y", "replace": 'z "q"\n  w'}]}
+)
+
+
+@given(st.integers(1, len(REPLY) - 1), st.integers(0, 40))
+def test_a_reply_cut_anywhere_is_joined(at: int, repeated: int) -> None:
+    begun = REPLY[:at].rstrip()
+    repeated = repeated if repeated >= 12 else 0
+    rest = REPLY[max(0, len(begun) - repeated) :]
+    whole = joined_reply(REPLY[:at], rest, finish_reason="stop")
+    assert parse_reply(whole) == parse_reply(REPLY)
+
+
+def test_a_reply_that_begins_again_is_taken_alone() -> None:
+    assert joined_reply(REPLY[:40], REPLY, finish_reason="stop") == REPLY
