@@ -26,6 +26,11 @@ def visible_rows(page: Page) -> list[str]:
     return page.locator("table.rows tbody th a").all_inner_texts()
 
 
+def wait_for_heading(page: Page, text: str) -> None:
+    """Wait for the page of an instance: the browser changes the page after the click has returned."""
+    page.locator("h2:visible").get_by_text(text, exact=True).wait_for()
+
+
 def overflow(page: Page) -> int:
     return int(page.evaluate("document.documentElement.scrollWidth - innerWidth"))
 
@@ -89,37 +94,40 @@ def test_a_deep_link_opens_its_instance_and_back_leads_to_the_table(
     browser: Browser, report: Path
 ) -> None:
     with opened(browser, report, f"#{VERIFIED}") as page:
-        assert page.locator("h2:visible").all_inner_texts() == [VERIFIED]
+        wait_for_heading(page, VERIFIED)
         assert page.title().startswith(VERIFIED)
         page.get_by_role("link", name="All instances").click()
-        assert page.locator("table.rows").is_visible()
+        page.locator("table.rows").wait_for()
         page.locator("select[name=verdict]").select_option("verified")
         page.get_by_role("button", name="Time").click()
         order = visible_rows(page)
         page.evaluate("scrollTo(0, 1e6)")
         before = page.evaluate("scrollY")
         page.locator("table.rows tbody th a").nth(1).click()
-        assert page.locator("h2:visible").all_inner_texts() == [order[1]]
+        wait_for_heading(page, order[1])
         assert page.evaluate("scrollY") == 0
         page.get_by_role("link", name="Next").click()
-        assert page.locator("h2:visible").all_inner_texts() == [order[2]]
+        wait_for_heading(page, order[2])
         page.go_back()
-        assert page.locator("h2:visible").all_inner_texts() == [order[1]]
+        wait_for_heading(page, order[1])
         page.go_back()
+        page.locator("table.rows").wait_for()
         assert visible_rows(page) == order
         assert page.evaluate("scrollY") == pytest.approx(before, abs=2)
         assert page.evaluate("document.activeElement.textContent") == order[1]
         page.go_forward()
-        assert page.locator("h2:visible").all_inner_texts() == [order[1]]
+        wait_for_heading(page, order[1])
 
 
 def test_causes_lead_to_their_instances(browser: Browser, report: Path) -> None:
     with opened(browser, report) as page:
         page.locator(".causes a", has_text="not applied").click()
+        page.locator("table.rows tbody tr").nth(39).wait_for(state="detached")
         assert visible_rows(page)
         kinds = page.locator("td.why b").all_inner_texts()
         assert set(kinds) == {"no-match"}
         page.go_back()
+        page.locator("table.rows tbody tr").nth(39).wait_for()
         assert len(visible_rows(page)) == 40
 
 
@@ -274,5 +282,5 @@ def test_a_thousand_instances_are_no_burden(browser: Browser, large: Path) -> No
         assert len(visible_rows(page)) == 600
         begin = time.monotonic()
         page.goto(f"{large.as_uri()}#acme__ledger-991")
-        assert page.locator("h2:visible").inner_text() == "acme__ledger-991"
+        wait_for_heading(page, "acme__ledger-991")
         assert time.monotonic() - begin < 10
