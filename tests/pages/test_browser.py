@@ -27,7 +27,7 @@ def visible_rows(page: Page) -> list[str]:
 
 
 def wait_for_heading(page: Page, text: str) -> None:
-    """Wait for the page of an instance: the browser changes the page after the click has returned."""
+    """Wait for the page of an instance: the browser shows it after the click has returned."""
     page.locator("h2:visible").get_by_text(text, exact=True).wait_for()
 
 
