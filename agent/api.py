@@ -22,9 +22,10 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from agent.attempts import Attempt
 from agent.errors import ConfigurationError, PatchshotError, Status
 from agent.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageStarted
-from agent.result import Attempt, Ledger, SolveResult, summarise
+from agent.result import Ledger, SolveResult, summarise
 from agent.types import AppliedPatch, Dirty, Problem, ReproductionTest
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent.attempts import Attempt, is_repeated
 from agent.errors import ContextTooLong, Status
-from agent.result import Attempt, is_repeated
 from agent.settings import CODE_ROUNDS, MIN_CONTEXT_TOKENS
 
 

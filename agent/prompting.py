@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from agent.attempts import Attempt
 from agent.patching import edit_as_json
-from agent.result import Attempt
 from agent.secrets import mask_secrets
 from agent.settings import CODE_ROUNDS
 from agent.types import (

@@ -12,9 +12,9 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent.attempts import Attempt
 from agent.protocols import Snapshot, Validator
 from agent.repository import language_of
-from agent.result import Attempt
 from agent.types import (
     BAD_OUTCOMES,
     AppliedPatch,

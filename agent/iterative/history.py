@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agent.attempts import Attempt
 from agent.prompting import describe_failure
 from agent.protocols import TokenCounter
-from agent.result import Attempt
 from agent.types import ValidationReport, Verdict
 
 _NOT_JUDGED = (

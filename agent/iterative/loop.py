@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from agent.attempts import Attempt
 from agent.errors import BudgetExceeded, ContextTooLong
 from agent.events import Notice
 from agent.iterative.actions import (
@@ -34,7 +35,6 @@ from agent.iterative.tools import in_words, offered_tools
 from agent.iterative.working_copy import ActionResult, WorkingCopy
 from agent.prompting import iterative_start, render
 from agent.protocols import Services, Snapshot
-from agent.result import Attempt
 from agent.settings import HISTORY_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS
 from agent.types import Completion, ContextBundle, ParseFailure, Problem
 
@@ -83,9 +83,9 @@ def fit_window(options: IterativeOptions, window: int | None) -> IterativeOption
     )
 
 
-def room_for_context(wanted: int, options: IterativeOptions, window: int | None) -> int:
+def room_for_context(wanted: int, options: IterativeOptions) -> int:
     """How many of the `wanted` tokens of context the conversation has room for."""
-    return min(wanted, int(fit_window(options, window).history_tokens * _CONTEXT_SHARE))
+    return min(wanted, int(options.history_tokens * _CONTEXT_SHARE))
 
 
 async def run(

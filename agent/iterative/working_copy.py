@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent.attempts import Attempt
 from agent.iterative.actions import (
     Action,
     EditFiles,
@@ -40,7 +41,6 @@ from agent.patching import (
 )
 from agent.prompting import describe_failure
 from agent.protocols import Services, Snapshot
-from agent.result import Attempt
 from agent.secrets import is_secret_path, mask_secrets
 from agent.types import (
     BAD_OUTCOMES,

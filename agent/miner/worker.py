@@ -34,9 +34,10 @@ from agent.errors import (
 )
 
 if TYPE_CHECKING:
+    from agent.attempts import Attempt
     from agent.events import Event
     from agent.protocols import Reporter, Services, Snapshot
-    from agent.result import Attempt, SolveResult
+    from agent.result import SolveResult
     from agent.settings import Settings
     from agent.types import Problem
 
@@ -294,7 +295,7 @@ async def _solve(
 
 def best_valid_diff(attempts: Sequence[Attempt]) -> bytes | None:
     """The best patch that does not break the syntax; a patch that was not checked yet counts."""
-    from agent.result import furthest
+    from agent.attempts import furthest
     from agent.types import Verdict
 
     valid = [

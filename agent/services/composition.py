@@ -52,8 +52,9 @@ from agent.services.validation import open_validator
 from agent.settings import Settings
 
 if TYPE_CHECKING:
+    from agent.attempts import Attempt
     from agent.pipeline import SolveOptions
-    from agent.result import Attempt, Ledger
+    from agent.result import Ledger
     from agent.search.plans import Planner
     from agent.secrets import KnownSecrets
     from agent.types import Completion, Problem, Prompt
@@ -264,8 +265,8 @@ def apply_reply(
     text: str, snapshot: Snapshot, settings: Settings, *, include_test: bool = False
 ) -> Attempt:
     """Read a saved reply or a diff and apply it in memory; the attempt says how far it came."""
+    from agent.attempts import Attempt
     from agent.patching import apply_proposal, parse_reply
-    from agent.result import Attempt
     from agent.types import ApplyFailure, ParseFailure
 
     proposal = parse_reply(text)

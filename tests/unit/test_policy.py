@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.attempts import Attempt, AttemptKind, furthest, outcome
 from agent.errors import ContextTooLong, Status
 from agent.policy import NextStep, PolicyOptions, Room, next_step, room_after
-from agent.result import Attempt, AttemptKind, furthest, outcome
 from agent.types import AppliedPatch, ApplyFailure, EditFailure, FileChange, ParseFailure, Verdict
 from tests.support.fakes import report
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import jinja2
 import pytest
 
+from agent.attempts import Attempt
 from agent.context import AskedCode
 from agent.prompting import (
     code_prompt,
@@ -13,7 +14,6 @@ from agent.prompting import (
     repair_prompt,
     solve_prompt,
 )
-from agent.result import Attempt
 from agent.settings import CODE_ROUNDS
 from agent.types import (
     ApplyFailure,

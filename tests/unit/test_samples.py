@@ -7,9 +7,9 @@ import json
 
 import pytest
 
+from agent.attempts import Attempt, is_repeated, lasting_tests
 from agent.errors import BudgetExceeded, Status
 from agent.events import Notice
-from agent.result import Attempt, is_repeated, lasting_tests
 from agent.samples import CrossEvaluation, best_sample, effect_of
 from agent.types import AppliedPatch, Verdict
 from tests.support.fakes import report

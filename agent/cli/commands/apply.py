@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from agent.attempts import Attempt
 from agent.cli.commands.common import (
     fail,
     guarded,
@@ -41,7 +42,7 @@ from agent.cli.options import (
     command as declare,
 )
 from agent.errors import ConfigurationError, RepositoryError, Status, UsageError
-from agent.result import Attempt, Ledger, summarise
+from agent.result import Ledger, summarise
 from agent.terminal import say
 from agent.types import AppliedPatch, ValidationReport, Verdict
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from agent import iterative
+from agent.attempts import Attempt
 from agent.context.builder import PackingOptions
 from agent.context.packing import pack
 from agent.errors import BudgetExceeded
@@ -16,7 +17,6 @@ from agent.index.chunking import TreeSitterChunker
 from agent.iterative import IterativeOptions, working_copy
 from agent.iterative.actions import MAX_ACTIONS
 from agent.protocols import Services
-from agent.result import Attempt
 from agent.types import (
     AppliedPatch,
     CommandRun,

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from agent import iterative
+from agent.attempts import Attempt
 from agent.context.builder import PackingOptions
 from agent.context.packing import pack
 from agent.index.chunking import TreeSitterChunker
 from agent.iterative import IterativeOptions
 from agent.llm.chat import HttpChatModel
 from agent.protocols import Services
-from agent.result import Attempt
 from agent.types import ParseFailure, Problem, Ranking, Verdict
 from tests.support.fakes import (
     EventLog,

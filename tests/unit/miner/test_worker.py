@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.attempts import Attempt
 from agent.errors import ConfigurationError, RepositoryError, SandboxUnavailable, Status
 from agent.events import Event, ModelCall, Notice
 from agent.miner.worker import (
@@ -23,7 +24,7 @@ from agent.miner.worker import (
     reporting,
     say_end,
 )
-from agent.result import Attempt, Ledger, summarise
+from agent.result import Ledger, summarise
 from agent.settings import Settings
 from agent.types import AppliedPatch, ValidationReport, Verdict
 

@@ -1,0 +1,76 @@
+"""All settings: each one is a field of `Settings`, and no other module reads a setting's variable.
+
+A field declares everything about its setting: type, default, help text, the command-line option
+(`agent.cli.options` makes it), and what a repository's own file may do with it. The environment
+variable of the field `max_cost` is PATCHSHOT_MAX_COST, and its key in a file is `max_cost`.
+
+A value is taken from the first of these places that has one:
+
+1. the command line;
+2. the environment (empty variables count as unset);
+3. the user's own file, `~/.config/patchshot/patchshot.toml`.
+
+The repository that Patchshot works on is untrusted. Its `patchshot.toml`, or `[tool.patchshot]` in
+its `pyproject.toml`, may only tighten limits: a lower number, or a capability switched off. A
+flag of the command line wins over it. Nothing is read from the current folder.
+"""
+
+from agent.settings.fields import (
+    AUTO_CONTEXT,
+    CODE_ROUNDS,
+    CONTEXT_TOKENS,
+    HISTORY_TOKENS,
+    MAX_OUTPUT_TOKENS,
+    MAX_STEPS,
+    TIMEOUT_SECONDS,
+    WIDER_TOKENS,
+    Settings,
+    option_of,
+)
+from agent.settings.loading import (
+    Loaded,
+    load,
+    load_with_origins,
+    names_as_given,
+    work_tree_of,
+)
+from agent.settings.options import (
+    CHECK,
+    MIN_CONTEXT_TOKENS,
+    PRESETS,
+    Option,
+    OutdatedMode,
+)
+from agent.settings.sources import (
+    environment,
+    secret_values,
+    state_folder,
+    user_file,
+)
+
+__all__ = [
+    "AUTO_CONTEXT",
+    "CHECK",
+    "CODE_ROUNDS",
+    "CONTEXT_TOKENS",
+    "HISTORY_TOKENS",
+    "MAX_OUTPUT_TOKENS",
+    "MAX_STEPS",
+    "MIN_CONTEXT_TOKENS",
+    "PRESETS",
+    "TIMEOUT_SECONDS",
+    "WIDER_TOKENS",
+    "Loaded",
+    "Option",
+    "OutdatedMode",
+    "Settings",
+    "environment",
+    "load",
+    "load_with_origins",
+    "names_as_given",
+    "option_of",
+    "secret_values",
+    "state_folder",
+    "user_file",
+    "work_tree_of",
+]

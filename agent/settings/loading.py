@@ -1,0 +1,224 @@
+"""Merge flags, the environment and files into one `Settings`, with the origin of each value."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from agent.errors import ConfigurationError
+from agent.files import read_small_file
+from agent.settings.fields import AUTO_CONTEXT, Settings, option_of
+from agent.settings.options import PRESETS, Tightens
+from agent.settings.sources import FILE_NAME, read_user_file, user_file
+
+# Variables with our prefix that are no settings.
+_OTHER_VARIABLES = (
+    "PATCHSHOT_DEBUG", "PATCHSHOT_MINER_", "PATCHSHOT_REPO", "PATCHSHOT_REQUIRE_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings of one command.
+
+    `origins`: where each value came from, by name ("--max-cost", "PATCHSHOT_MAX_COST", a file,
+    "default"). `notes`: what was ignored, one line each.
+    """
+
+    settings: Settings
+    origins: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def load(
+    flags: Mapping[str, Any],
+    *,
+    repository: Path | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Settings:
+    """Merge flags (None: not given), the environment and files; `note` receives each note.
+
+    Raises ConfigurationError that names the setting and where its value came from.
+    """
+    loaded = load_with_origins(flags, repository=repository)
+    for line in loaded.notes if note else ():
+        note(line)  # type: ignore[misc]
+    return loaded.settings
+
+
+def load_with_origins(flags: Mapping[str, Any], *, repository: Path | None = None) -> Loaded:
+    """As `load`, with the origin of each value. Raises ConfigurationError."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    _, strange = _known(given, "settings")
+    if strange:  # from a program: the command line has no other options
+        raise ConfigurationError(strange[0])
+    own, unknown = _known(read_user_file(), str(user_file()))
+    notes = [*unknown, *_unknown_variables()]
+    variables = {
+        name: os.environ[_variable(name)]
+        for name in Settings.model_fields
+        if os.environ.get(_variable(name))
+    }
+    own = {name: value for name, value in own.items() if name not in variables}
+    values = {**own, **variables, **given}
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, given, own, str(user_file()))) from None
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    origins |= dict.fromkeys(own, str(user_file()))
+    origins |= {name: _variable(name) for name in variables}
+    origins |= {name: _flag(name) for name in given}
+    notes += _idle(settings, given)
+    if repository is None:
+        return Loaded(settings, origins, tuple(notes))
+    place, theirs = _repository_file(repository)
+    tighter, ignored = _tightened(settings, theirs, place, given)
+    try:
+        settings = Settings(**{**values, **tighter})
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, {}, tighter, place)) from None
+    return Loaded(settings, origins | dict.fromkeys(tighter, place), (*notes, *ignored))
+
+
+def _idle(settings: Settings, flags: Mapping[str, Any]) -> list[str]:
+    """A note for each option that changes nothing in the chosen preset."""
+    chosen = settings.preset.partition("-")[0]
+    options = {name: option_of(name) for name in flags}
+    return [
+        f"{_flag(name)} changes nothing with --preset {chosen}"
+        for name, option in options.items()
+        if option is not None and chosen in PRESETS and chosen not in option.presets
+    ]
+
+
+def _repository_file(repository: Path) -> tuple[str, Mapping[str, Any]]:
+    """The repository's own settings, and the name of the file that holds them."""
+    root = work_tree_of(repository)
+    if (data := read_small_file(root / FILE_NAME)) is not None:
+        return f"{FILE_NAME} of the repository", _parsed(data, FILE_NAME)
+    place = "pyproject.toml of the repository"
+    data = read_small_file(root / "pyproject.toml")
+    try:
+        tool = _parsed(data or b"", "pyproject.toml").get("tool", {})
+    except ConfigurationError:
+        return place, {}  # a broken pyproject.toml is not a mistake in our configuration
+    section = tool.get("patchshot", {}) if isinstance(tool, dict) else {}
+    return place, section if isinstance(section, dict) else {}
+
+
+def work_tree_of(folder: Path) -> Path:
+    """The work tree that `folder` is in, or `folder` itself; no git is run."""
+    folder = folder.resolve()
+    return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+
+
+def _parsed(data: bytes, name: str) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{name} of the repository: not valid TOML ({error})") from None
+
+
+def _tightened(
+    settings: Settings, theirs: Mapping[str, Any], place: str, flags: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """What of a repository's file counts, and a note for each key that does not."""
+    known, notes = _known(theirs, place)
+    counts: dict[str, Any] = {}
+    ignored: list[str] = []
+    for name, value in known.items():
+        option = option_of(name)
+        tightens = option.tightens if option else None
+        current = getattr(settings, name)
+        if tightens is not None and _is_tighter(tightens, value, current):
+            if name not in flags:
+                counts[name] = value
+        elif value != current:
+            ignored.append(
+                f"{place}: {name} is ignored: a repository may only tighten limits; set it in "
+                f"{user_file()}, as {_variable(name)}, or on the command line"
+            )
+    return counts, (*notes, *ignored)
+
+
+def _is_tighter(tightens: Tightens, value: Any, current: Any) -> bool:
+    """Whether `value` is tighter than `current`; a value of a wrong type is left to validation."""
+    if tightens == "off":
+        return value is not True
+    if tightens == "refuse":
+        return bool(value == "refuse")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if current == "auto":  # a larger number than the least may be more than it would have chosen
+        current = AUTO_CONTEXT[0] + 1
+    return current is None or not number or value < current
+
+
+def _known(values: Mapping[str, Any], place: str) -> tuple[dict[str, Any], list[str]]:
+    """The keys that are settings, and a note for each that is not."""
+    known = {name: value for name, value in values.items() if name in Settings.model_fields}
+    unknown = [name for name in values if name not in known]
+    return known, [f"{place}: {name} is no setting{_nearest(name)}" for name in unknown]
+
+
+def _unknown_variables() -> list[str]:
+    known = {_variable(name) for name in Settings.model_fields}
+    return [
+        f"{name} is no setting{_nearest(name.removeprefix('PATCHSHOT_').lower(), _variable)}"
+        for name in sorted(os.environ)
+        if name.startswith("PATCHSHOT_")
+        and name not in known
+        and not name.startswith(_OTHER_VARIABLES)
+    ]
+
+
+def _nearest(name: str, written: Callable[[str], str] = str) -> str:
+    """`; did you mean max_cost?`, or nothing where no setting is spelt alike."""
+    close = difflib.get_close_matches(name.lower(), list(Settings.model_fields), n=1)
+    return f"; did you mean {written(close[0])}?" if close else ""
+
+
+def _variable(name: str) -> str:
+    return f"PATCHSHOT_{name.upper()}"
+
+
+def _flag(name: str) -> str:
+    option = option_of(name)
+    return option.flags[0] if option and option.flags else f"--{name.replace('_', '-')}"
+
+
+def names_as_given(message: str, flags: Mapping[str, Any]) -> str:
+    """Return the message with each setting's option or variable replaced by what the user gave.
+
+    A setting in `flags` is named by its option, one that is in the environment by its variable.
+    Other settings keep the name that the message has.
+    """
+    for name in Settings.model_fields:
+        flag, variable = _flag(name), _variable(name)
+        given, other = (flag, variable) if name in flags else (variable, flag)
+        if name in flags or os.environ.get(variable):
+            message = re.sub(rf"(?<![\w-]){other}(?![\w-])", given, message)
+    return message
+
+
+def _explain(
+    error: ValidationError, flags: Mapping[str, Any], values: Mapping[str, Any], place: str
+) -> str:
+    """The first error, with the name of the setting as the user gave it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else "settings"
+    if name in flags:
+        given = _flag(name)
+    elif name in values:
+        given = f"{name} in {place}"
+    else:
+        given = _variable(name)
+    return f"{given}: {first['msg'].lower().removeprefix('value error, ')}"

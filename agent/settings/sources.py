@@ -1,0 +1,72 @@
+"""What the process is given from outside: variables, secrets, and the user's folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from agent.errors import ConfigurationError
+
+FILE_NAME = "patchshot.toml"
+
+
+def user_file() -> Path:
+    """The user's own configuration file, whether or not it exists."""
+    return Path(platformdirs.user_config_dir("patchshot")) / FILE_NAME
+
+
+def state_folder() -> Path:
+    """The user's folder of what was done: `$XDG_STATE_HOME/patchshot`, or below ~/.local/state."""
+    return Path(platformdirs.user_state_dir("patchshot"))
+
+
+def environment(names: tuple[str, ...]) -> Mapping[str, str]:
+    """The variables of other tools (OPENAI_API_KEY, ...) that are set and not empty."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
+
+
+# Variables that hold keys, ours and anybody's: a log may quote what a server echoes.
+_SECRET_NAME = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
+_ADDRESS_NAME = re.compile(r"^((https?|all)_proxy|patchshot_store)$", re.IGNORECASE)
+_KEYS = ("api_key", "embed_api_key", "rerank_api_key")
+_PASSWORD = re.compile(r"^[^/]*//[^/@:]*:([^/@]+)@")
+
+
+def secret_values() -> frozenset[str]:
+    """All keys and passwords that this process was given, for masking; never raises."""
+    values = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    values |= {
+        found.group(1)
+        for name, value in os.environ.items()
+        if _ADDRESS_NAME.search(name) and (found := _PASSWORD.search(value))
+    }
+    with contextlib.suppress(ConfigurationError, OSError):
+        own = read_user_file()
+        values |= {str(own.get(name, "")) for name in _KEYS}
+    return frozenset(value.strip() for value in values if value.strip() and not _is_file(value))
+
+
+def _is_file(value: str) -> bool:
+    """Whether a variable names a key file: masking its path would mask every path beside it."""
+    try:
+        return value.startswith(("/", "~")) and Path(value).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def read_user_file() -> Mapping[str, Any]:
+    """The content of `user_file`, empty if there is none. Raises ConfigurationError."""
+    path = user_file()
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path}: not valid TOML ({error})") from None

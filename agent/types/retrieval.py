@@ -1,0 +1,159 @@
+"""What retrieval finds: chunks, scores, and the context that is packed of them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+
+class ChunkKind(enum.StrEnum):
+    """The kind of a chunk. Functions, methods and classes do not overlap others of their kind."""
+
+    FUNCTION = "function"  # with decorators
+    METHOD = "method"  # with decorators
+    CLASS = "class"  # the header: decorators, bases, docstring, attributes; not its methods
+    MODULE = "module"  # the rest of a file: imports, constants, top-level code
+    WINDOW = "window"  # a run of lines of a file that no parser reads
+
+
+DEFINITIONS: Final = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of one file, the unit of retrieval.
+
+    `text` is the decoded text of lines `start`..`end` of the file with `\\n` line ends, unchanged
+    otherwise. A class or module chunk may leave out inner line ranges (`holes`, inclusive pairs);
+    its `text` is then only the remaining lines. `signature` represents the chunk where its body is
+    not shown: decorators and the `def` or `class` lines.
+    """
+
+    path: str
+    start: int
+    end: int
+    symbol: str  # qualified: "Class.method", "function", "" for module and window chunks
+    kind: ChunkKind
+    text: str
+    blob: str
+    language: str
+    signature: str = ""
+    holes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def id(self) -> str:
+        """`path:L10-42`, with the symbol where there is one; unique within a snapshot."""
+        name = f" {self.symbol}" if self.symbol else ""
+        return f"{self.path}:L{self.start}-{self.end}{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One named contribution to a score, as a receipt prints it. `note` explains it in words."""
+
+    feature: str  # "lexical", "file", "cosine", "filename", "path", "symbol", "traceback", ...
+    value: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredFile:
+    path: str
+    score: float
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredChunk:
+    chunk: Chunk
+    score: float
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Chunks and files in total order: `-score, path, start`. `notes` say what was degraded.
+
+    `degraded` says why embeddings are missing where they were to be used, in words that do not
+    depend on the problem; otherwise it is "".
+    """
+
+    # Kept out of `repr`: `asyncio.run` builds that of its result, which takes 20 ms.
+    chunks: tuple[ScoredChunk, ...] = field(repr=False)
+    files: tuple[ScoredFile, ...] = field(repr=False)
+    total_chunks: int
+    notes: tuple[str, ...] = ()
+    degraded: str = ""
+
+
+PieceForm = Literal["whole", "part", "signatures"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPiece:
+    """The part of one chunk, or of the rest of a file, that the model is shown.
+
+    No line is in two pieces.
+
+    `whole`: every line of the chunk. `part`: a cut-down oversized chunk. `signatures`: other
+    lines of the file (class headers, imports, signatures, lines that close a short gap). `shown`
+    are inclusive line ranges; `start`..`end` spans them. Pieces that touch are rendered as one.
+
+    `tokens` is what the piece added to the rendered file when it was chosen: its lines, its class
+    header if no other method had brought that, and a header and fence if it stands apart. A piece
+    that closes the gap between others can add less than its own lines, even a negative number.
+    """
+
+    path: str
+    start: int
+    end: int
+    symbol: str
+    form: PieceForm
+    tokens: int
+    score: float
+    reasons: tuple[Reason, ...] = ()
+    shown: tuple[tuple[int, int], ...] = ()
+
+
+CutBy = Literal["budget", "max-chunks", "overlap", "duplicate", "secret"]
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedChunk:
+    """A ranked chunk that is not in the context, and the limit that cut it."""
+
+    path: str
+    start: int
+    end: int
+    symbol: str
+    tokens: int
+    score: float
+    cut_by: CutBy
+
+
+@dataclass(frozen=True, slots=True)
+class ContextBundle:
+    """The packed context. `text` is the rendered whole, `tokens` its exact count (<= `budget`).
+
+    `reserve` is the number of tokens held back on top of `budget`. `likely_complete` is the
+    probability that all code to change is shown; None where it is not known.
+    """
+
+    pieces: tuple[ContextPiece, ...]
+    text: str
+    tokens: int
+    budget: int
+    dropped: tuple[DroppedChunk, ...] = ()
+    notes: tuple[str, ...] = ()
+    reserve: int = 0
+    likely_complete: float | None = None
+
+    @property
+    def shown_lines(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """The line ranges that the model is shown, by path."""
+        shown: dict[str, list[tuple[int, int]]] = {}
+        for piece in self.pieces:
+            shown.setdefault(piece.path, []).extend(piece.shown)
+        return shown

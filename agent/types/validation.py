@@ -1,0 +1,178 @@
+"""Runs of tests, and the verdict on a patch."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+class Outcome(enum.StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"  # in set-up, tear-down or collection
+    SKIPPED = "skipped"  # expected failures too
+
+
+BAD_OUTCOMES: Final = (Outcome.FAILED, Outcome.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """The independent accounts of one test run, and where they disagree.
+
+    `read` names the accounts that were read: "report", "junit", "exit code". `disagreements` are
+    clauses for people. `traces` name changes to the test runner that were found when the run
+    ended, such as replaced functions and steering plugins. Projects make such changes too, so only
+    those that the base does not have count.
+    """
+
+    read: tuple[str, ...] = ()
+    disagreements: tuple[str, ...] = ()
+    traces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What a test executed of a patch.
+
+    `lines` (`path:line`) are of functions that the patch changes. `names` are those that its other
+    statements bind and that functions of the project used. Of the changed files, `read` were read
+    by the project's code, and `opened` by the test itself.
+    """
+
+    lines: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
+
+    def __or__(self, other: Execution) -> Execution:
+        return Execution(
+            self.lines | other.lines,
+            self.names | other.names,
+            self.read | other.read,
+            self.opened | other.opened,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """One run of tests. `outcomes` maps a test id to its outcome; empty when none could be read.
+
+    `cached`: the result comes from an earlier run of the same base, command and environment.
+    `expected_failures` are the skipped tests that were marked to fail and did. `executed` is by
+    test id, with "" for what happened outside of tests; empty where that was not recorded.
+    `file_seconds` is what each test file took, where our own runner tells it.
+    """
+
+    command: tuple[str, ...]
+    outcomes: Mapping[str, Outcome]
+    exit_code: int | None  # None: killed at a limit
+    seconds: float
+    ended: str  # "exited", "wall-limit", "cpu-limit", "output-limit", ...
+    output_tail: str
+    failures: Mapping[str, str] = field(default_factory=dict)  # test id -> the end of its report
+    channels: Channels = Channels()
+    cached: bool = False
+    expected_failures: tuple[str, ...] = ()
+    executed: Mapping[str, Execution] = field(default_factory=dict)
+    file_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """A shell command that ran on the patched tree, which is gone afterwards.
+
+    `output` is stdout, then stderr. `written` has the files that it changed, None for deleted ones;
+    `left_out` are changed paths that were not read: large ones, links, or too many.
+    """
+
+    output: str
+    exit_code: int | None = None  # None: it did not run, or was killed at a limit
+    ended: str = "exited"
+    written: Mapping[str, bytes | None] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedTest:
+    """A test file chosen to run, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTests:
+    """Ids of the tests that decide, as SWE-bench gives them. Empty when none are known."""
+
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+
+
+class Verdict(enum.StrEnum):
+    """The result of validation. The policy accepts VERIFIED and NOT_REGRESSED only.
+
+    VERIFIED: at least one test failed before and passes after, and no test fails newly.
+    NOT_REGRESSED: tests ran and none fails newly, but none shows that the issue is fixed.
+    SUSPECT: the test report cannot be trusted: the channels disagree, the code under test ended or
+        steered the run, or the patch takes a failing test out of the run.
+    UNVERIFIED: no test could be run; only the syntax was checked.
+    REGRESSED: tests fail newly, or the reply's own reproduction test still fails.
+    BROKEN_SYNTAX: an edited file no longer parses.
+    """
+
+    VERIFIED = "verified"
+    NOT_REGRESSED = "not-regressed"
+    UNVERIFIED = "unverified"
+    REGRESSED = "regressed"
+    BROKEN_SYNTAX = "broken-syntax"
+    SUSPECT = "suspect"
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxProblem:
+    path: str
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutdatedFinding:
+    """A failing test that the reply calls outdated, and what its runs show.
+
+    `shown` is its assertion with the values. `refusal` says why it is not accepted as outdated, ""
+    where it is.
+    """
+
+    id: str
+    why: str
+    shown: str
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """The verdict and its evidence. `reason` is one paragraph, used in the repair prompt too."""
+
+    verdict: Verdict
+    reason: str
+    backend: str  # sandbox backend, "none" when nothing was run
+    syntax_problems: tuple[SyntaxProblem, ...] = ()
+    selected: tuple[SelectedTest, ...] = ()
+    before: TestRun | None = None
+    after: TestRun | None = None
+    reproduction_before: TestRun | None = None
+    reproduction_after: TestRun | None = None
+    newly_failing: tuple[str, ...] = ()
+    newly_passing: tuple[str, ...] = ()
+    outdated: tuple[OutdatedFinding, ...] = ()
+    whole: TestRun | None = None  # with the patch's own changes to tests and configuration
+    fail_to_pass: tuple[str, ...] = ()  # failed on the base, pass with the source change
+    pass_to_pass: tuple[str, ...] = ()
+    known_missed: tuple[str, ...] = ()  # the `KnownTests` without their expected outcome
+    interpreter: str = ""
+    runner: str = ""  # the test framework, and why it was chosen
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
