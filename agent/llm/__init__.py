@@ -9,7 +9,6 @@ from agent.llm.budget import Budget, BudgetedChatModel, RemoteBudget, ask_remote
 from agent.llm.call_log import LogFile, LoggedChatModel, counting_tries
 from agent.llm.chat import ChatModelWrapper, HttpChatModel
 from agent.llm.choice import (
-    ENVIRONMENT_NAMES,
     ProviderSettings,
     choose_embedding_endpoint,
     choose_endpoint,
@@ -17,6 +16,7 @@ from agent.llm.choice import (
 )
 from agent.llm.embeddings import HttpBatchEmbedder
 from agent.llm.endpoint import Endpoint, without_credentials
+from agent.llm.environment_servers import ENVIRONMENT_NAMES
 from agent.llm.http import create_client, usual_trust
 from agent.llm.models import Demand, Resolved, resolve_model
 from agent.llm.prices import Price, find_price

@@ -16,28 +16,28 @@ prompt holds the user's code. A key is sent only to the server that it belongs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from agent.errors import ConfigurationError
 from agent.llm.endpoint import Endpoint, clean_key, normalise_base_url, same_origin
+from agent.llm.environment_servers import (
+    DEFAULT_PROTOCOL,
+    PROVIDERS,
+    ChosenServer,
+    first_server,
+    first_with_embeddings,
+    key_owner,
+    passed_over,
+    provider_server,
+)
 from agent.llm.protocols import PROTOCOLS
-from agent.llm.protocols.base import Provider, ServerProtocol
 
 # The run id that the miners' first proxy accepts from a caller that is not an evaluation run.
 NO_RUN_ID = "nocache-1"
-
-# Below SANDBOX_PROXY_URL: the page on which the newest miner containers tell what has been spent.
-_SPENT_PATH = "/api/v1/usage"
-_OLLAMA_PORT = 11434  # used when OLLAMA_HOST has no port
-
-_DEFAULT_PROTOCOL = "openai"  # most servers speak it
-_PROVIDERS = {p.name: p.provider for p in PROTOCOLS.values() if p.provider is not None}
-_OPENROUTER = _PROVIDERS["openrouter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +52,6 @@ class ProviderSettings:
     model: str | None = None
     protocol: str | None = None
     run_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenServer:
-    """A server and its key before the model is known. Fields as in `Endpoint`.
-
-    `offers_model`: its own list may choose the model. A provider's catalogue may not: it has
-    hundreds, and the choice costs the user's money. `example` is a model to suggest instead.
-    """
-
-    kind: str
-    base_url: str
-    key: SecretStr | None
-    why: str
-    key_setting: str = "PATCHSHOT_API_KEY"
-    url_setting: str = "PATCHSHOT_BASE_URL"
-    usage_url: str | None = None
-    embedding_base_url: str | None = None
-    offers_model: bool = True
-    example: str = ""
-
-    @property
-    def protocol(self) -> ServerProtocol:
-        """The protocol of the server."""
-        return PROTOCOLS[self.kind]
-
-    def owns(self, url: str) -> bool:
-        """Whether the key belongs to the server at `url`."""
-        urls = (self.base_url, self.embedding_base_url)
-        return self.key is not None and any(u is not None and same_origin(u, url) for u in urls)
 
 
 def run_id(environment: Mapping[str, str], given: str | None = None) -> str:
@@ -99,9 +69,7 @@ def choose_endpoint(settings: ProviderSettings, environment: Mapping[str, str]) 
     is malformed.
     """
     _check_protocol(settings.protocol, "PATCHSHOT_PROTOCOL", list(PROTOCOLS))
-    chosen = _explicit_server(settings, environment) or _first_server(
-        environment, settings.protocol
-    )
+    chosen = _explicit_server(settings, environment) or first_server(environment, settings.protocol)
     if chosen is None:
         raise ConfigurationError(_no_server(settings))
     model = (settings.model or "").strip()
@@ -111,7 +79,7 @@ def choose_endpoint(settings: ProviderSettings, environment: Mapping[str, str]) 
             f"example {chosen.example}"
         )
     endpoint = _endpoint(chosen, model, settings, environment)
-    return replace(endpoint, unused=_passed_over(environment, chosen.why))
+    return replace(endpoint, unused=passed_over(environment, chosen.why))
 
 
 def choose_embedding_endpoint(
@@ -165,7 +133,7 @@ def choose_rerank_endpoint(
                 )
         return None
     found = _server_beside(settings, environment, chat, "PATCHSHOT_RERANK_BASE_URL")
-    found = replace(found, kind=_DEFAULT_PROTOCOL)  # its header for keys is that of all rerankers
+    found = replace(found, kind=DEFAULT_PROTOCOL)  # its header for keys is that of all rerankers
     own_key = clean_key(settings.api_key, "PATCHSHOT_RERANK_API_KEY")
     if own_key or not found.key:
         found = replace(found, key=own_key, key_setting="PATCHSHOT_RERANK_API_KEY")
@@ -222,21 +190,21 @@ def _explicit_server(
         return replace(server, key=key, key_setting="PATCHSHOT_API_KEY") if key else server
     if key is None:
         return None
-    name = settings.protocol if settings.protocol in _PROVIDERS else _name_by_key(key)
+    name = settings.protocol if settings.protocol in PROVIDERS else _name_by_key(key)
     if name is None:  # the key may belong to anybody, so it is sent to nobody
         raise ConfigurationError(
             "PATCHSHOT_API_KEY does not tell whose key it is (OpenRouter's, Anthropic's and "
             "OpenAI's begin with sk-): set PATCHSHOT_BASE_URL too, or PATCHSHOT_PROTOCOL"
         )
-    server = _provider_server(name, key, "PATCHSHOT_API_KEY is set", environment)
+    server = provider_server(name, key, "PATCHSHOT_API_KEY is set", environment)
     return replace(server, key_setting="PATCHSHOT_API_KEY")
 
 
 def _name_by_key(key: SecretStr) -> str | None:
     """The provider whose keys begin like `key`; the longest prefix decides."""
     value = key.get_secret_value()
-    fitting = [name for name, p in _PROVIDERS.items() if value.startswith(p.key_prefix)]
-    return max(fitting, key=lambda name: len(_PROVIDERS[name].key_prefix), default=None)
+    fitting = [name for name, p in PROVIDERS.items() if value.startswith(p.key_prefix)]
+    return max(fitting, key=lambda name: len(PROVIDERS[name].key_prefix), default=None)
 
 
 def _server_at(
@@ -244,8 +212,8 @@ def _server_at(
 ) -> ChosenServer:
     """An explicit base URL, with the key of the environment that belongs to that very server."""
     base_url = normalise_base_url(url, setting)
-    owner = _key_owner(environment, base_url)
-    name = next((n for n, p in _PROVIDERS.items() if same_origin(p.base_url, base_url)), None)
+    owner = key_owner(environment, base_url)
+    name = next((n for n, p in PROVIDERS.items() if same_origin(p.base_url, base_url)), None)
     return ChosenServer(
         protocol or name or _name_by_path(url),
         base_url,
@@ -254,14 +222,14 @@ def _server_at(
         owner.key_setting if owner else setting.replace("BASE_URL", "API_KEY"),
         setting,
         offers_model=name is None,
-        example=_PROVIDERS[name].example if name else "",
+        example=PROVIDERS[name].example if name else "",
     )
 
 
 def _name_by_path(url: str) -> str:
     """The protocol of a user's own server, recognised by the path of its address."""
     path = urlsplit(url.strip()).path.rstrip("/").lower()
-    return next((p.name for p in PROTOCOLS.values() if p.recognises(path)), _DEFAULT_PROTOCOL)
+    return next((p.name for p in PROTOCOLS.values() if p.recognises(path)), DEFAULT_PROTOCOL)
 
 
 def _embedding_server(
@@ -271,7 +239,7 @@ def _embedding_server(
     if settings.base_url and settings.base_url.strip():
         return _server_beside(settings, environment, chat, setting)
     if chat is None or PROTOCOLS[chat.kind].embeddings is None:
-        return _first_with_embeddings(environment, settings.protocol)
+        return first_with_embeddings(environment, settings.protocol)
     return ChosenServer(
         settings.protocol or chat.kind,
         chat.embedding_base_url or chat.base_url,
@@ -294,185 +262,3 @@ def _server_beside(
         return server
     kind = settings.protocol or chat.kind
     return replace(server, key=chat.api_key, key_setting=chat.key_setting, kind=kind)
-
-
-# ---------------------------------------------------------------------------- environment variables
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A way to name a server: any one of the variables `names` is enough; `read` reads them."""
-
-    names: tuple[str, ...]
-    read: Callable[[Mapping[str, str]], ChosenServer | None]
-
-
-def _servers(environment: Mapping[str, str], kind: str | None) -> Iterator[ChosenServer]:
-    """The servers that are configured (and speak `kind`), in the order in which they are taken.
-
-    Raises ConfigurationError for a malformed variable of the server that is reached.
-    """
-    for source in _SOURCES:
-        found = source.read(environment)
-        if found is not None and kind in (None, found.kind):
-            yield found
-
-
-def _first_server(environment: Mapping[str, str], kind: str | None) -> ChosenServer | None:
-    return next(_servers(environment, kind), None)
-
-
-def _first_with_embeddings(environment: Mapping[str, str], kind: str | None) -> ChosenServer | None:
-    """The first server whose protocol has embeddings, at its address for them."""
-    for server in _servers(environment, kind):
-        if server.protocol.embeddings is not None:
-            return replace(server, base_url=server.embedding_base_url or server.base_url)
-    return None
-
-
-def _key_owner(environment: Mapping[str, str], url: str) -> ChosenServer | None:
-    """The server of the environment whose key belongs to the server at `url`."""
-    for source in _SOURCES:
-        try:
-            found = source.read(environment)
-        except ConfigurationError:
-            continue  # a malformed variable of a server that is not asked
-        if found is not None and found.owns(url):
-            return found
-    return None
-
-
-def _passed_over(environment: Mapping[str, str], chosen: str) -> tuple[str, ...]:
-    """Variables that name another server than `chosen` (`Endpoint.why`) does."""
-    named = [next(iter(_given(environment, source.names)), None) for source in _SOURCES]
-    return tuple(name for name in named if name is not None and not chosen.startswith(name))
-
-
-def _by_key(name: str, environment: Mapping[str, str]) -> ChosenServer | None:
-    """The provider's server, if its key (or the address that suffices) is set."""
-    provider = _PROVIDERS[name]
-    key = _key(environment, provider.key_name)
-    if key is None and (provider.needs_key or not _given(environment, (provider.url_name,))):
-        return None
-    why = f"{provider.key_name if key else provider.url_name} is set"
-    server = _provider_server(name, key, why, environment)
-    if not provider.before_proxies:
-        return server
-    # Beside a miner's proxy that keeps the account, or with the contract's bound on the cost, the
-    # run is a miner's: the bound then picks a model from the catalogue.
-    proxy = _url(environment, "SANDBOX_PROXY_URL")
-    bounded = bool(_given(environment, ("RIDGES_MAX_COST_USD",)))
-    return replace(server, usage_url=proxy and proxy + _SPENT_PATH, offers_model=bounded)
-
-
-def _provider_server(
-    name: str, key: SecretStr | None, why: str, environment: Mapping[str, str]
-) -> ChosenServer:
-    """The provider's own server, or the one that its `url_name` gives instead."""
-    provider = _PROVIDERS[name]
-    given = _url(environment, provider.url_name) if provider.url_name else None
-    return ChosenServer(
-        name,
-        given or provider.base_url,
-        key,
-        why,
-        provider.key_name,
-        provider.url_name if given else "PATCHSHOT_BASE_URL",
-        offers_model=given is not None,
-        example=provider.example,
-    )
-
-
-def _ridges(environment: Mapping[str, str]) -> ChosenServer | None:
-    name = environment.get("RIDGES_INFERENCE_PROVIDER", "").strip().lower()
-    base_url = _url(environment, "RIDGES_INFERENCE_BASE_URL")
-    if not name and base_url is None:
-        return None
-    is_openrouter = name == "openrouter"
-    base_url = base_url or (_OPENROUTER.base_url if is_openrouter else None)
-    if base_url is None:
-        raise ConfigurationError(
-            f"RIDGES_INFERENCE_PROVIDER is {name!r}, but its address is not known: set "
-            "RIDGES_INFERENCE_BASE_URL"
-        )
-    return ChosenServer(
-        "openrouter" if is_openrouter else _DEFAULT_PROTOCOL,
-        base_url,
-        _key(environment, "RIDGES_INFERENCE_API_KEY"),
-        f"RIDGES_INFERENCE_{'PROVIDER' if name else 'BASE_URL'} is set",
-        "RIDGES_INFERENCE_API_KEY",
-        "RIDGES_INFERENCE_BASE_URL",
-        embedding_base_url=_url(environment, "RIDGES_INFERENCE_EMBEDDING_BASE_URL"),
-        offers_model=not is_openrouter,
-        example=_OPENROUTER.example,
-    )
-
-
-def _proxy(name: str, embeddings: str, environment: Mapping[str, str]) -> ChosenServer | None:
-    """The miners' proxy at the address in the variable `name`."""
-    base_url = _url(environment, name)
-    if base_url is None:
-        return None
-    other = _url(environment, embeddings) if embeddings else None
-    return ChosenServer(
-        "miner", base_url, None, f"{name} is set", url_setting=name, embedding_base_url=other
-    )
-
-
-def _ollama(environment: Mapping[str, str]) -> ChosenServer | None:
-    """OLLAMA_HOST as Ollama reads it: `host`, `host:port` or a URL; 0.0.0.0 is where it listens."""
-    given = environment.get("OLLAMA_HOST", "").strip()
-    if not given:
-        return None
-    is_url = "://" in given
-    url = normalise_base_url(given if is_url else f"http://{given}", "OLLAMA_HOST")
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - recognised, not bound to
-        host = "127.0.0.1"
-    port = parts.port or (None if is_url else _OLLAMA_PORT)
-    authority = f"[{host}]" if ":" in host else host
-    base_url = f"{parts.scheme}://{authority}{f':{port}' if port else ''}{parts.path}"
-    return ChosenServer(
-        _DEFAULT_PROTOCOL, base_url, None, "OLLAMA_HOST is set", url_setting="OLLAMA_HOST"
-    )
-
-
-def _source_of(name: str, provider: Provider) -> _Source:
-    names = (provider.key_name,) if provider.needs_key else (provider.key_name, provider.url_name)
-    return _Source(names, partial(_by_key, name))
-
-
-_SOURCES = (
-    *(_source_of(name, p) for name, p in _PROVIDERS.items() if p.before_proxies),
-    _Source(("RIDGES_INFERENCE_PROVIDER", "RIDGES_INFERENCE_BASE_URL"), _ridges),
-    _Source(("SANDBOX_PROXY_URL",), partial(_proxy, "SANDBOX_PROXY_URL", "")),
-    _Source(("AI_PROXY_URL",), partial(_proxy, "AI_PROXY_URL", "AI_EMBEDDING_PROXY_URL")),
-    *(_source_of(name, p) for name, p in _PROVIDERS.items() if not p.before_proxies),
-    _Source(("OLLAMA_HOST",), _ollama),
-)
-
-ENVIRONMENT_NAMES = (
-    *(name for source in _SOURCES for name in source.names),
-    *(p.url_name for p in _PROVIDERS.values() if p.url_name and p.needs_key),
-    "RIDGES_INFERENCE_API_KEY",
-    "RIDGES_INFERENCE_EMBEDDING_BASE_URL",
-    "RIDGES_MAX_COST_USD",
-    "AI_EMBEDDING_PROXY_URL",
-    "EVALUATION_RUN_ID",
-    "RUN_ID",
-)
-"""All environment variables that this module reads."""
-
-
-def _given(environment: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
-    return [name for name in names if environment.get(name, "").strip()]
-
-
-def _key(environment: Mapping[str, str], name: str) -> SecretStr | None:
-    return clean_key(SecretStr(environment.get(name, "")), name)
-
-
-def _url(environment: Mapping[str, str], name: str) -> str | None:
-    given = environment.get(name, "").strip()
-    return normalise_base_url(given, name) if given else None

@@ -8,13 +8,14 @@ parse, and `unified_diff` writes the result as git would.
 
 from agent.patching.adopting import Adopted, adopt_files
 from agent.patching.applying import apply_proposal
+from agent.patching.conversion import edit_as_json, wrong_tests
 from agent.patching.diff import unified_diff
 from agent.patching.file_tree import OverlayFiles
 from agent.patching.json_scanning import scan
 from agent.patching.parsing import can_continue, joined_reply, load_json, parse_reply
 from agent.patching.paths import RefusedPath, check_path, is_allowed
 from agent.patching.repair import switched_off
-from agent.patching.schema import edit_as_json, reply_schema, wrong_tests
+from agent.patching.schema import reply_schema
 from agent.patching.symbols import with_function
 from agent.patching.syntax import check_syntax, doubtful, parse_python
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from agent.patching.conversion import to_proposal
 from agent.patching.json_scanning import Found, Scan, scan
 from agent.patching.readers import READERS
 from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble, truncated
 from agent.patching.readers.fences import is_placeholder_path, says_nothing
 from agent.patching.readers.json_objects import choose, fault_trouble
-from agent.patching.schema import to_proposal
 from agent.types import (
     CreateFile,
     Edit,

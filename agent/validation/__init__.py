@@ -7,13 +7,8 @@
 """
 
 from agent.validation.choosing.hints import TestHints, find_test_hints
-from agent.validation.executor import (
-    ProjectSetup,
-    SuiteExecutor,
-    SuiteJob,
-    Task,
-    ValidationOptions,
-)
+from agent.validation.executor import SuiteExecutor
+from agent.validation.jobs import ProjectSetup, SuiteJob, Task, ValidationOptions
 from agent.validation.judging.compare import (
     collection_error,
     doubtful,

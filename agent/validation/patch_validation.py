@@ -23,19 +23,17 @@ from agent.types import (
     SelectedTest,
     SyntaxProblem,
     ValidationReport,
-    Verdict,
 )
 from agent.validation.choosing.chooser import TestChooser
-from agent.validation.executor import SuiteExecutor, ValidationOptions
+from agent.validation.executor import SuiteExecutor
+from agent.validation.jobs import ValidationOptions
 from agent.validation.judging.compare import (
     Comparison,
     is_unreadable,
-    is_whole,
     passing_in_both,
 )
 from agent.validation.judging.edited_tests import edited_inside, find_losses
-from agent.validation.judging.known import KnownJudgement, by_id, judge_known, known_paths
-from agent.validation.judging.needs import needs
+from agent.validation.judging.known import by_id, judge_known, known_paths
 from agent.validation.judging.new_state import find_new_state
 from agent.validation.judging.outdated import OutdatedJudgement, declared_for, judge_outdated
 from agent.validation.judging.reproduction import (
@@ -46,17 +44,25 @@ from agent.validation.judging.reproduction import (
     judge,
     with_source,
 )
-from agent.validation.judging.second_runs import SecondRuns
 from agent.validation.judging.tricks import find_dependences, find_hidden_tests, find_tricks
-from agent.validation.judging.verdict import VerdictEvidence, decide
+from agent.validation.judging.verdict import VerdictEvidence
 from agent.validation.judging.weak_tests import TestReader
-from agent.validation.judging.wording import how_it_ended, listed, number
 from agent.validation.path_rules import is_test_side, steers_tests
 from agent.validation.plan import Plan, make_plan
-from agent.validation.runners.base import PYTHON, Suite
+from agent.validation.reporting import (
+    Proof,
+    broken_syntax,
+    final_report,
+    first_report,
+    missing_tool,
+    report_notes,
+    unmet_needs,
+    without_tests,
+)
+from agent.validation.runners.base import Suite
 from agent.validation.runners.commands import is_this_python
 from agent.validation.runners.programs import Tools
-from agent.validation.runners.registry import STANDS_IN, UNREADABLE, runner_of
+from agent.validation.runners.registry import runner_of
 from agent.validation.runs import PlanExecution, PlanRuns, SteadyComparison, TestEdits
 
 # Once for another runner, and once for fewer files.
@@ -120,8 +126,8 @@ class PatchValidation:
             issue=self.problem_text,
             earlier=earlier,
         )
-        report = _first_report(plan, suite, tools, self.backend)
-        missing = _missing(suite, tools)
+        report = first_report(plan, suite, tools, self.backend)
+        missing = missing_tool(suite, tools)
         if missing:
             return replace(report, reason=f"No test could be run: {missing}.")
         execution = PlanExecution(self.executor, plan, suite, self.cancel)
@@ -135,14 +141,14 @@ class PatchValidation:
         excused = OutdatedJudgement()
         if known is None and outdated:
             excused = self._outdated(execution, runs, steady, outdated)
-        judged = _without(steady, excused.accepted)
+        judged = without_tests(steady, excused.accepted)
         proof, edits = self._proof(execution, runs, judged, known, bool(tricks)), TestEdits()
         if known is None:
             edits = execution.find_test_edits(runs, steady, proof.flaky)
         evidence = self._evidence(plan, runs, judged, edits, known, proof, tricks)
         evidence = replace(evidence, outdated=excused)
-        notes = _notes(runs, steady, known, evidence.known, proof)
-        return _final_report(report, plan, runs, evidence, notes)
+        notes = report_notes(runs, steady, known, evidence.known, proof)
+        return final_report(report, plan, runs, evidence, notes)
 
     def _syntax_problems(self, patch: AppliedPatch, tools: Tools) -> tuple[SyntaxProblem, ...]:
         """Return what the target's own Python cannot parse, where ours cannot tell."""
@@ -285,7 +291,7 @@ class PatchValidation:
             ),
             tricks=tricks,
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
-            needs="; ".join(_unmet_needs(runs)),
+            needs="; ".join(unmet_needs(runs)),
             named_command=self.options.test_cmd is not None,
         )
 
@@ -327,21 +333,6 @@ class PatchValidation:
         return chain.from_iterable([self.snapshot.text(path)] for path in paths)
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What second runs leave of the tests that fail before the patch and pass after it.
-
-    `new_tests` judges those that the patch brought. Of the project's, `passing` count, `flaky` gave
-    another result once more, and `unrelated` do not depend on the change.
-    """
-
-    new_tests: Judgement | None = None
-    passing: tuple[str, ...] = ()
-    flaky: tuple[str, ...] = ()
-    unrelated: tuple[str, ...] = ()
-    again: tuple[SecondRuns, ...] = ()
-
-
 class _NewWords:
     """The names that a patch adds to its source files and that those files lacked before."""
 
@@ -357,70 +348,6 @@ class _NewWords:
             return True
         data = word.pattern.encode()
         return bool(re.search(data, self._after)) and not re.search(data, self._before)
-
-
-def broken_syntax(
-    problems: tuple[SyntaxProblem, ...], backend: str, seconds: float
-) -> ValidationReport:
-    """Return the report for files that no longer parse."""
-    lines = [f"{p.path}, line {p.line}: {p.message}" for p in problems]
-    reason = "\n".join(["The patch leaves files that do not parse:", *lines])
-    return ValidationReport(
-        Verdict.BROKEN_SYNTAX, reason, backend, syntax_problems=problems, seconds=seconds
-    )
-
-
-def _first_report(plan: Plan, suite: Suite, tools: Tools, backend: str) -> ValidationReport:
-    """Return a report with what is known before anything is run."""
-    runner = f"{suite.runner}: {suite.why}"
-    notes = (*plan.notes, *tools.toolchain.notes)
-    report = ValidationReport(Verdict.UNVERIFIED, "", backend, runner=runner, notes=notes)
-    python = tools.interpreter
-    if python is None:
-        return report
-    if UNREADABLE in suite.settings:
-        report = replace(report, notes=(*notes, suite.why))
-    about = f"{python.path} (Python {python.version}): {python.why}"
-    if STANDS_IN in suite.settings:
-        note = f"{suite.why}; name another interpreter with --python"
-        return replace(report, interpreter=about, notes=(*notes, note))
-    return replace(report, interpreter=about)
-
-
-def _final_report(
-    report: ValidationReport,
-    plan: Plan,
-    runs: PlanRuns,
-    evidence: VerdictEvidence,
-    notes: tuple[str, ...],
-) -> ValidationReport:
-    """Return the report with the verdict, and with the runs and lists that it rests on."""
-    verdict, reason = decide(evidence)
-    new, known, comparison = evidence.new_tests, evidence.known, evidence.comparison
-    proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
-    fixed = tuple(sorted({*evidence.proof, *proving} - {*evidence.lost}))
-    kept = passing_in_both(runs.before, runs.after) if runs.before and runs.after else ()
-    failing = comparison.newly_failing if comparison else ()
-    if verdict is not Verdict.VERIFIED:
-        failing = (*failing, *evidence.outdated.accepted)
-    return replace(
-        report,
-        outdated=evidence.outdated.findings,
-        verdict=verdict,
-        reason=reason,
-        selected=plan.selected if runs.by_files else (),
-        before=runs.before,
-        after=runs.after,
-        reproduction_before=runs.new_before,
-        reproduction_after=runs.new_after,
-        whole=runs.whole,
-        newly_failing=tuple(sorted({*failing, *evidence.lost})),
-        newly_passing=fixed,
-        fail_to_pass=known.fixed if known else fixed,
-        pass_to_pass=known.kept if known else kept,
-        known_missed=known.missed if known else (),
-        notes=(*report.notes, *notes),
-    )
 
 
 def edited_versions(
@@ -443,66 +370,3 @@ def edited_versions(
         for path, text in sorted(texts.items())
     )
     return tuple(changes), tuple(ids)
-
-
-def _without(steady: SteadyComparison | None, tests: Sequence[str]) -> SteadyComparison | None:
-    """Return the comparison without failures that are excused."""
-    if steady is None or not tests:
-        return steady
-    failing = steady.comparison.newly_failing
-    left = tuple(test for test in failing if test not in tests)
-    return replace(steady, comparison=replace(steady.comparison, newly_failing=left))
-
-
-def _notes(
-    runs: PlanRuns,
-    steady: SteadyComparison | None,
-    known: KnownTests | None,
-    judged: KnownJudgement | None,
-    proof: Proof,
-) -> tuple[str, ...]:
-    """Return what the user should know beside the verdict. No prompt contains the notes.
-
-    The names and messages of given tests stay secret. Only ids that no run knows are named: they
-    are the user's own and most often misspelt.
-    """
-    notes = _cut_short(runs, known)
-    if judged is not None and judged.absent:
-        notes.append(f"not found on the base or with the patch: {listed(judged.absent)}")
-    if known is None:
-        notes.extend(_unmet_needs(runs))
-    for tests, words in (
-        (steady.flaky_failures if steady else (), "flaky, not held against the patch"),
-        (proof.flaky, "flaky, not counted for the patch"),
-        (proof.unrelated, "passing newly without the changed code, not counted for the patch"),
-    ):
-        if tests:
-            what = number(len(tests), "test") if known else listed(tests)
-            notes.append(f"{words}: {what}")
-    return tuple(notes)
-
-
-def _unmet_needs(runs: PlanRuns) -> tuple[str, ...]:
-    """Return what the project's tests lack here, such as a network or a database."""
-    found = chain.from_iterable(needs(run) for run in (runs.before, runs.after) if run is not None)
-    return tuple(dict.fromkeys(found))
-
-
-def _missing(suite: Suite, tools: Tools) -> str:
-    """Return why the suite cannot be run at all here, or ""."""
-    if PYTHON in runner_of(suite).programs(suite) and tools.interpreter is None:
-        return tools.problem
-    if tools.toolchain.missing:
-        return f"{suite.why}, and {listed(tools.toolchain.missing)} is not installed here"
-    return ""
-
-
-def _cut_short(runs: PlanRuns, known: KnownTests | None) -> list[str]:
-    """Return a note for each run of the project's tests that ended early."""
-    both = (("on the base", runs.before), ("with the patch", runs.after))
-    return [
-        f"{where} the run of the project's tests "
-        f"{f'ended with {run.ended}' if known else how_it_ended(run)}; what came later is not known"
-        for where, run in both
-        if run is not None and not is_whole(run)
-    ]

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from agent.types import FileChange, Outcome, TestRun
-from agent.validation.executor import SuiteExecutor, SuiteJob, Task, TraceOrder
+from agent.validation.executor import SuiteExecutor
+from agent.validation.jobs import SuiteJob, Task, TraceOrder
 from agent.validation.judging.changed_code import changed_code, with_functions_of_base
 from agent.validation.judging.compare import Comparison, compare, failed, is_command, is_whole
 from agent.validation.judging.outdated import OutdatedRuns

@@ -34,13 +34,15 @@ from agent.types import (
 )
 from agent.validation.choosing.chooser import TestChooser
 from agent.validation.choosing.selection import select_tests
-from agent.validation.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
+from agent.validation.executor import SuiteExecutor
+from agent.validation.jobs import SuiteJob, Task, ValidationOptions
 from agent.validation.judging.compare import is_unreadable
 from agent.validation.judging.needs import not_started
 from agent.validation.judging.wording import listed
-from agent.validation.patch_validation import PatchValidation, broken_syntax
+from agent.validation.patch_validation import PatchValidation
 from agent.validation.path_rules import is_test_file
 from agent.validation.plan import group_changes, import_roots
+from agent.validation.reporting import broken_syntax
 from agent.validation.reports.run_results import COMMAND_ID, nothing_run, streams
 from agent.validation.runners.commands import split_command
 from agent.validation.runners.registry import runner_of

@@ -12,7 +12,8 @@ from agent.environments.preparing import Prepared
 from agent.protocols import Snapshot
 from agent.repository.git import open_repository
 from agent.types import FileChange, KnownTests, Outcome, TestRun
-from agent.validation.executor import SuiteExecutor, Task, ValidationOptions
+from agent.validation.executor import SuiteExecutor
+from agent.validation.jobs import Task, ValidationOptions
 from agent.validation.plan import import_roots
 from benchmarks.instances.history import Repair
 from sandbox.protocol import Sandbox

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agent.patching.conversion import to_proposal, unknown_keys
 from agent.patching.json_scanning import BrokenObject, Found, Scan
 from agent.patching.readers.base import (
     EDITS,
@@ -27,7 +28,6 @@ from agent.patching.readers.base import (
 from agent.patching.readers.diffs import read_diffs
 from agent.patching.readers.edit_keys import canonical, flattened, is_edit, is_look
 from agent.patching.readers.envelopes import read_envelopes
-from agent.patching.schema import to_proposal, unknown_keys
 from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, ReplaceSymbol, SearchReplace
 
 # Levels of objects ({"function": {"arguments": {...}}}) that are searched.

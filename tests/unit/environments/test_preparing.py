@@ -20,7 +20,7 @@ from agent.environments.spec import EnvironmentSpec
 from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.settings import load
-from agent.validation.executor import ProjectSetup
+from agent.validation.jobs import ProjectSetup
 from agent.validation.runners.base import Suite
 
 

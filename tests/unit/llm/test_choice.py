@@ -12,14 +12,9 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from agent.errors import ConfigurationError
-from agent.llm.choice import (
-    ENVIRONMENT_NAMES,
-    ProviderSettings,
-    choose_embedding_endpoint,
-    choose_endpoint,
-    run_id,
-)
+from agent.llm.choice import ProviderSettings, choose_embedding_endpoint, choose_endpoint, run_id
 from agent.llm.endpoint import Endpoint, same_origin
+from agent.llm.environment_servers import ENVIRONMENT_NAMES
 
 OPENROUTER = "https://openrouter.ai/api/v1"
 OPENAI = "https://api.openai.com/v1"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.types import Execution, Outcome
-from agent.validation.executor import TraceOrder
+from agent.validation.jobs import TraceOrder
 from agent.validation.judging.changed_code import ChangedCode
 from agent.validation.reports import report_lines
 from agent.validation.reports.report_lines import Report, read_report

@@ -14,7 +14,8 @@ from agent.errors import ConfigurationError
 from agent.events import Notice
 from agent.repository.snapshot import take_snapshot
 from agent.types import TestRun as Run
-from agent.validation.executor import SuiteExecutor, SuiteJob, Task, ValidationOptions
+from agent.validation.executor import SuiteExecutor
+from agent.validation.jobs import SuiteJob, Task, ValidationOptions
 from sandbox.bwrap.backend import BwrapSandbox
 from tests.support.sandboxes import require_bwrap
 

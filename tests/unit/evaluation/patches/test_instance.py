@@ -17,7 +17,7 @@ from agent.evaluation.patches.results_folder import ResultFolder
 from agent.swebench.instances import ScoringInstance
 from agent.swebench.predictions import Prediction
 from agent.swebench.repositories import find_repository
-from agent.validation.executor import ValidationOptions
+from agent.validation.jobs import ValidationOptions
 from sandbox.choose import make_sandbox
 from sandbox.types import SandboxError
 from tests.support import scoring as shop

@@ -15,7 +15,7 @@ from agent.evaluation.patches.report_table import render
 from agent.evaluation.patches.run import ScoringOutcome, ScoringPlan, evaluate
 from agent.events import Event, StageFinished
 from agent.swebench.rows import make_selection
-from agent.validation.executor import ValidationOptions
+from agent.validation.jobs import ValidationOptions
 
 ROW = {"repo": "o/a", "base_commit": "0" * 40, "FAIL_TO_PASS": ["tests/test_a.py::test_x"]}
 
