@@ -145,7 +145,9 @@ async def locate(
     Raises ProviderError if the server of the call for the patch, too, cannot be used.
     """
     counter, chunker = services.counter, services.chunker
-    map = await asyncio.to_thread(make_map, ranking, snapshot, counter, chunker, MAP_TOKENS)
+    map = await asyncio.to_thread(
+        make_map, problem, ranking, snapshot, counter, chunker, MAP_TOKENS
+    )
     prompt = locate_prompt(problem, map, counter)
     try:
         done = await locator.complete(prompt, max_output_tokens=MAX_OUTPUT_TOKENS, schema=SCHEMA)

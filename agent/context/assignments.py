@@ -59,7 +59,8 @@ def bindings_of_class(numbers: Iterable[int], lines: Sequence[str]) -> Mapping[s
 def bound_names(view: FileView) -> list[tuple[str, int]]:
     """Return the names that statements outside of functions bind, and their lines.
 
-    An attribute of a class is `Class.name`. Of equal names only the first is returned.
+    An attribute of a class or of its instances is `Class.name`; those of instances come last. Of
+    equal names only the first is returned.
     """
     found: dict[str, int] = {}
     tree = _tree(view)
@@ -68,10 +69,29 @@ def bound_names(view: FileView) -> list[tuple[str, int]]:
             if match := _DECLARED.match(line):
                 found.setdefault(match[1] or match[2], number)
     else:
-        for owner, node, names in _bindings(tree):
+        for inside, node, names in _bindings(tree):
             for name in names:
-                found.setdefault(f"{owner}{name}", node.lineno)
+                found.setdefault(f"{inside}{name}", node.lineno)
+        for owner in ast.walk(tree):
+            if isinstance(owner, ast.ClassDef):
+                for name, number in _instance_attributes(owner):
+                    found.setdefault(f"{owner.name}.{name}", number)
     return list(found.items())
+
+
+def _instance_attributes(owner: ast.ClassDef) -> Iterator[tuple[str, int]]:
+    """Yield the attributes that methods of a class bind through their first parameter."""
+    for method in owner.body:
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.args.args:
+            receiver = method.args.args[0].arg
+            for node in ast.walk(method):
+                if (
+                    isinstance(node, ast.Attribute)
+                    and isinstance(node.ctx, ast.Store)
+                    and isinstance(node.value, ast.Name)
+                    and node.value.id == receiver
+                ):
+                    yield node.attr, node.lineno
 
 
 def _tree(view: FileView) -> ast.Module | None:

@@ -1,14 +1,18 @@
 """A map of the files that most likely matter: the names that each defines, without code.
 
-    src/shop/basket.py: RATES, Basket(currency, total, add), checkout, +3 names
+    src/shop/basket.py: RATES, Basket(currency)[currency, total(rate), add], checkout(), +3 names
+    src/shop/: prices.py, +12 files
 
-A class has its attributes and methods in brackets. The likelier a file, the more of its names are
-listed; within a file, what the ranking prefers comes in first. A file says how many names it lacks.
+A class has its attributes and methods in square brackets. Parameters are listed for the likelier
+functions, those of a constructor for its class. The likelier a file, the more of its names are
+listed; within a file, what the ranking prefers comes in first, then what shares words with the
+issue. A file says how many names it lacks. Less likely files are listed by folder, without names.
 """
 
 from __future__ import annotations
 
-import heapq
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,14 +20,27 @@ from agent.context.assignments import bound_names
 from agent.context.layout import FileViews
 from agent.protocols import Chunker, Snapshot, TokenCounter
 from agent.secrets import is_secret_path
-from agent.types import DEFINITIONS, Ranking
+from agent.types import DEFINITIONS, Chunk, ChunkKind, Problem, Ranking
 
-_MAX_FILES = 40  # a file of a later rank has to change in one issue of a hundred
+_NAMED_FILES = 60  # most files with names; with 15, fewer functions to change are on the map
+_LIKELY_FILES = 15  # that decide the language
+_OTHER_FILES = 60  # most files without
+_OTHERS_SHARE = 0.1  # of the budget, for files without names
 _NAME_LENGTH = 80  # characters; a longer name is generated
-# The share of a file at rank r falls as 1 / (r + this), so that the first five get half of all.
-_RANK_OFFSET = 2
+_FILE_OFFSET = 2  # of a file's rank in the worth of its names
+_CHUNK_OFFSET = 20  # of a chunk's
+_UNRANKED = 1_000_000  # the rank of a name without a ranked chunk
+_PARAMETERS_WORTH = 0.1  # of the name of their function
+_MAX_PARAMETERS = 6
 # Tokens of `: , +12 names` in the line of a file.
 _LINE_TOKENS = 9
+
+_SUBWORD = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])")
+_CONSTRUCTOR = ".__init__"
+# Languages that write the name of a parameter before its type.
+_NAME_FIRST = frozenset({"python", "javascript", "typescript", "go", "rust"})
+_PARAMETER = re.compile(r"\s*(?:mut\s+)?(\*{0,2}\w+)")
+_RECEIVERS = frozenset({"self", "cls", "this", "_"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,94 +55,210 @@ class RepositoryMap:
 
 
 def make_map(
-    ranking: Ranking, snapshot: Snapshot, counter: TokenCounter, chunker: Chunker, budget: int
+    problem: Problem,
+    ranking: Ranking,
+    snapshot: Snapshot,
+    counter: TokenCounter,
+    chunker: Chunker,
+    budget: int,
 ) -> RepositoryMap:
     """Return the map of the best ranked files in at most `budget` tokens."""
-    files = _files(ranking, snapshot, chunker)
-    chosen = _choose(files, counter, budget)
+    paths = _paths(problem, ranking, snapshot)
+    files = _files(paths[:_NAMED_FILES], problem, ranking, snapshot, chunker)
+    room = int(budget * (1 - _OTHERS_SHARE))
+    chosen = _choose(files, counter, room)
     while True:
-        text = "\n".join(file.line(chosen.get(file.path, 0)) for file in files)
+        items = frozenset(chosen)
+        named = [file for file in files if any(item.file == file.rank for item in chosen)]
+        lines = [file.line(items) for file in named]
+        known = {file.path for file in named}
+        text = "\n".join(lines)
+        others = [path for path in paths if path not in known]
+        text = "\n".join([*lines, *_others(others, counter, budget - counter.count(text))])
         tokens = counter.count(text)
-        if tokens <= budget or not files:
+        if tokens <= budget or not chosen:
             break
         # The estimate of a name is a token or two off; what is least likely goes.
-        worst = next((file for file in reversed(files) if chosen[file.path]), None)
-        if worst is None:
-            files = files[:-1]
-        else:
-            chosen[worst.path] -= min(chosen[worst.path], 5)
-    listed = sum(chosen[file.path] for file in files)
+        del chosen[-5:]
+    listed = sum(not item.is_parameters for item in chosen)
     names = sum(len(file.names) for file in files)
-    return RepositoryMap(text, tokens, len(files), listed, names - listed)
+    return RepositoryMap(text, tokens, len(named), listed, names - listed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A name of the file at rank `file`, or the parameters of the function of this name."""
+
+    file: int
+    name: str
+    is_parameters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file. `names`: its dotted names, best first; `order`: their places in the file."""
+    """A file. `names`: its dotted names with their worth; `order`: their places in the file.
 
+    `parameters` has those of functions and of classes with a constructor.
+    """
+
+    rank: int
     path: str
-    names: Sequence[str]
+    names: Mapping[str, float]
     order: Mapping[str, int]
+    parameters: Mapping[str, str]
 
-    def line(self, count: int) -> str:
-        """Return the line of the map that lists the first `count` names."""
-        listed = sorted(self.names[:count], key=self.order.__getitem__)
+    def line(self, chosen: frozenset[_Item]) -> str:
+        """Return the line of the map that lists the chosen names."""
+        listed = [name for name in self.names if _Item(self.rank, name) in chosen]
+        listed.sort(key=lambda name: (self.order[name], name))
         members: dict[str, list[str]] = {}
         for name in listed:
             owner, _, member = name.rpartition(".")
             if owner:
-                members.setdefault(owner, []).append(member)
+                members.setdefault(owner, []).append(f"{member}{self._told(name, chosen)}")
             else:
                 members.setdefault(name, [])
-        parts = [f"{n}({', '.join(inner)})" if inner else n for n, inner in members.items()]
-        rest = len(self.names) - count
+        parts = []
+        for name, inner in members.items():
+            inside = f"[{', '.join(inner)}]" if inner else ""
+            parts.append(f"{name}{self._told(name, chosen)}{inside}")
+        rest = len(self.names) - len(listed)
         if rest:
             parts.append(f"+{rest} name{'s' * (rest > 1)}")
         return f"{self.path}: {', '.join(parts)}" if parts else self.path
 
+    def _told(self, name: str, chosen: frozenset[_Item]) -> str:
+        item = _Item(self.rank, name, is_parameters=True)
+        return self.parameters[name] if item in chosen else ""
 
-def _files(ranking: Ranking, snapshot: Snapshot, chunker: Chunker) -> list[_File]:
-    """Return the best ranked files with their names."""
+
+def _paths(problem: Problem, ranking: Ranking, snapshot: Snapshot) -> list[str]:
+    """Return the ranked files, without those in other languages than the likeliest ones.
+
+    A file whose name the problem holds stays.
+    """
+    found = [
+        file.path
+        for file in ranking.files
+        if file.path in snapshot.files and not is_secret_path(file.path)
+    ]
+    weights: defaultdict[str, float] = defaultdict(float)
+    for rank, path in enumerate(found[:_LIKELY_FILES]):
+        weights[snapshot.files[path].language] += 1 / (rank + _FILE_OFFSET)
+    if not weights:
+        return []
+    main = max(weights, key=lambda language: (weights[language], language))
+    return [
+        path
+        for path in found
+        if snapshot.files[path].language == main or path.rpartition("/")[2] in problem.text
+    ]
+
+
+def _files(
+    paths: Sequence[str],
+    problem: Problem,
+    ranking: Ranking,
+    snapshot: Snapshot,
+    chunker: Chunker,
+) -> list[_File]:
+    """Return the files with their names."""
     ranks: dict[tuple[str, str], int] = {}
     for rank, scored in enumerate(ranking.chunks):
-        ranks.setdefault((scored.chunk.path, scored.chunk.symbol), rank)
-    last = len(ranking.chunks)
+        name = scored.chunk.symbol.removesuffix(_CONSTRUCTOR)
+        ranks.setdefault((scored.chunk.path, name), rank)
     views = FileViews(snapshot)
+    words = _words(problem.text)
     found = []
-    paths = [file.path for file in ranking.files if file.path in snapshot.files]
-    for path in [path for path in paths if not is_secret_path(path)][:_MAX_FILES]:
-        order = dict(_names(path, snapshot, views, chunker))
-        names = sorted(order, key=lambda n: (ranks.get((path, n), last), order[n], n))
-        found.append(_File(path, names, order))
+    for number, path in enumerate(paths):
+        order: dict[str, int] = {}
+        parameters: dict[str, str] = {}
+        for chunk in chunker(snapshot.files[path], snapshot.text(path)):
+            name = chunk.symbol.removesuffix(_CONSTRUCTOR)
+            if name and chunk.kind in DEFINITIONS:
+                order.setdefault(name, chunk.start)
+                parameters[name] = _parameters(chunk) or parameters.get(name, "")
+        for name, line in bound_names(views[path]):
+            order.setdefault(name, line)
+        best = {n: ranks.get((path, n), _UNRANKED) for n in order if len(n) <= _NAME_LENGTH}
+        shared = {n: len(_words(n.rpartition(".")[2]) & words) for n in best}
+        names = sorted(best, key=lambda n: (best[n], -shared[n], order[n], n))
+        worth = {n: _worth(number, at, best[n]) for at, n in enumerate(names)}
+        found.append(_File(number, path, worth, order, parameters))
     return found
 
 
-def _names(
-    path: str, snapshot: Snapshot, views: FileViews, chunker: Chunker
-) -> Iterator[tuple[str, int]]:
-    """Yield each name that a file defines with its line, of equal names the last."""
-    chunks = chunker(snapshot.files[path], snapshot.text(path))
-    defined = [(chunk.symbol, chunk.start) for chunk in chunks if chunk.kind in DEFINITIONS]
-    for name, line in (*defined, *bound_names(views[path])):
-        if name and len(name) <= _NAME_LENGTH:
-            yield name, line
+def _worth(file: int, place: int, chunk: int) -> float:
+    """Return the worth of a name: by the ranks of its file and chunk, and its place in the file."""
+    return 1.0 / ((file + _FILE_OFFSET) * (place + 1)) + 1.0 / (chunk + _CHUNK_OFFSET)
 
 
-def _choose(files: Sequence[_File], counter: TokenCounter, budget: int) -> dict[str, int]:
-    """Return how many names of each file fit, the likelier files first (D'Hondt's method)."""
-    room = budget - sum(counter.count(file.path) + _LINE_TOKENS for file in files)
-    chosen = {file.path: 0 for file in files}
-    waiting = [(-1.0 / (rank + _RANK_OFFSET), rank) for rank, file in enumerate(files)]
-    heapq.heapify(waiting)
-    while waiting and room > 0:
-        _, rank = heapq.heappop(waiting)
-        file = files[rank]
-        at = chosen[file.path]
-        if at == len(file.names):
-            continue
-        room -= counter.count(f", {file.names[at].rpartition('.')[2]}")
-        if room >= 0:
-            chosen[file.path] += 1
-            share = 1.0 / ((rank + _RANK_OFFSET) * (at + 2))
-            heapq.heappush(waiting, (-share, rank))
-    return chosen
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _SUBWORD.findall(text))
+
+
+def _parameters(chunk: Chunk) -> str:
+    """Return the names of a function's parameters in brackets, "" if they cannot be read."""
+    name = re.escape(chunk.symbol.rpartition(".")[2])
+    begin = re.search(rf"\b{name}\s*\(", chunk.signature)
+    if begin is None or chunk.kind is ChunkKind.CLASS or chunk.language not in _NAME_FIRST:
+        return ""
+    parts = (_PARAMETER.match(part) for part in _split(chunk.signature[begin.end() :]))
+    names = [part[1] for part in parts if part and part[1] not in _RECEIVERS]
+    rest = len(names) - _MAX_PARAMETERS
+    return f"({', '.join([*names[:_MAX_PARAMETERS], *([f'+{rest}'] if rest > 0 else [])])})"
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield what stands between the commas up to the closing bracket."""
+    depth, start = 0, 0
+    for at, character in enumerate(text):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        if depth < 0 or (depth == 0 and character == ","):
+            yield text[start:at]
+            start = at + 1
+        if depth < 0:
+            return
+
+
+def _choose(files: Sequence[_File], counter: TokenCounter, budget: int) -> list[_Item]:
+    """Return the names and parameters that fit, the worthiest first."""
+    waiting: list[tuple[float, int, str, bool, int]] = []
+    for file in files:
+        for name, worth in file.names.items():
+            tokens = counter.count(f", {name.rpartition('.')[2]}")
+            waiting.append((-worth, file.rank, name, False, tokens))
+            if told := file.parameters.get(name):
+                tokens = counter.count(told)
+                waiting.append((-worth * _PARAMETERS_WORTH, file.rank, name, True, tokens))
+    headers = {file.rank: counter.count(file.path) + _LINE_TOKENS for file in files}
+    chosen: dict[_Item, None] = {}
+    for _, rank, name, is_parameters, tokens in sorted(waiting):
+        cost = tokens + headers.get(rank, 0)
+        if cost <= budget and not (is_parameters and _Item(rank, name) not in chosen):
+            budget -= cost
+            headers.pop(rank, None)
+            chosen[_Item(rank, name, is_parameters)] = None
+    return list(chosen)
+
+
+def _others(paths: Sequence[str], counter: TokenCounter, budget: int) -> list[str]:
+    """Return lines of files by folder, the likeliest first; the last says how many are left out."""
+    folders: dict[str, list[str]] = {}
+    budget -= _LINE_TOKENS
+    listed = 0
+    for path in paths[:_OTHER_FILES]:
+        folder, _, name = path.rpartition("/")
+        budget -= counter.count(f", {name}") + (
+            0 if folder in folders else counter.count(f"{folder}/:\n")
+        )
+        if budget < 0:
+            break
+        folders.setdefault(folder, []).append(name)
+        listed += 1
+    lines = [f"{folder or '.'}/: {', '.join(names)}" for folder, names in folders.items()]
+    rest = len(paths) - listed
+    return [*lines, f"+{rest} file{'s' * (rest > 1)}"] if rest else lines
