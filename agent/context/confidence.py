@@ -37,7 +37,8 @@ expected tokens by the model, out of eight from 2,000 to 24,000, expects more: b
 the model promises more than it holds.
 """
 
-# A ranking by the learned ranker has this feature in every reason; see agent.ranking.features.
+# Most chunks of a ranking by the learned ranker have a reason with this feature, and none of other
+# rankings; see agent.ranking.features.
 _LEARNED = "base"
 
 _WHOLE = 0.98  # where all code of the repository is shown
@@ -114,8 +115,8 @@ def sized(
 
 def _is_known(ranking: Ranking) -> bool:
     """Whether the scores are those of the learned ranker alone."""
-    first = {reason.feature for scored in ranking.chunks[:1] for reason in scored.reasons}
-    return _LEARNED in first and LOCATED not in first
+    found = {reason.feature for scored in ranking.chunks[:CHUNKS] for reason in scored.reasons}
+    return _LEARNED in found and LOCATED not in found
 
 
 def _likely(options: PackingOptions, ranking: Ranking, tokens: Sequence[int]) -> float:

@@ -100,6 +100,21 @@ def test_samples_that_were_paid_before_a_kill_are_not_paid_again(make_bench: Mak
     assert "+        return sum(" in bench.predictions()["owner__shop-1"]
 
 
+def test_a_locating_call_that_was_paid_before_a_kill_is_not_paid_again(
+    make_bench: MakeBench,
+) -> None:
+    place = json.dumps({"places": ["shop/basket.py"], "words": []})
+    bench = make_bench([Good(place), Held(Good(RIGHT)), Good(RIGHT)])
+    process = bench.start("--id", "owner__shop-1", "--locate", "always")
+    bench.wait_for_calls(2)
+    os.kill(bench.worker(), signal.SIGKILL)
+    code, summary = bench.finish(process)
+    assert code == 0, bench.stderr
+    assert (bench.calls, summary["replies"]) == (3, 2)
+    assert ['"places"' in chat.prompt for chat in bench.provider.chats] == [True, False, False]
+    assert list(bench.predictions()) == names(1)
+
+
 def test_kill_9_of_the_driver_pays_nothing_twice(make_bench: MakeBench) -> None:
     held = Held(Good(RIGHT))
     bench = make_bench([Good(WRONG), held, Good(RIGHT)])

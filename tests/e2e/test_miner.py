@@ -118,6 +118,19 @@ def applies(patch: str, repository: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.parametrize("when", ["always", "never"])
+def test_the_environment_switches_the_locating_call(
+    repository: Path, home: Path, when: str
+) -> None:
+    places = Good(json.dumps({"places": ["game/levels.py:level"], "words": []}))
+    script = [places, Good(GOOD)] if when == "always" else [Good(GOOD)]
+    with ScriptedProvider(script) as provider:
+        settings = settings_for(provider, REPO=str(repository), LOCATE=when)
+        (called,) = Caller(repository, home).call(TASK, {**V4, **settings})
+        assert len(provider.chats) == len(script), called.stderr
+    applies(called.value, repository)
+
+
 # ------------------------------------------------------------------------------- the four versions
 
 

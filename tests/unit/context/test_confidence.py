@@ -54,6 +54,14 @@ def test_a_clear_first_place_makes_completeness_likely():
     assert flat < 0.5 < clear < 1
 
 
+def test_the_probability_is_known_where_the_first_chunk_has_no_part_of_the_plain_sum():
+    first = replace(CLEAR.chunks[0], reasons=(Reason("lexical", 9.0),))
+    ranking = replace(CLEAR, chunks=(first, *CLEAR.chunks[1:]))
+    assert sized(AUTO, ranking, COUNTER) == sized(AUTO, CLEAR, COUNTER)
+    other = replace(CLEAR, chunks=tuple(replace(s, reasons=first.reasons) for s in CLEAR.chunks))
+    assert sized(AUTO, other, COUNTER) == (AUTO, None)
+
+
 def test_the_budget_is_small_where_that_is_likely_enough():
     small, likely = sized(AUTO, CLEAR, COUNTER)
     assert (small.budget, small.limit) == (SMALL, int(SMALL * 0.85))
