@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agent.errors import Status
-from agent.patching import can_continue
+from agent.patching import can_continue, unified_diff
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
     Completion,
+    FileChange,
+    Outcome,
     ParseFailure,
     PatchProposal,
     ReplaceSymbol,
@@ -21,9 +23,12 @@ from agent.types import (
     WrongTest,
 )
 
-AttemptKind = Literal["one-shot", "sample", "more-code", "repair", "iterative", "saved-reply"]
+AttemptKind = Literal[
+    "one-shot", "sample", "more-code", "repair", "iterative", "another-test", "saved-reply"
+]
 """`sample`: a reply of `--samples` that was not chosen; the chosen one is `one-shot`. `more-code`:
-the reply to a call with the code that the reply before had asked for.
+the reply to a call with the code that the reply before had asked for. `another-test`: the patch of
+the attempt before it, with another reproduction test.
 """
 
 _VERDICT_STATUS = {
@@ -190,7 +195,43 @@ def with_edited_tests(proposal: PatchProposal) -> PatchProposal:
 def describe_wrong_test(wrong: WrongTest) -> str:
     """Return the note by which the user learns that a reply takes a test back."""
     reason = " ".join(wrong.reason.split())[:_REASON_SHOWN]
-    return f"the reply takes its earlier test {wrong.path} back: {reason}"
+    return f"the earlier test {wrong.path} no longer counts: {reason}"
+
+
+def with_another_test(
+    done: Attempt, completion: Completion, test: ReproductionTest | None, *, include: bool
+) -> Attempt:
+    """Return an accepted attempt with the test of a further reply, which changes no code.
+
+    `include`: the diff holds the test. A test that could not be run stops counting.
+    """
+    if test is None:
+        failure = ParseFailure("no-edit", "the reply holds no test")
+        return Attempt("another-test", completion, parse_failure=failure)
+    assert done.patch is not None
+    proposal = done.proposal or PatchProposal(())
+    before = proposal.reproduction_test
+    run = done.report.reproduction_after if done.report else None
+    unrun = before is not None and run is not None and Outcome.PASSED not in run.outcomes.values()
+    wrong = (WrongTest(before.path, "it could not be run"),) if before and unrun else ()
+    patch = _with_test_file(done.patch, before, test) if include else done.patch
+    proposal = replace(proposal, reproduction_test=test, wrong_tests=wrong)
+    return Attempt("another-test", completion, proposal, patch=patch)
+
+
+def _with_test_file(
+    patch: AppliedPatch, before: ReproductionTest | None, test: ReproductionTest
+) -> AppliedPatch:
+    """Return a patch with one new test file in place of another."""
+    gone = before.path if before else None
+    kept = {c.path: c for c in patch.changes if c.path != gone or c.before is not None}
+    new = FileChange(test.path, None, test.content.encode("utf-8", "surrogateescape"))
+    changes = tuple(sorted((kept | {new.path: kept.get(new.path, new)}).values(), key=_path))
+    return replace(patch, changes=changes, diff=unified_diff(changes))
+
+
+def _path(change: FileChange) -> str:
+    return change.path
 
 
 def furthest(attempts: Sequence[Attempt]) -> Attempt | None:
@@ -213,13 +254,19 @@ def outcome(attempts: Sequence[Attempt]) -> tuple[Status, str]:
     if best.patch is None:
         return _without_patch(attempts)
     if best.status is Status.ACCEPTED:
-        return best.status, best.reason
+        return best.status, best.reason + _other_test(last, best)
     if is_repeated(attempts):
         return best.status, _both_sides(last, best)
     if best is last and not last.ended:
         return best.status, best.reason
     end = last.ended or f"the last attempt ({last.kind}) failed: {_first_line(last.reason)}"
     return best.status, f"{end}; the best patch: {best.reason}"
+
+
+def _other_test(last: Attempt, best: Attempt) -> str:
+    if last is best or last.kind != "another-test":
+        return ""
+    return f"\nAnother reproduction test was asked for: {_first_line(last.reason)}."
 
 
 def is_repeated(attempts: Sequence[Attempt]) -> bool:

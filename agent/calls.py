@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +60,10 @@ class Calls:
             await self._make_smaller(prompt, error)
             return await self._send(await asyncio.to_thread(build, self.context.bundle))
 
+    async def ask(self, prompt: Prompt, schema: Mapping[str, Any]) -> Completion:
+        """Send a prompt whose reply is no patch."""
+        return await self._send(prompt, schema)
+
     async def draw(self, build: BuildPrompt, samples: int) -> list[Completion]:
         """Send the prompt `samples` times, at once; smaller if it is too long.
 
@@ -93,12 +97,12 @@ class Calls:
         except PatchshotError as error:
             return error
 
-    async def _send(self, prompt: Prompt) -> Completion:
+    async def _send(self, prompt: Prompt, schema: Mapping[str, Any] | None = None) -> Completion:
         if self.preparing is None:  # while the model thinks
             self.preparing = asyncio.create_task(self.services.validator.prepare())
         with self.context.timer.stage("call", self.services.chat.model) as note:
             completion = await self.services.chat.complete(
-                prompt, max_output_tokens=self.max_output_tokens, schema=self._schema()
+                prompt, max_output_tokens=self.max_output_tokens, schema=schema or self._schema()
             )
             note.append(completion.usage.summary)
         return completion

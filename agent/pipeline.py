@@ -34,6 +34,7 @@ from agent.attempts import (
     last_proposal,
     lasting_tests,
     outcome,
+    with_another_test,
     with_edited_tests,
     with_kept_test,
 )
@@ -42,9 +43,15 @@ from agent.context import CodeRequests, PackingOptions
 from agent.context_steps import ContextSteps
 from agent.errors import PatchshotError, Status
 from agent.events import Notice
-from agent.patching import apply_proposal, joined_reply, parse_reply
+from agent.patching import apply_proposal, joined_reply, parse_reply, read_test, schema_of_test
 from agent.policy import NextStep, PolicyOptions, code_rounds_left, next_step
-from agent.prompting import code_prompt, repair_prompt, solve_prompt, with_code
+from agent.prompting import (
+    another_test_prompt,
+    code_prompt,
+    repair_prompt,
+    solve_prompt,
+    with_code,
+)
 from agent.protocols import Services, Snapshot, TokenCounter
 from agent.result import Ledger, SolveResult, summarise
 from agent.settings import MAX_OUTPUT_TOKENS, TIMEOUT_SECONDS, WIDER_TOKENS, OutdatedMode
@@ -115,6 +122,8 @@ async def solve(
             await run.attempt_until_done()
         return run.result(*outcome(ledger.attempts))
     except TimeoutError:
+        if any(attempt.status is Status.ACCEPTED for attempt in ledger.attempts):
+            return run.result(*outcome(ledger.attempts))
         return run.result(
             Status.TIME_LIMIT, f"the time limit of {options.timeout:g} s ran out (--timeout)"
         )
@@ -174,6 +183,9 @@ class _Run:
                     self.calls.escalate()
                     self.announce(attempt, "the iterative mode")
                     await self.iterate()
+                case NextStep.ANOTHER_TEST:
+                    await self.ask_for_test(self.ledger.attempts[-1])
+                    return
                 case NextStep.ACCEPT | NextStep.GIVE_UP:
                     return
 
@@ -355,6 +367,24 @@ class _Run:
         if attempt.proposal is None or self.options.outdated_tests == "refuse":
             return ()
         return attempt.proposal.outdated_tests
+
+    # --- another test
+
+    async def ask_for_test(self, done: Attempt) -> None:
+        """Ask once for another reproduction test of an accepted patch. A failure costs nothing."""
+        self.announce(done, "one call for another reproduction test")
+        counter = self.services.counter
+        hints = find_test_hints(self.problem, self.context.ranking, self.context.view, counter)
+        prompt = another_test_prompt(self.problem, done, hints, counter)
+        try:
+            completion = await self.calls.ask(prompt, schema_of_test())
+            test, include = read_test(completion.text), self.options.include_test
+            attempt = with_another_test(done, completion, test, include=include)
+            self.ledger.record(attempt)
+            if attempt.patch is not None:
+                await self.validate(attempt)
+        except PatchshotError as error:
+            self.services.reporter(Notice(f"no other reproduction test: {error}", "warning"))
 
     # --- iterate
 

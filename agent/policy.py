@@ -4,6 +4,8 @@ accept      the tests support the patch, or no test could run (another call woul
 send code   one more call with the code that the reply asks for, while rounds are left; no repair
 repair      one more call, with the precise reason, while repairs are left
 iterate     the iterative mode, once
+test        one call for another reproduction test, where nothing but that keeps an accepted patch
+            from being verified; then the run ends
 give up     end with the status of the best attempt; also where the issue seems fixed already, or a
             reply repeats the patch before it and the same tests fail
 
@@ -31,6 +33,7 @@ class NextStep(enum.Enum):
     SEND_CODE = "send-code"
     REPAIR = "repair"
     ITERATE = "iterate"
+    ANOTHER_TEST = "another-test"
     GIVE_UP = "give-up"
 
 
@@ -39,12 +42,13 @@ class PolicyOptions:
     """What a run may cost beyond its first call.
 
     `code_rounds`: calls with code that a reply asked for. `repairs`: calls after a failure.
-    `iterative`: whether to iterate after them.
+    `iterative`: whether to iterate after them. `another_test`: whether to ask for another test.
     """
 
     repairs: int = 1
     iterative: bool = True
     code_rounds: int = CODE_ROUNDS
+    another_test: bool = True
 
 
 _FINAL = (Status.ACCEPTED, Status.UNVERIFIED)
@@ -52,8 +56,10 @@ _FINAL = (Status.ACCEPTED, Status.UNVERIFIED)
 
 def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
     """Decide what follows the last attempt. There is at least one attempt."""
-    if attempts[-1].status in _FINAL:
-        return NextStep.ACCEPT
+    last = attempts[-1]
+    if last.status in _FINAL:
+        lacks = last.report is not None and last.report.lacks_test
+        return NextStep.ANOTHER_TEST if lacks and options.another_test else NextStep.ACCEPT
     kinds = [attempt.kind for attempt in attempts]
     if "iterative" in kinds:
         return NextStep.GIVE_UP

@@ -30,6 +30,7 @@ from agent.types import (
     Prompt,
     SearchReplace,
     ToolDialogue,
+    ValidationReport,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ _SEARCH_SHOWN = 120
 
 # The previous reply is repeated to the model up to this length.
 PREVIOUS_REPLY_TOKENS = 6000
+
+# Lines of a failure of the reproduction test that are shown.
+_LOG_LINES = 20
 
 # Closing tags as a model may read them: with blanks or invisible characters, or in full width.
 _GAP = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*"
@@ -231,6 +235,37 @@ def _superseded(message: Message) -> Message:
         return message
     short = {"thought": said.get("thought"), "edits": "as your next reply has them"}
     return Message("assistant", json.dumps(short, ensure_ascii=False))
+
+
+def another_test_prompt(
+    problem: Problem, done: Attempt, hints: TestHints, counter: TokenCounter
+) -> Prompt:
+    """Return the prompt that asks for another reproduction test of an accepted patch."""
+    assert done.patch is not None
+    diff = done.patch.diff.decode("utf-8", "replace")
+    test = done.proposal.reproduction_test if done.proposal else None
+    user = render(
+        "another_test",
+        issue=as_data(problem.text),
+        diff=as_data(counter.truncate(diff, PREVIOUS_REPLY_TOKENS)),
+        path=test.path if test else "",
+        test=as_data(test.content) if test else "",
+        reason=as_data(done.reason.partition("\n")[0]),
+        log=as_data(_shorten(_log_excerpt(done.report), counter)) if done.report else "",
+        hints=hints,
+        excerpt=as_data(hints.excerpt),
+    )
+    system = render("another_test_system")
+    return make_prompt([Message("system", system), Message("user", user)], counter)
+
+
+def _log_excerpt(report: ValidationReport) -> str:
+    """Return the end of one failure of the reproduction test, or of a run without outcomes."""
+    for run in filter(None, (report.reproduction_after, report.reproduction_before)):
+        texts = [run.output_tail] if not run.outcomes else [*run.failures.values()]
+        if any(texts):
+            return "\n".join(texts[0].rstrip().splitlines()[-_LOG_LINES:])
+    return ""
 
 
 def retry_prompt(

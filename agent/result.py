@@ -7,7 +7,7 @@ however the run ends: at a limit, by Ctrl-C, or by a crash of a later stage.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -248,12 +248,15 @@ def _failure_kinds(attempt: Attempt) -> list[str]:
 
 
 class UsageSummary(_Model):
-    """The cost of the run. `cost_usd` is null when a price is unknown."""
+    """The cost of the run; the fields are those of `agent.types.Usage`."""
 
     calls: int
     input_tokens: int
     output_tokens: int
     cost_usd: float | None
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    estimated: bool = False
 
 
 class Published(_Model):
@@ -322,6 +325,7 @@ def summarise(
     """Return the result of a run that ended with `status`, with the diff of the best attempt."""
     best = ledger.best
     usage = ledger.usage()
+    cost = None if usage.cost_usd is None else round(usage.cost_usd, 6)
     test = best.proposal.reproduction_test if best and best.proposal else None
     return SolveResult(
         status=status,
@@ -332,12 +336,7 @@ def summarise(
         thought=best.proposal.thought if best and best.proposal else "",
         reproduction_test={"path": test.path, "content": test.content} if test else None,
         attempts=[AttemptSummary.of(a) for a in ledger.attempts],
-        usage=UsageSummary(
-            calls=usage.calls,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cost_usd=None if usage.cost_usd is None else round(usage.cost_usd, 6),
-        ),
+        usage=UsageSummary(**asdict(replace(usage, cost_usd=cost))),
         timings={stage: round(s, 3) for stage, s in ledger.timings.items()},
         model=model,
         commit=commit,

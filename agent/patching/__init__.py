@@ -12,10 +12,10 @@ from agent.patching.conversion import edit_as_json, wrong_tests
 from agent.patching.diff import unified_diff
 from agent.patching.file_tree import OverlayFiles
 from agent.patching.json_scanning import scan
-from agent.patching.parsing import can_continue, joined_reply, load_json, parse_reply
+from agent.patching.parsing import can_continue, joined_reply, load_json, parse_reply, read_test
 from agent.patching.paths import RefusedPath, check_path, is_allowed
 from agent.patching.repair import switched_off
-from agent.patching.schema import reply_schema
+from agent.patching.schema import reply_schema, schema_of_test
 from agent.patching.symbols import with_function
 from agent.patching.syntax import check_syntax, doubtful, parse_python
 
@@ -35,8 +35,10 @@ __all__ = [
     "load_json",
     "parse_python",
     "parse_reply",
+    "read_test",
     "reply_schema",
     "scan",
+    "schema_of_test",
     "switched_off",
     "unified_diff",
     "with_function",

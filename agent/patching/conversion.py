@@ -196,6 +196,14 @@ def _with_rest(proposal: PatchProposal, earlier: PatchProposal) -> PatchProposal
     return dataclasses.replace(proposal, outdated_tests=outdated)
 
 
+def reproduction_test(given: object) -> ReproductionTest | None:
+    """Return the reproduction test of a reply; None for null and for what is none."""
+    with suppress(ValidationError):
+        model = ReproductionTestModel.model_validate(given)
+        return ReproductionTest(model.path, model.content)
+    return None
+
+
 def wrong_tests(given: object) -> tuple[WrongTest, ...]:
     """Return the earlier tests that a reply takes back; entries without a reason do not count."""
     found = []

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.patching.conversion import to_proposal
+from agent.patching.conversion import reproduction_test, to_proposal
 from agent.patching.json_scanning import Found, Scan, scan
 from agent.patching.readers import READERS
 from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble, truncated
@@ -24,6 +24,7 @@ from agent.types import (
     PatchProposal,
     Repair,
     ReplaceSymbol,
+    ReproductionTest,
     SearchReplace,
 )
 
@@ -120,6 +121,18 @@ def load_json(text: str, *, finish_reason: str = "stop") -> dict[str, Any] | Par
         value: dict[str, Any] = chosen.value
         return value
     return chosen.failure
+
+
+def read_test(text: str) -> ReproductionTest | None:
+    """Return the reproduction test of a reply, whatever else it holds; None without one.
+
+    Never raises.
+    """
+    for found in scan(text, {"reproduction_test"}, lambda keys: "reproduction_test" in keys).found:
+        test = reproduction_test(found.value.get("reproduction_test"))
+        if test is not None:
+            return test
+    return None
 
 
 # -------------------------------------------------------------------------- choice between outcomes

@@ -137,6 +137,21 @@ class RepairReplyModel(ReplyModel):
     )
 
 
+class TestReplyModel(Strict):
+    """What the model returns when it is asked for a test alone."""
+
+    __test__ = False  # not a test class
+
+    reproduction_test: ReproductionTestModel | None
+
+
+def schema_of_test() -> dict[str, Any]:
+    """Return the JSON Schema of a reply that holds a reproduction test alone."""
+    raw = TestReplyModel.model_json_schema()
+    schema: dict[str, Any] = _strict_schema(raw, raw["$defs"])
+    return schema
+
+
 def reply_schema(*, partial: bool = False) -> dict[str, Any]:
     """Return the JSON Schema of a reply for strict `json_schema` mode. Always the same bytes.
 

@@ -37,6 +37,7 @@ from agent.services.model import (
     make_counter,
     make_escalation,
     make_locator,
+    may_ask_for_test,
     most_in_words,
     plan_in_words,
     within_budget,
@@ -241,7 +242,11 @@ def solve_options(settings: Settings) -> SolveOptions:
     return SolveOptions(
         packing=packing_options(settings),
         locate=settings.locate,
-        policy=PolicyOptions(repairs=settings.repairs, iterative=settings.iterative),
+        policy=PolicyOptions(
+            repairs=settings.repairs,
+            iterative=settings.iterative,
+            another_test=may_ask_for_test(settings),
+        ),
         iterative=IterativeOptions(
             max_steps=settings.max_steps,
             max_output_tokens=settings.max_output_tokens,

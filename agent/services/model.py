@@ -271,28 +271,31 @@ def _prompt_tokens(settings: Settings, automatic: int) -> int:
 
 
 def plan_in_words(settings: Settings) -> str:
-    """Return what a run does, in its order.
+    """Return what a run does, in its order. `agent.policy` says why it is always this one.
 
-    `plan: at most 1 locating call first, then 1 call; if that fails, 1 repair, then up to 40 steps`
-    is that of the defaults. `agent.policy` says why the order is always this one.
+    `plan: at most 1 locating call first, then 1 call; if that fails, 1 repair, then up to 40 steps;
+    if no test shows the fix, 1 call for a test` is that of the defaults.
     """
     locating = "at most 1 locating call first, then " if _may_locate(settings) else ""
     first = f"{settings.samples} calls at once" if settings.samples > 1 else "1 call"
     repairs = f"{settings.repairs} repair{'s' * (settings.repairs != 1)}"
     then = [repairs] * (settings.repairs > 0)
     then += [f"up to {settings.max_steps} steps"] * settings.iterative
-    return f"plan: {locating}{first}{'; if that fails, ' * bool(then)}{', then '.join(then)}"
+    failed = f"{'; if that fails, ' * bool(then)}{', then '.join(then)}"
+    test = "; if no test shows the fix, 1 call for a test" * may_ask_for_test(settings)
+    return f"plan: {locating}{first}{failed}{test}"
 
 
 def most_in_words(settings: Settings, budget: Budget) -> str:
-    """Return the most that a run may use: `at most 1 + 1 + 2 + 1 + 40 calls, 400,000 tokens`.
+    """Return the most that a run may use: `at most 1 + 1 + 2 + 1 + 40 + 1 calls, 400,000 tokens`.
 
     The calls are the locating one, the first ones (`--samples`), those with code that a reply
-    asks for, repairs, and steps. A run may not reach it: every reply would have to be as long as
-    it may be.
+    asks for, repairs, steps, and the one for another test. A run may not reach it: every reply
+    would have to be as long as it may be.
     """
     steps = settings.max_steps if settings.iterative else 0
     stages = [int(_may_locate(settings)), settings.samples, CODE_ROUNDS, settings.repairs, steps]
+    stages.append(int(may_ask_for_test(settings)))
     planned = sum(stages)
     calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
     each = " + ".join(str(stage) for stage in stages if stage)
@@ -338,6 +341,13 @@ def _kept(chosen: ChosenModel, budget: Budget, gate: Gate | None) -> ChatModel:
 
         chat = RecordingChatModel(chat, chosen.recorder)
     return chat
+
+
+def may_ask_for_test(settings: Settings) -> bool:
+    """Whether a call for another test may follow: not where given tests, or none, decide."""
+    enough = settings.max_calls is None or settings.max_calls > 1
+    given = settings.tests_from or settings.fail_to_pass or settings.pass_to_pass
+    return settings.another_test and settings.tests and not given and enough
 
 
 def _may_locate(settings: Settings) -> bool:

@@ -229,7 +229,7 @@ class Settings(BaseModel):
         tightens="lower",
     )  # fmt: skip
     max_calls: int | None = setting(
-        None, "Model calls (1 + --samples + 2 for code + --repairs + --max-steps: 45).", LIMITS,
+        None, "Model calls (2 + --samples + 2 for code + --repairs + --max-steps: 46).", LIMITS,
         ge=0,
         tightens="lower",
     )  # fmt: skip
@@ -242,6 +242,10 @@ class Settings(BaseModel):
     iterative: bool = setting(
         True, "Fall back to a mode in which the model works step by step.", LIMITS, tightens="off"
     )
+    another_test: bool = setting(
+        True, "Ask once for another test of a patch that no test shows to be right.", LIMITS,
+        tightens="off",
+    )  # fmt: skip
     max_steps: int = setting(
         MAX_STEPS, "Steps of the iterative mode.", LIMITS, ge=1, le=100, tightens="lower"
     )

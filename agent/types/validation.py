@@ -167,6 +167,7 @@ class ValidationReport:
     reproduction_after: TestRun | None = None
     newly_failing: tuple[str, ...] = ()
     newly_passing: tuple[str, ...] = ()
+    lacks_test: bool = False  # a reproduction test that holds would make it VERIFIED
     outdated: tuple[OutdatedFinding, ...] = ()
     whole: TestRun | None = None  # with the patch's own changes to tests and configuration
     fail_to_pass: tuple[str, ...] = ()  # failed on the base, pass with the source change

@@ -101,6 +101,7 @@ def final_report(
         whole=runs.whole,
         newly_failing=tuple(sorted({*failing, *evidence.lost})),
         newly_passing=fixed,
+        lacks_test=verdict is Verdict.NOT_REGRESSED and evidence.is_open,
         fail_to_pass=known.fixed if known else fixed,
         pass_to_pass=known.kept if known else kept,
         known_missed=known.missed if known else (),

@@ -82,7 +82,7 @@ def test_the_tests_of_all_replies_choose_and_a_replay_chooses_the_same(
     assert told in result["attempts"][-1]["validation"]["notes"]
     plan = (
         "plan: at most 1 locating call first, then 3 calls at once; if that fails, 1 repair, "
-        "then up to 40 steps; at most 1 + 3 + 2 + 1"
+        "then up to 40 steps; if no test shows the fix, 1 call for a test; at most 1 + 3 + 2 + 1"
     )
     assert plan in done.stderr
     again = user.run(

@@ -12,13 +12,14 @@ from agent.context.builder import PackingOptions
 from agent.errors import BudgetExceeded, ContextTooLong, ProviderUnreachable, Status
 from agent.events import Notice, StageFinished, StageStarted
 from agent.index.chunking import TreeSitterChunker
-from agent.patching.schema import reply_schema
+from agent.patching.schema import reply_schema, schema_of_test
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
 from agent.prompting import make_prompt
 from agent.protocols import Services
 from agent.result import Ledger
-from agent.types import Completion, Message, Problem, Usage, Verdict
+from agent.types import Completion, Message, Outcome, Problem, Usage, Verdict
+from agent.types import TestRun as RunOfTests
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,
@@ -146,6 +147,89 @@ def test_of_a_long_reply_that_did_not_apply_only_the_failed_edits_are_repeated()
     assert said[1] == {"edit": 2, "path": "n0.py", "applies": True}
 
 
+OPEN = replace(report(Verdict.NOT_REGRESSED, "none shows the fix"), lacks_test=True)
+WEAK = {"path": "tests/test_0.py", "content": "x = 0\n"}
+STRONG = {"path": "tests/test_1.py", "content": "y = 1\n"}
+
+
+def asked_for_a_test(answer, last=Verdict.VERIFIED, **options) -> Bench:
+    bench = Bench(reply(reproduction_test=WEAK), answer, **options)
+    bench.validator.reports = [OPEN, report(last, "what the runs show.\nMore.")]
+    return bench
+
+
+def test_another_test_is_asked_for_once_and_changes_no_code():
+    other = {"path": "calc.py", "search": "return a - b", "replace": "return 0"}
+    for answer in ({}, {"edits": [other], "thought": "t"}):
+        bench = asked_for_a_test(json.dumps({**answer, "reproduction_test": STRONG}))
+        result = bench.solve()
+        assert (result.status, result.verdict) == (Status.ACCEPTED, "verified")
+        assert [one.kind for one in result.attempts] == ["one-shot", "another-test"]
+        assert result.reproduction_test == STRONG
+        assert "+    return a + b" in result.diff
+        assert "return 0" not in result.diff
+        assert bench.chat.calls[1].schema == schema_of_test()
+        (earlier,) = bench.validator.earlier[1]  # the first test is run with the second
+        assert earlier.content == WEAK["content"]
+
+
+def test_the_prompt_for_another_test_is_small_and_names_what_was_wrong():
+    bench = asked_for_a_test(json.dumps({"reproduction_test": STRONG}))
+    bench.solve()
+    first, second = bench.chat.prompts
+    assert second.tokens < first.tokens
+    text = second.messages[1].content
+    for part in (PROBLEM.text, "+    return a + b", "tests/test_0.py", "x = 0", "none shows the"):
+        assert text.count(part) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (BudgetExceeded("no model call is left"), ""),
+        (ProviderUnreachable("gone"), ""),
+        ("I cannot.", "\nAnother reproduction test was asked for: the reply holds no test."),
+        ('{"reproduction_test": null}', "\nAnother reproduction test was asked for: the reply"),
+        (
+            json.dumps({"reproduction_test": STRONG}),
+            "\nAnother reproduction test was asked for: what the runs show.",
+        ),
+    ],
+)
+def test_what_comes_of_another_test_never_costs_the_accepted_patch(answer, told):
+    bench = asked_for_a_test(answer, Verdict.REGRESSED)
+    result = bench.solve()
+    assert (result.status, result.verdict) == (Status.ACCEPTED, "not-regressed")
+    assert result.message.startswith(f"none shows the fix{told}")
+    assert result.reproduction_test == WEAK
+    assert len(bench.chat.calls) == 2
+
+
+def test_a_time_limit_while_another_test_runs_keeps_the_accepted_patch():
+    bench = asked_for_a_test(json.dumps({"reproduction_test": STRONG}), timeout=0.5)
+    bench.validator = HangsLater(bench.validator.reports)
+    result = bench.solve()
+    assert (result.status, result.verdict) == (Status.ACCEPTED, "not-regressed")
+
+
+class HangsLater(ScriptedValidator):
+    async def validate(self, *given):
+        self.hang = bool(self.seen)
+        return await super().validate(*given)
+
+
+def test_a_kept_test_is_replaced_and_one_that_could_not_run_no_longer_counts():
+    bench = asked_for_a_test(json.dumps({"reproduction_test": STRONG}), include_test=True)
+    silent = RunOfTests(("pytest",), {"t": Outcome.ERROR}, 2, 0.1, "exited", "no module x")
+    bench.validator.reports[0] = replace(OPEN, reproduction_after=silent)
+    result = bench.solve()
+    assert "tests/test_1.py" in result.diff
+    assert "tests/test_0.py" not in result.diff
+    assert bench.validator.earlier[1] == ()
+    told = "the earlier test tests/test_0.py no longer counts: it could not be run"
+    assert told in result.attempts[1].validation.notes
+
+
 def test_a_reply_that_was_cut_off_is_continued():
     for at in (30, 60, len(GOOD) - 1):
         begun, rest = GOOD[:at], GOOD[at:]
@@ -207,7 +291,7 @@ def test_the_tests_of_earlier_replies_count_until_one_is_taken_back_with_a_reaso
     result = bench.solve()
     counted = [[test.path for test in earlier] for earlier in bench.validator.earlier]
     assert counted == [[], ["tests/test_0.py"], ["tests/test_1.py"]]
-    told = "the reply takes its earlier test tests/test_0.py back: it asserts the bug"
+    told = "the earlier test tests/test_0.py no longer counts: it asserts the bug"
     assert result.attempts[-1].validation.notes == [told]
     assert "wrong_tests" in bench.chat.prompts[1].messages[-1].content
 

@@ -211,3 +211,12 @@ def test_the_second_prompt_is_smaller_and_fits(limit, counted, fixed, context, o
         scale = (counted or fixed + context) / max(1, fixed + context)
         scale = scale if scale >= 0.4 else 1.0
         assert (fixed + room.context) * scale + room.output <= limit
+
+
+def test_another_test_is_asked_for_once_where_only_a_test_is_lacking():
+    open_ = replace(report(Verdict.NOT_REGRESSED), lacks_test=True)
+    for kind in ("one-shot", "iterative"):
+        attempts = [Attempt(kind, patch=PATCH, report=open_)]
+        assert next_step(attempts, PolicyOptions()) is NextStep.ANOTHER_TEST
+        assert next_step(attempts, PolicyOptions(another_test=False)) is NextStep.ACCEPT
+    assert next_step([judged(Verdict.NOT_REGRESSED)], PolicyOptions()) is NextStep.ACCEPT

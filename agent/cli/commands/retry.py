@@ -61,8 +61,12 @@ def _run(prefix: str, comment: str, request: Mapping[str, Any], flags: Mapping[s
         problem=kept.origin.source, repo=Path(kept.origin.repository), commit=commit, **request
     )
     # One call: the user judges what fails after it.
+    once = {"iterative": False, "another_test": False}
     return solve_problem(
-        lambda: kept.problem, solve, {"iterative": False, **taken, **flags}, going_on
+        lambda: kept.problem,
+        solve,
+        {**once, **taken, **flags},
+        going_on,
     )
 
 
@@ -95,7 +99,8 @@ def _opening(kept: KeptRun, comment: str) -> OpenPrompt:
 
     last = _last_whole_reply(kept)
     result = kept.result
-    attempts = result.attempts if result else []
+    made = result.attempts if result else []
+    attempts = [attempt for attempt in made if attempt.kind != "another-test"]
     stepwise = bool(attempts) and attempts[-1].kind == "iterative"
     return partial(
         retry_prompt,

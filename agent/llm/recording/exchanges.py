@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -52,6 +53,9 @@ class RecordedUsage(_Strict):
     output_tokens: int = Field(ge=0)
     cost_usd: float | None = Field(ge=0)
     calls: int = Field(ge=0)
+    cache_read_tokens: int = Field(0, ge=0)
+    cache_write_tokens: int = Field(0, ge=0)
+    estimated: bool = False
 
 
 class ChatReply(_Strict):
@@ -157,12 +161,7 @@ def exchange_of(
             text=without_surrogates(done.text),
             model=done.model,
             finish_reason=done.finish_reason,
-            usage=RecordedUsage(
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cost_usd=usage.cost_usd,
-                calls=usage.calls,
-            ),
+            usage=RecordedUsage(**asdict(usage)),
         ),
         seconds=done.seconds,
     )
@@ -170,14 +169,9 @@ def exchange_of(
 
 def completion_of(exchange: ChatExchange) -> Completion:
     """The completion of a recorded exchange."""
-    reply, usage = exchange.reply, exchange.reply.usage
-    return Completion(
-        reply.text,
-        reply.model,
-        reply.finish_reason,
-        Usage(usage.input_tokens, usage.output_tokens, usage.cost_usd, usage.calls),
-        exchange.seconds,
-    )
+    reply = exchange.reply
+    usage = Usage(**reply.usage.model_dump())
+    return Completion(reply.text, reply.model, reply.finish_reason, usage, exchange.seconds)
 
 
 def mask_exchange(exchange: Exchange, hide: Callable[[str], str]) -> Exchange:
@@ -199,9 +193,8 @@ def mask_exchange(exchange: Exchange, hide: Callable[[str], str]) -> Exchange:
 
 def format_exchange(exchange: Exchange) -> bytes:
     """One line of the file, in ASCII, so that no Unicode line separator can split it."""
-    value = exchange.model_dump(mode="json")
-    if not value["reply"].get("masked"):
-        value["reply"].pop("masked", None)
+    value = exchange.model_dump(mode="json", exclude_defaults=True)
+    value = {"format": exchange.format, "kind": exchange.kind, **value}
     text = json.dumps(value, separators=(",", ":"))
     return text.encode("ascii") + b"\n"
 

@@ -96,6 +96,12 @@ class VerdictEvidence:
     dependences: tuple[str, ...] = ()
     outdated: OutdatedJudgement = field(default_factory=OutdatedJudgement)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a patch that no test shows to be right would be VERIFIED by one that does."""
+        closed = self.only_tests or self.weakened or self.dependences or self.outdated.findings
+        return self.known is None and not closed
+
 
 def decide(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     """Return the verdict and its reason, whose first line is a summary."""

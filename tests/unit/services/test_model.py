@@ -316,9 +316,12 @@ def test_no_second_model_is_made_where_the_first_one_is_named() -> None:
 
 
 def test_the_plan_names_a_locating_call_only_where_one_may_come() -> None:
-    after = "1 call; if that fails, 1 repair, then up to 40 steps"
+    once = "1 call; if that fails, 1 repair, then up to 40 steps"
+    after = f"{once}; if no test shows the fix, 1 call for a test"
     located = f"plan: at most 1 locating call first, then {after}"
     assert plan_in_words(Settings()) == located
-    assert plan_in_words(Settings(locate="always", max_calls=1)) == located
+    only = f"plan: at most 1 locating call first, then {once}"
+    assert plan_in_words(Settings(locate="always", max_calls=1)) == only
     assert plan_in_words(Settings(locate="never")) == f"plan: {after}"
-    assert plan_in_words(Settings(max_calls=1)) == f"plan: {after}"
+    assert plan_in_words(Settings(max_calls=1)) == f"plan: {once}"
+    assert plan_in_words(Settings(locate="never", tests=False)) == f"plan: {once}"

@@ -223,6 +223,7 @@ COMPOSED: Mapping[str, Value] = {
     "max_tokens": lambda _: 1234,
     "max_calls": lambda _: 2,
     "repairs": lambda _: 3,
+    "another_test": lambda _: False,
     "samples": lambda _: 3,
     "locate": lambda _: "never",
     "locate_model": lambda _: "larger",

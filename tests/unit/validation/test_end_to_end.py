@@ -135,6 +135,9 @@ def test_a_reproduction_that_passes_on_the_base_is_no_evidence(validate: Validat
     report = validate(FILES, FIXES, test)
     assert report.verdict is Verdict.NOT_REGRESSED
     assert "the reproduction test passes on the base already" in report.reason
+    assert report.lacks_test
+    only_tests = validate(FILES, patch_of(change("tests/test_more.py", "def test_x(): pass\n")))
+    assert not only_tests.lacks_test
 
 
 def test_a_reproduction_may_import_what_the_patch_brings(validate: Validate) -> None:

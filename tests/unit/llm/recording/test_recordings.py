@@ -29,6 +29,7 @@ from tests.support.scripted_model import ScriptedChatModel
 
 FIRST = Completion("{\u2028é}", "m-001", "stop", Usage(5, 6, None, 1), 1.5)
 SECOND = Completion("", "m-001", "length", Usage(7, 8, 0.25, 1), 2.5)
+COUNTED_BY_US = Completion("c", "m-001", "stop", Usage(90, 8, 0.25, 1, 60, 20, estimated=True), 1)
 
 
 class FakeEmbedder:
@@ -74,6 +75,15 @@ def test_replies_come_back_as_recorded(file: Path) -> None:
 
     assert replay(file, one, two, one) == [FIRST, SECOND, SECOND]
     assert ReplayingChatModel(Recording(file)).model == "m"
+
+
+def test_cached_and_estimated_tokens_come_back_as_recorded(file: Path) -> None:
+    one, budget = make_prompt("one"), Budget()
+    record(file, (one, COUNTED_BY_US))
+
+    replayed = BudgetedChatModel(ReplayingChatModel(Recording(file)), budget)
+    run(replayed.complete(one, max_output_tokens=9))
+    assert replayed.usage == COUNTED_BY_US.usage
 
 
 def test_order_may_differ_between_prompts_but_not_within_one(file: Path) -> None:
