@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from agent.errors import ConfigurationError
 from agent.index import Index
 from agent.search.corpora.documents import DocumentSource
 from agent.search.corpora.intents import IntentFile, IntentSource
 from agent.search.corpora.memory import Memory, MemorySource
+from agent.search.corpora.precomputed import VectorSource
 from agent.search.passages import CorpusSource, Label
 from agent.search.pool import Parts, Pool
 from agent.search.project import project_key, project_name
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from agent.history import HunkFilter
     from agent.protocols import Embedder, Reporter, Retriever, Snapshot
     from agent.search.keywords import KeywordWriter
+    from agent.search.precomputed import SemanticSettings
     from agent.search.stores import VectorStore
 
 STORE_FILE = "store.sqlite"
@@ -60,6 +64,11 @@ class SearchPaths:
         """Return the path of the patches of a project that the user accepted."""
         return self.data / "memory" / f"{project_key(project)}.jsonl"
 
+    def packed(self, folder: Path) -> Path:
+        """Return the path of the packed vectors of a folder."""
+        mark = sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return self.cache / "precomputed" / f"{mark}.packed"
+
     def keywords(self) -> Path:
         """Return the path of the keywords that models gave for queries."""
         return self.data / "keywords.jsonl"
@@ -72,8 +81,12 @@ def make_sources(
     index: Index,
     reporter: Reporter,
     hunks: HunkFilter | None = None,
+    vectors: VectorSource | None = None,
 ) -> tuple[CorpusSource, ...]:
-    """Return the sources of these corpora. The code has no source."""
+    """Return the sources of these corpora. The code has no source.
+
+    Raises ConfigurationError if the corpus of vectors has no folder.
+    """
     made: list[CorpusSource] = []
     for label in dict.fromkeys(labels):
         if label is Label.DOCS:
@@ -84,6 +97,12 @@ def make_sources(
             made.append(MemorySource(Memory(places.memory(project))))
         elif label is Label.HISTORY:
             made.append(_history(places, reporter, hunks))
+        elif label is Label.VECTORS:
+            if vectors is None:
+                raise ConfigurationError(
+                    "the corpus vectors needs its folder: give --precomputed FOLDER"
+                )
+            made.append(vectors)
     return tuple(made)
 
 
@@ -100,11 +119,14 @@ def make_pool(
     keywords: KeywordWriter | None = None,
     hunks: HunkFilter | None = None,
     weights: Mapping[Label, float] | None = None,
+    precomputed: Path | None = None,
+    agent: SemanticSettings | None = None,
 ) -> Pool:
     """Create a pool from these parts.
 
     Without `embedder` the static encoder is used. Without both, or without `store`, the pool only
     searches words. `hunks` selects past changes; `weights` replace those of CORPUS_WEIGHTS.
+    `precomputed` is the folder of the corpus of vectors, and `agent` limits its results.
     """
     project = project_name(snapshot)
     index = Index(reporter, places.index, encoder=encoder)
@@ -112,10 +134,15 @@ def make_pool(
     vectors = None
     if chosen is not None and store is not None:
         vectors = PassageVectors(store, chosen, project)
+    folder = None
+    if precomputed is not None:
+        folder = VectorSource(
+            precomputed, places.packed(precomputed), reporter, agent, embedded=embedder is not None
+        )
     return Pool(
         Parts(
             snapshot=snapshot,
-            sources=make_sources(labels, project, places, index, reporter, hunks),
+            sources=make_sources(labels, project, places, index, reporter, hunks, folder),
             index=index,
             word_indexes=WordIndexCache(places.cache / "shelves.sqlite", reporter),
             reporter=reporter,
@@ -137,6 +164,8 @@ async def open_pool(
     embedder: Embedder | None = None,
     cache: Path | None = None,
     data: Path | None = None,
+    precomputed: Path | str | None = None,
+    agent: SemanticSettings | None = None,
     reporter: Reporter = lambda _: None,
 ) -> AsyncIterator[Pool]:
     """Open a pool over the repository at `repo`, for use in `async with`.
@@ -145,6 +174,8 @@ async def open_pool(
     `store`: a URL as for `agent index --store`; None means the file in the cache folder.
     `embedder`: None means the static vectors of the package, so no text leaves the machine.
     `cache`, `data`: folders; None means the user's own folders.
+    `precomputed`: the folder of the corpus `vectors`, and `agent` whose settings limit its results.
+    `embedder` must be the model that made its vectors; without one it is searched by words.
 
     Settings and the environment are not read. Entering the context raises RepositoryError,
     StoreError or ConfigurationError, and ValueError for an unknown corpus.
@@ -178,6 +209,8 @@ async def open_pool(
             embedder=embedder,
             store=opened,
             retriever=retriever,
+            precomputed=None if precomputed is None else Path(precomputed),
+            agent=agent,
         )
 
 

@@ -22,6 +22,7 @@ class Label(enum.StrEnum):
     DOCS = "docs"
     INTENT = "intent"
     MEMORY = "memory"
+    VECTORS = "vectors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Passage:
 
     `text` is searched and embedded. Lines are 1-based and inclusive, 0 for a passage without a
     location in the tree. In history and memory, `origin` is a commit id or the id of an accepted
-    patch, and `path`, `start` and `end` refer to that commit. `link` leads to the pull request of a
+    patch, and `path`, `start` and `end` refer to that commit; in vectors, `origin` is the id of a
+    vector. `link` leads to the pull request of a
     past change, "" if none is known. `also` lists the other places of the same text.
     """
 
@@ -60,7 +62,7 @@ class Passage:
         lines = f":{self.start}-{self.end}" if self.start else ""
         symbol = f" {self.symbol}" if self.symbol else ""
         origin = f" @ {self.origin[:12]}" if self.origin else ""
-        return f"{self.path}{lines}{symbol}{origin}"
+        return f"{self.path}{lines}{symbol}{origin}".strip()
 
 
 @dataclass(frozen=True, slots=True)

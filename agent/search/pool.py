@@ -26,13 +26,14 @@ from agent.search.code_results import (
     matching_chunks,
     relevance_of,
 )
+from agent.search.corpora.precomputed import VectorSource
 from agent.search.corpora.symbols import load_outline
 from agent.search.merging import CorpusHit, after_exact, as_hits, merged, one_a_symbol, ordered
 from agent.search.passages import CorpusSource, CorpusUnavailable, Label, PoolHit, PoolResults
 from agent.search.ranking import CORPUS_WEIGHTS, ProjectWords, rank_corpus, weights_of
 from agent.search.static_embedder import StaticEmbedder
 from agent.search.text_format import Query, read_query
-from agent.search.vectors import CorpusReport, fill_corpus
+from agent.search.vectors import CorpusReport, PassageVectors, fill_corpus
 from agent.search.word_index import WordIndex, WordIndexCache
 from agent.secrets import mask_secrets
 from agent.threads import in_thread
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from agent.index import Corpus, Index
     from agent.protocols import Reporter, Retriever, Snapshot
     from agent.search.keywords import KeywordWriter
-    from agent.search.vectors import PassageVectors
     from agent.types import Problem
 
 
@@ -186,7 +186,7 @@ class Pool:
         for label in self._labels(corpora):
             if label is not Label.CODE:
                 report = await fill_corpus(
-                    label, self._word_index, self.parts.vectors, self._progress
+                    label, self._word_index, self._vectors_of(label), self._progress
                 )
                 reports.append(report)
         return tuple(reports)
@@ -247,7 +247,8 @@ class Pool:
             one.searched[label] = len(word_index.passages)
             found = await asyncio.to_thread(rank_corpus, word_index, own, near)
             kept = one_a_symbol(found, word_index) if label is Label.INTENT else found
-            one.hits.extend(as_hits(word_index, kept[: 2 * one.top_k], own))
+            most = self._most(label, 2 * one.top_k)
+            one.hits.extend(as_hits(word_index, kept[:most], own))
 
     async def _by_vectors(
         self,
@@ -262,11 +263,12 @@ class Pool:
 
         If vectors fail, there are none, and a note says why.
         """
-        store = self.parts.vectors
+        store = self._vectors_of(label)
         if vectors is None or store is None or not word_index.passages:
             return [()] * len(pending)
         try:
-            await self._ensure(label, word_index, words)
+            if isinstance(store, PassageVectors):
+                await self._ensure(store, label, word_index, words)
             found = await store.search(label, word_index.passages, vectors.rows, limit)
             return [[(n, score) for n, score in near if score > 0.0] for near in found]
         except (StoreError, ProviderError) as error:
@@ -274,13 +276,15 @@ class Pool:
             return [()] * len(pending)
 
     async def _ensure(
-        self, label: Label, word_index: WordIndex, words: Sequence[ProjectWords]
+        self,
+        store: PassageVectors,
+        label: Label,
+        word_index: WordIndex,
+        words: Sequence[ProjectWords],
     ) -> None:
         """Store the vectors of all passages if embedding is free, otherwise of the best by
         words.
         """
-        store = self.parts.vectors
-        assert store is not None
         if label in self._whole:
             return
         if isinstance(store.embedder, StaticEmbedder):
@@ -322,13 +326,13 @@ class Pool:
 
     async def _measure(self, pending: PendingQuery, vectors: QueryVectors | None) -> None:
         """Set the similarity of every hit."""
-        store = self.parts.vectors
-        if vectors is None or store is None:
+        if vectors is None:
             return
         row = vectors.row(pending)
         for label in pending.labels:
+            store = self._vectors_of(label)
             hits = [hit for hit in pending.hits if hit.passage.corpus is label]
-            if not hits or not row.any():
+            if not hits or store is None or not row.any():
                 continue
             try:
                 found = await store.similarities(label, [hit.passage for hit in hits], row)
@@ -356,6 +360,22 @@ class Pool:
             raise ValueError(f"this pool was opened without the corpus {missing[0]!r}")
         return tuple(dict.fromkeys(wanted))
 
+    def _source(self, label: Label) -> CorpusSource:
+        return next(source for source in self.parts.sources if source.label is label)
+
+    def _vectors_of(self, label: Label) -> PassageVectors | VectorSource | None:
+        """Return what compares vectors of a corpus: the store, or a folder that has its own."""
+        if label is Label.CODE:
+            return self.parts.vectors
+        source = self._source(label)
+        return source if isinstance(source, VectorSource) else self.parts.vectors
+
+    def _most(self, label: Label, otherwise: int) -> int:
+        """Return the most results of a corpus: an agent may want fewer."""
+        source = self._source(label)
+        wanted = source.agent if isinstance(source, VectorSource) else None
+        return otherwise if wanted is None else min(wanted.top_k, otherwise)
+
     async def _load_word_indexes(
         self, labels: Sequence[Label], pending: Sequence[PendingQuery]
     ) -> dict[Label, WordIndex]:
@@ -372,7 +392,7 @@ class Pool:
     async def _word_index(self, label: Label) -> WordIndex:
         """Read the passages of a corpus and count their words, once. Raises CorpusUnavailable."""
         if label not in self._word_indexes:
-            source = next(s for s in self.parts.sources if s.label is label)
+            source = self._source(label)
 
             def make(cancel: threading.Event) -> WordIndex:
                 return self.parts.word_indexes.of(source.passages(self.parts.snapshot, cancel))

@@ -42,6 +42,7 @@ CORPUS_WEIGHTS: Mapping[Label, float] = {
     Label.INTENT: 0.98,
     Label.HISTORY: 0.97,
     Label.MEMORY: 0.97,
+    Label.VECTORS: 0.97,
 }
 """Weight of each corpus by default.
 

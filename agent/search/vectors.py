@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.protocols import Embedder
+    from agent.search.corpora.precomputed import VectorSource
     from agent.search.stores import VectorCollection, VectorStore
     from agent.search.word_index import WordIndex
 
@@ -50,7 +51,7 @@ class CorpusReport:
 async def fill_corpus(
     label: Label,
     opened: Callable[[Label], Awaitable[WordIndex]],
-    vectors: PassageVectors | None,
+    vectors: PassageVectors | VectorSource | None,
     progress: Callable[[int, int], None],
 ) -> CorpusReport:
     """Store the vectors of all passages of a corpus. Raises StoreError.
@@ -66,6 +67,8 @@ async def fill_corpus(
         return CorpusReport(label, 0, None, "nothing of it was found in this project")
     if vectors is None:
         return CorpusReport(label, count, None, "no vectors: words alone")
+    if not isinstance(vectors, PassageVectors):  # another program embedded them
+        return CorpusReport(label, count, FillCounts(known=count))
     try:
         filled = await vectors.fill(label, word_index.passages, progress)
     except ProviderError as error:

@@ -186,6 +186,10 @@ class Settings(BaseModel):
         (), "Corpora that are searched beside the code (repeatable).", CORPORA, metavar="NAME",
         presets=RANKED,
     )  # fmt: skip
+    precomputed: Path | None = setting(
+        None, "Folder of vectors of another program: the corpus `vectors`.", CORPORA,
+        metavar="FOLDER",
+    )  # fmt: skip
     corpus_weights: Names = setting(
         (), "Weight of a corpus in the order of all results, e.g. history=0.5 (repeatable).",
         CORPORA, metavar="NAME=NUMBER",

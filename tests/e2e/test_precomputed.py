@@ -84,6 +84,13 @@ def test_another_programs_vectors_by_command(tmp_path: Path) -> None:
             assert found["results"][0]["id"] == "cookies"
             assert found["results"][0]["text"] == TEXTS["cookies"]
             assert "scripted" in found["query_by"]
+        beside = ok(
+            "search", "which cookies are expired", "--corpus", "code,vectors", "--precomputed", "v",
+            "--agent-name", "anyone", "--tag", "c", **theirs,
+        )["results"]  # fmt: skip
+        vectors = [one for one in beside if one["corpus"] == "vectors"]
+        assert [one["origin"] for one in vectors] == ["cookies", "colours"]
+        assert vectors[0]["similarity"] > vectors[1]["similarity"]
         (tmp_path / "v").rename(tmp_path / "moved")
         tagged = agent(
             "search", "which cookies are expired", "--precomputed", "v", "--tag", "p", **theirs

@@ -77,6 +77,25 @@ def search_by_options(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int
     return search(request, {name: flags[name] for name in _SETTINGS if name in flags})
 
 
+def corpus_agent(given: Mapping[str, Any]) -> SemanticSettings | None:
+    """Return the settings that limit the corpus `vectors`; None if the options name none.
+
+    Raises ConfigurationError, SemanticConfigError.
+    """
+    from agent.search.precomputed import MAX_TOP_K, make_settings
+
+    if given["vector"] is not None:
+        raise ConfigurationError("--corpus takes a query in words; leave out --vector")
+    if len(given["precomputed"]) > 1:
+        raise ConfigurationError("--corpus vectors takes one --precomputed FOLDER")
+    found = _agent(given["agent_name"], given["agents"])
+    if not given["tag"]:
+        return found
+    if found is None:
+        found = make_settings(agent_name="any", top_k=MAX_TOP_K, similarity_threshold=-1.0)
+    return found.model_copy(update={"filter_by_tags": tuple(given["tag"])})
+
+
 def _agent(name: str | None, file: str | None) -> SemanticSettings | None:
     """Return the settings of the named agent, or its defaults if there is no file.
 

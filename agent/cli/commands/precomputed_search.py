@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,10 +111,10 @@ def _in_folder(
     settings: Settings,
     reporter: Reporter,
 ) -> tuple[Sequence[PrecomputedResult], EmbeddedQuery, VectorIndex]:
+    from agent.search import SearchPaths
     from agent.search.precomputed import found_in_folder, load_vectors
 
-    mark = sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    packed = settings.cache_dir / "precomputed" / f"{mark}.packed"
+    packed = SearchPaths(settings.cache_dir, settings.data_dir).packed(folder)
     index = load_vectors(folder, reporter, cache=packed, strict=True)
     query = given or _embedded(request, settings, reporter)
     _check(query, index.dimension, in_one_line(str(folder)), None)

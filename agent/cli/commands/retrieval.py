@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agent.events import Event
     from agent.protocols import Reporter, Snapshot
     from agent.search import Label
+    from agent.search.precomputed import SemanticSettings
     from agent.settings import Settings
     from agent.types import Problem, Ranking
 
@@ -46,6 +47,7 @@ class InspectRequest:
 class PoolRequest:
     """Arguments about corpora other than code. `by_model`: the configured model writes intents.
 
+    `agent`: limits the corpus of vectors.
     `symbols`: file that symbols with intents are written to; `symbols_from`: where they are read.
     """
 
@@ -53,6 +55,7 @@ class PoolRequest:
     at_least: float | None = None
     expand: str = "off"
     by_model: bool = False
+    agent: SemanticSettings | None = None
     symbols: Path | None = None
     symbols_from: Path | None = None
     fresh: bool = False

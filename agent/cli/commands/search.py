@@ -18,6 +18,7 @@ from agent.cli.commands.hits import (
     render_findings,
     terminal_width,
 )
+from agent.cli.commands.precomputed import corpus_agent, search_by_options
 from agent.cli.commands.retrieval import (
     CODE_ALONE,
     InspectRequest,
@@ -188,7 +189,8 @@ async def _search_pool(
     from agent.services.search import open_pool
 
     llm = asked.expand == "llm"
-    async with open_pool(settings, snapshot, reporter, labels, keywords=llm) as pool:
+    opened = open_pool(settings, snapshot, reporter, labels, keywords=llm, agent=asked.agent)
+    async with opened as pool:
         if asked.by_model and Label.INTENT in labels:
             await _write_candidates(problem, settings, snapshot, pool, reporter)
         return await pool.search(
@@ -230,8 +232,9 @@ async def _write_candidates(
     All corpora:
       agent search "expired cookies" --corpus code,docs,intent,history
 
-    Vectors of another program:
+    Vectors of another program, alone or beside the code:
       agent search --precomputed ./vectors --vector query.json
+      agent search "expired cookies" --corpus code,vectors --precomputed ./vectors
     """,
 )
 @click.argument("query", required=False)
@@ -251,7 +254,8 @@ async def _write_candidates(
 )  # fmt: skip
 @click.option(
     "--precomputed", metavar="FOLDER|NAME", multiple=True,
-    help="Search precomputed vectors instead: of a folder, or of a collection of the store.",
+    help="Search precomputed vectors instead: of a folder, or of a collection of the store. With "
+    "--corpus vectors, search the folder beside the others.",
 )  # fmt: skip
 @click.option(
     "--vector", metavar="FILE",
@@ -276,18 +280,25 @@ async def _write_candidates(
 def command(flags: Mapping[str, Any], **given: Any) -> int:
     """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
     alone = ("vector", "agent_name", "agents")
+    corpora = {name.strip() for part in given["corpus"] for name in part.split(",")}
     if given["precomputed"] or given["tag"] or any(given[name] is not None for name in alone):
-        from agent.cli.commands.precomputed import search_by_options
-
-        return search_by_options(given, flags)
+        if "vectors" not in corpora:
+            return search_by_options(given, flags)
+        if given["precomputed"]:
+            flags = {**flags, "precomputed": given["precomputed"][0]}
     request = InspectRequest(
         **{name: given[name] for name in ("problem", "repo", "commit", "dirty", "json", "quiet")},
         explain=given["explain"],
     )
-    asked = PoolRequest(
-        corpora=given["corpus"],
-        at_least=given["at_least"],
-        expand=given["expand"],
-        by_model=given["intents"] == "llm",
-    )
-    return search(request, given["query"], given["limit"], flags, asked)
+
+    def run() -> int:
+        asked = PoolRequest(
+            corpora=given["corpus"],
+            at_least=given["at_least"],
+            expand=given["expand"],
+            by_model=given["intents"] == "llm",
+            agent=corpus_agent(given) if "vectors" in corpora else None,
+        )
+        return search(request, given["query"], given["limit"], flags, asked)
+
+    return guarded(run)

@@ -6,6 +6,7 @@ for several agents with separate settings.
 """
 
 from agent.search.precomputed.agents import (
+    MAX_TOP_K,
     SemanticRetriever,
     SemanticSettings,
     make_settings,
@@ -19,6 +20,7 @@ from agent.search.precomputed.store_import import (
     found_in_store,
     import_vectors,
     say_texts,
+    text_of,
 )
 from agent.search.precomputed.vector_files import (
     MAX_BYTES,
@@ -31,6 +33,7 @@ from agent.search.precomputed.vector_files import (
 
 __all__ = [
     "MAX_BYTES",
+    "MAX_TOP_K",
     "Invalid",
     "PrecomputedResult",
     "SemanticRetriever",
@@ -48,5 +51,6 @@ __all__ = [
     "parse_vector",
     "read_settings",
     "say_texts",
+    "text_of",
     "write_vector",
 ]

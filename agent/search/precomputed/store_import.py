@@ -159,7 +159,7 @@ def entries_of(
         length = float(lengths[row])
         vector = index.vectors[row].astype(np.float64) / (length or 1.0) * (length > 0.0)
         unit = vector.astype(np.float32)
-        payload = _payload(name, _text(index, name, meta, reporter), meta)
+        payload = _payload(name, text_of(index, row, reporter), meta)
         content = sha256(unit.tobytes() + payload.encode("utf-8", "surrogatepass")).hexdigest()
         fields = Fields(
             project,
@@ -175,14 +175,16 @@ def say_texts(index: VectorIndex, reporter: Reporter) -> None:
     """Report the unreadable texts, as an import would."""
     for row, meta in sorted(index.metas.items()):
         if meta.text_file is not None:
-            _text(index, index.ids[row], meta, reporter)
+            text_of(index, row, reporter)
 
 
-def _text(index: VectorIndex, name: str, meta: VectorMeta, reporter: Reporter) -> str:
+def text_of(index: VectorIndex, row: int, reporter: Reporter) -> str:
+    """Return the text of a row with secrets masked; "" if there is none, or after a notice."""
     try:
-        return mask_secrets(LazyText(index.folder, meta).read()).text
+        text = LazyText(index.folder, index.metas.get(row, NO_META)).read()
+        return mask_secrets(text).text
     except SemanticIndexError as error:
-        reporter(without_text(name, error))
+        reporter(without_text(index.ids[row], error))
         return ""
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Pool,
         Symbol,
     )
+    from agent.search.precomputed import SemanticSettings
     from agent.search.stores import CollectionInfo, VectorStore
     from agent.types import Problem, Prompt
 
@@ -113,8 +114,11 @@ async def open_pool(
     *,
     keywords: bool = False,
     use: StoreUse = StoreUse.SEARCH,
+    agent: SemanticSettings | None = None,
 ) -> AsyncIterator[Pool]:
     """Open a pool from the settings. With `keywords`, a model may be asked for keywords.
+
+    `agent` limits the results of the corpus of vectors.
 
     Raises ConfigurationError, StoreError.
     """
@@ -142,6 +146,8 @@ async def open_pool(
             keywords=await _keywords(stack, settings, reporter) if keywords else None,
             hunks=hunk_filter(settings),
             weights=weights,
+            precomputed=settings.precomputed,
+            agent=agent,
         )
 
 

@@ -94,6 +94,8 @@ def evidence_sources(
     )
 
     labels = read_labels(settings.corpora)
+    if Label.VECTORS in labels and settings.precomputed is None:
+        raise ConfigurationError("the corpus vectors needs its folder: give --precomputed FOLDER")
     places = places_of(settings)
     shelves = WordIndexCache(places.cache / "shelves.sqlite", reporter)
     found: list[EvidenceSource] = [mention_evidence]

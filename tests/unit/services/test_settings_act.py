@@ -328,6 +328,7 @@ TESTED_BY: Mapping[str, tuple[str, str]] = {
     "preset": ("tests/unit/services/test_settings_act.py", "test_presets_differ"),
     "store": ("tests/e2e/test_corpora.py", "--store"),
     "store_fallback": ("tests/unit/cli/commands/test_commands.py", "store_fallback"),
+    "precomputed": ("tests/e2e/test_background.py", "--precomputed"),
     "corpus_weights": ("tests/e2e/test_corpora.py", "--corpus-weights"),
     "history_exclude": ("tests/e2e/test_corpora.py", "--history-exclude"),
     "history_max_hunks": ("tests/e2e/test_corpora.py", "--history-max-hunks"),
