@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from agent.patching.diff import unified_diff
 from agent.patching.edit_session import EditOutcome, EditSession
 from agent.patching.file_tree import FileSource, Tree
+from agent.patching.import_rewriting import rewrite_imports
 from agent.patching.paths import is_allowed
 from agent.patching.refusals import Miss
 from agent.patching.repair import switched_off
@@ -57,6 +58,7 @@ def apply_proposal(
     session = EditSession(Tree(files), allow, shown or {}, off)
     applied: list[AppliedEdit] = []
     failures: list[EditFailure] = []
+    notes: tuple[str, ...] = ()
     for index, edit in enumerate(_edits(proposal, include_test=include_test)):
         done = session.apply(index, edit)
         if isinstance(done, Miss):
@@ -65,6 +67,7 @@ def apply_proposal(
             applied.append(_applied(index, edit, done))
     if not failures:
         session.add_missing_imports(proposal)
+        notes = rewrite_imports(session.tree, session.moved, allow)
     changes = session.tree.changes()
     if not changes and not failures:
         failures.append(_nothing(proposal, applied))
@@ -72,8 +75,7 @@ def apply_proposal(
     if failures:
         return ApplyFailure(tuple(failures))
     repairs = (*proposal.repairs, *session.repairs)
-    diff, notes = unified_diff(changes), session.stale_imports()
-    return AppliedPatch(changes, diff, tuple(applied), repairs, notes)
+    return AppliedPatch(changes, unified_diff(changes), tuple(applied), repairs, notes)
 
 
 def _edits(proposal: PatchProposal, *, include_test: bool) -> Sequence[Edit]:

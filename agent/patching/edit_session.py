@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.patching.file_text import FileText, Narrow, Spliced, Track, open_text, plain
 from agent.patching.file_tree import Tree
-from agent.patching.generated import is_generated, stale_imports
+from agent.patching.generated import is_generated
 from agent.patching.matching import Located, Match, Sight, locate
 from agent.patching.missing_imports import missing_imports, new_names, offered_imports
 from agent.patching.paths import (
@@ -113,22 +113,6 @@ class EditSession:
             return None
         reason = "the file says that it is generated, so that the edit would be lost"
         return Miss("generated", reason, advice="edit what it is generated from")
-
-    def stale_imports(self) -> tuple[str, ...]:
-        """Return a note for each moved Python module that other files still import."""
-        notes = []
-        for old, new in self.moved:
-            if old.endswith(".py") and not self.tree.exists(old):
-                files = self._python_texts(but={old, new})
-                notes.append(stale_imports(old, files))
-        return tuple(filter(None, notes))
-
-    def _python_texts(self, but: Collection[str]) -> Iterator[tuple[str, str]]:
-        for path in sorted({*self.tree.files.files, *self.tree.contents}):
-            if path.endswith(".py") and path not in but and self.tree.exists(path):
-                content = self.tree.content(path)
-                if isinstance(content, bytes):
-                    yield path, content.decode("utf-8", "replace")
 
     # ------------------------------------------------------------------------------------ edits
 

@@ -100,11 +100,11 @@ def _undefined(source: str) -> set[str] | None:
                 return None
             bound.add(node.asname or node.name.split(".")[0])
         else:
-            bound.update(_binds(node))
+            bound.update(binds(node))
     return used - bound
 
 
-def _binds(node: ast.AST) -> Iterator[str]:
+def binds(node: ast.AST) -> Iterator[str]:
     """Return the names that a node binds other than by assignment and import."""
     if isinstance(node, ast.keyword):
         return  # the name of a parameter of another function

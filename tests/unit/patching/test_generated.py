@@ -1,4 +1,4 @@
-"""Generated files are left alone, and a moved module is reported where it is still imported."""
+"""Generated files are left alone."""
 
 from __future__ import annotations
 
@@ -55,26 +55,3 @@ def test_a_generated_file_is_edited_only_if_the_user_allows_it() -> None:
     assert isinstance(refused, ApplyFailure)
     assert refused.failures[0].kind == "generated"
     assert isinstance(applied({"a.go": GO}, edit, allow=("a.go",)), AppliedPatch)
-
-
-FILES = {
-    "pkg/old.py": "x = 1\n",
-    "a.py": "from pkg.old import x\n",
-    "b.py": "from pkg import (\n    other,\n    old,\n)\n",
-    "c.py": "import pkg.old as o\n",
-    "d.py": "import older\nfrom pkg import older\n# from pkg import old is gone\n",
-}
-
-
-def test_a_moved_module_is_reported_where_it_is_still_imported() -> None:
-    moved = {"path": "pkg/old.py", "rename": "pkg/new.py"}
-    done = applied(FILES, moved)
-    assert isinstance(done, AppliedPatch)
-    assert done.notes == (
-        "pkg/old.py was moved; imports are not rewritten, and these files still import old: "
-        "a.py, b.py, c.py",
-    )
-    here = {"path": "pkg/old.py", "create": "from pkg.new import *\n"}
-    kept = applied(FILES, moved, here)
-    assert isinstance(kept, AppliedPatch)
-    assert kept.notes == ()
