@@ -90,13 +90,13 @@ def make_planner(settings: Settings, counter: TokenCounter, reporter: Reporter) 
 
 
 def make_finder(settings: Settings, retriever: Retriever, chat: ChatModel) -> IntentFinder | None:
-    """Make the action `find` if the settings offer it. Raises ConfigurationError."""
+    """Make the action `find` if the settings offer it."""
     if not settings.find_action:
         return None
     try:
         from agent.search.plans import FindAction
     except ModuleNotFoundError:  # the miner bundle leaves plan search out
-        raise ConfigurationError("the action find is not in this bundle; switch it off") from None
+        return None
     return FindAction(retriever, chat, make_counter(chat.model))
 
 

@@ -272,7 +272,7 @@ class Settings(BaseModel):
         0, "Model calls that propose plans.", LIMITS, ge=0, le=1, tightens="lower"
     )
     find_action: bool = setting(
-        False, "Offer the iterative mode a search by intent.", LIMITS, tightens="off"
+        True, "Offer the iterative mode a search by intent.", LIMITS, tightens="off"
     )
 
     # The patch.

@@ -233,7 +233,7 @@ COMPOSED: Mapping[str, Value] = {
     "widening": lambda _: "plan",
     "wider_tokens": lambda _: 7_777,
     "plan_calls": lambda _: 1,
-    "find_action": lambda _: True,
+    "find_action": lambda _: False,
     "allow": lambda _: ("tests/x.py",),
     "no_repair": lambda _: ("all",),
     "include_test": lambda _: True,
