@@ -155,6 +155,9 @@ def _as_file(meta: VectorMeta) -> dict[str, Any]:
 LOADING_STAGE = "vectors"
 _PROGRESS_EVERY = 2_000  # files
 
+MANY = 100_000
+"""A larger folder is slow to open and to search; the store has an index of int8 vectors for it."""
+
 MAX_NAMED = 3
 """Files that the warning names. `VectorIndex.skipped` lists all of them."""
 
@@ -197,8 +200,17 @@ def load_vectors(
         if strict:
             raise SemanticIndexError(what)
         return _empty(folder, what, reporter, packed.skipped)
+    if len(packed.ids) > MANY:
+        reporter(Notice(_many(folder, len(packed.ids))))
     metas = metas_by_row(packed.ids, packed.metas)
     return VectorIndex(root, packed.ids, packed.vectors, metas, packed.skipped)
+
+
+def _many(folder: Path, count: int) -> str:
+    return (
+        f"{in_one_line(str(folder))}: {count:,} vectors are compared one by one; `agent index "
+        "--precomputed FOLDER` puts them into the store, which searches by an index"
+    )
 
 
 def _empty(

@@ -274,3 +274,16 @@ def test_a_folder_without_permission_is_one_line_with_advice(
         load(folder)
     said = f"{folder}: cannot be read (Permission denied); let yourself read and enter it"
     assert said in str(caught.value)
+
+
+def test_a_large_folder_is_told_of_the_index_of_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.search.precomputed.loading.MANY", 1)
+    index, said = load(put(tmp_path, a=[1, 0], b=[0, 1]))
+    assert len(index) == 2
+    assert said == [
+        f"{tmp_path}: 2 vectors are compared one by one; `agent index --precomputed FOLDER` puts "
+        "them into the store, which searches by an index"
+    ]
+    assert load(put(tmp_path / "one", a=[1, 0]))[1] == []
