@@ -136,7 +136,8 @@ def test_a_reproduction_that_passes_on_the_base_is_no_evidence(validate: Validat
     assert report.verdict is Verdict.NOT_REGRESSED
     assert "the reproduction test passes on the base already" in report.reason
     assert report.lacks_test
-    only_tests = validate(FILES, patch_of(change("tests/test_more.py", "def test_x(): pass\n")))
+    patch = patch_of(change("tests/test_more.py", "def test_x(): pass\n"))
+    only_tests = validate(FILES, patch, None, name="more")
     assert not only_tests.lacks_test
 
 
