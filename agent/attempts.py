@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,6 +22,7 @@ from agent.types import (
     Verdict,
     WrongTest,
 )
+from agent.validation import placed_test
 
 AttemptKind = Literal[
     "one-shot", "sample", "more-code", "repair", "iterative", "another-test", "saved-reply"
@@ -181,9 +182,12 @@ def with_kept_test(proposal: PatchProposal, earlier: Sequence[Attempt]) -> Patch
     return proposal
 
 
-def with_edited_tests(proposal: PatchProposal) -> PatchProposal:
+def with_edited_tests(proposal: PatchProposal, files: Collection[str]) -> PatchProposal:
     """Return the proposal with the edited versions of its outdated tests as further edits."""
-    tests = [(one.id.partition("[")[0].partition("::"), one) for one in proposal.outdated_tests]
+    tests = [
+        (placed_test(one.id, files).partition("[")[0].partition("::"), one)
+        for one in proposal.outdated_tests
+    ]
     edits = tuple(
         ReplaceSymbol(path, name.replace("::", "."), one.replacement)
         for (path, _, name), one in tests

@@ -104,6 +104,7 @@ class Finish(_Action):
     thought: str = ""
     reproduction_test: ReproductionModel | None = None
     wrong_tests: Any = None  # read by `agent.patching.wrong_tests`
+    outdated_tests: Any = None  # read by `agent.patching.outdated_tests`
 
 
 Action = ListFiles | Search | Find | Read | EditFiles | RunTests | RunCommand | Finish

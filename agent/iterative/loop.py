@@ -68,6 +68,7 @@ class IterativeOptions:
     allow: tuple[str, ...] = ()
     no_repair: tuple[str, ...] = ()
     include_test: bool = False
+    edit_tests: bool = False  # the patch holds the edited versions of outdated tests
 
 
 def fit_window(options: IterativeOptions, window: int | None) -> IterativeOptions:
@@ -108,6 +109,7 @@ async def run(
         allow=options.allow,
         no_repair=options.no_repair,
         include_test=options.include_test,
+        edit_tests=options.edit_tests,
     )
     opening = _opening(problem, bundle, earlier, services, options)
     return await _Loop(copy, Conversation(opening, services.counter), services, options, keep).run()

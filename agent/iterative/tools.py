@@ -54,6 +54,14 @@ _WRONG = {
         "required": ["path", "reason"],
     },
 }
+_OUTDATED = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"id": _TEXT, "why": _TEXT, "replacement": _TEXT},
+        "required": ["id", "why"],
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,13 @@ _DESCRIBED = (
     ),
     _Described(
         "finish",
-        {"thought": _TEXT, "edits?": _EDITS, "reproduction_test?": _TEST, "wrong_tests?": _WRONG},
+        {
+            "thought": _TEXT,
+            "edits?": _EDITS,
+            "reproduction_test?": _TEST,
+            "wrong_tests?": _WRONG,
+            "outdated_tests?": _OUTDATED,
+        },
         {
             "thought": "what was wrong and what you changed",
             "edits": [],
@@ -131,7 +145,9 @@ _DESCRIBED = (
         "ends the work, after last edits if there are any; the test must fail on the original code "
         "and pass on yours; it may be a file that you created (then content may be left out); "
         "leave it out if there is none. A test of an earlier reply still counts unless "
-        "wrong_tests names its path and what is wrong with it",
+        "wrong_tests names its path and what is wrong with it. outdated_tests, nearly always left "
+        "out, names existing tests that assert what the issue calls wrong: id, why, and as "
+        "replacement the edited source of the test",
     ),
 )
 

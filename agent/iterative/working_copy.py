@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.attempts import Attempt
+from agent.attempts import Attempt, with_edited_tests
 from agent.iterative.actions import (
     Action,
     EditFiles,
@@ -35,6 +35,7 @@ from agent.patching import (
     OverlayFiles,
     adopt_files,
     apply_proposal,
+    outdated_tests,
     parse_reply,
     unified_diff,
     wrong_tests,
@@ -93,14 +94,16 @@ class WorkingCopy:
         allow: Sequence[str] = (),
         no_repair: Sequence[str] = (),
         include_test: bool = False,
+        edit_tests: bool = False,
     ) -> None:
-        """`allow` and `no_repair` as in `apply_proposal`."""
+        """`allow` and `no_repair` as in `apply_proposal`; `edit_tests`: those that are outdated."""
         self._snapshot = snapshot
         self._known = known_secrets(snapshot)
         self._services = services
         self._allow = tuple(allow)
         self._no_repair = tuple(no_repair)
         self._include_test = include_test
+        self._edit_tests = edit_tests
         self._changes: dict[str, FileChange] = {}
         self._repairs: list[Repair] = []
         self._last_failure: ApplyFailure | None = None
@@ -171,8 +174,12 @@ class WorkingCopy:
         ended without `finish`.
         """
         test = self._reproduction(finish.reproduction_test if finish else None)
+        outdated = outdated_tests(finish.outdated_tests if finish else None)
         if test and self._changes and self._include_test:
-            self._add_test(test)
+            self._add_edits(PatchProposal((CreateFile(test.path, test.content),)))
+        if outdated and self._changes and self._edit_tests:
+            named = PatchProposal((), outdated_tests=outdated)
+            self._add_edits(with_edited_tests(named, self._snapshot.files))
         patch = self._patch()
         if patch is None and self._last_failure is not None:
             return Attempt("iterative", completion, apply_failure=self._last_failure, ended=ended)
@@ -185,6 +192,7 @@ class WorkingCopy:
             test,
             reader="iterative",
             wrong_tests=wrong_tests(finish.wrong_tests if finish else None),
+            outdated_tests=outdated,
         )
         return Attempt("iterative", completion, proposal, patch=patch, ended=ended)
 
@@ -363,9 +371,8 @@ class WorkingCopy:
             del self._changes[named.path]
         return ReproductionTest(named.path, content) if content is not None else None
 
-    def _add_test(self, test: ReproductionTest) -> None:
-        """Make the test part of the patch, unless its path is taken or protected."""
-        proposal = PatchProposal((CreateFile(test.path, test.content),))
+    def _add_edits(self, proposal: PatchProposal) -> None:
+        """Make edits of tests part of the patch, if they apply."""
         applied = apply_proposal(proposal, self._files, allow=self._allow)
         if isinstance(applied, AppliedPatch):
             self._add(applied)

@@ -8,7 +8,7 @@ parse, and `unified_diff` writes the result as git would.
 
 from agent.patching.adopting import Adopted, adopt_files
 from agent.patching.applying import apply_proposal
-from agent.patching.conversion import edit_as_json, wrong_tests
+from agent.patching.conversion import edit_as_json, outdated_tests, wrong_tests
 from agent.patching.diff import unified_diff
 from agent.patching.file_tree import OverlayFiles
 from agent.patching.json_scanning import scan
@@ -33,6 +33,7 @@ __all__ = [
     "is_allowed",
     "joined_reply",
     "load_json",
+    "outdated_tests",
     "parse_python",
     "parse_reply",
     "read_test",

@@ -253,6 +253,7 @@ def solve_options(settings: Settings) -> SolveOptions:
             allow=settings.allow,
             no_repair=settings.no_repair,
             include_test=settings.include_test,
+            edit_tests=settings.outdated_tests == "edit",
         ),
         max_output_tokens=settings.max_output_tokens,
         samples=settings.samples,

@@ -16,6 +16,7 @@ from agent.validation.judging.compare import (
     is_whole,
     suspicion,
 )
+from agent.validation.judging.declared import placed_test
 from agent.validation.judging.known import IdList, read_known
 from agent.validation.judging.tricks import find_tricks
 from agent.validation.judging.wording import first_failure, how_it_ended, listed, number
@@ -64,6 +65,7 @@ __all__ = [
     "listed",
     "nothing_run",
     "number",
+    "placed_test",
     "read_known",
     "runner_of",
     "suspicion",

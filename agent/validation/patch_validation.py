@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from agent.patching import doubtful, with_function
+from agent.patching import doubtful
 from agent.protocols import Snapshot
 from agent.repository import language_of
 from agent.types import (
@@ -22,6 +22,7 @@ from agent.types import (
     ReproductionTest,
     SelectedTest,
     SyntaxProblem,
+    TestRun,
     ValidationReport,
 )
 from agent.validation.choosing.chooser import TestChooser
@@ -32,10 +33,11 @@ from agent.validation.judging.compare import (
     is_unreadable,
     passing_in_both,
 )
+from agent.validation.judging.declared import declared_for, edited_versions
 from agent.validation.judging.edited_tests import edited_inside, find_losses
 from agent.validation.judging.known import by_id, judge_known, known_paths
 from agent.validation.judging.new_state import find_new_state
-from agent.validation.judging.outdated import OutdatedJudgement, declared_for, judge_outdated
+from agent.validation.judging.outdated import OutdatedJudgement, judge_outdated
 from agent.validation.judging.reproduction import (
     Judgement,
     NameChecks,
@@ -208,7 +210,8 @@ class PatchValidation:
     ) -> OutdatedJudgement:
         """Judge the tests that fail newly and that the reply calls outdated."""
         failing = steady.comparison.newly_failing if steady else ()
-        theirs = declared_for(failing, declared)
+        suite = execution.suite
+        theirs = declared_for(failing, declared, lambda name: runner_of(suite).test_id(suite, name))
         if not theirs or runs.before is None or runs.after is None:
             return OutdatedJudgement()
         edited, ids = edited_versions(theirs, self.snapshot)
@@ -303,10 +306,13 @@ class PatchValidation:
         return (*find_tricks(plan.source, self._source_texts(plan)), *hidden, *plan.hiding)
 
     def _new_tests(self, plan: Plan, runs: PlanRuns) -> Judgement | None:
+        """Judge the new tests. In Go their run has the project's tests of the package too."""
         if runs.new_before is None or runs.new_after is None:
             return None
         checks = NameChecks(self._is_own, _NewWords(plan.source).has, self._issue_names)
-        return with_source(judge(runs.new_before, runs.new_after, checks), plan.earlier_tests)
+        theirs = runs.before.outcomes if runs.before else {}
+        before, after = (_leaving_out(run, theirs) for run in (runs.new_before, runs.new_after))
+        return with_source(judge(before, after, checks), plan.earlier_tests)
 
     def _reader(self, plan: Plan, runs: PlanRuns) -> TestReader:
         return TestReader(
@@ -350,23 +356,7 @@ class _NewWords:
         return bool(re.search(data, self._after)) and not re.search(data, self._before)
 
 
-def edited_versions(
-    declared: Mapping[str, OutdatedTest], snapshot: Snapshot
-) -> tuple[tuple[FileChange, ...], tuple[str, ...]]:
-    """Return the test files with the edited versions of outdated tests, and the ids of these."""
-    texts, ids = dict[str, str](), []
-    for test, one in sorted(declared.items()):
-        path, _, name = test.partition("[")[0].partition("::")
-        if not (one.replacement.strip() and name and path in snapshot.files):
-            continue
-        text = texts.get(path, snapshot.text(path))
-        symbol = name.replace("::", ".")
-        new = with_function(text, language_of(path), symbol, one.replacement)
-        if new is not None:
-            texts[path] = new
-            ids.append(test)
-    changes = (
-        FileChange(path, snapshot.read(path), text.encode("utf-8", "surrogateescape"))
-        for path, text in sorted(texts.items())
-    )
-    return tuple(changes), tuple(ids)
+def _leaving_out(run: TestRun, tests: Collection[str]) -> TestRun:
+    """Return the run without these single tests; what stands for a file or package stays."""
+    outcomes = {t: o for t, o in run.outcomes.items() if "::" not in t or t not in tests}
+    return replace(run, outcomes=outcomes) if len(outcomes) < len(run.outcomes) else run

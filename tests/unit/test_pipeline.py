@@ -12,6 +12,7 @@ from agent.context.builder import PackingOptions
 from agent.errors import BudgetExceeded, ContextTooLong, ProviderUnreachable, Status
 from agent.events import Notice, StageFinished, StageStarted
 from agent.index.chunking import TreeSitterChunker
+from agent.iterative import IterativeOptions
 from agent.patching.schema import reply_schema, schema_of_test
 from agent.pipeline import SolveOptions, solve
 from agent.policy import PolicyOptions
@@ -562,3 +563,20 @@ def test_a_conversation_that_goes_on_is_sent_code_that_only_this_run_has_packed(
     result = asyncio.run(run)
     assert [a.kind for a in result.attempts] == ["repair", "more-code"]
     assert "return a - b" in bench.chat.prompts[1].messages[-1].content
+
+
+def test_the_step_by_step_mode_may_call_tests_outdated():
+    edit = {"path": "calc.py", "search": "return a - b", "replace": "return a + b"}
+    named = {"id": "util.helper", "why": "it helps", "replacement": "def helper():\n    return 1\n"}
+    finish = json.dumps(
+        {"action": "finish", "thought": "t", "edits": [edit], "outdated_tests": [named]}
+    )
+    for mode in ("refuse", "show", "edit"):
+        steps = IterativeOptions(edit_tests=mode == "edit")
+        policy = PolicyOptions(repairs=0)
+        bench = Bench(EMPTY, finish, outdated_tests=mode, iterative=steps, policy=policy)
+        result = bench.solve()
+        assert result.status is Status.ACCEPTED
+        claims = [one.id for one in bench.validator.outdated[-1]]
+        assert claims == ([] if mode == "refuse" else ["util.helper"])
+        assert ("return 1" in result.diff) is (mode == "edit")

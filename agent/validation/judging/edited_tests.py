@@ -183,6 +183,42 @@ def text_of_test(text: str, name: str) -> str:
     return text
 
 
+def with_script_test(text: str, name: str, new: str) -> str | None:
+    """Return a JavaScript file with one call of `it` or `test` replaced; None if it is not found.
+
+    `name` is the last part of the test's id: its title, or the titles around it and its own.
+    """
+    found = [match for match in _TEST.finditer(text) if match["script"]]
+    fits = [match for match in found if _ends_in(name, match["script"][1:-1])]
+    longest = max((len(match["script"]) for match in fits), default=0)
+    fits = [match for match in fits if len(match["script"]) == longest]
+    end = _end_of_call(text, fits[0].start()) if len(fits) == 1 else None
+    if end is None:
+        return None
+    return f"{text[: fits[0].start()]}{new.strip().removesuffix(';')}{text[end:]}"
+
+
+def _ends_in(name: str, title: str) -> bool:
+    return name == title or (name.endswith(title) and name[-len(title) - 1] in " >")
+
+
+# Strings, comments and brackets of JavaScript. A string that holds `${` may hold anything.
+_SCRIPT_TOKEN = re.compile(
+    r"//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"|`(?:\\.|[^`\\])*`|[()]",
+    re.DOTALL,
+)
+
+
+def _end_of_call(text: str, start: int) -> int | None:
+    """Return the offset after the bracket that closes the first one from `start` on."""
+    depth = 0
+    for token in _SCRIPT_TOKEN.finditer(text, start):
+        depth += (token[0] == "(") - (token[0] == ")")
+        if depth == 0 and token[0] == ")":
+            return token.end()
+    return None
+
+
 def _by_lines(path: str, text: str) -> Iterator[_Unit]:
     """Yield the tests of a file; each reaches to the next one."""
     found = list(_TEST.finditer(text))

@@ -97,26 +97,6 @@ class OutdatedJudgement:
         )
 
 
-def declared_for(
-    failing: Sequence[str], declared: Sequence[OutdatedTest]
-) -> Mapping[str, OutdatedTest]:
-    """Return the failing tests that are called outdated; an id covers all its parameters."""
-    found = {}
-    for test in failing:
-        whole, function = _plain(test), _plain(test).partition("[")[0]
-        fits = [one for one in declared if _plain(one.id) in (whole, function)]
-        if fits:
-            found[test] = next((one for one in fits if _plain(one.id) == whole), fits[0])
-    return found
-
-
-def _plain(test: str) -> str:
-    """Return an id with `::` between class and method, which models also write as a dot."""
-    path, colons, name = test.strip().removeprefix("./").partition("::")
-    head, bracket, rest = name.partition("[")
-    return f"{path}{colons}{head.replace('.', '::')}{bracket}{rest}"
-
-
 def judge_outdated(
     failing: Sequence[str],
     declared: Mapping[str, OutdatedTest],

@@ -81,7 +81,10 @@ def _by_file(tests: Sequence[str]) -> str:
     return "\n".join(f"  {path}: {', '.join(filter(None, names))}" for path, names in files.items())
 
 
-_ASSERTION_CHARS = 200
+_ASSERTION_CHARS = 400
+
+# Lines of a report that say nothing of the values: frames of a stack, and marks of Go and Rust.
+_NO_VALUE = ("at ", "=== ", "--- ", "note: run with ")
 
 
 def first_failure(run: TestRun, tests: Sequence[str]) -> str:
@@ -94,12 +97,37 @@ def first_failure(run: TestRun, tests: Sequence[str]) -> str:
 
 
 def assertion(text: str) -> str:
-    """Return the line of a failure report that names the error: pytest's first `E` line, else the
-    last line.
+    """Return what a failure report says of the error, with the values, on one line.
+
+    In Python it is the line of the error, and pytest's comparison if a message stands before that;
+    in other languages, the report without stack and marks.
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    marked = [line[1:].strip() for line in lines if line.startswith("E ")]
-    return (marked or lines[-1:] or [""])[0][:_ASSERTION_CHARS].removesuffix(".")
+    lines = [line for line in text.splitlines() if line.strip()]
+    marked = [line.strip()[1:].strip() for line in lines if line.strip().startswith("E ")]
+    if marked:
+        compared = [line for line in marked[1:] if line.startswith("assert ")]
+        said = [marked[0], *compared[:1]] if not marked[0].startswith("assert ") else marked[:1]
+    else:
+        said = (
+            _of_traceback(lines) or _without_stack(lines) or [line.strip() for line in lines[-1:]]
+        )
+    return " ".join(said)[:_ASSERTION_CHARS].removesuffix(".")
+
+
+def _of_traceback(lines: Sequence[str]) -> list[str]:
+    """Return the line of the error below the last frame of a Python traceback."""
+    frames = [n for n, line in enumerate(lines) if line.lstrip().startswith('File "')]
+    below = lines[frames[-1] + 1 :] if frames else []
+    return [line.strip() for line in below if not line.startswith(" ")][:1]
+
+
+def _without_stack(lines: Sequence[str]) -> list[str]:
+    """Return the lines up to a stack, without the marks around them; [] where there are none."""
+    stripped = [line.strip() for line in lines]
+    if not any(line.startswith(_NO_VALUE) for line in stripped):
+        return []
+    stack = next((n for n, line in enumerate(stripped) if line.startswith("at ")), len(stripped))
+    return [line for line in stripped[:stack] if not line.startswith(_NO_VALUE)]
 
 
 def tail(text: str, lines: int = _TEXT_LINES, chars: int = _TEXT_CHARS) -> str:

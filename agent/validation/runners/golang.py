@@ -70,9 +70,11 @@ class GoTest(BaseRunner):
         return ("go",)
 
     def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-        """Return packages, which are the folders of the files."""
-        mine = (below(suite.cwd, path) for path in paths if language_of(path) == "go")
-        folders = (str(PurePosixPath(path).parent) for path in mine if path)
+        """Return packages: the folders of the files, and folders of tests, as ids name them."""
+        tested = {str(PurePosixPath(p).parent) for p in snapshot.files if p.endswith("_test.go")}
+        go = (str(PurePosixPath(path).parent) for path in paths if language_of(path) == "go")
+        named = (path for path in paths if path in tested)
+        folders = [f for f in (below(suite.cwd, path) for path in (*go, *named)) if f]
         return tuple(dict.fromkeys("." if f == "." else f"./{f}" for f in folders))
 
     def command(self, suite: Suite, targets: Sequence[str], context: RunContext) -> Command:

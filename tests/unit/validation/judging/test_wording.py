@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agent.validation.judging.wording import failure_texts
+import pytest
+
+from agent.validation.judging.wording import assertion, failure_texts
 from tests.support.validation import run_of
 
 
@@ -29,3 +31,73 @@ def test_forty_tests_are_all_named() -> None:
 def test_one_failure_is_told_once() -> None:
     run = run_of({"t.py::a": "failed"}, failures={"t.py::a": "E   assert 0"})
     assert failure_texts(run, ("t.py::a",)) == "t.py::a:\nE   assert 0"
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/w/t.py", line 4, in test_x
+    self.assertEqual(turn(), [1, 3])
+  File "/usr/lib/python3.11/unittest/case.py", line 873, in assertEqual
+    assertion_func(first, second)
+AssertionError: Lists differ: [1, 2] != [1, 3]
+
+First differing element 1:
+2
+3
+
+- [1, 2]
++ [1, 3]
+"""
+NODE = """AssertionError [ERR_ASSERTION]: Expected values to be strictly equal:
+
+90 !== 270
+
+    at TestContext.<anonymous> (file:///w/test/turn.test.js:6:12)
+    at Array.map (<anonymous>)"""
+JEST = """Error: expect(received).toBe(expected) // Object.is equality
+
+Expected: 270
+Received: 90
+    at Object.<anonymous> (turn.test.js:6:12)"""
+GO = "=== RUN   TestRight\n    turn_test.go:7: got 90, want 270\n--- FAIL: TestRight (0.00s)\n"
+RUST = """thread 'tests::right' panicked at src/lib.rs:9:9:
+assertion `left == right` failed
+  left: 90
+ right: 270
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"""
+JAVA = """org.opentest4j.AssertionFailedError: expected: <270> but was: <90>
+	at com.x.TurnTest.right(TurnTest.java:9)
+	at java.base/java.util.ArrayList.forEach(ArrayList.java:1511)"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("E       assert 1 == 2\nE        +  where 1 = f()", "assert 1 == 2"),
+        (
+            "E   AssertionError: turns left\nE   assert 1 == 2",
+            "AssertionError: turns left assert 1 == 2",
+        ),
+        ("E   ValueError: bad.\nE   more", "ValueError: bad"),
+        (TRACEBACK, "AssertionError: Lists differ: [1, 2] != [1, 3]"),
+        (
+            NODE,
+            "AssertionError [ERR_ASSERTION]: Expected values to be strictly equal: 90 !== 270",
+        ),
+        (
+            JEST,
+            "Error: expect(received).toBe(expected) // Object.is equality Expected: 270 "
+            "Received: 90",
+        ),
+        (GO, "turn_test.go:7: got 90, want 270"),
+        (
+            RUST,
+            "thread 'tests::right' panicked at src/lib.rs:9:9: assertion `left == right` failed "
+            "left: 90 right: 270",
+        ),
+        (JAVA, "org.opentest4j.AssertionFailedError: expected: <270> but was: <90>"),
+        ("one\nlast line", "last line"),
+        ("", ""),
+    ],
+)
+def test_an_assertion_is_told_with_its_values(text: str, said: str) -> None:
+    assert assertion(text) == said
