@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from agent.iterative.actions import Region
 from agent.types import BAD_OUTCOMES, AppliedEdit, CommandRun, MatchTier, Outcome, TestRun
+from agent.validation import failure_texts
 
 MAX_READ_LINES = 250  # lines that one `read` shows: about 2,500 tokens
 MAX_LIST_ENTRIES = 200  # entries that one `list` shows
-_FAILURES_SHOWN = 5  # failing tests whose reports are shown
-_FAILURES_NAMED = 40  # further failing tests that are named
 _OUTPUT_SHOWN = 8_000  # characters of a command's output: about 2,000 tokens
-_PATHS_SHOWN = 10  # paths that a command changed
+_PATHS_SHOWN = 3  # paths of one kind that a command changed
 
 
 def list_entries(paths: Sequence[str], prefix: str) -> str:
@@ -66,11 +65,9 @@ def describe_test_run(run: TestRun) -> str:
         unread = f"no outcome of a test could be read{code}{ended}; the output ends:"
         return f"{unread if run.command else 'nothing was run:'}\n{run.output_tail}"
     bad = [test for test, outcome in sorted(run.outcomes.items()) if outcome in BAD_OUTCOMES]
-    lines = [f"{outcomes.count(Outcome.PASSED)} passed, {len(bad)} failed{ended}"]
-    for test in bad[:_FAILURES_SHOWN]:
-        lines.append(f"--- {test}\n{run.failures.get(test, '')}")
-    lines.extend(list_lines(bad[_FAILURES_SHOWN:], _FAILURES_NAMED))
-    return "\n".join(lines)
+    head = f"{outcomes.count(Outcome.PASSED)} passed, {len(bad)} failed{ended}"
+    silent = [test for test in bad if not run.failures.get(test)]
+    return "\n".join(filter(None, (head, failure_texts(run, bad), *silent)))
 
 
 def describe_command(run: CommandRun, kept: Sequence[str], lost: Mapping[str, str]) -> str:
@@ -79,9 +76,9 @@ def describe_command(run: CommandRun, kept: Sequence[str], lost: Mapping[str, st
     parts = [end, _cut_middle(run.output)] if run.output else [end, "(no output)"]
     if kept:
         parts.append("now edits: " + "; ".join(list_lines(kept, _PATHS_SHOWN)))
-    refused = [f"{path!a} ({why})" for path, why in sorted(lost.items())]
-    if refused:
-        parts.append("not kept: " + "; ".join(list_lines(refused, _PATHS_SHOWN)))
+    for why in sorted(set(lost.values())):
+        paths = [ascii(path) for path, reason in sorted(lost.items()) if reason == why]
+        parts.append(f"not kept ({why}): " + ", ".join(list_lines(paths, _PATHS_SHOWN)))
     return "\n".join(parts)
 
 

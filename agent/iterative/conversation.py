@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.iterative.actions import ReadActions
 from agent.iterative.working_copy import ActionResult
@@ -21,9 +21,35 @@ from agent.types import Message, Prompt, Tool, ToolCall, ToolDialogue, ToolTurn
 _SHORTENED_TO = 0.6
 
 _ELIDED = "[this result was elided to save space]"
+_REPEATED = "[the same result as before, word for word]"
+_SHORT = 200  # characters of a result that may be repeated
 
 # Names that providers take for tools.
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+# An excerpt of the context: its fence is longer than any run of backticks in it.
+_EXCERPT = re.compile(
+    r"^### (?P<path>.+?):L\d[^\n]*\n(?P<fence>`{3,})[^\n]*\n.*?\n(?P=fence)$\n*",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def without_excerpts(context: str, paths: Collection[str], words: Collection[str]) -> str:
+    """Return the context with the excerpts that have these paths or words; others are named."""
+    word = re.compile("|".join(rf"\b{re.escape(one)}\b" for one in sorted(words)) or r"(?!)")
+    gone = [
+        match
+        for match in _EXCERPT.finditer(context)
+        if match["path"] not in paths and not word.search(match[0])
+    ]
+    left = context
+    for match in gone:
+        left = left.replace(match[0], "", 1)
+    if not gone:
+        return context
+    names = ", ".join(dict.fromkeys(match["path"] for match in gone))
+    return f"{left.rstrip()}\n\nNo longer shown, as nothing was done there: {names}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +60,27 @@ class Opening:
     system: str
     user: str
     tools: tuple[Tool, ...]
+    context: str = ""  # the part of `user` that shows excerpts
 
 
 @dataclass(slots=True)
 class _Result:
-    """One result of a turn. `note` follows it and stays if it is left out."""
+    """One result of a turn. `note` follows it and stays if it is left out.
+
+    `first`: the result before it with the same text, which is not repeated.
+    """
 
     answer: ActionResult
     note: str = ""
     elided: bool = False
+    first: _Result | None = None
 
     def render(self) -> str:
-        text = _ELIDED if self.elided else self.answer.text
+        text = self.answer.text
+        if self.elided:
+            text = _ELIDED
+        elif self.first is not None and not self.first.elided:
+            text = _REPEATED
         shown = render("iterative_result", result=as_data(text))
         return f"{shown}\n{as_data(self.note)}" if self.note else shown
 
@@ -69,10 +104,24 @@ class Conversation:
     def add(self, text: str, read: ReadActions, answers: Sequence[ActionResult], note: str) -> None:
         """Add a reply and what answers it: one answer for each action, or one for the reply."""
         text = text.strip() or "(an empty reply)"
-        results = [_Result(answer) for answer in answers]
+        results = [_Result(answer, first=self._same(answer)) for answer in answers]
         results[-1].note = note
         calls = _calls(read, len(self._turns))
         self._turns.append(_Turn(text, read.said if calls else text, calls, results))
+
+    def _same(self, answer: ActionResult) -> _Result | None:
+        if len(answer.text) <= _SHORT:
+            return None
+        made = (result for turn in self._turns for result in turn.results)
+        return next((one for one in made if one.answer.text == answer.text), None)
+
+    def drop_excerpts(self, paths: Collection[str], words: Collection[str]) -> None:
+        """Leave excerpts out of the opening unless they have these paths or words, or were read."""
+        opening = self._opening
+        touched = {path for turn in self._turns for r in turn.results for path in r.answer.paths}
+        shorter = without_excerpts(opening.context, {*paths, *touched}, words)
+        user = opening.user.replace(opening.context, shorter)
+        self._opening = replace(opening, user=user, context=shorter)
 
     def prompt(self, limit: int, edited: Collection[str]) -> Prompt:
         """The next prompt, of at most `limit` tokens as far as results can be left out.
@@ -93,7 +142,7 @@ class Conversation:
     def _worth_least(self, edited: Collection[str]) -> list[_Result]:
         """The results that may be left out, those that are worth least first.
 
-        The last turn, what edits did, and the last run of tests or a command stay.
+        The last turn, what edits did, and the last run of tests and of a command stay.
         """
         old = [
             (turn, result)
@@ -101,8 +150,9 @@ class Conversation:
             for result in entry.results
             if not result.elided and result.answer.kind != "edit"
         ]
-        runs = [r for t in self._turns for r in t.results if r.answer.kind == "run"]
-        old = [(turn, result) for turn, result in old if not runs or result is not runs[-1]]
+        results = [result for turn in self._turns for result in turn.results]
+        last = {one.answer.kind: one for one in results if one.answer.kind in ("tests", "run")}
+        old = [pair for pair in old if all(pair[1] is not one for one in last.values())]
         return [
             result
             for _, _, result in sorted(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from agent.attempts import Attempt
 from agent.prompting import describe_failure
 from agent.protocols import TokenCounter
 from agent.types import ValidationReport, Verdict
+
+# A line of a failure report that lists the failing tests of one file.
+_TESTS = re.compile(r"  (?P<path>[^\s:]+): (?P<names>\S.*)")
+
+_SHORT = 120  # characters of a paragraph that may stand twice
 
 _NOT_JUDGED = (
     "The tests could not be judged: what they report on the unchanged code is not readable"
@@ -19,7 +25,46 @@ def describe_attempts(attempts: Sequence[Attempt], counter: TokenCounter) -> str
     told: dict[str, list[int]] = {}
     for number, attempt in enumerate(attempts, 1):
         told.setdefault(_describe(attempt, counter), []).append(number)
-    return "\n\n".join(f"{_numbers(numbers)}: {text}" for text, numbers in told.items())
+    known: dict[str, int] = {}
+    parts = []
+    for text, numbers in told.items():
+        parts.append(f"{_numbers(numbers)}: {_without_known(text, known)}")
+        known |= {block: numbers[0] for block in _blocks(text) if block not in known}
+    return "\n\n".join(parts)
+
+
+def _blocks(text: str) -> list[str]:
+    """Return the paragraphs of a text, and the lists of tests below one file each."""
+    found = text.split("\n\n")
+    return [*found, *(line for line in text.split("\n") if _TESTS.match(line))]
+
+
+def _without_known(text: str, known: Mapping[str, int]) -> str:
+    """Return a text without the long paragraphs and the lists of tests that stood before."""
+    parts = []
+    for block in text.split("\n\n"):
+        if len(block) > _SHORT and block in known:
+            parts.append(f"[the same as of reply {known[block]}]")
+        else:
+            parts.append("\n".join(_without_tests(line, known) for line in block.split("\n")))
+    return "\n\n".join(parts)
+
+
+def _without_tests(line: str, known: Mapping[str, int]) -> str:
+    """Return a line `  path: a, b` without the tests that a reply before failed too."""
+    match = _TESTS.match(line)
+    before = [(block, number) for block, number in known.items() if _TESTS.match(block)]
+    for block, number in before if match is not None else ():
+        assert match is not None
+        other = _TESTS.match(block)
+        if other is None or other["path"] != match["path"]:
+            continue
+        old, names = set(other["names"].split(", ")), match["names"].split(", ")
+        new = [name for name in names if name not in old]
+        if len(names) - len(new) > 1:
+            same = f"{len(names) - len(new)} that reply {number} failed too"
+            return f"  {match['path']}: {', '.join([*new, same])}"
+    return line
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -41,7 +86,7 @@ def _describe(attempt: Attempt, counter: TokenCounter) -> str:
         parts.append(attempt.patch.diff.decode("utf-8", "replace").strip())
     test = proposal.reproduction_test if proposal else None
     if test is not None:
-        parts.append(f"Its reproduction test {test.path}:\n{test.content.strip()}")
+        parts.append(f"Its reproduction test:\n\n{test.path}:\n{test.content.strip()}\n")
     parts.append(_why(attempt, counter))
     return "\n".join(parts)
 

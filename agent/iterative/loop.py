@@ -45,6 +45,10 @@ _LOST = f"{MAX_NONSENSE} replies in a row were no action"
 
 _TOO_MANY = ActionResult(f"not carried out: {MAX_ACTIONS} actions are the most")
 
+# After so many steps, excerpts of files that no reply has read, edited or asked for are left out:
+# once, so that the prompt cache keeps the rest.
+OPENING_STEPS = 3
+
 # The same action with the same result on the same files so many times is a loop.
 MAX_SAME = 3
 
@@ -112,7 +116,8 @@ async def run(
         edit_tests=options.edit_tests,
     )
     opening = _opening(problem, bundle, earlier, services, options)
-    return await _Loop(copy, Conversation(opening, services.counter), services, options, keep).run()
+    conversation = Conversation(opening, services.counter)
+    return await _Loop(copy, conversation, services, options, keep, _asked_for(earlier)).run()
 
 
 def _opening(
@@ -135,18 +140,31 @@ def _opening(
         for actions in (words, "")
     )
     user = iterative_start(problem, bundle, describe_attempts(earlier, services.counter))
-    return Opening(plain, system, user, tools)
+    return Opening(plain, system, user, tools, bundle.text)
+
+
+def _asked_for(earlier: Sequence[Attempt]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the files that earlier replies edited or asked for, and the names they asked for."""
+    named = [name for one in earlier for name in one.missing]
+    files = {name.partition(":")[0] for name in named if ":" in name or "/" in name}
+    edited = {edit.path for one in earlier if one.proposal for edit in one.proposal.edits}
+    words = {name.rpartition(".")[2] for name in named if ":" not in name and "/" not in name}
+    return frozenset(files | edited), frozenset(words - {""})
 
 
 @dataclass(slots=True)
 class _Loop:
-    """One run of the mode. `seen` counts actions with their results on a state of the files."""
+    """One run of the mode. `seen` counts actions with their results on a state of the files.
+
+    `asked`: the files and names that earlier replies spoke of.
+    """
 
     copy: WorkingCopy
     conversation: Conversation
     services: Services
     options: IterativeOptions
     keep: Callable[[Attempt], None]
+    asked: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     nonsense: int = 0
 
@@ -185,6 +203,9 @@ class _Loop:
         if self.nonsense == MAX_NONSENSE:
             return self.copy.attempt(completion, failure=failures[-1], ended=_LOST)
         self.conversation.add(completion.text, read, answers, self.note(step))
+        if step == OPENING_STEPS:
+            paths, words = self.asked
+            self.conversation.drop_excerpts({*paths, *self.copy.edited}, words)
         (most, times), *_ = self.seen.most_common(1) or [(("", "", ""), 0)]
         if times >= MAX_SAME:
             ended = f"the model repeated one action {MAX_SAME} times ({most[0]})"

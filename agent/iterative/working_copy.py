@@ -64,15 +64,15 @@ MAX_EXACT_HITS = 40  # hits of one exact `search`
 _SHOWN_OF_A_LINE = 160  # characters of a hit
 _HASH = 6  # hex digits that name the state of a file: it has few states in one run
 _FILES_NAMED = 20  # edited files that the state names
-_TESTS_NAMED = 10  # failing tests that the state names
+_TESTS_NAMED = 3  # failing tests that the state names: the last result has all
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
     """The result of one action.
 
-    `kind` and `paths` say what it is worth later: "look" for lists and searches, "read", "run" for
-    tests and commands, "edit"; and the files that it shows or changes.
+    `kind` and `paths` say what it is worth later: "look" for lists and searches, "read", "tests",
+    "run" for commands, "edit"; and the files that it shows or changes.
     """
 
     text: str
@@ -125,14 +125,14 @@ class WorkingCopy:
         return state.hexdigest()
 
     def state(self) -> str:
-        """The edits so far and what fails, in a line each."""
+        """The edits so far and what fails."""
         paths = self.edited
         more = f" and {len(paths) - _FILES_NAMED} more" if len(paths) > _FILES_NAMED else ""
         edits = f"Edited so far: {', '.join(paths[:_FILES_NAMED])}{more}." if paths else "No edits."
-        if not self._failing:
-            return edits
-        named = ", ".join(self._failing[:_TESTS_NAMED])
-        return f"{edits}\nFailing in the last test run ({len(self._failing)}): {named}"
+        failing = len(self._failing)
+        named = f": {', '.join(self._failing)}" if failing <= _TESTS_NAMED else ""
+        tests = f"{failing} test{'s' * (failing != 1)} failed in the last test run{named}."
+        return f"{edits} {tests}" if failing else edits
 
     async def perform(self, action: Action | ParseFailure) -> ActionResult:
         """Carry out one action, or say why it was none. Of `finish` it makes the edits only."""
@@ -155,7 +155,7 @@ class WorkingCopy:
             case EditFiles() | Finish():
                 return self._edit(action.edits)
             case RunTests():
-                return ActionResult(await self._run_tests(action.paths), "run")
+                return ActionResult(await self._run_tests(action.paths), "tests")
             case RunCommand():
                 return await self._run_command(action.command)
             case ParseFailure():

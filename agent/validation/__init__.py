@@ -19,7 +19,13 @@ from agent.validation.judging.compare import (
 from agent.validation.judging.declared import placed_test
 from agent.validation.judging.known import IdList, read_known
 from agent.validation.judging.tricks import find_tricks
-from agent.validation.judging.wording import first_failure, how_it_ended, listed, number
+from agent.validation.judging.wording import (
+    failure_texts,
+    first_failure,
+    how_it_ended,
+    listed,
+    number,
+)
 from agent.validation.path_rules import free_path, is_test_file, is_test_side, unsafe
 from agent.validation.plan import group_changes, import_roots
 from agent.validation.reports.run_results import nothing_run
@@ -51,6 +57,7 @@ __all__ = [
     "collection_error",
     "doubtful",
     "executed",
+    "failure_texts",
     "find_test_hints",
     "find_tricks",
     "first_failure",

@@ -63,13 +63,30 @@ def failure_texts(run: TestRun, tests: Sequence[str]) -> str:
         if run.failures.get(test):
             groups.setdefault(assertion(run.failures[test]), []).append(test)
     largest = sorted(groups.items(), key=lambda group: -len(group[1]))  # stable: then as they came
-    named = [f"{said or 'no message'}\n{_by_file(members)}" for said, members in largest]
-    texts = [
-        f"{members[0]}:\n{tail(run.failures[members[0]], _GROUP_LINES)}"
-        for _, members in largest[:_TEXTS]
-    ]
-    several = len(groups) > 1 or any(len(members) > 1 for members in groups.values())
-    return bounded("\n\n".join([*(named if several else []), *texts]))
+    texts: dict[str, str] = {}
+    for _, members in largest[:_TEXTS]:
+        text = f"{members[0]}:\n{tail(run.failures[members[0]], _GROUP_LINES)}"
+        if not texts or sum(map(len, (*texts.values(), text))) <= _TEXTS_SIZE:
+            texts[members[0]] = text
+    told = [(said, t) for said, t in largest if len(t) > 1 or t[0] not in texts]
+    return bounded("\n\n".join([*_named(told), *texts.values()]))
+
+
+def _named(groups: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return all tests below what they say, which is shortened until the whole is short enough.
+
+    Tests that then say the same stand together.
+    """
+    parts: list[str] = []
+    for most in _ASSERTION_SIZES:
+        merged: dict[str, list[str]] = {}
+        for said, tests in groups:
+            cut = said if len(said) <= most else f"{said[:most]}..."
+            merged.setdefault(cut or "no message", []).extend(tests)
+        parts = [f"{said}\n{_by_file(tests)}" for said, tests in merged.items()]
+        if sum(map(len, parts)) <= _NAMED_CHARS:
+            break
+    return parts
 
 
 def _by_file(tests: Sequence[str]) -> str:
@@ -82,6 +99,11 @@ def _by_file(tests: Sequence[str]) -> str:
 
 
 _ASSERTION_CHARS = 400
+_ASSERTION_SIZES = (400, 150, 25)
+# Characters of all tests with their assertions, and of reports beyond the first: a second list of
+# failures has room below.
+_NAMED_CHARS = 1500
+_TEXTS_SIZE = 1200
 
 # Lines of a report that say nothing of the values: frames of a stack, and marks of Go and Rust.
 _NO_VALUE = ("at ", "=== ", "--- ", "note: run with ")
@@ -105,8 +127,10 @@ def assertion(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     marked = [line.strip()[1:].strip() for line in lines if line.strip().startswith("E ")]
     if marked:
-        compared = [line for line in marked[1:] if line.startswith("assert ")]
-        said = [marked[0], *compared[:1]] if not marked[0].startswith("assert ") else marked[:1]
+        first = marked[0].startswith(("assert ", "AssertionError: assert "))
+        compared = [line for line in marked[1:] if line.startswith("assert ") and not first]
+        bare = bool(compared) and marked[0] == "AssertionError"
+        said = compared[:1] if bare else [*marked[:1], *compared[:1]]
     else:
         said = (
             _of_traceback(lines) or _without_stack(lines) or [line.strip() for line in lines[-1:]]

@@ -26,6 +26,7 @@ from agent.types import (
     PatchProposal,
     Problem,
     Ranking,
+    ReproductionTest,
     Verdict,
 )
 from agent.types import TestRun as Run
@@ -58,8 +59,14 @@ EARLIER = [Attempt("one-shot", parse_failure=ParseFailure("malformed", "it was n
 FINISH = act(action="finish", thought="sign")
 
 
-def run(*replies, validator=None, earlier=EARLIER, **options):
-    snapshot = MemorySnapshot(FILES)
+EXCERPTS = (
+    "### pkg/calc.py:L1-2\n```python\ndef add(a, b):\n    return a - b\n```\n\n"
+    "### pkg/other.py:L1-3\n````markdown\n### x:L1\n```\nX = 1\n```\n````\n"
+)
+
+
+def run(*replies, validator=None, earlier=EARLIER, context="", long=False, **options):
+    snapshot = MemorySnapshot({**FILES, "pkg/calc.py": FILES["pkg/calc.py"] + "# x\n" * 50 * long})
     chat = ScriptedChatModel(replies)
     validator = validator or ScriptedValidator([report(Verdict.VERIFIED)])
     counter = ApproximateCounter()
@@ -68,6 +75,7 @@ def run(*replies, validator=None, earlier=EARLIER, **options):
     )
     problem = Problem("add subtracts", "")
     bundle = pack(problem, Ranking((), (), 0), snapshot, counter, PackingOptions())
+    bundle = replace(bundle, text=context or bundle.text)
     kept: list[Attempt] = []
     attempt = asyncio.run(
         iterative.run(
@@ -245,8 +253,8 @@ def test_a_command_is_run_and_what_it_writes_is_an_edit():
     attempt, chat, _ = run(act(action="run", command="sed -i s/-/+/"), FINISH, validator=validator)
     (answer,) = results(chat)
     assert "exit code 0\nfixed it\nnow edits: changed pkg/calc.py" in answer
-    assert "'.env' (files such as this hold secrets)" in answer
-    assert "'big.bin' (it was not read" in answer
+    assert "not kept (files such as this hold secrets): '.env'" in answer
+    assert "not kept (it was not read: see the limits): 'big.bin'" in answer
     assert "Edited so far: pkg/calc.py." in answer
     assert [change.path for change in attempt.patch.changes] == ["pkg/calc.py"]
     assert validator.scripts == ["sed -i s/-/+/"]
@@ -283,7 +291,7 @@ def test_what_fails_is_named_at_the_end_of_each_turn():
     validator = Red([report(Verdict.VERIFIED)])
     _, chat, _ = run(act(action="run_tests"), act(action="list"), FINISH, validator=validator)
     assert results(chat)[1].endswith(
-        "38 turns left. No edits.\nFailing in the last test run (1): t::a"
+        "38 turns left. No edits. 1 test failed in the last test run: t::a."
     )
 
 
@@ -293,6 +301,70 @@ def test_equal_attempts_before_are_told_once():
     opening = chat.prompts[0].messages[-1].content
     assert opening.count("no usable patch") == 1
     assert "Replies 1 and 2, which are the same: no usable patch" in opening
+
+
+def test_what_two_attempts_share_is_told_once():
+    tests = ("t/a.py::test_1", "t/a.py::test_2", "t/a.py::test_3")
+    told = (
+        "assert 1 == 2\n  t/a.py: {names}\n\nt/a.py::test_1:\n" + "in test_1, of many lines\n" * 5
+    )
+    code = "def test_new():\n    assert 3 == 4  # as the issue says\n" + "    # more\n" * 10
+    repro = ReproductionTest("t/new.py", code)
+    both = []
+    for thought, names in (("one", "test_1, test_2"), ("two", "test_1, test_2, test_3")):
+        patch = AppliedPatch((FileChange("a.py", b"1", thought.encode()),), thought.encode(), ())
+        refused = report(Verdict.REGRESSED, told.format(names=names), tests)
+        proposal = PatchProposal((), thought, repro)
+        both.append(Attempt("one-shot", proposal=proposal, patch=patch, report=refused))
+    _, chat, _ = run(FINISH, earlier=both)
+    opening = chat.prompts[0].messages[-1].content
+    assert opening.count("in test_1, of many lines") == 5
+    assert opening.count("as the issue says") == 1
+    assert "  t/a.py: test_3, 2 that reply 1 failed too\n" in opening
+    assert opening.count("[the same as of reply 1]") == 2
+
+
+def test_excerpts_of_files_that_nobody_touched_are_dropped_once_after_some_steps():
+    steps = [act(action="list", path=f"{n}") for n in range(2)]
+    read = act(action="read", path="pkg/calc.py")
+    _, chat, _ = run(*steps, read, act(action="list"), FINISH, context=EXCERPTS)
+    openings = [prompt.messages[1].content for prompt in chat.prompts]
+    assert openings[0] == openings[1] == openings[2]
+    assert "X = 1" in openings[2]
+    assert "X = 1" not in openings[3]
+    assert "return a - b" in openings[3]
+    assert "No longer shown, as nothing was done there: pkg/other.py" in openings[3]
+    assert openings[3] == openings[4]
+    asked = ParseFailure("needs-code", "why", ("Other.X",))
+    earlier = [Attempt("one-shot", parse_failure=asked)]
+    _, chat, _ = run(*steps, read, FINISH, context=EXCERPTS, earlier=earlier)
+    assert "X = 1" in chat.prompts[3].messages[1].content
+
+
+def test_a_result_that_was_given_before_is_not_repeated():
+    read = act(action="read", path="pkg/calc.py")
+    searches = [act(action="search", query="a" * n, exact=True) for n in (1, 2)]
+    _, chat, _ = run(read, *searches, read, FINISH, long=True)
+    shown = [m.content for m in chat.prompts[-1].messages[3::2]]
+    assert "return a - b" in shown[0]
+    assert "[the same result as before, word for word]" in shown[3]
+
+
+def test_failures_are_grouped_and_named_with_their_values():
+    said = {f"t.py::test_{n}": "E   assert 1 == 2" for n in range(9)}
+
+    class Red(ScriptedValidator):
+        async def run_tests(self, patch, paths):
+            outcomes = dict.fromkeys((*said, "t.py::silent"), Outcome.FAILED)
+            return Run(("pytest",), outcomes, 1, 0.1, "exited", "", said)
+
+    validator = Red([report(Verdict.VERIFIED)])
+    _, chat, _ = run(act(action="run_tests"), FINISH, validator=validator)
+    (text,) = results(chat)
+    assert text.startswith("<result>\n0 passed, 10 failed\nassert 1 == 2\n  t.py: test_0, test_1,")
+    assert text.count("t.py::test_1") == 0
+    assert "\nt.py::silent\n" in text
+    assert text.endswith("39 turns left. No edits. 10 tests failed in the last test run.")
 
 
 def test_tests_that_could_not_be_read_are_not_the_attempts_fault():

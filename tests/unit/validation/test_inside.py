@@ -92,6 +92,26 @@ def with_unittest(folder: Path, *paths: str) -> tuple[int, Report, str]:
     return execute(folder, str(INSIDE / "patchshot_unittest.py"), *paths)
 
 
+def test_an_assertion_that_pytest_does_not_rewrite_is_told_with_its_values(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text(
+        "class Bad:\n    def __repr__(self): raise ValueError('no')\n\n"
+        "def check(wanted, given):\n    assert wanted == given\n"
+    )
+    (tmp_path / "test_a.py").write_text(
+        "from helper import Bad, check\ndef test_a(): check(90, 'a\\nb')\n"
+        "def test_b(): check(Bad(), 'x' * 9000)\ndef test_c(): check('x' * 9000, 1)\n"
+        "def test_d(): assert 1 == 2\n"
+    )
+    _, report, _ = with_pytest(tmp_path)
+    texts = report.failures
+    assert texts["test_a.py::test_a"].endswith(
+        ": AssertionError\nE   assert wanted == given, with wanted = 90, given = 'a\\nb'"
+    )
+    assert texts["test_a.py::test_b"].endswith("AssertionError")
+    assert len(texts["test_a.py::test_c"].splitlines()[-1]) < 250
+    assert texts["test_a.py::test_d"].endswith("E   assert 1 == 2\n\ntest_a.py:5: AssertionError")
+
+
 @pytest.mark.parametrize("runner", [with_pytest, with_unittest])
 def test_both_runners_report_the_same(tmp_path: Path, runner: object) -> None:
     (tmp_path / "test_mixed.py").write_text(MIXED)

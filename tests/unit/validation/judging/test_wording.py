@@ -16,16 +16,26 @@ def test_every_failing_test_is_named_under_its_assertion() -> None:
     }
     text = failure_texts(run_of(dict.fromkeys(said, "failed"), failures=said), tuple(said))
     assert text.startswith(
-        "assert 3 == 4\n  t/a.py: test_2[x]\n  t/b.py: test_3\n\nassert 1 == 2\n  t/a.py: test_1\n"
-        "\nt/a.py::test_2[x]:\nline\n"
+        "assert 3 == 4\n  t/a.py: test_2[x]\n  t/b.py: test_3\n\nt/a.py::test_2[x]:\nline\n"
     )
+    assert text.endswith("\n\nt/a.py::test_1:\nE   assert 1 == 2")
+    assert text.count("assert 1 == 2") == 1
     assert text.count("line") < 25
 
 
 def test_forty_tests_are_all_named() -> None:
     said = {f"tests/test_a.py::test_{n}": f"E   assert {n} == 0" for n in range(40)}
     text = failure_texts(run_of(dict.fromkeys(said, "failed"), failures=said), tuple(said))
-    assert all(f"assert {n} == 0\n  tests/test_a.py: test_{n}\n" in text for n in range(40))
+    assert all(f"assert {n} == 0\n  tests/test_a.py: test_{n}\n" in text for n in range(3, 40))
+    assert all(f"tests/test_a.py::test_{n}:\nE   assert {n} == 0" in text for n in range(3))
+
+
+def test_long_assertions_are_cut_so_that_all_tests_are_named() -> None:
+    said = {f"t/a.py::test_{n}": f"E   assert {'x' * 300} == {n}" for n in range(40)}
+    text = failure_texts(run_of(dict.fromkeys(said, "failed"), failures=said), tuple(said))
+    names = ", ".join(f"test_{n}" for n in range(3, 40))
+    assert text.startswith(f"assert {'x' * 143}...\n  t/a.py: {names}\n\n")
+    assert len(text) < 2700
 
 
 def test_one_failure_is_told_once() -> None:
@@ -77,6 +87,7 @@ JAVA = """org.opentest4j.AssertionFailedError: expected: <270> but was: <90>
             "E   AssertionError: turns left\nE   assert 1 == 2",
             "AssertionError: turns left assert 1 == 2",
         ),
+        ("E   AssertionError\nE   assert a == b, with a = 1", "assert a == b, with a = 1"),
         ("E   ValueError: bad.\nE   more", "ValueError: bad"),
         (TRACEBACK, "AssertionError: Lists differ: [1, 2] != [1, 3]"),
         (
