@@ -45,6 +45,9 @@ _DOING = {
     "import": "writing vectors",
 }
 
+# What the progress of a stage counts, where its name does not say it.
+_UNITS = {"call": " tokens"}
+
 
 Redact = Callable[[str], str]
 
@@ -131,7 +134,9 @@ class TerminalReporter:
                 doing = _DOING.get(stage, stage)
                 self._spin(f"{doing}{f' ({detail})' if detail else ''}")
             case StageProgress(stage, done, total):
-                self._spin(f"{_DOING.get(stage, stage)} {done:,} of {total:,}")
+                self._spin(
+                    f"{_DOING.get(stage, stage)} {done:,} of {total:,}{_UNITS.get(stage, '')}"
+                )
             case StageFinished(stage, seconds, summary, ok):
                 if stage in self._running:
                     self._running.remove(stage)

@@ -175,8 +175,11 @@ class _Run:
                     build = self.code_prompt(build, attempt)
                     attempt = await self.attempt("more-code", build)
                 case NextStep.REPAIR:
-                    self.calls.escalate()
-                    self.announce(attempt, "one repair call")
+                    if attempt.is_cut_off:  # the same model continues it
+                        self.announce(attempt, "one call continues the reply")
+                    else:
+                        self.calls.escalate()
+                        self.announce(attempt, "one repair call")
                     build = self.repair_prompt(build, attempt)
                     attempt = await self.attempt("repair", build)
                 case NextStep.ITERATE:

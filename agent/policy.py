@@ -2,7 +2,8 @@
 
 accept      the tests support the patch, or no test could run (another call would not help)
 send code   one more call with the code that the reply asks for, while rounds are left; no repair
-repair      one more call, with the precise reason, while repairs are left
+repair      one more call, with the precise reason, while repairs are left; a reply that was cut off
+            is continued instead, after the repairs while rounds for code are left
 iterate     the iterative mode, once
 test        one call for another reproduction test, where nothing but that keeps an accepted patch
             from being verified; then the run ends
@@ -67,15 +68,18 @@ def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
         return NextStep.SEND_CODE
     if _is_fixed_already(attempts) or is_repeated(attempts):
         return NextStep.GIVE_UP
-    if kinds.count("repair") < options.repairs:
+    unfinished = last.is_cut_off and last.completion and last.completion.finish_reason == "length"
+    continued = unfinished and code_rounds_left(attempts, options) > 0
+    if kinds.count("repair") < options.repairs or continued:
         return NextStep.REPAIR
     return NextStep.ITERATE if options.iterative else NextStep.GIVE_UP
 
 
 def code_rounds_left(attempts: Sequence[Attempt], options: PolicyOptions) -> int:
-    """Return how many more times a reply of this run may ask for code."""
-    made = sum(attempt.kind == "more-code" for attempt in attempts)
-    return max(0, options.code_rounds - made)
+    """Return how many more calls may send code, or continue a reply after the repairs."""
+    kinds = [attempt.kind for attempt in attempts]
+    continued = max(0, kinds.count("repair") - options.repairs)
+    return max(0, options.code_rounds - kinds.count("more-code") - continued)
 
 
 def _is_fixed_already(attempts: Sequence[Attempt]) -> bool:

@@ -170,7 +170,7 @@ def repair_prompt(
     if attempt.is_cut_off:
         begun = _reply(attempt).rstrip()
         turn = [Message("assistant", begun), Message("user", render("continue_reply"))]
-        return make_prompt([*previous.messages, *turn], counter)
+        return make_prompt([*_without_parts(previous.messages), *turn], counter)
     extra_context = _rendered(code)
     request = render(
         "repair",

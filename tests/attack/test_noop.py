@@ -6,6 +6,8 @@ Only those are that are documented as limits.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +15,17 @@ from agent.types import Verdict
 from tests.attack.noop.corpus import NO_OPS, NoOp
 from tests.attack.noop.projects import PROJECTS
 from tests.attack.noop.running import Place, fixed, make_place, tried
+from tests.support.maven import home_with_store
 
 _MOST_LIMITS = 2
-_PROGRAMS = {"tally": "make", "slug": "node", "script": "npm", "crate": "cargo", "go": "go"}
+_PROGRAMS = {
+    "tally": "make",
+    "slug": "node",
+    "script": "npm",
+    "crate": "cargo",
+    "go": "go",
+    "java": "mvn",
+}
 
 
 @pytest.fixture(scope="session")
@@ -23,23 +33,38 @@ def place(tmp_path_factory: pytest.TempPathFactory, bwrap_works: None) -> Place:
     return make_place(tmp_path_factory.mktemp("noop"))
 
 
-def _needs(project: str) -> None:
-    program = _PROGRAMS.get(project)
-    if program and shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
+@pytest.fixture(scope="session")
+def maven_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return home_with_store(tmp_path_factory.mktemp("maven"))
+
+
+@pytest.fixture
+def needs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Skips where a project's program is missing; Java's packages come from a home of their own."""
+
+    def check(project: str) -> None:
+        program = _PROGRAMS.get(project)
+        if program and shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+        if project == "java":
+            monkeypatch.setenv("HOME", str(request.getfixturevalue("maven_home")))
+
+    return check
 
 
 @pytest.mark.parametrize("noop", NO_OPS, ids=lambda noop: f"{noop.works}: {noop.name}")
-def test_it_is_not_verified_unless_that_is_a_known_limit(noop: NoOp, place: Place) -> None:
-    _needs(noop.project)
+def test_it_is_not_verified_unless_that_is_a_known_limit(
+    noop: NoOp, place: Place, needs: Callable[[str], None]
+) -> None:
+    needs(noop.project)
     verdict, reason = tried(noop, place)
     assert (verdict == Verdict.VERIFIED.value) == bool(noop.limit), f"{verdict}: {reason}"
 
 
 @pytest.mark.parametrize("project", PROJECTS)
-def test_the_honest_fix_is(project: str, place: Place) -> None:
+def test_the_honest_fix_is(project: str, place: Place, needs: Callable[[str], None]) -> None:
     """The control: what deserves it gets VERIFIED in each project."""
-    _needs(project)
+    needs(project)
     verdict, reason = fixed(project, place)
     assert verdict == Verdict.VERIFIED.value, reason
 

@@ -244,6 +244,20 @@ def test_a_reply_that_was_cut_off_is_continued():
         assert "Continue it exactly where it stopped" in call.prompt.messages[-1].content
 
 
+def test_a_reply_that_is_cut_off_again_is_continued_again_while_rounds_are_left():
+    parts = [GOOD[:30], GOOD[30:60], GOOD[60:90], GOOD[90:]]
+    cut = [Completion(part, "scripted", "length", Usage(), 0.0) for part in parts[:3]]
+    for rounds, status in ((2, Status.ACCEPTED), (1, Status.UNPARSEABLE)):
+        policy = PolicyOptions(repairs=1, code_rounds=rounds, iterative=False)
+        bench = Bench(*cut, parts[3], policy=policy)
+        assert bench.solve().status is status
+    last = Bench(*cut, parts[3], policy=PolicyOptions(repairs=3, iterative=False))
+    last.solve()
+    messages = last.chat.prompts[3].messages
+    assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
+    assert messages[2].content == GOOD[:90].rstrip()
+
+
 def test_the_parts_of_a_continued_reply_are_not_repeated():
     begun = Completion(UNMATCHED[:40], "scripted", "length", Usage(), 0.0)
     bench = Bench(begun, UNMATCHED[40:], GOOD, policy=PolicyOptions(repairs=2, iterative=False))

@@ -101,9 +101,10 @@ _SIGNS: Mapping[str, tuple[_Sign, ...]] = MappingProxyType(
         "typescript": _SCRIPT,
         "tsx": _SCRIPT,
         "go": (
-            _Sign(re.compile(r"\btesting\.Testing\(\)|\bLookup\(\"test\.|\"\.test\""), _ASKS),
+            _Sign(re.compile(r"\btesting\.Testing\(\)|\bflag\.Lookup\(|\"\.test\""), _ASKS),
             _Sign(re.compile(r"\bos\.Args\b"), _ASKS, _OF_PROGRAMS),
-            _Sign(re.compile(r"\bruntime\.Callers?\("), _ASKS),
+            _Sign(re.compile(r"\bruntime\.(?:Callers?|Stack)\(|\bdebug\.Stack\("), _ASKS),
+            _Sign(re.compile(r"\bos\.Executable\("), _ASKS, _OF_PROGRAMS),
         ),
         "rust": (
             _Sign(
@@ -118,8 +119,14 @@ _SIGNS: Mapping[str, tuple[_Sign, ...]] = MappingProxyType(
             ),
         ),
         "java": (
-            _Sign(re.compile(r"\borg\.(?:junit|testng)\b|\bsurefire\b|sun\.java\.command"), _ASKS),
-            _Sign(re.compile(r"\bgetStackTrace\(\)"), _ASKS),
+            _Sign(
+                re.compile(
+                    r"\borg\.(?:junit|testng)\b|\bsurefire\b|sun\.java\.command|\"basedir\""
+                    r"|\bforName\(\"[\w.]*Test"
+                ),
+                _ASKS,
+            ),
+            _Sign(re.compile(r"\bgetStackTrace\(\)|\bStackWalker\b"), _ASKS),
         ),
     }
 )

@@ -287,7 +287,11 @@ _EXPORTED = re.compile(
     r"\bexports\s*=\s*\{([^}]*)\}|\bexport\s*\{([^}]*)\}|[\w$]\.(?!exports\s*=)(\w+)\s*=(?![=>])"
     r"|\bexport\s+(?:default\s+)?(?:async\s+)?(?:function\*?|class|const|let|var)\s+(\w+)"
 )
-_READS = re.compile(r"[rR]ead_?(?:File|to_string|AllLines|String|Stream)|include_(?:str|bytes)!")
+_READS = re.compile(
+    r"[rR]ead_?(?:File|to_string|AllLines|String|Stream)|include_(?:str|bytes)!"
+    r"|\bos\.(?:Open|Stat)\(|\bnew (?:[\w.]+\.)?File\(|\bFiles\.(?:size|lines)\(|\bstat(?:Sync)?\("
+    r"|\bfs::(?:metadata|read)\("
+)
 
 
 def _code(data: bytes | None) -> str:
@@ -332,8 +336,11 @@ def _reads_text(change: FileChange, body: str) -> bool:
 
 
 def _as_text(function: str, body: str) -> bool:
-    """Whether a test looks at a function of JavaScript itself: its text, name or parameters."""
+    """Whether a test looks at a function or class itself: its text, name, parameters or members."""
     name = rf"(?:\w+\.)*(?<!\w){function}"
+    members = r"(?:Annotation|Constructor|Field|Method|Modifier|Num|In\b|Out\b)"
+    if re.search(rf"{name}\.class\.\w*{members}|\.TypeOf\(&?{name}\b[^\n]*\.{members}", body):
+        return re.search(r"\.(?:invoke|newInstance|Call)\(", body) is None
     return bool(
         re.search(rf"{name}\.(?:toString\(\)|length\b|name\b)|\b(?:String|inspect)\({name}\)", body)
         or re.search(rf"\$\{{{name}\}}|{name}\s*\+\s*['\"`]|['\"`]\s*\+\s*{name}(?![\w(.])", body)

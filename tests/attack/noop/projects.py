@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.types import Problem, ReproductionTest
+from tests.support.maven import POM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,8 +307,49 @@ GO = Project(
     fix={"add.go": GO_SUM.replace("-", "+")},
 )
 
+# -------------------------------------------------------------------------------------------- Java
+
+SUM_PATH = "src/main/java/org/example/Sum.java"
+SUM_JAVA = """package org.example;
+
+public class Sum {
+  public static int of(int a, int b) {
+    return a - b;
+  }
+}
+"""
+ISSUE_JAVA = "src/test/java/org/example/IssueTest.java"
+JAVA_TEST = """package org.example;
+
+import static org.junit.jupiter.api.Assertions.*;
+
+import org.junit.jupiter.api.Test;
+
+class {name}Test {{
+  @Test
+  void sums() {{
+    {body}
+  }}
+}}
+"""
+JAVA = Project(
+    issue=Problem("Sum.of() subtracts", "Sum.of(1, 1) is 0."),
+    files={
+        "pom.xml": POM,
+        SUM_PATH: SUM_JAVA,
+        "src/test/java/org/example/ZeroTest.java": JAVA_TEST.format(
+            name="Zero", body="assertEquals(1, Sum.of(1, 0));"
+        ),
+    },
+    test=ReproductionTest(
+        ISSUE_JAVA, JAVA_TEST.format(name="Issue", body="assertEquals(2, Sum.of(1, 1));")
+    ),
+    fix={SUM_PATH: SUM_JAVA.replace("a - b", "a + b")},
+)
+
 PROJECTS = {
     "go": GO,
+    "java": JAVA,
     "shop": SHOP,
     "red shop": RED_SHOP,
     "ledger": LEDGER,

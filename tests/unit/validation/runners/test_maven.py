@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.types import Limits
 from sandbox.workspace.copy import empty_workspace
 from tests.support.fakes import MemorySnapshot
+from tests.support.maven import POM, home_with_store
 from tests.support.runners import command_of, read, require_program
 from tests.support.sandboxes import require_bwrap
 
@@ -77,25 +76,6 @@ def test_classes_are_the_targets() -> None:
     assert runner.test_id(MAVEN, "org.example.SumTest.adds") == name
 
 
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-<modelVersion>4.0.0</modelVersion>
-<groupId>org.example</groupId><artifactId>sums</artifactId><version>1</version>
-<properties>
-  <maven.compiler.release>17</maven.compiler.release>
-  <project.build.sourceEncoding>UTF-8</project.build.sourceEncoding>
-</properties>
-<dependencies><dependency>
-  <groupId>org.junit.jupiter</groupId><artifactId>junit-jupiter</artifactId>
-  <version>5.10.2</version><scope>test</scope>
-</dependency></dependencies>
-<build><plugins>
-  <plugin><artifactId>maven-resources-plugin</artifactId><version>3.3.1</version></plugin>
-  <plugin><artifactId>maven-compiler-plugin</artifactId><version>3.13.0</version></plugin>
-  <plugin><artifactId>maven-surefire-plugin</artifactId><version>3.2.5</version></plugin>
-</plugins></build>
-</project>
-"""
-
 TEST = """package org.example;
 import org.junit.jupiter.api.*;
 class SumTest {
@@ -106,29 +86,10 @@ class SumTest {
 }
 """
 
-# What the project above is built with; whoever has these has the rest.
-NEEDED = (
-    "org/apache/maven/plugins/maven-surefire-plugin/3.2.5/maven-surefire-plugin-3.2.5.jar",
-    "org/junit/jupiter/junit-jupiter-api/5.10.2/junit-jupiter-api-5.10.2.jar",
-)
-
 
 @pytest.fixture
 def home_with_packages(tmp_path: Path) -> Path:
-    """A home whose package store the sandbox's own user may read; files are linked, not copied."""
-    store = Path.home() / ".m2" / "repository"
-    if not all((store / name).is_file() for name in NEEDED):
-        pytest.skip("the packages of the test project are not in Maven's store")
-    if os.geteuid() != 0:
-        return Path.home()
-    home = tmp_path / "home"
-    (home / ".m2").mkdir(parents=True)
-    argv = ["cp", "-al", str(store), str(home / ".m2" / "repository")]
-    if subprocess.run(argv, check=False, timeout=60).returncode:
-        pytest.skip("Maven's store cannot be linked to a place that another user may read")
-    directories = ["find", str(home), "-type", "d", "-exec", "chmod", "755", "{}", "+"]
-    subprocess.run(directories, check=True, timeout=60)
-    return home
+    return home_with_store(tmp_path)
 
 
 @pytest.mark.slow
