@@ -57,6 +57,7 @@ from sandbox import (
     Ended,
     RunResult,
     Sandbox,
+    Workspace,
     find_changed,
     stamp_files,
 )
@@ -109,6 +110,7 @@ class SuiteExecutor:
         self._fallbacks: dict[str, Suite] = {}
         self._replaced: dict[str, Suite] = {}  # whose runs of the base could not be read
         self._is_set_up = options.setup_cmd is None
+        self._built: set[str] = set()  # suites whose tests were built on the base
         self._packages: tuple[str, ...] = ()  # folders of what the setup command has installed
         self._installed: tuple[str, ...] = ()  # the modules in them
         choices = ToolChoices(options.python, options.virtual_env, options.search_path)
@@ -129,7 +131,7 @@ class SuiteExecutor:
         """Check out the base and find the interpreter. Raises as `suite`."""
         self.set_up(cancel)
         self._trees.base()
-        self.suite((), cancel)
+        self._build(self.suite((), cancel)[0], cancel)
 
     def set_up(self, cancel: threading.Event) -> None:
         """Run the user's setup command on the base, once; what it leaves becomes the base.
@@ -159,6 +161,35 @@ class SuiteExecutor:
         self._trees.replace_base(tree)
         self._packages, self._installed = _installed_in(tree.path)
         self._is_set_up = True
+
+    def _build(self, suite: Suite, cancel: threading.Event) -> None:
+        """Build the tests of the base once, if the runner can; the base then has the cache.
+
+        No patch is there yet, and each run gets a copy of its own, so that no run can change what
+        another one takes from the cache. What was built within the limit is kept.
+        """
+        runner, key = runner_of(suite), _suite_key(suite)
+        if key in self._built or self._tools(suite, cancel).toolchain.missing:
+            return
+        self._built.add(key)
+
+        def command_in(tree: Workspace) -> Command | None:
+            root = self._trees.root_inside(tree)
+            return runner.building(suite, self._context(SuiteJob(suite), root, cancel))
+
+        if command_in(self._trees.base()) is None:
+            return
+        tree = self._trees.with_changes(())
+        try:
+            command = command_in(tree)
+            assert command is not None
+            self._reporter(StageStarted("setup", "building the tests"))
+            result = self._sandbox.run(replace(command, report=False), tree, cancel=cancel)
+            self._reporter(StageFinished("setup", result.seconds, "the tests are built"))
+        except BaseException:
+            tree.close()
+            raise
+        self._trees.replace_base(tree)
 
     def _check_setup(self, given: str, result: RunResult) -> None:
         """Report the lines that say why a setup failed. Raises ConfigurationError if it failed."""
@@ -223,6 +254,7 @@ class SuiteExecutor:
         self.set_up(cancel)
         for task in tasks:  # tools are found before threads need them
             self._tools(task.job.suite, cancel)
+            self._build(task.job.suite, cancel)
         self._trees.base()
         processors = len(os.sched_getaffinity(0))
         most = min(processors, _MOST_AT_ONCE) if self._sandbox.name in _PARALLEL else 1
@@ -351,10 +383,13 @@ class SuiteExecutor:
         return python is not None and root.name != "" and not is_named_by(python.path, root)
 
     def _command(self, job: SuiteJob, root: Path, cancel: threading.Event) -> Command:
+        context = self._context(job, root, cancel)
+        return runner_of(job.suite).command(job.suite, job.targets, context)
+
+    def _context(self, job: SuiteJob, root: Path, cancel: threading.Event) -> RunContext:
         tools, limits = self._tools(job.suite, cancel), limits_of(self._options.timeout)
         roots = self._options.setup.import_roots(job.import_roots)
-        context = RunContext(tools, root, limits, (*roots, *self._packages))
-        return runner_of(job.suite).command(job.suite, job.targets, context)
+        return RunContext(tools, root, limits, (*roots, *self._packages))
 
     def _tools(self, suite: Suite, cancel: threading.Event) -> Tools:
         return self._with_setup(self._finder.tools(runner_of(suite).programs(suite), cancel))

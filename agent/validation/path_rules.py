@@ -73,7 +73,7 @@ _CONFIGURATION = re.compile(
 
 # The same by the place of a file: settings of tools, and libraries that the tests use.
 _CONFIGURATION_PLACE = re.compile(
-    r"^\.patchshot-packages/|(?:^|/)(?:\.cargo|\.mvn|node_modules)/|(?:^|/)META-INF/services/org\.(?:junit|testng)\."
+    r"^\.patchshot-(?:packages|build)/|(?:^|/)(?:\.cargo|\.mvn|node_modules)/|(?:^|/)META-INF/services/org\.(?:junit|testng)\."
     r"|(?:^|/)vendor/(?:.*\.(?:go|rs)|modules\.txt)$|^bin/test$"
 )
 

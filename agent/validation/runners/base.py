@@ -107,6 +107,14 @@ class Runner(Protocol):
         """
         ...
 
+    def building(self, suite: Suite, context: RunContext) -> Command | None:
+        """Return a command that builds the tests into a cache in the tree and runs nothing of it.
+
+        It runs once, on the base; every run then has a copy of the cache. None where each run
+        builds by itself or nothing has to be built.
+        """
+        ...
+
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
         """Read the outcomes by test id. Never raises: `ended` shows what is wrong.
 
@@ -139,6 +147,9 @@ class BaseRunner:
 
     def signs(self, suite: Suite) -> bool:
         return False
+
+    def building(self, suite: Suite, context: RunContext) -> Command | None:
+        return None
 
     def again(self, suite: Suite, run: TestRun) -> Suite | None:
         return None

@@ -104,6 +104,9 @@ PLUGIN = "patchshot_pytest"
 # The file in the tree in which an order waits for our runner, which removes it.
 ORDER_FILE = ".patchshot-order"
 
+# The folder of the tree for what a compiler keeps. `path_rules` keeps patches out of it.
+BUILD_CACHE = ".patchshot-build"
+
 # `sandbox.environment` sets 0 for all other runs.
 _OTHER_HASH_SEED = "1"
 

@@ -19,7 +19,7 @@ from agent.validation.reports.run_results import (
     text_of,
 )
 from agent.validation.runners.base import BaseRunner, RunContext, Suite, below, joined
-from agent.validation.runners.commands import collecting, tool_command
+from agent.validation.runners.commands import BUILD_CACHE, collecting, tool_command
 from agent.validation.runners.programs import FoundProgram, SearchScope, real_path
 from sandbox import Command, RunResult
 
@@ -78,14 +78,11 @@ class GoTest(BaseRunner):
         return tuple(dict.fromkeys("." if f == "." else f"./{f}" for f in folders))
 
     def command(self, suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-        argv = (
-            context.tools.toolchain.program("go"),
-            "test",
-            "-json",
-            "-count=1",
-            *(targets or ("./...",)),
-        )
-        return tool_command(collecting("stdout", argv), suite, context)
+        argv = ("test", "-json", "-count=1", *(targets or ("./...",)))
+        return _go(argv, suite, context)
+
+    def building(self, suite: Suite, context: RunContext) -> Command | None:
+        return _go(("test", "-exec=true", "-run=^$", "./..."), suite, context)
 
     def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
         events = _Events(suite, result.stderr.decode("utf-8", "replace"))
@@ -101,6 +98,13 @@ class GoTest(BaseRunner):
             package, separator, test = name.rpartition(".Test")
             test = f"Test{test}"
         return f"{_folder(suite, package)}::{test}" if separator else name
+
+
+def _go(argv: Sequence[str], suite: Suite, context: RunContext) -> Command:
+    """Go compiles what it finds in no cache, since Go 1.20 the standard library too."""
+    go = context.tools.toolchain.program("go")
+    cache = {"GOCACHE": str(context.root / BUILD_CACHE)}
+    return tool_command(collecting("stdout", (go, *argv)), suite, context, environment=cache)
 
 
 @dataclass(slots=True)
