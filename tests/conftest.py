@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+pytest_plugins = ["tests.support.fixtures"]
+
 _AMBIENT = (
     "PATCHSHOT_",
     "OPENAI_",

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from sandbox.bwrap.backend import BwrapSandbox
-from sandbox.container.backend import ContainerSandbox
 from sandbox.landlock.backend import LandlockSandbox
 from tests.attack.cases import BACKENDS
 from tests.support.attack_backends import AttackedBackend
-from tests.support.images import remove_image, require_container
-from tests.support.sandboxes import Runner, can_be_nobody, library_for_nobody, require_bwrap
+from tests.support.sandboxes import Runner
 
 _HERE = Path(__file__).parent
 
@@ -71,32 +69,6 @@ _ORDER = ("passed", "skipped", "failed")
 def _parameter(item: pytest.Item, name: str) -> str:
     callspec = getattr(item, "callspec", None)
     return str(callspec.params.get(name, "")) if callspec else ""
-
-
-@pytest.fixture(scope="session")
-def bwrap_works() -> None:
-    require_bwrap()
-
-
-@pytest.fixture(scope="session")
-def landlock_works() -> None:
-    probe = LandlockSandbox().probe()
-    if not probe.available:
-        pytest.skip(f"Landlock cannot be used: {probe.problem}")
-
-
-@pytest.fixture(scope="session")
-def container() -> Iterator[ContainerSandbox]:
-    yield ContainerSandbox(require_container(), "podman")
-    remove_image()
-
-
-@pytest.fixture(scope="session")
-def nobody_runner() -> Iterator[Runner]:
-    if reason := can_be_nobody():
-        pytest.skip(reason)
-    with library_for_nobody() as library:
-        yield Runner("bwrap-user", library)
 
 
 @pytest.fixture(params=BACKENDS)

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.parcels import EDIT, TEST
 from tests.e2e.test_commands import User
 from tests.support.behaviours import Good
 from tests.support.solve_command import require_sandbox
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
-MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
-
-# The table stands after many functions, so that a small context does not reach it.
-FILLER = "".join(f"def rate_of_zone_{n}(weight):\n    return weight * {n}\n\n\n" for n in range(90))
-TABLE = 'RATES = {\n    "north": 3,\n    "south": 0,\n}\n'
-FILES = {
-    "shop/__init__.py": "",
-    "shop/rates.py": f"{FILLER}def rate(place):\n    return RATES[place]\n\n\n{TABLE}",
-    "shop/names.py": "def clean(name):\n    return name.strip()\n",
-    "tests/test_names.py": (
-        "from shop.names import clean\n\n\ndef test_clean():\n    assert clean(' a ') == 'a'\n"
-    ),
-}
-ISSUE = "# Parcels to Spain are free\n\nrate_of_zone_1 to rate_of_zone_5 are right.\n"
-TEST = {
-    "path": "tests/test_south.py",
-    "content": (
-        "from shop.rates import rate\n\n\ndef test_south():\n    assert rate('south') == 4\n"
-    ),
-}
-EDIT = {"path": "shop/rates.py", "search": '    "south": 0,', "replace": '    "south": 4,'}
 SMALL = ("--context-tokens", "200", "--locate", "never", "--json")
 
 
@@ -43,24 +22,14 @@ def asking(*names: str) -> Good:
     return Good(json.dumps(fields))
 
 
-@pytest.fixture
-def user(tmp_path: Path) -> User:
-    user = User(tmp_path / "home")
-    user.issue.write_text(ISSUE)
-    return user
-
-
-@pytest.fixture
-def repository(make_repository: MakeRepository) -> Path:
-    return make_repository(FILES)
-
-
-def test_the_code_is_sent_and_the_next_reply_is_verified(user: User, repository: Path) -> None:
+def test_the_code_is_sent_and_the_next_reply_is_verified(
+    parcel_user: User, parcel_shop: Path
+) -> None:
     require_sandbox()
     edits = Good(json.dumps({"thought": "4", "edits": [EDIT], "missing": ["shop/rates.py"]}))
     script = [asking("RATES", "shop/names.py"), edits]
-    tape = user.home / "tape.jsonl"
-    done, provider = user.solve(repository, script, *SMALL, "--record", str(tape))
+    tape = parcel_user.home / "tape.jsonl"
+    done, provider = parcel_user.solve(parcel_shop, script, *SMALL, "--record", str(tape))
     result = json.loads(done.stdout)
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
     kinds = [(a["kind"], a["failure_kinds"], a["missing"]) for a in result["attempts"]]
@@ -77,16 +46,18 @@ def test_the_code_is_sent_and_the_next_reply_is_verified(user: User, repository:
     assert "def clean" in second[-1]["content"]
     assert "at most 1 + 2 + 1 + 40 + 1 calls" in done.stderr
     assert "the reply asks for code (RATES, shop/names.py); round 1 of 2" in done.stderr
-    again = user.run(
-        "solve", "--problem", str(user.issue), "--repo", str(repository), *SMALL,
+    again = parcel_user.run(
+        "solve", "--problem", str(parcel_user.issue), "--repo", str(parcel_shop), *SMALL,
         "--replay", str(tape),
     )  # fmt: skip
     assert json.loads(again.stdout)["verdict"] == "verified", again.stderr
 
 
-def test_a_model_that_only_asks_is_told_and_then_named(user: User, repository: Path) -> None:
+def test_a_model_that_only_asks_is_told_and_then_named(
+    parcel_user: User, parcel_shop: Path
+) -> None:
     script = [asking("RATES"), asking("RATTES"), asking("shop/names.py"), asking("RATES")]
-    done, provider = user.solve(repository, script, *SMALL, "--no-iterative")
+    done, provider = parcel_user.solve(parcel_shop, script, *SMALL, "--no-iterative")
     result = json.loads(done.stdout)
     kinds = [attempt["kind"] for attempt in result["attempts"]]
     assert kinds == ["one-shot", "more-code", "more-code", "repair"]

@@ -7,32 +7,15 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
 from tests.support.batch_command import GOLD, RIGHT, WRONG, Bench, Held, lives
 from tests.support.behaviours import Behaviour, Good, Unauthorized
-from tests.support.evaluation import bare_repository
-from tests.support.scripted_provider import ScriptedProvider
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
 
 MakeBench = Callable[[Sequence[Behaviour]], Bench]
-
-
-@pytest.fixture
-def make_bench(tmp_path: Path, request: pytest.FixtureRequest) -> MakeBench:
-    def make(script: Sequence[Behaviour]) -> Bench:
-        provider = ScriptedProvider(script)
-        provider.__enter__()
-        request.addfinalizer(lambda: provider.__exit__(None, None, None))
-        (tmp_path / "tmp").mkdir()
-        bench = Bench(tmp_path, bare_repository(tmp_path / "repos"), provider)
-        bench.rows(*map(bench.row, range(1, 4)))
-        return bench
-
-    return make
 
 
 def names(*numbers: int) -> list[str]:

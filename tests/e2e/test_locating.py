@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_asking_for_code import EDIT, FILES, ISSUE, TEST
+from tests.e2e.parcels import EDIT, TEST
 from tests.e2e.test_commands import User
 from tests.support.behaviours import Good, Malformed
 from tests.support.solve_command import require_sandbox
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
-MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
-
 NAMES = Good(json.dumps({"places": ["shop/rates.py:RATES", "rate"], "words": ["south"]}))
 PATCH = Good(json.dumps({"thought": "4", "edits": [EDIT], "reproduction_test": TEST}))
 ALWAYS = ("--locate", "always", "--context-tokens", "400", "--json")
 
 
-@pytest.fixture
-def user(tmp_path: Path) -> User:
-    user = User(tmp_path / "home")
-    user.issue.write_text(ISSUE)
-    return user
-
-
-@pytest.fixture
-def repository(make_repository: MakeRepository) -> Path:
-    return make_repository(FILES)
-
-
-def test_named_code_is_shown_counted_recorded_and_replayed(user: User, repository: Path) -> None:
+def test_named_code_is_shown_counted_recorded_and_replayed(
+    parcel_user: User, parcel_shop: Path
+) -> None:
     require_sandbox()
-    tape = user.home / "tape.jsonl"
+    tape = parcel_user.home / "tape.jsonl"
     options = (*ALWAYS, "--locate-model", "small")
-    done, provider = user.solve(repository, [NAMES, PATCH], *options, "--record", str(tape))
+    done, provider = parcel_user.solve(parcel_shop, [NAMES, PATCH], *options, "--record", str(tape))
     result = json.loads(done.stdout)
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
     first, second = provider.chats
@@ -48,24 +35,26 @@ def test_named_code_is_shown_counted_recorded_and_replayed(user: User, repositor
     assert result["usage"]["calls"] == 2
     assert result["timings"]["locate"] > 0
     assert "the locating call named 2 places" in result["notes"]
-    again = user.run(
-        "solve", "--problem", str(user.issue), "--repo", str(repository), *options,
+    again = parcel_user.run(
+        "solve", "--problem", str(parcel_user.issue), "--repo", str(parcel_shop), *options,
         "--replay", str(tape),
     )  # fmt: skip
     assert json.loads(again.stdout)["diff"] == result["diff"], again.stderr
 
 
 def test_an_unreadable_reply_and_a_limit_on_calls_leave_the_ordinary_context(
-    user: User, repository: Path
+    parcel_user: User, parcel_shop: Path
 ) -> None:
     require_sandbox()
-    plain, _ = user.solve(repository, [PATCH], "--locate", "never", "--json")
+    plain, _ = parcel_user.solve(parcel_shop, [PATCH], "--locate", "never", "--json")
     assert json.loads(plain.stdout)["usage"]["calls"] == 1, plain.stderr
-    done, provider = user.solve(repository, [Malformed(), PATCH], "--locate", "always", "--json")
+    done, provider = parcel_user.solve(
+        parcel_shop, [Malformed(), PATCH], "--locate", "always", "--json"
+    )
     assert "the locating call has failed (its reply names no place)" in done.stderr
     assert (done.returncode, len(provider.chats)) == (0, 2)
-    limited, provider = user.solve(
-        repository, [PATCH], "--locate", "always", "--max-calls", "1", "--json"
+    limited, provider = parcel_user.solve(
+        parcel_shop, [PATCH], "--locate", "always", "--max-calls", "1", "--json"
     )
     assert (limited.returncode, len(provider.chats)) == (0, 1), limited.stderr
     assert "the locating call has failed (no model call is left" in limited.stderr

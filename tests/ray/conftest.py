@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
 from tests.support.batch_command import Bench
 from tests.support.behaviours import Behaviour
-from tests.support.evaluation import bare_repository
 from tests.support.ray_cluster import RayCluster
-from tests.support.scripted_provider import ScriptedProvider
 
 MakeBench = Callable[[Sequence[Behaviour]], Bench]
 
@@ -31,17 +28,3 @@ def cluster(ray_is_here: None) -> Iterator[RayCluster]:
     """Two nodes that see the same file system; all of them outlive every test."""
     with RayCluster() as started:
         yield started
-
-
-@pytest.fixture
-def make_bench(tmp_path: Path, request: pytest.FixtureRequest) -> MakeBench:
-    def make(script: Sequence[Behaviour]) -> Bench:
-        provider = ScriptedProvider(script)
-        provider.__enter__()
-        request.addfinalizer(lambda: provider.__exit__(None, None, None))
-        (tmp_path / "tmp").mkdir()
-        bench = Bench(tmp_path, bare_repository(tmp_path / "repos"), provider)
-        bench.rows(*map(bench.row, range(1, 4)))
-        return bench
-
-    return make

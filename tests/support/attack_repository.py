@@ -16,6 +16,7 @@ from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.types import Command, Limits, SandboxError
 from sandbox.workspace.copy import Workspace, prepare_workspace
 from tests.conftest import run_git
+from tests.support.attack_world import Surroundings
 
 SECRET = "the-secret-that-must-not-come-out"
 
@@ -42,18 +43,8 @@ echo '* filter=evil' >.gitattributes
 
 
 @dataclass(frozen=True, slots=True)
-class Hostile:
-    """`root` is the user's repository; each attack that runs leaves a file in `canaries`."""
-
-    folder: Path
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "target"
-
-    @property
-    def outside(self) -> Path:
-        return self.folder / "outside"
+class Hostile(Surroundings):
+    """Each attack that runs leaves a file in `canaries`."""
 
     @property
     def canaries(self) -> Path:

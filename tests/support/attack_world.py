@@ -20,8 +20,8 @@ _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """`root` is the repository, with links to `outside`; `folder` holds both."""
+class Surroundings:
+    """`root` is the user's repository, and `outside` is beside it; `folder` holds both."""
 
     folder: Path
 
@@ -32,6 +32,10 @@ class World:
     @property
     def outside(self) -> Path:
         return self.folder / "outside"
+
+
+class World(Surroundings):
+    """The repository has links to `outside`."""
 
     def evidence(self, before: dict[str, tuple[int, int, str]]) -> list[str]:
         """What a patch must never do and did, since the fingerprint `before`."""

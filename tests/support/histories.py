@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+
+from tests.conftest import run_git
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -23,3 +26,17 @@ def commit(folder: Path, *paths: str) -> str:
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", "change")
     return git(folder, "rev-parse", "HEAD")
+
+
+def write_and_commit(root: Path, message: str, files: Mapping[str, str | bytes | None] = {}) -> str:
+    """Write (None: delete) and commit; the id of the commit."""
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+    run_git(root, "add", "-A", "-f")
+    run_git(root, "commit", "-q", "--allow-empty", "--allow-empty-message", "-m", message)
+    return run_git(root, "rev-parse", "HEAD").strip()

@@ -22,6 +22,7 @@ from agent.history.commits import (
 from agent.repository.git import open_repository
 from tests.conftest import run_git
 from tests.support.fingerprint import fingerprint
+from tests.support.histories import write_and_commit as commit
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
 
@@ -42,20 +43,6 @@ class Client:
 def helper():
     return 1
 """
-
-
-def commit(root: Path, message: str, files: Mapping[str, str | bytes | None] = {}) -> str:
-    """Write (None: delete) and commit; gives the id."""
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if content is None:
-            path.unlink()
-        else:
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
-    run_git(root, "add", "-A", "-f")
-    run_git(root, "commit", "-q", "--allow-empty", "--allow-empty-message", "-m", message)
-    return run_git(root, "rev-parse", "HEAD").strip()
 
 
 def read(root: Path, revision: str = "HEAD", limit: int = 100) -> list[CommitFacts]:

@@ -24,6 +24,7 @@ from agent.history.hunks import (
 from agent.repository.git import open_repository
 from tests.conftest import run_git
 from tests.support.fingerprint import fingerprint
+from tests.support.histories import write_and_commit as commit
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
 
@@ -45,20 +46,6 @@ def helper():
     return 1
 """
 THREE = "one = 1\ntwo = 2\nthree = 3\n"
-
-
-def commit(root: Path, message: str, files: Mapping[str, str | bytes | None] = {}) -> str:
-    """Write (None: delete) and commit; gives the id."""
-    for name, content in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if content is None:
-            path.unlink()
-        else:
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
-    run_git(root, "add", "-A", "-f")
-    run_git(root, "commit", "-q", "--allow-empty", "-m", message)
-    return run_git(root, "rev-parse", "HEAD").strip()
 
 
 def read(root: Path, *patterns: str, revision: str = "HEAD") -> list[CommitHunks]:

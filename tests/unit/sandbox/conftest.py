@@ -8,36 +8,9 @@ import pytest
 
 from sandbox.container.backend import ContainerSandbox
 from sandbox.container.engine import LABEL, container_name, find_engine
-from sandbox.landlock.backend import LandlockSandbox
 from tests.support.claims import BACKENDS
-from tests.support.images import remove_image, require_container
-from tests.support.sandboxes import Runner, can_be_nobody, library_for_nobody, require_bwrap
-
-
-@pytest.fixture(scope="session")
-def bwrap_works() -> None:
-    require_bwrap()
-
-
-@pytest.fixture(scope="session")
-def landlock_works() -> None:
-    probe = LandlockSandbox().probe()
-    if not probe.available:
-        pytest.skip(f"Landlock cannot be used: {probe.problem}")
-
-
-@pytest.fixture(scope="session")
-def container() -> Iterator[ContainerSandbox]:
-    yield ContainerSandbox(require_container(), "podman")
-    remove_image()
-
-
-@pytest.fixture(scope="session")
-def nobody_runner(bwrap_works: None) -> Iterator[Runner]:
-    if reason := can_be_nobody():
-        pytest.skip(reason)
-    with library_for_nobody() as library:
-        yield Runner("bwrap-user", library)
+from tests.support.images import require_container
+from tests.support.sandboxes import Runner
 
 
 def _runner(name: str, request: pytest.FixtureRequest) -> Runner:
