@@ -188,12 +188,13 @@ async def search_async(
 
     Raises PatchshotError.
     """
-    from agent.search import matching_chunks
+    from agent.search import matching_chunks, named_first
 
     asked = _problem(query)
     target = await _open(repo, commit, dirty, on_event, settings)
     async with _ranked(asked, target) as ranking:
-        return tuple(matching_chunks(asked.text, ranking)[:limit])
+        found = named_first(asked.text, matching_chunks(asked.text, ranking))
+        return tuple(hit for hit, _ in found[:limit])
 
 
 def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

@@ -12,7 +12,7 @@ intents at once, and `precomputed` searches vectors that other programs computed
         print(hit.passage.corpus, hit.passage.place, round(hit.score, 3))
 """
 
-from agent.search.code_results import matching_chunks, relevance_of
+from agent.search.code_results import matching_chunks, named_first
 from agent.search.corpora.documents import DocumentSource
 from agent.search.corpora.folder import read_folder
 from agent.search.corpora.intent_writing import MAX_CODE_TOKENS, IntentCounts, IntentWriter
@@ -62,13 +62,13 @@ __all__ = [
     "collection_name",
     "make_pool",
     "matching_chunks",
+    "named_first",
     "open_pool",
     "project_description",
     "project_name",
     "read_folder",
     "read_symbols",
     "read_symbols_file",
-    "relevance_of",
     "without_labels",
     "write_symbols",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from agent.index import WORD, split_lines, without_suffix
 from agent.search.calibration import code_relevance
 from agent.search.passages import Label, Passage, PoolHit
-from agent.search.text_format import Query, described
+from agent.search.text_format import Query, described, read_query
 from agent.secrets import is_secret_path
 from agent.types import Chunk, ChunkKind, Reason
 
@@ -54,18 +54,30 @@ def find_exact(query: Query, corpus: Corpus, snapshot: Snapshot) -> tuple[PoolHi
 
     Returns () if there are none or more than `MAX_EXACT`.
     """
-    if len(query.name) < _LEAST_LETTERS:
-        return ()
-    parts = tuple(query.name.split("."))
-    leaf = parts[-1]
-    named = [n for n, symbol in enumerate(corpus.symbols) if symbol.rpartition(".")[2] == leaf]
-    numbers = [n for n in named if _means(parts, corpus.symbols[n], corpus.path_of(n))]
-    whole = [n for n in numbers if corpus.symbols[n] == query.name]
-    chosen = whole or numbers
-    if not chosen or len(chosen) > MAX_EXACT:
-        return ()
+    places = [(symbol, corpus.path_of(n)) for n, symbol in enumerate(corpus.symbols)]
+    chosen = _named(query, places)
     reasons = (Reason("exact", 1.0, f"{query.name} is its name"),)
     return tuple(PoolHit(code_passage(_chunk(corpus, n, snapshot)), 1.0, reasons) for n in chosen)
+
+
+def named_first(text: str, found: Sequence[ScoredChunk]) -> list[tuple[ScoredChunk, float]]:
+    """Return results with their relevance, those whose name is the whole query first, with 1.0."""
+    named = _named(read_query(text), [(hit.chunk.symbol, hit.chunk.path) for hit in found])
+    rest = [hit for n, hit in enumerate(found) if n not in set(named)]
+    return [(found[n], 1.0) for n in named] + list(zip(rest, relevance_of(rest), strict=True))
+
+
+def _named(query: Query, places: Sequence[tuple[str, str]]) -> list[int]:
+    """Return the numbers of the symbols and paths that the query names; [] if too many."""
+    if len(query.name) < _LEAST_LETTERS:
+        return []
+    parts = tuple(query.name.split("."))
+    leaf = parts[-1]
+    named = [n for n, (symbol, _) in enumerate(places) if symbol.rpartition(".")[2] == leaf]
+    numbers = [n for n in named if _means(parts, *places[n])]
+    whole = [n for n in numbers if places[n][0] == query.name]
+    chosen = whole or numbers
+    return chosen if len(chosen) <= MAX_EXACT else []
 
 
 def code_passage(chunk: Chunk) -> Passage:

@@ -67,7 +67,7 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
     from mcp_types import ToolAnnotations
 
     from agent import api
-    from agent.search import relevance_of
+    from agent.search import named_first
 
     server = MCPServer("patchshot", instructions=_INSTRUCTIONS)
     reads = ToolAnnotations(read_only_hint=True)
@@ -76,7 +76,7 @@ def make_server(repo: Path, flags: Mapping[str, Any]) -> "MCPServer":
     async def search(query: str, limit: int = 10) -> list[dict[str, Any]]:
         """Rank the functions and pieces of files for a query: words, identifiers, a traceback."""
         found = await _told(api.search_async(query, repo, limit=limit, **flags))
-        return [as_json(hit, p) for hit, p in zip(found, relevance_of(found), strict=True)]
+        return [as_json(hit, p) for hit, p in named_first(query, found)]
 
     @server.tool(annotations=reads)
     async def context(problem: str) -> str:

@@ -76,7 +76,7 @@ def _search(
     flags: Mapping[str, Any],
     asked: PoolRequest,
 ) -> int:
-    from agent.search import matching_chunks, relevance_of
+    from agent.search import matching_chunks, named_first
 
     problem = _query(request, query)
     settings = open_settings(request, flags)
@@ -86,9 +86,7 @@ def _search(
     with warning(quiet=request.quiet) as reporter:
         snapshot = open_code(request, settings, reporter)
         ranking = rank_chunks(problem, snapshot, settings, reporter)
-    matching = matching_chunks(problem.text, ranking)
-    relevances = relevance_of(matching)
-    pairs = zip(matching, relevances, strict=True)
+    pairs = named_first(problem.text, matching_chunks(problem.text, ranking))
     found = [pair for pair in pairs if pair[1] >= (asked.at_least or 0.0)][:limit]
     if request.json:
         print_value(

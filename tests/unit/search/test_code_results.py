@@ -4,9 +4,11 @@ import threading
 
 import pytest
 
-from agent.search.code_results import MAX_EXACT, find_exact
+from agent.search.code_results import MAX_EXACT, find_exact, named_first
 from agent.search.corpora.symbols import load_outline
 from agent.search.text_format import read_query
+from agent.types import ScoredChunk
+from tests.support.chunks import make_chunk
 from tests.support.corpora import FILES, small_index
 from tests.support.fakes import MemorySnapshot
 
@@ -47,3 +49,13 @@ def test_the_whole_name_wins_over_its_tail() -> None:
 def test_a_name_that_too_many_share_is_searched_for() -> None:
     text = "".join(f"class C{n}:\n    def get(self):\n        pass\n" for n in range(MAX_EXACT + 1))
     assert places("get", {"a.py": text}) == []
+
+
+def test_the_definition_of_a_name_comes_before_code_that_uses_it() -> None:
+    tree = MemorySnapshot({"a.py": "def shown(): strip(1)\n", "b.py": "def strip(): ...\n"})
+    used = ScoredChunk(make_chunk(tree, "a.py", 1, 1, "shown"), 9.0)
+    defined = ScoredChunk(make_chunk(tree, "b.py", 1, 1, "strip"), 1.0)
+    ordered = named_first("strip", (used, defined))
+    assert [hit.chunk.symbol for hit, _ in ordered] == ["strip", "shown"]
+    assert ordered[0][1] == 1.0 > ordered[1][1]
+    assert [hit for hit, _ in named_first("strip the tags", (used, defined))] == [used, defined]
