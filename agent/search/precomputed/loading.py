@@ -209,7 +209,7 @@ def load_vectors(
 def _many(folder: Path, count: int) -> str:
     return (
         f"{in_one_line(str(folder))}: {count:,} vectors are compared one by one; `agent index "
-        "--precomputed FOLDER` puts them into the store, which searches by an index"
+        "--precomputed FOLDER` puts them into the store, which has an index (extra `ann`)"
     )
 
 

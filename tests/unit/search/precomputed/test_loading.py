@@ -284,6 +284,6 @@ def test_a_large_folder_is_told_of_the_index_of_the_store(
     assert len(index) == 2
     assert said == [
         f"{tmp_path}: 2 vectors are compared one by one; `agent index --precomputed FOLDER` puts "
-        "them into the store, which searches by an index"
+        "them into the store, which has an index (extra `ann`)"
     ]
     assert load(put(tmp_path / "one", a=[1, 0]))[1] == []
