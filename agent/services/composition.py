@@ -6,9 +6,10 @@ only pays for what it uses.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,14 +91,27 @@ def make_planner(settings: Settings, counter: TokenCounter, reporter: Reporter) 
 
 
 def make_finder(settings: Settings, retriever: Retriever, chat: ChatModel) -> IntentFinder | None:
-    """Make the action `find` if the settings offer it."""
-    if not settings.find_action:
-        return None
-    try:
+    """Make the action `find` if the settings offer it and its package is installed."""
+    # The miner bundle leaves the package out. Looking for it does not import it.
+    offered = settings.find_action and find_spec("agent.search") is not None
+    return LateFinder(retriever, chat) if offered else None
+
+
+@dataclass(frozen=True, slots=True)
+class LateFinder:
+    """The action `find`. Its packages are imported when the model uses it first."""
+
+    retriever: Retriever
+    chat: ChatModel
+
+    async def find(
+        self, intents: Sequence[str], snapshot: Snapshot, *, keywords: bool = False
+    ) -> str:
+        """Answer as `FindAction` does."""
         from agent.search.plans import FindAction
-    except ModuleNotFoundError:  # the miner bundle leaves plan search out
-        return None
-    return FindAction(retriever, chat, make_counter(chat.model))
+
+        action = FindAction(self.retriever, self.chat, make_counter(self.chat.model))
+        return await action.find(intents, snapshot, keywords=keywords)
 
 
 def make_background(

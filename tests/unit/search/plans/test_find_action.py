@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -13,6 +15,7 @@ from agent.iterative.tools import in_words
 from agent.ranking.retriever import HybridRetriever
 from agent.search.plans.find_action import HITS, FindAction, read_keywords
 from agent.types import Completion, ParseFailure, Usage
+from tests.conftest import ROOT
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
 from tests.support.planning import FILES, OPTIONS
@@ -79,3 +82,28 @@ def test_the_action_is_offered_only_where_it_is_switched_on() -> None:
     offered = [line for line in on.split("\n") if line not in off.split("\n")]
     assert len(offered) == 2
     assert '"action": "find"' in offered[0]
+
+
+_USE = r"""
+import asyncio, sys
+from agent.services.composition import make_finder
+from agent.services.retrieval import make_retriever
+from agent.settings import Settings
+from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
+from tests.support.scripted_model import ScriptedChatModel
+
+settings = Settings()
+finder = make_finder(settings, make_retriever(settings, None, ignore), ScriptedChatModel(()))
+before = "agent.search" in sys.modules
+snapshot = MemorySnapshot({"prices.py": "def parse_price(text):\n    return int(text)\n"})
+text = asyncio.run(finder.find(["Find what parses a price"], snapshot, keywords=False))
+print(before, "agent.search" in sys.modules, "parse_price" in text)
+"""
+
+
+def test_the_action_of_a_run_is_imported_when_it_is_used() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _USE], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["False", "True", "True"], done.stderr
