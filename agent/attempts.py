@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agent.errors import Status
-from agent.patching import can_continue, unified_diff
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
@@ -22,7 +21,6 @@ from agent.types import (
     Verdict,
     WrongTest,
 )
-from agent.validation import placed_test
 
 AttemptKind = Literal[
     "one-shot", "sample", "more-code", "repair", "iterative", "another-test", "saved-reply"
@@ -125,6 +123,8 @@ class Attempt:
     @property
     def is_cut_off(self) -> bool:
         """Whether the reply ends in the middle of its answer, so that it can be continued."""
+        from agent.patching import can_continue
+
         failure, said = self.parse_failure, self.completion
         cut = failure is not None and failure.kind == "truncated"
         return cut and said is not None and can_continue(said.text)
@@ -184,6 +184,8 @@ def with_kept_test(proposal: PatchProposal, earlier: Sequence[Attempt]) -> Patch
 
 def with_edited_tests(proposal: PatchProposal, files: Collection[str]) -> PatchProposal:
     """Return the proposal with the edited versions of its outdated tests as further edits."""
+    from agent.validation import placed_test
+
     tests = [
         (placed_test(one.id, files).partition("[")[0].partition("::"), one)
         for one in proposal.outdated_tests
@@ -227,6 +229,8 @@ def _with_test_file(
     patch: AppliedPatch, before: ReproductionTest | None, test: ReproductionTest
 ) -> AppliedPatch:
     """Return a patch with one new test file in place of another."""
+    from agent.patching import unified_diff
+
     gone = before.path if before else None
     kept = {c.path: c for c in patch.changes if c.path != gone or c.before is not None}
     new = FileChange(test.path, None, test.content.encode("utf-8", "surrogateescape"))

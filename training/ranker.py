@@ -46,6 +46,9 @@ PIECE_PARAMETERS: Mapping[str, Any] = {
 }  # fmt: skip
 """Chosen by cross-validation over projects; a few hundred issues do not support larger trees."""
 
+DIGITS = 6
+"""Decimals of the trees' values: a bundle carries them as text. Scores differ by about 1."""
+
 Part = Callable[[Table], tuple["NDArray[np.float32]", "NDArray[np.bool_]"]]
 
 
@@ -104,7 +107,7 @@ def from_dump(dump: Mapping[str, Any], names: Sequence[str]) -> Ensemble:
     roots: list[int] = []
     feature: list[int] = []
     threshold: list[float] = []
-    children: list[list[int]] = []
+    right: list[int] = []
     value: list[float] = []
 
     def add(node: Mapping[str, Any]) -> int:
@@ -113,21 +116,20 @@ def from_dump(dump: Mapping[str, Any], names: Sequence[str]) -> Ensemble:
         feature.append(-1 if leaf else int(node["split_feature"]))
         threshold.append(0.0 if leaf else float(node["threshold"]))
         value.append(float(node["leaf_value"] if leaf else node["internal_value"]))
-        children.append([-1, -1])
+        right.append(0)
         if not leaf:
-            children[number] = [add(node["left_child"]), add(node["right_child"])]
+            add(node["left_child"])
+            right[number] = add(node["right_child"]) - number
         return number
 
     roots.extend(add(tree["tree_structure"]) for tree in dump["tree_info"])
-    left, right = np.array(children, np.int32).T
     return Ensemble(
         tuple(names),
         np.array(roots, np.int32),
         np.array(feature, np.int32),
         _not_above(np.array(threshold)),
-        left,
-        right,
-        np.array(value),
+        np.array(right, np.int32),
+        np.round(value, DIGITS),
         np.array(SLOPE),
     )
 

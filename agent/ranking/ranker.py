@@ -30,26 +30,25 @@ if TYPE_CHECKING:
 
 MODEL = "ranker.npz"
 _ROWS_AT_ONCE = 64  # the nodes of so many rows stay in the processor's cache
-FORMAT = 1
+FORMAT = 2
 
-_ARRAYS = ("roots", "feature", "threshold", "left", "right", "value", "slope")
+_ARRAYS = ("roots", "feature", "threshold", "right", "value", "slope")
 
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
     """`t` trees in `m` nodes, and the names of the `k` features.
 
-    `roots` int32 (t,); `feature` int32 (m,), -1 in a leaf; `threshold` float32 (m,); `left` and
-    `right` int32 (m,): a row goes left if its value is at most the threshold, else right. `value`
-    float64 (m,): the output of a leaf; for a split, the mean of the nodes below it. `slope`:
-    initial weight of the first feature, the plain sum; the trees correct the result.
+    `roots` int32 (t,); `feature` int32 (m,), -1 in a leaf; `threshold` float32 (m,). A row goes to
+    the next node if its value is at most the threshold, else `right` nodes further, int32 (m,).
+    `value` float64 (m,): the output of a leaf; for a split, the mean of the nodes below it.
+    `slope`: initial weight of the first feature, the plain sum; the trees correct the result.
     """
 
     names: tuple[str, ...]
     roots: NDArray[np.int32]
     feature: NDArray[np.int32]
     threshold: NDArray[np.float32]
-    left: NDArray[np.int32]
     right: NDArray[np.int32]
     value: NDArray[np.float64]
     slope: NDArray[np.float64]
@@ -62,7 +61,8 @@ class Ensemble:
         """
         # Native integers: numpy converts all others at every look-up.
         feature = self.feature.astype(np.intp)
-        children = np.stack([self.right, self.left], axis=1).astype(np.intp).ravel()
+        node = np.arange(feature.size)
+        children = np.stack([node + self.right, node + 1], axis=1).ravel()
         # The children of a leaf are never followed, so their values do not matter.
         gains = self.value.take(children, mode="clip") - np.repeat(self.value, 2)
         parts = [
@@ -151,18 +151,18 @@ def _is_ours(arrays: Mapping[str, NDArray[np.generic]]) -> bool:
 def _is_sound(ensemble: Ensemble) -> bool:
     """Whether every walk ends and stays within the arrays: children come after their parents."""
     e, count = ensemble, ensemble.feature.size
-    nodes: tuple[NDArray[Any], ...] = (e.feature, e.threshold, e.left, e.right, e.value)
-    kinds = ("i4", "f4", "i4", "i4", "f8")
+    nodes: tuple[NDArray[Any], ...] = (e.feature, e.threshold, e.right, e.value)
+    kinds = ("i4", "f4", "i4", "f8")
     if any(a.shape != (count,) or a.dtype != k for a, k in zip(nodes, kinds, strict=True)):
         return False
     if e.roots.ndim != 1 or e.roots.dtype != "i4" or e.slope.shape != () or e.slope.dtype != "f8":
         return False
     inner = np.flatnonzero(e.feature >= 0)
-    below = np.stack([e.left[inner], e.right[inner]])
+    right = e.right[inner]
     return bool(
         (e.feature < len(e.names)).all()
         and ((e.roots >= 0) & (e.roots < count)).all()
-        and ((below > inner) & (below < count)).all()
+        and ((right > 0) & (right < count - inner)).all()
     )
 
 

@@ -26,7 +26,7 @@ def random_ensemble(
     rng = np.random.default_rng(seed)
     feature: list[int] = []
     threshold: list[float] = []
-    children: list[tuple[int, int]] = []
+    right: list[int] = []
     value: list[float] = []
 
     def add(level: int) -> int:
@@ -35,20 +35,19 @@ def random_ensemble(
         feature.append(-1 if leaf else int(rng.integers(len(names))))
         threshold.append(0.0 if leaf else float(rng.random()))
         value.append(float(rng.normal()))
-        children.append((-1, -1))
+        right.append(0)
         if not leaf:
-            children[number] = (add(level - 1), add(level - 1))
+            add(level - 1)
+            right[number] = add(level - 1) - number
         return number
 
     roots = [add(depth) for _ in range(trees)]
-    left, right = np.array(children, np.int32).reshape(-1, 2).T
     return Ensemble(
         tuple(names),
         np.array(roots, np.int32),
         np.array(feature, np.int32),
         np.array(threshold, np.float32),
-        left.copy(),
-        right.copy(),
+        np.array(right, np.int32),
         np.array(value),
         np.array(slope),
     )

@@ -32,6 +32,13 @@ LEFT_OUT = (
     "agent.llm.recording",  # --record and --replay
     "agent.llm.local",  # the weights of a local model cannot be carried
     "agent.embedding.local",  # likewise
+    # --image: a miner runs in a container and starts none. (`sandbox.container.image` finds the
+    # interpreters of its own.)
+    "sandbox.container.backend",
+    "sandbox.container.engine",
+    "sandbox.container.launch",
+    "sandbox.container.options",
+    "sandbox.container.process",
 )
 
 # Used on a terminal only, or by the target's own interpreter (`agent.validation.inside`).

@@ -26,7 +26,7 @@ def predicted(ensemble: Ensemble, row: NDArray[np.float32]) -> float:
         if feature < 0:
             return float(ensemble.value[node])
         low = row[feature] <= ensemble.threshold[node]
-        return leaf(int(ensemble.left[node] if low else ensemble.right[node]))
+        return leaf(node + (1 if low else int(ensemble.right[node])))
 
     return float(ensemble.slope) * float(row[0]) + sum(leaf(int(root)) for root in ensemble.roots)
 
@@ -48,8 +48,7 @@ def test_a_split_is_credited_to_its_feature() -> None:
         np.array([0], np.int32),
         np.array([2, -1, -1], np.int32),
         np.array([0.5, 0.0, 0.0], np.float32),
-        np.array([1, -1, -1], np.int32),
-        np.array([2, -1, -1], np.int32),
+        np.array([2, 0, 0], np.int32),
         np.array([2.0, 1.0, 5.0]),
         np.array(8.0),
     )
@@ -84,7 +83,7 @@ def test_files_of_other_features_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"left": np.zeros(75, np.int32)},  # walks in circles
+        {"right": np.zeros(75, np.int32)},  # walks in circles
         {"right": np.full(75, 999, np.int32)},
         {"feature": np.full(75, 999, np.int32)},
         {"roots": np.array([-1], np.int32)},
