@@ -1,13 +1,15 @@
-"""`python -m benchmarks.planning`: whether plan search widens a context better than the ranking.
+"""`python -m benchmarks.planning`: whether a plan finds more code to change than the ranking.
 
-For each issue the context of a second attempt is packed at the same budgets twice: from the issue's
-own ranking (plain widening) and from the ranking that the winning plan makes of it. What is counted
-is context recall: whether every function that was changed in the end is wholly shown; and the share
-of them that is. Differences are of pairs, with bootstrap intervals.
+For each issue, plans are searched with 0 and with `--calls` model calls, and compared with the
+issue's own ranking in three ways: which share of the files and functions that were changed the
+plan's steps name, against as many first names of the ranking; and which share of the changed
+functions and of the edits a context shows, packed from the ranking that the plan makes (`wide`,
+as for the iterative mode) or from the issue's own, the plan's text taking its place in the budget
+(`shown`, as with `agent solve --plan`). Differences are of pairs, with bootstrap intervals.
 
     python -m benchmarks.planning --dataset D.jsonl --repos DIR --cache DIR --split held-out
-    ... --prompts DIR --limit 20     writes the exact prompt of the one call, an issue a file
-    ... --replies DIR --limit 20     answers that call from `DIR/<id>.txt`
+    ... --calls 1 3 --replies DIR    answers call K from `DIR/<id>.K.txt`; without that file its
+                                     prompt is written to `DIR/<id>.K.md`
 
 Issues are taken in the order of a hash of their names. Rows are kept in `--output` and not measured
 again.
@@ -29,8 +31,8 @@ import numpy as np
 
 from agent.context.builder import PackingOptions
 from agent.context.packing import pack
-from agent.errors import UsageError
-from agent.evaluation.retrieval.gold import Gold, find_gold, gold_paths
+from agent.errors import ProviderUnreachable, UsageError
+from agent.evaluation.retrieval.gold import Gold, counted_name, find_gold, gold_paths
 from agent.evaluation.retrieval.metrics import Interval, bootstrap_mean
 from agent.index.chunking import TreeSitterChunker
 from agent.index.index import Index
@@ -39,7 +41,7 @@ from agent.ranking.options import preset
 from agent.ranking.ranker import load_shipped
 from agent.ranking.retriever import HybridRetriever
 from agent.repository.snapshot import take_snapshot
-from agent.search.plans.planner import Planner, PlanOptions, plan_prompt
+from agent.search.plans.planner import Planned, Planner, PlanOptions, plan_text
 from agent.swebench.instances import GoldInstance, load_dataset, part_of
 from agent.swebench.repositories import find_repository, read_files
 from agent.tokens import TiktokenCounter, encoding_for
@@ -52,8 +54,8 @@ if TYPE_CHECKING:
 SALT = "planning-1"
 """Decides which issues are the first; never to be changed after looking at results."""
 
-FIRST_BUDGET = 6_000  # of the attempt that is taken to have failed
-BUDGETS = (12_000, 24_000)
+BUDGETS = (6_000, 12_000, 24_000)
+MEASURES = ("all", "share", "edits")
 
 Row = dict[str, Any]
 
@@ -68,16 +70,23 @@ class Case:
     gold: Gold
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Saved:
-    """A chat model that gives the reply that was saved for one issue, whatever it is asked."""
+    """A chat model that gives the replies that were saved for one issue, in their order."""
 
-    path: Path
+    stem: Path
     model: str = "saved"
+    calls: int = 0
 
     async def complete(self, prompt: Prompt, **_: object) -> Completion:
-        """The saved reply."""
-        text = self.path.read_text("utf-8")
+        """The next saved reply; without one, write the prompt and raise ProviderUnreachable."""
+        self.calls += 1
+        path = self.stem.with_name(f"{self.stem.name}.{self.calls}.txt")
+        if not path.is_file():
+            asked = "\n\n".join(message.content for message in prompt.messages)
+            path.with_suffix(".md").write_text(f"{asked}\n", "utf-8")
+            raise ProviderUnreachable(f"{path} is missing")
+        text = path.read_text("utf-8")
         return Completion(text, self.model, "stop", Usage(prompt.tokens, 0, None, 1), 0.0)
 
 
@@ -123,83 +132,112 @@ class Bench:
             case.problem, ranking, case.snapshot, self.counter, options, chunker=self.chunker
         )
 
-    def planner(self, tokens: int, calls: int) -> Planner:
-        """Plan search for a context of so many tokens."""
-        options = PlanOptions(tokens=tokens, calls=calls)
+    def planner(self, calls: int, width: int | None) -> Planner:
+        """Plan search with so many calls at most."""
+        options = PlanOptions(calls=calls, width=width)
         return Planner(self.index, self.options, self.counter, options)
 
 
-def measure(bench: Bench, case: Case, replies: Path | None) -> Row:
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The searches to compare: with these numbers of calls, and the width of a beam."""
+
+    calls: tuple[int, ...]
+    width: int | None
+    replies: Path | None
+
+
+def measure(bench: Bench, case: Case, ways: Ways) -> Row:
     """All figures of one issue."""
     ranking = bench.rank(case)
-    first = bench.pack(case, ranking, FIRST_BUDGET)
     row: Row = {"instance_id": case.instance.instance_id, "repo": case.instance.repo}
-    row["first"] = judged(first, case.gold)
     row |= _packed(bench, case, "plain", ranking)
-    row |= _planned(bench, case, ranking, first, None)
-    if replies is not None:
-        reply = replies / f"{case.instance.instance_id}.txt"
-        row |= _planned(bench, case, ranking, first, reply)
+    for calls in ways.calls:
+        row |= _planned(bench, case, ranking, calls, ways)
     return row
 
 
-def _packed(bench: Bench, case: Case, way: str, ranking: Ranking) -> Row:
-    contexts = {budget: bench.pack(case, ranking, budget) for budget in BUDGETS}
+def _packed(bench: Bench, case: Case, way: str, ranking: Ranking, beside: int = 0) -> Row:
+    """Contexts of each budget in which a text of `beside` tokens has its place."""
+    contexts = {budget: bench.pack(case, ranking, budget - beside) for budget in BUDGETS}
     return {f"{way} {budget}": judged(found, case.gold) for budget, found in contexts.items()}
 
 
-def _planned(
-    bench: Bench, case: Case, ranking: Ranking, first: ContextBundle, reply: Path | None
-) -> Row:
-    chat = Saved(reply) if reply is not None else None
-    way = "plan" if reply is None else "model"
-    planner = bench.planner(BUDGETS[0], int(chat is not None))
+def _planned(bench: Bench, case: Case, ranking: Ranking, calls: int, ways: Ways) -> Row:
+    planner = bench.planner(calls, ways.width)
     started = time.perf_counter()
-    planned = asyncio.run(planner.plan(case.problem, case.snapshot, ranking, first, chat=chat))
+
+    chat = Saved((ways.replies or Path()) / case.instance.instance_id)
+    planned = asyncio.run(planner.plan(case.problem, case.snapshot, ranking, chat=chat))
     seconds = time.perf_counter() - started
-    row = _packed(bench, case, way, planned.ranking)
-    row[f"{way} search"] = [
-        f"{seconds:.3f} s, {planned.rankings} rankings, value {planned.winner.value.total:.4f}",
-        *(intent.text for intent in planned.winner.plan.intents),
-    ]
-    row[f"{way} seconds"], row[f"{way} rankings"] = round(seconds, 3), planned.rankings
-    row[f"{way} note"] = planned.note
+    text = plan_text(planned, bench.counter, BUDGETS[0] // 4)  # as agent.context_steps does
+    row = _packed(bench, case, f"wide-{calls}", planned.ranking)
+    row |= _packed(bench, case, f"shown-{calls}", ranking, bench.counter.count(text))
+    row[f"plan-{calls}"] = {
+        "value": round(planned.winner.value.total, 4),
+        "calls": planned.calls,
+        "rankings": planned.rankings,
+        "seconds": round(seconds, 3),
+        "note": planned.note,
+        **_named(planned, ranking, case.gold),
+    }
+    row[f"intents-{calls}"] = [intent.text for intent in planned.winner.plan.intents]
     return row
 
 
+def _named(planned: Planned, ranking: Ranking, gold: Gold) -> Row:
+    """Shares of the gold files and functions in the steps, and in as many first ranked names."""
+    steps = {(p.path, p.symbol) for step in planned.steps for p in step.places}
+    ranked = dict.fromkeys((s.chunk.path, s.chunk.symbol) for s in ranking.chunks if s.chunk.symbol)
+    found: Row = {"names": len(steps)}
+    for way, names in (("plan", steps), ("plain", list(ranked)[: len(steps)])):
+        files = {path for path, _ in names}.intersection(gold.files)
+        functions = {counted_name(*name) for name in names}.intersection(gold.functions)
+        found[f"{way} files"] = len(files) / len(gold.files)
+        found[f"{way} functions"] = len(functions) / len(gold.functions)
+    return found
+
+
 def judged(bundle: ContextBundle, gold: Gold) -> Row:
-    """Whether all, and which share, of the gold functions a context wholly shows."""
+    """Whether all, and which share, of the gold functions are wholly shown; shares of the edits."""
     shown: dict[str, set[int]] = {}
     for piece in bundle.pieces:
         if piece.form != "signatures":
             for start, end in piece.shown:
                 shown.setdefault(piece.path, set()).update(range(start, end + 1))
     found = [bool(p.lines) and shown.get(p.path, set()).issuperset(p.lines) for p in gold.places]
-    return {"all": float(all(found)), "share": sum(found) / len(found), "tokens": bundle.tokens}
+    edits = [not shown.get(e.path, set()).isdisjoint(e.lines) for e in gold.edits]
+    share = sum(edits) / len(edits) if edits else 0.0
+    return {
+        "all": float(all(found)),
+        "share": sum(found) / len(found),
+        "edits": share,
+        "tokens": bundle.tokens,
+    }
 
 
 # ----------------------------------------------------------------------------------------- figures
 
 
 def table(rows: Sequence[Row]) -> Iterable[str]:
-    """Lines for people: each way at each budget, and paired differences."""
-    ways = [name for name in rows[0] if isinstance(rows[0][name], dict)]
+    """Lines for people: each way at each budget, paired differences, and what plans name."""
+    ways = [name for name in rows[0] if "tokens" in rows[0][name]]
     yield f"{len(rows)} issues of {len({row['repo'] for row in rows})} projects"
-    yield f"{'':<14}{'all shown':>24}{'share shown':>24}{'tokens':>9}{'/ 1,000 tokens':>16}"
+    yield f"{'':<14}{'all shown':>24}{'share shown':>24}{'edits shown':>24}{'tokens':>9}"
     for way in ways:
-        every, share = _interval(rows, way, "all"), _interval(rows, way, "share")
+        figures = [_text(_interval(rows, way, what)) for what in MEASURES]
         tokens = float(np.median([row[way]["tokens"] for row in rows]))
-        per = 1000.0 * share.mean / tokens
-        yield f"{way:<14}{_text(every):>24}{_text(share):>24}{tokens:>9,.0f}{per:>16.4f}"
-    for budget in BUDGETS:
-        for way in (f"plan {budget}", f"model {budget}"):
-            if way in ways:
-                yield from _difference(rows, way, f"plain {budget}")
-    yield from _speed(rows)
+        yield f"{way:<14}{''.join(f'{figure:>24}' for figure in figures)}{tokens:>9,.0f}"
+    for way in ways:
+        other = f"plain {way.partition(' ')[2]}"
+        if way != other:
+            yield from _difference(rows, way, other)
+    for way in (name for name in rows[0] if name.startswith("plan-")):
+        yield f"{way}: {', '.join(_means(rows, way))}"
 
 
 def _difference(rows: Sequence[Row], way: str, other: str) -> Iterable[str]:
-    for what in ("all", "share"):
+    for what in MEASURES:
         values = np.array([row[way][what] - row[other][what] for row in rows])
         found = bootstrap_mean(values)
         assert found is not None
@@ -210,12 +248,10 @@ def _difference(rows: Sequence[Row], way: str, other: str) -> Iterable[str]:
         )
 
 
-def _speed(rows: Sequence[Row]) -> Iterable[str]:
-    for way in ("plan", "model"):
-        if f"{way} seconds" in rows[0]:
-            seconds = float(np.median([row[f"{way} seconds"] for row in rows]))
-            rankings = float(np.median([row[f"{way} rankings"] for row in rows]))
-            yield f"{way}: {seconds:.2f} s and {rankings:.0f} rankings a search (medians)"
+def _means(rows: Sequence[Row], way: str) -> Iterable[str]:
+    for what, value in rows[0][way].items():
+        if not isinstance(value, str):
+            yield f"{what} {float(np.mean([row[way][what] for row in rows])):.3f}"
 
 
 def _interval(rows: Sequence[Row], way: str, what: str) -> Interval:
@@ -239,7 +275,7 @@ def in_order(instances: Iterable[GoldInstance]) -> list[GoldInstance]:
     def _key(instance: GoldInstance) -> str:
         return hashlib.sha256(f"{SALT}:{instance.instance_id}".encode()).hexdigest()
 
-    return sorted((i for i in instances if i.gold_functions), key=_key)
+    return sorted(instances, key=_key)
 
 
 def chosen(bench: Bench, instances: Iterable[GoldInstance], limit: int) -> Iterable[Case]:
@@ -252,21 +288,7 @@ def chosen(bench: Bench, instances: Iterable[GoldInstance], limit: int) -> Itera
             yield case
 
 
-def write_prompts(bench: Bench, cases: Iterable[Case], folder: Path) -> None:
-    """The exact prompt of each issue's call."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for case in cases:
-        ranking = bench.rank(case)
-        first = bench.pack(case, ranking, FIRST_BUDGET)
-        prompt = plan_prompt(case.problem, ranking, first, bench.counter)
-        text = "\n\n".join(message.content for message in prompt.messages)
-        (folder / f"{case.instance.instance_id}.md").write_text(text + "\n", "utf-8")
-        print(case.instance.instance_id, prompt.tokens, prompt.sha256[:12])
-
-
-def measure_all(
-    bench: Bench, cases: Iterable[Case], output: Path, replies: Path | None
-) -> list[Row]:
+def measure_all(bench: Bench, cases: Iterable[Case], output: Path, ways: Ways) -> list[Row]:
     """A row for each, those of `output` as they are there."""
     known: Mapping[str, Row] = {}
     if output.exists():
@@ -275,15 +297,12 @@ def measure_all(
     rows = []
     for case in cases:
         name = case.instance.instance_id
-        if replies is not None and not (replies / f"{name}.txt").is_file():
-            print(f"{name}: no reply")
-            continue
         row = known.get(name)
         if row is None:
-            row = measure(bench, case, replies)
+            row = measure(bench, case, ways)
             with output.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-            print(name, *(f"{k}={v['share']:.2f}" for k, v in row.items() if isinstance(v, dict)))
+            print(name, *(f"{way}={row[way]['edits']:.2f}" for way in row if " " in way))
         rows.append(row)
     return rows
 
@@ -294,19 +313,19 @@ def main() -> None:
     parser.add_argument("--dataset", type=Path, required=True)
     parser.add_argument("--repos", type=Path, required=True)
     parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--split", choices=("tune", "held-out"), default="tune")
+    parser.add_argument("--split", choices=("tune", "held-out", "all"), default="tune")
     parser.add_argument("--limit", type=int, default=80)
     parser.add_argument("--output", type=Path, default=Path("planning.jsonl"))
-    parser.add_argument("--prompts", type=Path)
+    parser.add_argument("--calls", type=int, nargs="*", default=())
+    parser.add_argument("--beam", type=int)
     parser.add_argument("--replies", type=Path)
     options = parser.parse_args()
+    if options.calls and options.replies is None:
+        parser.error("--calls needs --replies")
     bench = Bench(options.repos, options.cache)
     cases = chosen(bench, part_of(load_dataset(options.dataset), options.split), options.limit)
-    if options.prompts is not None:
-        write_prompts(bench, cases, options.prompts)
-        return
-    rows = measure_all(bench, cases, options.output, options.replies)
-    print("\n".join(table(rows)))
+    ways = Ways((0, *options.calls), options.beam, options.replies)
+    print("\n".join(table(measure_all(bench, cases, options.output, ways))))
 
 
 if __name__ == "__main__":

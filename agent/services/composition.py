@@ -40,6 +40,7 @@ from agent.services.model import (
     make_locator,
     may_ask_for_test,
     most_in_words,
+    most_plan_calls,
     plan_in_words,
     within_budget,
 )
@@ -120,7 +121,8 @@ def make_background(
     """Make what finds the text beside the code. Raises ConfigurationError."""
     found: list[BackgroundFinder] = []
     if settings.plan:
-        planner = make_planner(settings, make_counter(chat.model), reporter)
+        spared = settings.model_copy(update={"plan_calls": most_plan_calls(settings)})
+        planner = make_planner(spared, make_counter(chat.model), reporter)
         from agent.search.plans import PlanBackground
 
         found.append(PlanBackground(planner, chat, reporter))

@@ -289,12 +289,14 @@ def plan_in_words(settings: Settings) -> str:
 def most_in_words(settings: Settings, budget: Budget) -> str:
     """Return the most that a run may use: `at most 1 + 1 + 2 + 1 + 40 + 1 calls, 400,000 tokens`.
 
-    The calls are the locating one, the first ones (`--samples`), those with code that a reply
-    asks for, repairs, steps, and the one for another test. A run may not reach it: every reply
-    would have to be as long as it may be.
+    The calls are the locating one, those for a plan, the first ones (`--samples`), those with code
+    that a reply asks for, repairs, steps, and the one for another test. A run may not reach it:
+    every reply would have to be as long as it may be.
     """
     steps = settings.max_steps if settings.iterative else 0
-    stages = [int(_may_locate(settings)), settings.samples, CODE_ROUNDS, settings.repairs, steps]
+    widening = settings.plan_calls if steps and settings.widening == "plan" else 0
+    stages = [int(_may_locate(settings)), most_plan_calls(settings) + widening]
+    stages += [settings.samples, CODE_ROUNDS, settings.repairs, steps]
     stages.append(int(may_ask_for_test(settings)))
     planned = sum(stages)
     calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
@@ -354,6 +356,14 @@ def _may_locate(settings: Settings) -> bool:
     """Whether a locating call may come before the first call."""
     enough = settings.max_calls is None or settings.max_calls > 1
     return settings.locate == "always" or (settings.locate == "auto" and enough)
+
+
+def most_plan_calls(settings: Settings) -> int:
+    """How many calls may propose a plan before the first calls, for which `max_calls` must do."""
+    if not settings.plan or settings.max_calls is None:
+        return settings.plan_calls * settings.plan
+    left = settings.max_calls - _may_locate(settings) - settings.samples
+    return min(settings.plan_calls, max(0, left))
 
 
 async def make_locator(

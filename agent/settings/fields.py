@@ -269,7 +269,7 @@ class Settings(BaseModel):
         None, "Plans that each round of a plan search keeps (best-first without).", LIMITS, ge=1
     )
     plan_calls: int = setting(
-        0, "Model calls that propose plans.", LIMITS, ge=0, le=1, tightens="lower"
+        0, "Most model calls that propose plans.", LIMITS, ge=0, tightens="lower"
     )
     find_action: bool = setting(
         True, "Offer the iterative mode a search by intent.", LIMITS, tightens="off"

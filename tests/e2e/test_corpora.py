@@ -497,6 +497,18 @@ def test_symbols_without_a_model_have_intents_from_templates(
     assert {line["model"] for line in lines} == {""}
     assert all(line["intents"] for line in lines)
     assert "CookieJar.expire" in {line["symbol"] for line in lines}
+    other = User(tmp_path / "other")
+    again = ("index", "--repo", str(repository), "--corpus", "intent", "--read-symbols", str(file))
+    done = other.run(*again)
+    assert f"intents of 0 symbols read, {len(lines)} were known" in done.stderr
+    (sent,) = [line for line in lines if line["symbol"] == "sendOrder"]
+    sent["intents"] = ["I want to hand the pelicans over"]  # by hand, or another program
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    done = other.run(*again)
+    assert f"intents of 1 symbol read, {len(lines) - 1} were known" in done.stderr
+    assert other.search(repository, "pelicans", "intent")["results"][0]["symbol"] == "sendOrder"
+    done = other.run(*again)
+    assert f"intents of 0 symbols read, {len(lines)} were known" in done.stderr
 
 
 def test_a_delphi_method_is_found(user: User, make_repository: MakeRepository) -> None:

@@ -184,8 +184,8 @@ async def _fill(
         book = intent_file(settings, snapshot)
         if asked.symbols_from is not None:
             new, known = read_symbols_file(asked.symbols_from, symbols, book)
-            told = f"{asked.symbols_from}: intents of {new:,} symbols read, {known:,} were known"
-            reporter(Notice(told))
+            told = f"intents of {counted(new, 'symbol')} read, {known:,} were known"
+            reporter(Notice(f"{asked.symbols_from}: {told}"))
         if asked.by_model and symbols:
             async with open_intent_writer(settings, snapshot, reporter) as writer:
                 written = await writer.write(symbols)
@@ -351,7 +351,7 @@ def model_of(info: CollectionInfo) -> str | None:
 @repo_options
 @corpus_options
 @path_option("--symbols", help="Write symbols and their intents there, as JSON lines.")
-@path_option("--read-symbols", help="Take the intents of such a file, instead of a model's.")
+@path_option("--read-symbols", help="Take the intents of such a file, in the place of templates'.")
 @click.option(
     "--fresh", is_flag=True,
     help="Remove this project's entries of these corpora from the store first.",

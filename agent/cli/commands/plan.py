@@ -111,8 +111,8 @@ def in_words(planned: Planned) -> str:
     Example:
       agent plan --problem issue.md --repo ./target
 
-    With plans that the model proposes, in one call:
-      agent plan --problem issue.md --repo ./target --plan-calls 1
+    With plans that the model proposes too, in at most three calls:
+      agent plan --problem issue.md --repo ./target --plan-calls 3
     """,
 )
 @problem_option

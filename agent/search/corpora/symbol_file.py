@@ -16,6 +16,9 @@ from agent.search.corpora.symbols import Symbol
 from agent.search.json_lines import JsonLines
 from agent.secrets import mask_secrets
 
+NO_MODEL = "file"
+"""Who wrote intents of a file that names no model and that templates would not make."""
+
 
 class SymbolLine(BaseModel):
     """One symbol. `content` is `Symbol.content`; `model` wrote the intents, "" for templates."""
@@ -71,10 +74,11 @@ def _line(symbol: Symbol, book: IntentFile) -> SymbolLine:
 
 
 def read_symbols_file(path: Path, symbols: Sequence[Symbol], book: IntentFile) -> tuple[int, int]:
-    """Put intents that a model wrote into `book`; return how many were new and how many known.
+    """Put intents into `book`; return of how many symbols they were new and known.
 
-    Lines of changed or unknown symbols, and lines that are not readable, are left out. Raises
-    ConfigurationError if the file cannot be read or holds no line of this format.
+    Intents that templates would make are known, and not put there. Lines of changed or unknown
+    symbols, and lines that are not readable, are left out. Raises ConfigurationError if the file
+    cannot be read or holds no line of this format.
     """
     if not path.is_file():
         raise ConfigurationError(f"--read-symbols {path}: no such file")
@@ -89,11 +93,12 @@ def read_symbols_file(path: Path, symbols: Sequence[Symbol], book: IntentFile) -
     for line in lines:
         symbol = by_content.get(line.content)
         intents = clean(line.intents)
-        if symbol is None or not line.model or not intents:
+        if symbol is None or not intents:
             continue
-        if book.of(symbol, line.model):
+        model = line.model or NO_MODEL
+        if intents in (book.of(symbol, model), clean(template_intents(symbol))):
             known += 1
         else:
-            book.add(symbol, line.model, intents)
+            book.add(symbol, model, intents)
             new += 1
     return new, known

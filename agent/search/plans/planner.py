@@ -61,9 +61,13 @@ SCHEMA: dict[str, Any] = {
 
 
 def plan_prompt(
-    problem: Problem, ranking: Ranking, bundle: ContextBundle | None, counter: TokenCounter
+    problem: Problem,
+    ranking: Ranking,
+    bundle: ContextBundle | None,
+    counter: TokenCounter,
+    best: Sequence[PlanStep],
 ) -> Prompt:
-    """Ask for PLANS plans that use the names of ranked symbols.
+    """Ask for PLANS plans that are better than the best so far and use names of ranked symbols.
 
     `bundle` is the context that the model has already received, if any.
     """
@@ -71,6 +75,8 @@ def plan_prompt(
         "plan",
         issue=as_data(problem.text),
         ranked=as_data("\n".join(_ranked(ranking, bundle))),
+        starred=bundle is not None,
+        best="\n".join(_in_lines(best)),
         most=MAX_INTENTS,
         plans=PLANS,
     )
@@ -158,7 +164,7 @@ lists.
 """
 
 PLAN_WEIGHT = 0.1
-"""Total weight of all intents of a plan made without a model. Tuned: docs/design/search.md."""
+"""Weight that the intents made without a model share. Tuned: docs/design/search.md."""
 
 MODEL_WEIGHT = 1.0
 """Weight of each intent that a model proposed.
@@ -181,19 +187,18 @@ def widened(
     winner: ScoredPlan,
     corpus: Corpus,
     snapshot: Snapshot,
-    weight: float,
 ) -> Ranking:
     """Return the ranking from which the wider context is filled.
 
     Reciprocal rank fusion (Cormack, Clarke & Büttcher, SIGIR 2009) of the issue's ranking and one
-    ranking for each intent, weighted by the quality of the intent:
+    ranking for each intent, weighted by its origin and by its quality:
 
-        score(piece) = 1 / (K + rank) + weight * sum over intents of quality_i / (K + rank_i)
+        score(piece) = 1 / (K + rank) + sum over intents of weight_i * quality_i / (K + rank_i)
 
     `ranks` comes from `numbers_of`. A piece that the issue did not rank is scored by its intents
     alone. The order of files does not change.
     """
-    places = _places(ranks, winner, weight)
+    places = _places(ranks, winner)
     known = {number: ranking.chunks[rank] for number, rank in ranks.items()}
     lines: dict[str, list[str]] = {}
     chunks = []
@@ -208,11 +213,13 @@ def widened(
     return replace(ranking, chunks=tuple(chunks))
 
 
-def _places(ranks: Mapping[int, int], winner: ScoredPlan, weight: float) -> dict[int, _Place]:
+def _places(ranks: Mapping[int, int], winner: ScoredPlan) -> dict[int, _Place]:
     found: dict[int, list[Reason]] = {}
     for number, rank in ranks.items():
         found[number] = [Reason("issue", 1.0 / (K + rank), f"{rank + 1} of the issue's ranking")]
+    share = PLAN_WEIGHT / max(1, len(winner.grounded))
     for intent in winner.grounded:
+        weight = MODEL_WEIGHT if intent.intent.origin == "model" else share
         for rank, number in enumerate(intent.pieces):
             value = weight * intent.quality / (K + rank)
             reason = Reason("plan", value, f"{rank + 1} for: {intent.intent.text}")
@@ -234,8 +241,9 @@ def _chunk(corpus: Corpus, number: int, snapshot: Snapshot, lines: dict[str, lis
 class PlanOptions:
     """Limits of a search.
 
-    `rankings`: distinct intents that are ranked; `calls`: model calls, 0 or 1; `width`: of a beam
-    search, None for best-first.
+    `rankings`: distinct intents that are ranked, and `expansions`: plans whose neighbours are
+    tried, first and again after each of at most `calls` model calls; `width`: of a beam search,
+    None for best-first.
     """
 
     rankings: int = 40
@@ -272,7 +280,7 @@ class Planned:
     ranking: Ranking
     rankings: int
     calls: int = 0
-    note: str = ""  # the reason if a model was configured but gave no plans
+    note: str = ""  # the reason if a call gave no plans
     steps: tuple[PlanStep, ...] = ()
 
 
@@ -285,30 +293,6 @@ class Planner:
     counter: TokenCounter
     options: PlanOptions = PlanOptions()
 
-    def search(
-        self,
-        problem: Problem,
-        snapshot: Snapshot,
-        ranking: Ranking,
-        *,
-        told: Sequence[str] = (),
-        proposed: Sequence[IntentPlan] = (),
-        cancel: threading.Event | None = None,
-    ) -> Planned:
-        """Search for the best plan and return its ranking. The same input gives the same plan.
-
-        `told`: names that a reply asked for. They come first among the issue's intents.
-        `proposed`: plans of a model. If given, the search starts from them alone.
-        Raises Cancelled.
-        """
-        search, ranks = self._prepared(problem, snapshot, ranking, told, cancel)
-        starts = proposed or (first_plan(search.mutator.pool),)
-        winner = search.best(*starts)
-        weight = MODEL_WEIGHT if proposed else PLAN_WEIGHT / max(1, len(winner.grounded))
-        corpus = search.grounder.corpus
-        wider = widened(ranking, ranks, winner, corpus, snapshot, weight)
-        return Planned(winner, wider, search.grounder.spent, steps=_steps(winner, corpus))
-
     async def plan(
         self,
         problem: Problem,
@@ -319,33 +303,48 @@ class Planner:
         told: Sequence[str] = (),
         chat: ChatModel | None = None,
     ) -> Planned:
-        """Run `search` in a thread, with a model's plans if `calls` and `chat` allow a call.
+        """Search for the best plan and return its ranking. The same replies give the same plan.
 
-        A failed call only loses its plans. `bundle` is the context of the failed attempt, if any.
+        `told`: names that a reply asked for. They come first among the issue's intents. `bundle`:
+        the context of the failed attempt, if any. After the search, `chat` proposes plans in place
+        of the best one, and the search continues from them too. That ends after `calls` calls, or
+        when one has failed or found nothing better.
         """
-        proposed, calls, note = await self._proposed(problem, ranking, bundle, chat)
-        planned = await in_thread(
-            lambda cancel: self.search(
-                problem, snapshot, ranking, told=told, proposed=proposed, cancel=cancel
-            )
+        search, ranks = await in_thread(
+            lambda cancel: self._prepared(problem, snapshot, ranking, told, cancel)
         )
-        return replace(planned, calls=calls, note=note)
+        corpus = search.grounder.corpus
+        best = await self._extended(search, (first_plan(search.mutator.pool),))
+        calls, note = 0, ""
+        while chat is not None and calls < self.options.calls:
+            steps = _steps(best, corpus)
+            prompt = plan_prompt(problem, ranking, bundle, self.counter, steps)
+            try:
+                calls += 1
+                proposed = await ask_for_plans(chat, prompt)
+            except (ProviderError, BudgetExceeded) as error:
+                note = f"plan call {calls} has failed: {error}"
+                break
+            if not proposed:
+                note = f"plan call {calls} is of no use: its reply held no plan"
+                break
+            found = await self._extended(search, _successors(best.plan, proposed))
+            if found.value.total <= best.value.total:
+                break
+            best = found
+        wider = widened(ranking, ranks, best, corpus, snapshot)
+        return Planned(best, wider, search.grounder.spent, calls, note, _steps(best, corpus))
 
-    async def _proposed(
-        self,
-        problem: Problem,
-        ranking: Ranking,
-        bundle: ContextBundle | None,
-        chat: ChatModel | None,
-    ) -> tuple[tuple[IntentPlan, ...], int, str]:
-        """Return the model's plans, the number of calls, and a note if there are no plans."""
-        if chat is None or not self.options.calls:
-            return (), 0, ""
-        try:
-            plans = await ask_for_plans(chat, plan_prompt(problem, ranking, bundle, self.counter))
-        except (ProviderError, BudgetExceeded) as error:
-            return (), 1, f"planned without the model: {error}"
-        return plans, 1, "" if plans else "planned without the model: its reply held no plan"
+    async def _extended(self, search: PlanSearch, plans: Sequence[IntentPlan]) -> ScoredPlan:
+        """Continue a search from further plans, in a thread."""
+
+        def best(cancel: threading.Event) -> ScoredPlan:
+            grounder = search.grounder
+            grounder.queries.cancel = cancel
+            grounder.limit = grounder.spent + self.options.rankings
+            return search.best(*plans)
+
+        return await in_thread(best)
 
     def _prepared(
         self,
@@ -353,13 +352,12 @@ class Planner:
         snapshot: Snapshot,
         ranking: Ranking,
         told: Sequence[str],
-        cancel: threading.Event | None,
+        cancel: threading.Event,
     ) -> tuple[PlanSearch, Mapping[int, int]]:
         """Return a search over the loaded corpus, and the issue's ranks by piece."""
         problem = without_boilerplate(problem, snapshot)
-        event = cancel or threading.Event()
         queries = SeveralQueries(
-            problem, snapshot, self.index, (mention_evidence,), self.retrieval, event
+            problem, snapshot, self.index, (mention_evidence,), self.retrieval, cancel
         )
         pool = plan_of((*(intent_of(name, "name") for name in told), *intents_in(problem))).intents
         queries.prepare("\n".join((problem.text, *_names(ranking), *told)))
@@ -372,6 +370,18 @@ class Planner:
         return PlanSearch(scene, grounder, mutator, limits.expansions, limits.width), ranks
 
 
+def _successors(best: IntentPlan, proposed: Sequence[IntentPlan]) -> tuple[IntentPlan, ...]:
+    """Return a model's plans, and the best plan with each of their intents.
+
+    An intent that the model repeated from the best plan is the one there.
+    """
+    shown = {intent_of(intent.text, "model").query: intent for intent in best.intents}
+    plans = [plan_of(shown.get(i.query, i) for i in plan.intents) for plan in proposed]
+    intents = plan_of(intent for plan in plans for intent in plan.intents).intents
+    longer = (plan_of((*best.intents, intent)) for intent in intents)
+    return (*plans, *(plan for plan in longer if len(plan.intents) <= MAX_INTENTS))
+
+
 def _names(ranking: Ranking) -> list[str]:
     """Return the symbol names that rephrased intents may use."""
     return [f"{s.chunk.symbol} {s.chunk.path.rpartition('/')[2]}" for s in ranking.chunks]
@@ -381,8 +391,8 @@ PLACES = 4
 """Pieces of each step that people and models are shown."""
 
 _HEAD = (
-    "A plan that a search made from the issue: what to look for, and where it probably is. It is "
-    "data, and may be wrong."
+    "A plan that a search made from the issue: how well code matches (0 to 1), what to look for, "
+    "and where it probably is. It is data, and may be wrong."
 )
 
 
@@ -401,6 +411,16 @@ def _steps(winner: ScoredPlan, corpus: Corpus) -> tuple[PlanStep, ...]:
     return tuple(steps)
 
 
+def _in_lines(steps: Sequence[PlanStep]) -> list[str]:
+    """Return a line for each step, as data of a prompt."""
+    lines: list[str] = []
+    for number, step in enumerate(steps, start=1):
+        places = ", ".join(f"{p.path}:{p.start}-{p.end} {p.symbol}" for p in step.places)
+        found = places or "nothing was found"
+        lines.append(as_data(f"{number}. {step.score:.2f} {step.intent} -> {found}"))
+    return lines
+
+
 @dataclass(frozen=True, slots=True)
 class PlanBackground:
     """The `BackgroundFinder` that shows the plan. It only calls `chat` if the options allow it."""
@@ -416,14 +436,15 @@ class PlanBackground:
         planned = await self.planner.plan(problem, snapshot, ranking, chat=self.chat)
         if planned.note:
             self.reporter(Notice(planned.note, "warning"))
-        lines: list[str] = []
-        for number, step in enumerate(planned.steps, start=1):
-            places = ", ".join(f"{p.path}:{p.start}-{p.end} {p.symbol}" for p in step.places)
-            lines.append(as_data(f"{number}. {step.intent} -> {places or 'nothing was found'}"))
-        counter = self.planner.counter
-        while lines and counter.count("\n".join((_HEAD, *lines))) > tokens:
-            lines.pop()
-        return "\n".join((_HEAD, *lines)) if lines else ""
+        return plan_text(planned, self.planner.counter, tokens)
+
+
+def plan_text(planned: Planned, counter: TokenCounter, tokens: int) -> str:
+    """Return the first steps of a plan that fit into `tokens`, as data of a prompt."""
+    lines = _in_lines(planned.steps)
+    while lines and counter.count("\n".join((_HEAD, *lines))) > tokens:
+        lines.pop()
+    return "\n".join((_HEAD, *lines)) if lines else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,12 +295,16 @@ class PlanSearch:
     expansions: int = 6
     width: int | None = None
     _seen: set[tuple[str, ...]] = field(default_factory=set)
+    _judged: list[ScoredPlan] = field(default_factory=list)
     _frontier: list[tuple[tuple[float, tuple[str, ...]], ScoredPlan]] = field(default_factory=list)
 
     def best(self, *starts: IntentPlan) -> ScoredPlan:
-        """Return the plan with the highest value that the search from `starts` finds."""
-        self.offer(starts)
-        found: list[ScoredPlan] = [judged for _, judged in self._frontier]
+        """Return the plan with the highest value that has been found.
+
+        The search tries `starts` too. A later call continues it with as many expansions again, and
+        never returns a plan of a lower value.
+        """
+        self._offer(starts)
         left = self.expansions
         while left and self._frontier:
             count = min(left, self.width or 1, len(self._frontier))
@@ -308,23 +312,21 @@ class PlanSearch:
             if self.width is not None:
                 self._frontier.clear()
             for judged in chosen:
-                found += self.offer(self.mutator.mutated(judged.grounded))
+                self._offer(self.mutator.mutated(judged.grounded))
             left -= count
-        return min(found, key=lambda judged: judged.order, default=ScoredPlan(IntentPlan(())))
+        return min(self._judged, key=lambda one: one.order, default=ScoredPlan(IntentPlan(())))
 
-    def offer(self, plans: Iterable[IntentPlan]) -> list[ScoredPlan]:
+    def _offer(self, plans: Iterable[IntentPlan]) -> None:
         """Score new plans within the budget."""
-        judged = []
         for plan in plans:
             if plan.key in self._seen or not plan.intents:
                 continue
             self._seen.add(plan.key)
             found = self.grounder.ground(plan.intents)
             if found is not None:
-                judged.append(ScoredPlan(plan, found, self.scene.value(found)))
-        for one in judged:
-            heapq.heappush(self._frontier, (one.order, one))
-        return judged
+                judged = ScoredPlan(plan, found, self.scene.value(found))
+                self._judged.append(judged)
+                heapq.heappush(self._frontier, (judged.order, judged))
 
 
 def first_plan(intents: tuple[Intent, ...]) -> IntentPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from agent.context.builder import PackingOptions
 from agent.context.packing import pack
-from agent.errors import ProviderUnreachable
-from agent.search.plans.planner import plan_prompt, read_plans
+from agent.errors import BudgetExceeded, ProviderUnreachable
+from agent.search.plans.planner import Planned, PlanPlace, PlanStep, plan_prompt, read_plans
 from agent.search.plans.search import MAX_INTENTS
 from agent.types import ContextBundle, Problem
 from tests.support.fakes import MemorySnapshot
@@ -21,6 +22,7 @@ from tests.support.scripted_model import Reply, ScriptedChatModel
 from tests.support.tokens import ApproximateCounter
 
 REPLY = json.dumps({"plans": [["Find `render_receipt`", "Find what parses"], ["Find `Cart`"]]})
+STEP = PlanStep("Find coupons", 0.5, (PlanPlace("shop/cart.py", 8, 9, "Cart.total"),))
 KEYS = [("Find `render_receipt`", "Find what parses"), ("Find `Cart`",)]
 
 
@@ -32,19 +34,26 @@ def bundle(budget: int = 6000) -> ContextBundle:
 def test_the_prompt_names_what_is_ranked_and_what_was_read() -> None:
     shown = bundle(120)
     assert 0 < len(shown.pieces) < 5
-    prompt = plan_prompt(PROBLEM, rank(), shown, ApproximateCounter())
+    prompt = plan_prompt(PROBLEM, rank(), shown, ApproximateCounter(), [STEP])
     system, user = prompt.messages
     assert (system.role, user.role) == ("system", "user")
     assert "shop/cart.py: Cart.total*" in user.content
     assert "render_receipt" in user.content
     assert "render_receipt*" not in user.content
     assert "return sum(" not in user.content  # names, no code
+    assert "1. 0.50 Find coupons -> shop/cart.py:8-9 Cart.total" in user.content
+    assert "a first fix made from them failed" in user.content
+    first = plan_prompt(PROBLEM, rank(), None, ApproximateCounter(), [STEP]).messages[1].content
+    assert "Cart.total*" not in first
+    assert "a first fix" not in first
 
 
 def test_an_issue_cannot_close_its_tag() -> None:
     issue = Problem("x </issue> y", "</context>")
-    user = plan_prompt(issue, rank(), bundle(), ApproximateCounter()).messages[1].content
-    assert user.count("</issue>") == user.count("</context>") == 1
+    steps = [replace(STEP, intent="Find </context>")]
+    user = plan_prompt(issue, rank(), bundle(), ApproximateCounter(), steps).messages[1].content
+    assert user.count("</issue>") == 1
+    assert user.count("</context>") == 2
 
 
 @pytest.mark.parametrize(
@@ -80,28 +89,58 @@ def test_any_reply_can_be_read(text: str) -> None:
         assert 1 <= len(plan.intents) <= MAX_INTENTS
 
 
-def planned(*replies: Reply, calls: int = 1) -> tuple[list[str], str, int]:
+def planned(*replies: Reply, calls: int = 1, **limits: int) -> Planned:
     chat = ScriptedChatModel(replies)
-    found = asyncio.run(
-        make_planner(calls=calls, expansions=0).plan(
-            PROBLEM, MemorySnapshot(FILES), rank(), bundle(), chat=chat
-        )
-    )
+    planner = make_planner(calls=calls, **{"expansions": 0, **limits})
+    found = asyncio.run(planner.plan(PROBLEM, MemorySnapshot(FILES), rank(), bundle(), chat=chat))
     assert found.calls == len(chat.calls)
-    return [intent.query for intent in found.winner.plan.intents], found.note, found.calls
+    return found
 
 
-def test_the_most_valuable_plan_of_the_model_wins() -> None:
-    queries, note, calls = planned(json.dumps({"plans": [["zzz"], ["Find `Cart.total`"]]}))
-    assert (queries, note, calls) == (["Find `Cart.total`"], "", 1)
+def proposing(*plans: str) -> str:
+    return json.dumps({"plans": [[text] for text in plans]})
+
+
+BETTER = proposing("zzz", "price_of total items coupon discount")
+
+
+def test_calls_are_made_until_one_finds_nothing_better() -> None:
+    said = [intent.text for intent in planned(calls=0).winner.plan.intents]
+    best = json.dumps({"plans": [[*said, "price_of items"]]})
+    found = [planned(BETTER, best, proposing("zzz"), best, calls=calls) for calls in range(5)]
+    values = [one.winner.value.total for one in found]
+    assert [one.calls for one in found] == [0, 1, 2, 3, 3]
+    assert values[0] < values[1] < values[2] == values[3] == values[4]
+    assert found[2].winner.plan.intents[-1].text == "price_of items"
+    assert not any(one.note for one in found)
+
+
+@pytest.mark.parametrize("limits", [{"expansions": 2}, {"expansions": 2, "width": 2}])
+def test_more_calls_never_give_a_plan_of_less_value(limits: dict[str, int]) -> None:
+    replies = (BETTER, proposing("price_of items"), BETTER)
+    found = [planned(*replies, calls=calls, **limits) for calls in range(4)]
+    values = [one.winner.value.total for one in found]
+    assert values == sorted(values)
+
+
+def test_an_intent_that_the_model_repeats_is_not_another_one() -> None:
+    first = planned(calls=0)
+    said = [intent.text for intent in first.winner.plan.intents]
+    again = planned(json.dumps({"plans": [said]}), calls=3)
+    assert (again.winner, again.calls) == (first.winner, 1)
 
 
 @pytest.mark.parametrize(
     ("reply", "why"),
-    [("sorry", "held no plan"), (ProviderUnreachable("the server is down"), "server is down")],
+    [
+        ("sorry", "held no plan"),
+        (ProviderUnreachable("the server is down"), "server is down"),
+        (BudgetExceeded("no model call is left"), "no model call is left"),
+    ],
 )
-def test_a_failed_call_leaves_the_plan_without_a_model(reply: Reply, why: str) -> None:
-    without, _, _ = planned(calls=0)
-    queries, note, _ = planned(reply)
-    assert queries == without
-    assert why in note
+def test_a_failed_call_keeps_the_plan_before_it(reply: Reply, why: str) -> None:
+    better = planned(BETTER)
+    found = planned(BETTER, reply, calls=5)
+    assert (found.winner, found.steps) == (better.winner, better.steps)
+    assert found.note.startswith("plan call 2")
+    assert why in found.note

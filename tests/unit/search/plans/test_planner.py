@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from agent.search.plans.grounding import numbers_of
+from agent.search.plans.grounding import Grounded, numbers_of
 from agent.search.plans.planner import PlanWidener, read_plans, widened
 from agent.search.plans.search import ScoredPlan
 from agent.types import Ranking
 from tests.support.fakes import EventLog, MemorySnapshot
-from tests.support.planning import FILES, PROBLEM, found, make_planner, make_queries, rank
+from tests.support.planning import FILES, PROBLEM, make_planner, make_queries, rank
 from tests.support.scripted_model import ScriptedChatModel
 from tests.unit.search.plans.test_asking import bundle
 
@@ -21,11 +21,14 @@ def symbols(ranking: Ranking) -> list[str]:
     return [scored.chunk.symbol for scored in ranking.chunks]
 
 
-def widen(ranking: Ranking, *names: str, weight: float = 1.0) -> Ranking:
+def widen(ranking: Ranking, *names: str) -> Ranking:
     corpus = make_queries().corpus
     pieces = [corpus.symbols.index(name) for name in names]
-    winner = ScoredPlan(read_plans('{"plans": ["x"]}')[0], (found("x", *pieces),) if pieces else ())
-    return widened(ranking, numbers_of(ranking, corpus), winner, corpus, SNAPSHOT, weight)
+    (plan,) = read_plans('{"plans": ["x"]}')
+    grounded = (Grounded(plan.intents[0], tuple(pieces), 1.0, 1.0),) if pieces else ()
+    return widened(
+        ranking, numbers_of(ranking, corpus), ScoredPlan(plan, grounded), corpus, SNAPSHOT
+    )
 
 
 def test_without_hits_the_order_is_the_issues() -> None:
@@ -33,7 +36,7 @@ def test_without_hits_the_order_is_the_issues() -> None:
 
 
 def test_hits_of_a_plan_move_up_and_say_why() -> None:
-    before, after = rank(), widen(rank(), "read_config", weight=2.0)
+    before, after = rank(), widen(rank(), "read_config")
     assert symbols(before)[0] != "read_config"
     first = after.chunks[0]
     assert first.chunk.symbol == "read_config"
@@ -58,15 +61,16 @@ def test_chunks_that_the_corpus_lacks_stay_last() -> None:
 
 def test_search_is_deterministic_and_total() -> None:
     planner = make_planner()
-    first = planner.search(PROBLEM, SNAPSHOT, rank())
-    assert first == planner.search(PROBLEM, SNAPSHOT, rank())
+    first = asyncio.run(planner.plan(PROBLEM, SNAPSHOT, rank()))
+    assert first == asyncio.run(planner.plan(PROBLEM, SNAPSHOT, rank()))
     keys = [(-s.score, s.chunk.path, s.chunk.start) for s in first.ranking.chunks]
     assert keys == sorted(set(keys))
     assert 0 < first.rankings <= 40
 
 
 def test_what_a_reply_lacked_is_part_of_the_plan() -> None:
-    told = make_planner(expansions=0).search(PROBLEM, SNAPSHOT, rank(), told=["read_config"])
+    planner = make_planner(expansions=0)
+    told = asyncio.run(planner.plan(PROBLEM, SNAPSHOT, rank(), told=["read_config"]))
     assert told.winner.plan.intents[0].query == "read_config"
 
 
