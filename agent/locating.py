@@ -33,8 +33,8 @@ LOCATE_BELOW = 0.7
 """The probability of a complete context below which `auto` makes the call.
 
 On 104 repairs of 14 projects of the tune split, with a model's replies and `INCOMPLETE_TOKENS` for
-each incomplete context, a run expects 17,200 tokens at 0.7, 17,100 with no call and 18,000 with a call
-always. At 0.7, 71% of the contexts are complete; with no call, 62%.
+each incomplete context, a run expects 17,200 tokens at 0.7, 17,100 with no call and 18,000 with a
+call always. At 0.7, 71% of the contexts are complete; with no call, 62%.
 """
 
 LocateWhen = Literal["auto", "always", "never"]
