@@ -10,10 +10,10 @@ from dataclasses import replace
 from agent.types import Chunk, ChunkKind
 
 # A mark takes the place of the lines, so fewer are not worth it.
-_LEAST_LEFT_OUT = 4
+_LEAST_LEFT_OUT = 8
 # Entries of a table that stay, at its beginning and its end. A table of fewer than this many and
 # `_LEAST_LEFT_OUT` more is shown as a whole.
-_FIRST_ENTRIES, _LAST_ENTRIES = 6, 2
+_FIRST_ENTRIES, _LAST_ENTRIES = 12, 4
 
 _DOCSTRING = re.compile(r"\s*[rRbBuUfF]{0,2}(\"\"\"|''')")
 _LITERAL = r"""(?:[rRbBuUfF]{0,2}(?:"[^"]*"|'[^']*')|[-+]?\d[\w.]*|\(.*\)|\[.*\]|\{.*\})"""

@@ -107,7 +107,7 @@ PREAMBLE = (
 
 # A blank gap and a gap up to this size are shown, since a mark and a header would cost as much.
 _BRIDGE_LINES = 4
-_BRIDGE_CHARACTERS = 60
+_BRIDGE_CHARACTERS = 120
 
 _BACKTICKS = re.compile(r"`+")
 _NOT_PRINTED = re.compile(
@@ -211,7 +211,7 @@ def _render(
         body = f"{body}\n{ELISION}"
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(body)), default=0))
     name = names.get(start, "")
-    header = f"### {_printable(view.path)}:L{start}-{end}{name}{_note(code, block)}"
+    header = f"### {printable(view.path)}:L{start}-{end}{name}{_note(code, block)}"
     return f"{header}\n{fence}{view.language}\n{body}\n{fence}\n"
 
 
@@ -221,7 +221,7 @@ def _method_names(choices: Iterable[Choice]) -> Mapping[int, str]:
     The header of such a block has the name, since the class of the method is not shown.
     """
     methods = [choice for choice in choices if choice.chunk.kind is ChunkKind.METHOD]
-    return {line: f" {_printable(c.chunk.symbol)}" for c in methods for line in c.lines}
+    return {line: f" {printable(c.chunk.symbol)}" for c in methods for line in c.lines}
 
 
 def _note(code: Mapping[int, int], block: Sequence[Run]) -> str:
@@ -235,5 +235,6 @@ def _note(code: Mapping[int, int], block: Sequence[Run]) -> str:
     return f" (code: {', '.join(f'L{first}-{last}' for first, last in places)})"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a path or symbol without characters that would break its line."""
     return _NOT_PRINTED.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -7,13 +7,14 @@ it calls. With tokens to spare, the other imports and signatures of its file fol
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.context.assignments import bindings_of_class, bindings_of_module
 from agent.context.excerpt import signature_lines
-from agent.context.layout import FileViews, Run, chunk_lines
+from agent.context.layout import FileViews, Run, chunk_lines, runs
 from agent.protocols import Chunker, Snapshot
 from agent.types import DEFINITIONS, Chunk, ChunkKind, Ranking
 
@@ -25,6 +26,10 @@ _OWN = frozenset({"self", "cls", "this", "super", "Self"})
 _SMALL_CLASS = 15
 # A constructor with at most this many lines is shown with its body beside a chosen method.
 _SMALL_CONSTRUCTOR = 30
+# A function with at most this many lines more than its signature is shown as a whole.
+_SMALL_BODY = 5
+# A block of imports with at most this many lines is shown as a whole.
+_SMALL_IMPORTS = 12
 # Module code (imports, constants) with at most this many lines is shown as a whole.
 _SMALL_MODULE = 15
 # Signatures shown for one chunk. More would crowd out the support of other chunks.
@@ -32,8 +37,8 @@ _MAX_CALLEES = 8
 # Constants shown for one chunk.
 _MAX_CONSTANTS = 8
 # A constant with at most this many lines is shown as a whole, a longer one by its first lines.
-_SMALL_CONSTANT = 8
-_HEAD_OF_CONSTANT = 4
+_SMALL_CONSTANT = 16
+_HEAD_OF_CONSTANT = 8
 
 _ATTRIBUTE = re.compile(r"\b(?:self|cls|[A-Z]\w*)\.([A-Za-z_]\w*)")
 _BASES = re.compile(r"\bclass\s+\w+\s*\(([^()]*)\)")
@@ -87,7 +92,7 @@ class SupportFinder:
         names = frozenset(_IDENTIFIER.findall(text))
         for statement in self._statements(chunk.path):
             if names & statement.names:
-                yield self._import_item(chunk.path, statement)
+                yield from self._import(chunk.path, statement)
         yield from self._constants(chunk, owner, text)
         if owner and "super(" in text:
             yield from self._overridden(chunk, owner)
@@ -96,13 +101,29 @@ class SupportFinder:
     def rest_of_file(self, path: str) -> Iterator[SupportItem]:
         """Return all imports, short module code and all signatures of a file."""
         for statement in self._statements(path):
-            yield self._import_item(path, statement)
+            yield from self._import(path, statement)
         for chunk in self._chunks_of(path):
             lines = chunk_lines(chunk, self._views[path])
             if chunk.kind is ChunkKind.MODULE and 0 < len(lines) <= _SMALL_MODULE:
                 yield SupportItem(path, lines)
         for chunk in self._definitions(path):
             yield from self._signature(chunk)
+
+    def siblings(self, chunk: Chunk) -> list[Chunk]:
+        """Return the methods of other classes of its folder with the name of a method."""
+        name, folder = _last_name(chunk), chunk.path.rpartition("/")[0]
+        if chunk.kind is not ChunkKind.METHOD or name.startswith("__"):
+            return []
+        ranked = (one for methods in self._methods.values() for one in methods)
+        near = (one for one in ranked if one.path.rpartition("/")[0] == folder)
+        found = {(c.path, c.start): c for c in (*self._definitions(chunk.path), *near)}
+        return [
+            one
+            for one in found.values()
+            if one.kind is ChunkKind.METHOD
+            and _last_name(one) == name
+            and (one.path, one.symbol) != (chunk.path, chunk.symbol)
+        ]
 
     def _owner(self, chunk: Chunk) -> Chunk | None:
         """Return the class of a method."""
@@ -190,12 +211,22 @@ class SupportFinder:
         return elsewhere[0] if len(elsewhere) == 1 else None
 
     def _signature(self, chunk: Chunk) -> Iterator[SupportItem]:
+        """Return a definition with a short body as a whole, and its signature."""
         lines = signature_lines(chunk, self._views[chunk.path])
+        whole = chunk_lines(chunk, self._views[chunk.path])
+        if len(lines) < len(whole) <= len(lines) + _SMALL_BODY:
+            yield SupportItem(chunk.path, whole)
         if lines:
             yield SupportItem(chunk.path, frozenset(lines))
 
-    def _import_item(self, path: str, statement: ImportStatement) -> SupportItem:
-        return SupportItem(path, frozenset(range(statement.start, statement.end + 1)))
+    def _import(self, path: str, statement: ImportStatement) -> Iterator[SupportItem]:
+        """Return the block of imports that a statement belongs to, if it is short, and it alone."""
+        own = range(statement.start, statement.end + 1)
+        numbers = (range(s.start, s.end + 1) for s in self._statements(path))
+        for first, last in runs(itertools.chain.from_iterable(numbers)):
+            if first <= own[0] <= last < first + _SMALL_IMPORTS:
+                yield SupportItem(path, frozenset(range(first, last + 1)))
+        yield SupportItem(path, frozenset(own))
 
     def _statements(self, path: str) -> Sequence[ImportStatement]:
         if path not in self._imports:

@@ -26,6 +26,10 @@ _EXCERPT_TOKENS = 350
 # Definitions whose use in a test makes it the excerpt. Shorter names are words of other code too.
 _LIKELY_NAMES = 5
 _SHORTEST_NAME = 4
+# Lines of the problem, and texts in quotes or backticks in it, that a test may assert.
+_QUOTED = re.compile(r"`([^`\n]+)`|\"([^\"\n]+)\"|'([^'\n]+)'")
+_QUOTE_LENGTHS = range(10, 200)
+_MOST_QUOTES = 200
 _TEST = re.compile(r"(\s*)(?:async\s+)?def\s+test\w*\s*\(")
 
 _BACKTICKS = re.compile(r"`{3,}")
@@ -35,8 +39,8 @@ _BACKTICKS = re.compile(r"`{3,}")
 class TestHints:
     """Test files near the problem, and an excerpt of one of them ("" where there is none).
 
-    The excerpt has the tests that use the likeliest code, else the first lines of the nearest file.
-    `place` is its path and what part of the file it is.
+    The excerpt has a test that uses the likeliest code or has text that the problem quotes, else
+    the first lines of the nearest file. `place` is its path and what part of the file it is.
     """
 
     __test__ = False  # not a test class
@@ -66,13 +70,18 @@ def find_test_hints(
     total = sum(map(is_test_file, snapshot.files))
     if not paths:
         return TestHints(total=total)
-    return _with_excerpt(TestHints(paths, total), ranking, snapshot, counter)
+    return _with_excerpt(TestHints(paths, total), problem, ranking, snapshot, counter)
 
 
 def _with_excerpt(
-    hints: TestHints, ranking: Ranking, snapshot: Snapshot, counter: TokenCounter
+    hints: TestHints,
+    problem: Problem,
+    ranking: Ranking,
+    snapshot: Snapshot,
+    counter: TokenCounter,
 ) -> TestHints:
-    names = _likely_names(ranking)
+    quotes = _quotes(problem.text)
+    names = {**quotes, **_likely_names(ranking)}
     texts = {path: _masked(snapshot.text(path)).split("\n") for path in hints.paths}
     found = [(*test, path) for path, lines in texts.items() for test in _tests(lines, names)]
     # The first of equal worth: the tests of the likeliest file come first.
@@ -85,7 +94,16 @@ def _with_excerpt(
     _, first, last, _ = best
     shown = _fitting(lines[first : min(last, first + _EXCERPT_LINES)], counter)
     place = f"{path}:L{first + 1}-{first + shown.count(chr(10)) + 1}"
+    if any(quote in shown for quote in quotes):
+        place += ", with text that the issue quotes"
     return replace(hints, excerpt=shown, language=language, place=place)
+
+
+def _quotes(text: str) -> dict[str, float]:
+    found = [*("".join(groups) for groups in _QUOTED.findall(text)), *text.split("\n")]
+    stripped = (quote.strip().removeprefix(">>>").strip() for quote in found)
+    quotes = dict.fromkeys(quote for quote in stripped if len(quote) in _QUOTE_LENGTHS)
+    return dict.fromkeys(itertools.islice(quotes, _MOST_QUOTES), 1.0)
 
 
 def _likely_names(ranking: Ranking) -> dict[str, float]:
@@ -106,7 +124,8 @@ def _tests(lines: Sequence[str], names: Mapping[str, float]) -> Iterator[tuple[f
 
     The weights of the names that a test uses are added up.
     """
-    wanted = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b") if names else None
+    any_name = "|".join(map(re.escape, names))
+    wanted = re.compile(rf"(?<!\w)(?:{any_name})(?!\w)") if names else None
     for first, line in enumerate(lines):
         begin = _TEST.match(line)
         if begin is None or wanted is None:

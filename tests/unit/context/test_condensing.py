@@ -46,9 +46,14 @@ def test_a_string_that_is_no_docstring_stays() -> None:
 
 
 def test_a_table_of_literals_keeps_its_first_and_last_entries() -> None:
-    entries = "".join(f'    "word{n}": {n},\n' for n in range(20))
+    entries = "".join(f'    "word{n}": {n},\n' for n in range(30))
     table = chunk(f"WORDS = {{\n{entries}}}\n", kind=ChunkKind.MODULE, start=4)
-    assert sorted(little_told(table)) == list(range(4 + 7, 4 + 19))
+    assert sorted(little_told(table)) == list(range(4 + 13, 4 + 27))
+
+
+def test_a_table_that_is_not_really_long_stays() -> None:
+    entries = "".join(f'    "word{n}": {n},\n' for n in range(20))
+    assert not little_told(chunk(f"WORDS = {{\n{entries}}}\n", kind=ChunkKind.MODULE))
 
 
 def test_arguments_of_calls_are_no_table() -> None:

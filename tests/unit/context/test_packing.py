@@ -512,9 +512,22 @@ def test_a_method_brings_its_class_header_imports_and_callees() -> None:
     options = PackingOptions(budget=1000, reserve=0, depth=1)
     bundle = do_pack(snapshot, make_ranking([chunks[name] for name in names]), options)
     assert shown(bundle) == ["Parser.parse"]
-    # Imports, class header, constructor, the method called (its short body closes a gap), `local`.
-    assert outline(bundle, "pkg/parser.py") == [(1, 8), (22, 23), (28, 32)]
-    assert outline(bundle, "tools.py") == [(1, 1)]
+    # Imports, class header, constructor, the method called and `local` (short bodies are shown).
+    assert outline(bundle, "pkg/parser.py") == [(1, 8), (22, 23), (28, 33)]
+    assert outline(bundle, "tools.py") == [(1, 2)]
+
+
+def test_methods_of_the_same_name_that_are_not_shown_are_named() -> None:
+    text = "class A:\n    def run(self):\n" + "        a_long_line_of_a_body({})\n" * 9
+    paths = ("x/a.py", "x/b.py", "y/a.py")
+    snapshot = MemorySnapshot({path: text.replace("{}", path) for path in paths})
+    methods = [make_chunk(snapshot, path, 2, 11, "A.run") for path in snapshot.files]
+    bundle = do_pack(snapshot, make_ranking(methods), PackingOptions(max_chunks=1))
+    assert bundle.text.endswith(
+        "```\n\nMethods of the same name that are not shown (a fault may stand in them too):\n"
+        "- x/b.py:L2 A.run\n"
+    )
+    assert "not shown" not in do_pack(snapshot, make_ranking(methods)).text
 
 
 def test_the_best_ranked_chunks_support_comes_first() -> None:
@@ -663,7 +676,7 @@ def rendered_lines(snapshot: MemorySnapshot, bundle: ContextBundle) -> list[tupl
     """Return the lines in the fences by path and number; checks headers, order and marks."""
     found = []
     blocks = r"^### (\S+?):L(\d+)-(\d+)(?: [^\n]*)?\n(`{3,})python\n(.*?)\n\4\n"
-    text = bundle.text.removeprefix(PREAMBLE)
+    text = bundle.text.removeprefix(PREAMBLE).partition("\nMethods of the same name")[0]
     assert re.sub(blocks, "", text, flags=re.DOTALL | re.MULTILINE).strip("\n") == ""
     for path, start, end, _, content in re.findall(blocks, text, re.DOTALL | re.MULTILINE):
         lines = snapshot.text(path).split("\n")

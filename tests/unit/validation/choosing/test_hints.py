@@ -63,3 +63,17 @@ def test_the_excerpt_is_the_test_that_uses_the_likeliest_code() -> None:
         "    def test_parse(self):\n        text = ''\n\n        assert pkg.parse(text) == ''"
     )
     assert found.place == "tests/test_parser.py:L9-12"
+
+
+def test_a_test_with_text_that_the_issue_quotes_comes_before_one_that_only_uses_the_code() -> None:
+    tests = (
+        "from pkg import parse\n\n\ndef test_parse():\n    assert parse('') == ''\n\n\n"
+        "def test_link():\n    assert parse('x') == '<a href=\"None\">x</a>'\n"
+    )
+    files = {**FILES, "tests/test_parser.py": tests}
+    chunk = Chunk("pkg/parser.py", 1, 2, "parse", ChunkKind.FUNCTION, "", "0" * 40, "python")
+    ranking = Ranking((ScoredChunk(chunk, 1.0),), (ScoredFile("pkg/parser.py", 1.0),), 1)
+    for body in ('It gives:\n\n    <a href="None">x</a>\n', 'It has `<a href="None">x</a>`.'):
+        problem = Problem("parsing fails", body)
+        found = find_test_hints(problem, ranking, MemorySnapshot(files), ApproximateCounter())
+        assert found.place == "tests/test_parser.py:L8-9, with text that the issue quotes"
