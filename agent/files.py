@@ -32,7 +32,7 @@ def read_small_file(path: Path, most: int | None = None) -> bytes | None:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
 
 
-def replace_file(path: Path, parts: Iterable[bytes]) -> None:
+def replace_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     """Write a file atomically: after a crash it has the old or the new content. Raises OSError."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

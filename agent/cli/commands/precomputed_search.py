@@ -22,7 +22,7 @@ from agent.cli.commands.precomputed_labels import (
 from agent.cli.commands.retrieval import warning
 from agent.errors import ConfigurationError
 from agent.events import Notice
-from agent.search.precomputed import in_one_line
+from agent.search.precomputed import MANY, in_one_line
 from agent.secrets import mask_secrets
 from agent.terminal import say
 
@@ -38,7 +38,7 @@ class SearchRequest:
     """Arguments of `agent search --precomputed`.
 
     `place` is a folder or a collection. With `in_store` it is a collection even if such a folder
-    exists.
+    exists. A folder of more than `many` vectors is searched by an index or as int8.
     """
 
     place: str
@@ -51,6 +51,7 @@ class SearchRequest:
     json: bool
     quiet: bool
     in_store: bool = False
+    many: int = MANY
     others: tuple[str, ...] = ()
 
 
@@ -115,7 +116,7 @@ def _in_folder(
     from agent.search.precomputed import found_in_folder, load_vectors
 
     packed = SearchPaths(settings.cache_dir, settings.data_dir).packed(folder)
-    index = load_vectors(folder, reporter, cache=packed, strict=True)
+    index = load_vectors(folder, reporter, cache=packed, strict=True, many=request.many)
     query = given or _embedded(request, settings, reporter)
     _check(query, index.dimension, in_one_line(str(folder)), None)
     if given is None:

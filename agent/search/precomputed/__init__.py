@@ -1,8 +1,8 @@
 """Vectors that other programs computed: a folder with one JSON file for each vector.
 
-`load_vectors` reads a folder into a `VectorIndex` for exact search, `import_vectors` writes the
-index into a vector store, and `write_vector` writes files. `SemanticRetriever` searches one index
-for several agents with separate settings.
+`load_vectors` reads a folder into a `VectorIndex`, `import_vectors` writes the index into a vector
+store, and `write_vector` writes files. `SemanticRetriever` searches one index for several agents
+with separate settings.
 """
 
 from agent.search.precomputed.agents import (
@@ -13,7 +13,7 @@ from agent.search.precomputed.agents import (
     read_settings,
 )
 from agent.search.precomputed.index import SkippedVector, VectorIndex, cosine_similarity
-from agent.search.precomputed.loading import load_vectors
+from agent.search.precomputed.loading import MANY, load_vectors
 from agent.search.precomputed.store_import import (
     PrecomputedResult,
     found_in_folder,
@@ -32,6 +32,7 @@ from agent.search.precomputed.vector_files import (
 )
 
 __all__ = [
+    "MANY",
     "MAX_BYTES",
     "MAX_TOP_K",
     "Invalid",

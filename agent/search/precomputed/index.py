@@ -1,4 +1,4 @@
-"""Loaded vectors and exact search over them."""
+"""Loaded vectors and search over them. Scores are computed from the vectors themselves."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from agent.search.precomputed.vector_files import NO_META, Frozen, Invalid, Vect
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
+
+    from agent.search.precomputed.compact import CompactVectors
+    from agent.search.stores.sqlite import MatrixIndex
 
 TINY = 1e-30
 """A shorter vector counts as zero, because float32 cannot represent its direction."""
@@ -91,8 +94,10 @@ class SkippedVector:
 class VectorIndex:
     """`n` vectors of `d` dimensions, by ascending id.
 
-    `vectors` float32 (n, d), read-only, has the numbers of the files. `metas` has metadata by row,
-    for rows that have some. Create it with `load_vectors`.
+    `vectors` float32 (n, d), read-only, has the numbers of the files, and `lengths` float64 (n,)
+    what `lengths_of` says of them. `metas` has metadata by row, for rows that have some. `compact`
+    or `lists` find the candidates of a search without reading all vectors. Create an index with
+    `load_vectors`.
     """
 
     folder: Path
@@ -100,12 +105,15 @@ class VectorIndex:
     vectors: NDArray[np.float32]
     metas: Mapping[int, VectorMeta] = field(default_factory=lambda: MappingProxyType({}))
     skipped: tuple[SkippedVector, ...] = ()
-    _lengths: NDArray[np.float64] = field(init=False, repr=False)
+    lengths: NDArray[np.float64] = field(default_factory=lambda: np.empty(0), repr=False)
+    compact: CompactVectors | None = None
+    lists: MatrixIndex | None = None
     _by_tag: Mapping[str, NDArray[np.int64]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.vectors.flags.writeable = False
-        object.__setattr__(self, "_lengths", lengths_of(self.vectors))
+        if len(self.lengths) < len(self.ids):
+            object.__setattr__(self, "lengths", lengths_of(self.vectors))
         object.__setattr__(self, "_by_tag", _by_tag(self.metas))
 
     def __len__(self) -> int:
@@ -128,8 +136,8 @@ class VectorIndex:
 
         Only vectors with all `tags` are searched, and only cosines of at least `at_least` are
         returned. A zero vector scores 0.0 against everything. Scores do not depend on the other
-        queries of a batch: a float32 matrix product finds candidates, which are then scored in
-        float64. Raises SemanticQueryError.
+        queries of a batch: a product in float32 or int8, or the lists, find candidates, which are
+        then scored in float64. Only lists may miss a result. Raises SemanticQueryError.
         """
         if not self.ids:  # an empty index has no dimension to compare with
             return tuple(() for _ in np.atleast_2d(as_numbers(queries)))
@@ -137,13 +145,35 @@ class VectorIndex:
         rows = self._tagged(tags)
         if top_k < 1 or not rows.size:
             return tuple(() for _ in units)
+        if self.lists is not None and rows.size > self.lists.narrow:
+            return tuple(self._listed(unit, rows, top_k, at_least) for unit in units)
+        return self._compared(units, rows, top_k, at_least)
+
+    def _compared(
+        self, units: NDArray[np.float64], rows: NDArray[np.int64], top_k: int, at_least: float
+    ) -> tuple[tuple[SemanticResult, ...], ...]:
+        """Compare the queries with all of the rows."""
         found: list[tuple[SemanticResult, ...]] = []
         step = max(1, _AT_ONCE // rows.size)
         for first in range(0, len(units), step):
             some = units[first : first + step]
-            for unit, scores in zip(some, self._products(some, rows), strict=True):
-                found.append(self._best(unit, rows, scores, top_k, at_least))
+            cosines, errors = self._cosines_of_all(some, rows)
+            for unit, scores in zip(some, cosines, strict=True):
+                near = _within(scores, errors, top_k, at_least)
+                found.append(self._best(unit, rows[near], top_k, at_least))
         return tuple(found)
+
+    def _listed(
+        self, unit: NDArray[np.float64], rows: NDArray[np.int64], top_k: int, at_least: float
+    ) -> tuple[SemanticResult, ...]:
+        """Compare one query with the rows of near lists, or with all if those are too few."""
+        assert self.lists is not None
+        chosen = np.zeros(len(self.ids), dtype=bool)
+        chosen[rows] = True
+        near = self.lists.near(unit, top_k, lambda some: self._cosines(unit, some), chosen)
+        if near is None:
+            return self._compared(unit[None, :], rows, top_k, at_least)[0]
+        return self._best(unit, np.sort(near), top_k, at_least)
 
     def _tagged(self, tags: Iterable[str]) -> NDArray[np.int64]:
         """Return the rows with all of the tags, ascending."""
@@ -152,27 +182,24 @@ class VectorIndex:
             rows = np.intersect1d(rows, self._by_tag.get(tag, _NONE), assume_unique=True)
         return rows
 
-    def _products(self, units: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return cosines (m, len(rows)) with float32 precision."""
+    def _cosines_of_all(
+        self, units: NDArray[np.float64], rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return cosines (m, len(rows)), and bounds of their errors (len(rows),)."""
         every = rows.size == len(self.ids)
+        rounding = np.full(rows.size, _ROUNDING * self.dimension)
+        if self.compact is not None:
+            errors = self.compact.errors if every else self.compact.errors[rows]
+            return self.compact.cosines(units, None if every else rows), rounding + errors
         chosen = self.vectors if every else self.vectors[rows]
-        lengths = self._lengths if every else self._lengths[rows]
+        lengths = self.lengths if every else self.lengths[rows]
         products = units.astype(np.float32) @ chosen.T
-        return _over(products.astype(np.float64), lengths)
+        return _over(products.astype(np.float64), lengths), rounding
 
     def _best(
-        self,
-        unit: NDArray[np.float64],
-        rows: NDArray[np.int64],
-        scores: NDArray[np.float64],
-        top_k: int,
-        at_least: float,
+        self, unit: NDArray[np.float64], near: NDArray[np.int64], top_k: int, at_least: float
     ) -> tuple[SemanticResult, ...]:
-        slack = _ROUNDING * self.dimension
-        least = at_least
-        if top_k < scores.size:
-            least = max(least, float(np.partition(scores, -top_k)[-top_k]) - slack)
-        near = rows[scores >= least - slack]
+        """Score the rows `near` a query, ascending, and return the best."""
         exact = self._cosines(unit, near)
         kept = exact >= at_least
         near, exact = near[kept], exact[kept]
@@ -189,7 +216,7 @@ class VectorIndex:
             some = rows[first : first + _ROWS_AT_ONCE]
             values = self.vectors[some].astype(np.float64)
             sums[first : first + _ROWS_AT_ONCE] = np.einsum("ij,j->i", values, unit)
-        cosines = np.round(_over(sums, self._lengths[rows]), _DIGITS)
+        cosines = np.round(_over(sums, self.lengths[rows]), _DIGITS)
         return np.clip(cosines, -1.0, 1.0) + 0.0  # avoids negative zero
 
     def _result(self, row: int, score: float) -> SemanticResult:
@@ -200,6 +227,16 @@ class VectorIndex:
 
 
 _NONE = np.empty(0, dtype=np.int64)
+
+
+def _within(
+    scores: NDArray[np.float64], errors: NDArray[np.float64], top_k: int, at_least: float
+) -> NDArray[np.int64]:
+    """Return the places whose scores may be among the best `top_k`, given their errors."""
+    least = at_least
+    if top_k < scores.size:
+        least = max(least, float(np.partition(scores - errors, -top_k)[-top_k]))
+    return np.flatnonzero(scores + errors >= least)
 
 
 def lengths_of(vectors: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -3,29 +3,30 @@
 A packed file caches a loaded folder, so the next start reads one file instead of many. It has one
 line of JSON (format, fingerprint, sizes, checksum), the vectors as little-endian float32, and JSON
 of ids, metadata and skipped files. Its data is only used if length and checksum match, and is never
-executed.
+executed. Many vectors are mapped into memory, because a search reads few of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
+import mmap
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from agent.errors import SemanticIndexError
 from agent.events import Notice, StageProgress
 from agent.files import replace_file
-from agent.search.precomputed.index import SkippedVector, VectorIndex, metas_by_row
+from agent.search.precomputed.compact import compact
+from agent.search.precomputed.index import SkippedVector, VectorIndex, lengths_of, metas_by_row
 from agent.search.precomputed.vector_files import (
     MAX_DIMENSION,
     META,
@@ -41,24 +42,43 @@ from agent.search.precomputed.vector_files import (
     thawed,
     why_no_id,
 )
+from agent.search.stores.sqlite import open_matrix_index
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.protocols import Reporter
 
-FORMAT = 1
+FORMAT = 2
 _MAX_HEADER = 1_000
+_ALIGNED = 64  # bytes; mapped numbers must begin at a multiple of their size
+_PIECE = 1 << 22  # bytes checked at a time
+_ROWS_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """The content of a folder: ids ascending, vectors float32 (n, d), and metadata by id."""
+    """The content of a folder: ids ascending, vectors float32 (n, d), and metadata by id.
+
+    `mapped` is the file that holds the vectors; None if they are in memory.
+    """
 
     ids: tuple[str, ...]
     vectors: NDArray[np.float32]
     metas: Mapping[str, VectorMeta]
     skipped: tuple[SkippedVector, ...]
+    mapped: mmap.mmap | None = None
+
+    def pieces(self) -> Iterator[NDArray[np.float32]]:
+        """Yield all vectors, some thousand at a time."""
+        for first in range(0, len(self.ids), _ROWS_AT_ONCE):
+            yield self.vectors[first : first + _ROWS_AT_ONCE]
+            self.release()
+
+    def release(self) -> None:
+        """Let the system take back the memory of mapped vectors that were read."""
+        if self.mapped is not None:
+            self.mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def fingerprint(files: Sequence[ListedFile], dimension: int | None) -> str:
@@ -75,9 +95,9 @@ class _Header(BaseModel):
 
     format: int
     mark: str
-    count: int
-    dimension: int
-    rest: int  # bytes of the JSON at the end
+    count: int = Field(ge=0)
+    dimension: int = Field(ge=0)
+    rest: int = Field(ge=0)  # bytes of the JSON at the end
     crc: int  # checksum of everything after the first line
 
 
@@ -94,7 +114,7 @@ def write_packed(path: Path, mark: str, packed: Packed) -> None:
     metas = {name: _as_file(meta) for name, meta in packed.metas.items()}
     skipped = [(one.name, one.reason) for one in packed.skipped]
     rest = json.dumps({"ids": packed.ids, "metas": metas, "skipped": skipped}).encode()
-    numbers = np.ascontiguousarray(packed.vectors, dtype="<f4").tobytes()
+    numbers = np.ascontiguousarray(packed.vectors, dtype="<f4").reshape(-1).view(np.uint8).data
     header = _Header(
         format=FORMAT,
         mark=mark,
@@ -104,30 +124,42 @@ def write_packed(path: Path, mark: str, packed: Packed) -> None:
         crc=zlib.crc32(rest, zlib.crc32(numbers)),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, (header.model_dump_json().encode() + b"\n", numbers, rest))
+    line = header.model_dump_json().encode()
+    line += b" " * ((-len(line) - 1) % _ALIGNED) + b"\n"
+    replace_file(path, (line, numbers, rest))
 
 
-def read_packed(path: Path, mark: str) -> Packed | None:
-    """Read the packed file; None if it is missing, damaged, or has another fingerprint."""
+def read_packed(path: Path, mark: str, many: int) -> Packed | None:
+    """Read the packed file, or map it if it has more than `many` vectors.
+
+    None if it is missing, damaged, or has another fingerprint.
+    """
     try:
         with path.open("rb") as file:
             header = _Header.model_validate_json(file.readline(_MAX_HEADER))
-            numbers = 4 * header.count * header.dimension
-            left = os.fstat(file.fileno()).st_size - file.tell()
-            if (header.format, header.mark) != (FORMAT, mark) or left != numbers + header.rest:
+            if (header.format, header.mark) != (FORMAT, mark):
                 return None
-            data = file.read()
-    except (OSError, ValidationError):
+            first, crc = file.tell(), 0
+            while piece := file.read(_PIECE):  # so that little stays in memory
+                crc = zlib.crc32(piece, crc)
+            data: bytes | mmap.mmap
+            if header.count > many:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            else:
+                file.seek(0)
+                data = file.read()
+    except (OSError, ValueError):  # ValidationError is a ValueError
         return None
-    if zlib.crc32(data) != header.crc:
+    size = 4 * header.count * header.dimension
+    if crc != header.crc or len(data) != first + size + header.rest or first % _ALIGNED:
         return None
-    return _unpacked(data, header, numbers)
+    return _unpacked(data, header, first, size)
 
 
-def _unpacked(data: bytes, header: _Header, numbers: int) -> Packed | None:
-    vectors = np.frombuffer(data, dtype="<f4", count=numbers // 4)
+def _unpacked(data: bytes | mmap.mmap, header: _Header, first: int, size: int) -> Packed | None:
+    vectors = np.frombuffer(data, dtype="<f4", count=size // 4, offset=first)
     try:
-        rest = _Rest.model_validate_json(json.dumps(json.loads(data[numbers:])))
+        rest = _Rest.model_validate_json(json.dumps(json.loads(data[first + size :])))
     except (ValueError, RecursionError):
         return None
     metas: dict[str, VectorMeta] = {}
@@ -143,6 +175,7 @@ def _unpacked(data: bytes, header: _Header, numbers: int) -> Packed | None:
         vectors.astype(np.float32, copy=False).reshape(header.count, header.dimension),
         metas,
         tuple(SkippedVector(name, reason) for name, reason in rest.skipped),
+        data if isinstance(data, mmap.mmap) else None,
     )
 
 
@@ -156,7 +189,7 @@ LOADING_STAGE = "vectors"
 _PROGRESS_EVERY = 2_000  # files
 
 MANY = 100_000
-"""A larger folder is slow to open and to search; the store has an index of int8 vectors for it."""
+"""A larger folder is searched by an index of the store (extra `ann`), otherwise as int8."""
 
 MAX_NAMED = 3
 """Files that the warning names. `VectorIndex.skipped` lists all of them."""
@@ -169,11 +202,14 @@ def load_vectors(
     dimension: int | None = None,
     cache: Path | None = None,
     strict: bool = False,
+    many: int = MANY,
 ) -> VectorIndex:
     """Load a folder of vectors; `vector_files` describes its files.
 
     `dimension`: the expected dimension; None means the most frequent one.
     `cache`: path of a packed file, which is used while names, sizes and modification times match.
+    `many`: with a cache, more vectors than these stay in the packed file, and searches find
+    candidates by an index beside it or, where the extra `ann` is missing, by int8 numbers.
 
     A folder that is missing or has no usable vector gives an empty index and a warning; if
     `strict`, it raises SemanticIndexError. So does a folder that cannot be read, in any case.
@@ -183,13 +219,14 @@ def load_vectors(
     if not strict and not folder.exists():
         return _empty(folder, f"{in_one_line(str(folder))}: no such folder", reporter)
     with open_folder(folder) as opened:
-        files = [file for file in listed(opened) if cache is None or not _is(cache, opened, file)]
+        files = _without(cache, opened, listed(opened))
         mark = fingerprint(files, dimension)
-        packed = read_packed(cache, mark) if cache is not None else None
+        packed = read_packed(cache, mark, many) if cache is not None else None
         if packed is None:
             packed = _Loading(opened, reporter, dimension).run(files)
-            if cache is not None:
-                _keep(cache, mark, packed, reporter)
+            kept = cache is not None and _keep(cache, mark, packed, reporter)
+            if cache is not None and kept and len(packed.ids) > many:
+                packed = read_packed(cache, mark, many) or packed
         root = opened.root
     _warn(packed.skipped, folder, reporter)
     if not packed.ids:
@@ -200,17 +237,18 @@ def load_vectors(
         if strict:
             raise SemanticIndexError(what)
         return _empty(folder, what, reporter, packed.skipped)
-    if len(packed.ids) > MANY:
-        reporter(Notice(_many(folder, len(packed.ids))))
+    lengths = np.concatenate([lengths_of(piece) for piece in packed.pieces()])
     metas = metas_by_row(packed.ids, packed.metas)
-    return VectorIndex(root, packed.ids, packed.vectors, metas, packed.skipped)
-
-
-def _many(folder: Path, count: int) -> str:
-    return (
-        f"{in_one_line(str(folder))}: {count:,} vectors are compared one by one; `agent index "
-        "--precomputed FOLDER` puts them into the store, which has an index (extra `ann`)"
+    index = VectorIndex(root, packed.ids, packed.vectors, metas, packed.skipped, lengths)
+    if cache is None or packed.mapped is None:
+        return index
+    lists = open_matrix_index(
+        cache.with_name(f"{cache.name}.ann") / mark, index.vectors, lengths, reporter
     )
+    packed.release()
+    if lists is not None:
+        return replace(index, lists=lists)
+    return replace(index, compact=compact(packed.pieces(), lengths))
 
 
 def _empty(
@@ -220,16 +258,23 @@ def _empty(
     return VectorIndex(folder, (), np.empty((0, 0), dtype=np.float32), skipped=skipped)
 
 
-def _is(cache: Path, folder: Folder, file: ListedFile) -> bool:
-    """Whether the cache lies in the folder of vectors and `file` is the cache."""
-    return cache.name == file.name and cache.parent.resolve() == folder.root
+def _without(
+    cache: Path | None, folder: Folder, files: Sequence[ListedFile]
+) -> Sequence[ListedFile]:
+    """Return the files without the cache, if that lies in the folder of vectors."""
+    if cache is None or cache.parent.resolve() != folder.root:
+        return files
+    return [file for file in files if file.name != cache.name]
 
 
-def _keep(cache: Path, mark: str, packed: Packed, reporter: Reporter) -> None:
+def _keep(cache: Path, mark: str, packed: Packed, reporter: Reporter) -> bool:
+    """Write the packed file; return whether it was written."""
     try:
         write_packed(cache, mark, packed)
     except OSError as error:  # a full disk only makes the next start slower
         reporter(Notice(f"{cache}: not kept ({error.strerror})", "warning"))
+        return False
+    return True
 
 
 def _warn(skipped: Sequence[SkippedVector], folder: Path, reporter: Reporter) -> None:

@@ -110,7 +110,7 @@ def open_store(
         if fallback is None:
             raise
         reporter(Notice(f"{error}; going on with the embedded store in {fallback}", "warning"))
-        from agent.search.stores.sqlite.store import SqliteStore
+        from agent.search.stores.sqlite import SqliteStore
 
         return SqliteStore(fallback, reporter)
 
@@ -131,8 +131,7 @@ def open_temporary(why: StoreUnreachable, reporter: Reporter) -> VectorStore:
     A Notice reports `why`. Raises StoreUnreachable if SQLite cannot create it.
     """
     reporter(Notice(f"{why}; going on in memory, nothing is kept", "warning"))
-    from agent.search.stores.sqlite.large import Scale
-    from agent.search.stores.sqlite.store import SqliteStore
+    from agent.search.stores.sqlite import Scale, SqliteStore
 
     # never creates index files
     return SqliteStore(Path(IN_MEMORY), reporter, scale=Scale(limit=sys.maxsize))

@@ -23,7 +23,9 @@ import numpy as np
 from agent.errors import StoreUnreachable
 from agent.events import StageProgress
 from agent.files import replace_file
+from agent.search.stores.exact import NEAR, NearRows
 from agent.search.stores.sqlite.inverted import (
+    LEAST,
     IndexManifest,
     Lists,
     read_lists,
@@ -40,11 +42,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.protocols import Reporter
-    from agent.search.stores.sqlite.inverted import IndexFile
-    from agent.search.stores.sqlite.resident import VectorReader
+    from agent.search.stores.sqlite.inverted import IndexFile, VectorReader
 
 # a shard up to this many times larger than the new vectors is rewritten together with them
 _MERGED = 4
+
+_OVER = 4  # candidates per result, because int8 rounding reorders close neighbours
+# Candidates with a score this much lower are skipped, because a lookup may read from disk. The
+# value is twice the standard deviation of the int8 error in the difference of two cosines.
+_MARGIN = 0.009
+_MOST = 4_096  # maximum candidates looked up for a query: 30 ms
 
 
 class Building:
@@ -289,3 +296,44 @@ def _alone(folder: Path) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+def near_rows(
+    index: AnnIndex,
+    query: NDArray[np.float32],
+    top_k: int,
+    look_up: Callable[[NDArray[np.int64]], NearRows],
+    *,
+    every: bool,
+) -> NearRows | None:
+    """Return near rows with exact cosines; None if too few of them are selected.
+
+    `look_up` scores the rows that are present and selected, `every` says that all are selected.
+    """
+    count = max(LEAST, _OVER * top_k)
+    promising = every
+    while True:
+        near, coarse = index.search(query, count)
+        rows = near[: _promising(coarse, top_k)] if promising else near
+        found = look_up(rows)
+        if len(found.rows) >= top_k:
+            clear = len(rows) < len(near) or not _may_tie(found, top_k)
+            if clear or count >= _MOST:
+                return found
+        if count >= _MOST:
+            return None
+        promising = False  # some rows were removed
+        count *= 4
+
+
+def _promising(coarse: NDArray[np.float32], top_k: int) -> int:
+    """Return how many candidates, best first, may be among the best `top_k` despite int8 errors."""
+    if len(coarse) <= top_k:
+        return len(coarse)
+    return int(np.count_nonzero(coarse >= coarse[top_k - 1] - _MARGIN))
+
+
+def _may_tie(found: NearRows, top_k: int) -> bool:
+    """Whether more entries may score the same as number `top_k`. Equal vectors tie by id."""
+    falling = -np.sort(-found.cosines)
+    return bool(falling[top_k - 1] - falling[-1] <= NEAR)

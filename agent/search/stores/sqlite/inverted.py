@@ -14,7 +14,7 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from mmap import PROT_READ, mmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,9 +24,25 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from agent.search.stores.sqlite.resident import VectorReader
-
 _FORMAT = 2  # 1: graphs of usearch
+
+
+class VectorReader(Protocol):
+    """Reads the vectors that an index is built from, by row. Row numbers begin at 1."""
+
+    def rows(self, after: int) -> NDArray[np.int64]:
+        """Return all rows after a number, ascending."""
+        ...
+
+    def after(self, row: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the next rows (n,) after a number and their unit vectors (n, d); none at the
+        end.
+        """
+        ...
+
+    def those(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return unit vectors (m, d) of the rows that still exist, ascending."""
+        ...
 
 
 class IndexFile(BaseModel):

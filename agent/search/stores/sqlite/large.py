@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.search.stores.base import EntryFilter
-from agent.search.stores.exact import NEAR, NearRows, cosines, nearest
+from agent.search.stores.exact import NearRows, cosines, nearest
 from agent.search.stores.sqlite import statements as sql
-from agent.search.stores.sqlite.ann import SHARD, AnnIndex
-from agent.search.stores.sqlite.inverted import LEAST
+from agent.search.stores.sqlite.ann import SHARD, AnnIndex, near_rows
 from agent.search.stores.sqlite.resident import (
     BOTH,
     joined_vectors,
@@ -31,11 +30,6 @@ from agent.search.stores.sqlite.resident import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_OVER = 4  # candidates per result, because int8 rounding reorders close neighbours
-# Candidates with a score this much lower are skipped, because a lookup may read from disk. The
-# value is twice the standard deviation of the int8 error in the difference of two cosines.
-_MARGIN = 0.009
-_MOST = 4_096  # maximum candidates looked up for a query: 30 ms
 _KNOWN = 64  # maximum cached answers about narrow selections
 
 
@@ -116,20 +110,12 @@ class Large:
         chosen: tuple[str, Sequence[object]] | None,
     ) -> list[NearRows] | None:
         """Return near rows with exact cosines; None if too few of them are selected."""
-        count = max(LEAST, _OVER * top_k)
-        promising = chosen is None
-        while True:
-            near, coarse = self.index.search(query, count)
-            rows = near[: _promising(coarse, top_k)] if promising else near
-            found = self._looked_up(connection, rows, query, chosen)
-            if len(found.rows) >= top_k:
-                clear = len(rows) < len(near) or not _may_tie(found, top_k)
-                if clear or count >= _MOST:
-                    return [found]
-            if count >= _MOST:
-                return None
-            promising = False  # some rows were removed
-            count *= 4
+
+        def look_up(rows: NDArray[np.int64]) -> NearRows:
+            return self._looked_up(connection, rows, query, chosen)
+
+        found = near_rows(self.index, query, top_k, look_up, every=chosen is None)
+        return None if found is None else [found]
 
     def _looked_up(
         self,
@@ -164,16 +150,3 @@ class Large:
             for known, one in zip(found, more, strict=True):
                 known.append(one)
         return found
-
-
-def _promising(coarse: NDArray[np.float32], top_k: int) -> int:
-    """Return how many candidates, best first, may be among the best `top_k` despite int8 errors."""
-    if len(coarse) <= top_k:
-        return len(coarse)
-    return int(np.count_nonzero(coarse >= coarse[top_k - 1] - _MARGIN))
-
-
-def _may_tie(found: NearRows, top_k: int) -> bool:
-    """Whether more entries may score the same as number `top_k`. Equal vectors tie by id."""
-    falling = -np.sort(-found.cosines)
-    return bool(falling[top_k - 1] - falling[-1] <= NEAR)

@@ -22,7 +22,7 @@ from agent.search.stores.sqlite.resident import BUDGET, Part, Resident, empty, l
 
 if TYPE_CHECKING:
     from agent.protocols import Reporter
-    from agent.search.stores.sqlite.resident import VectorReader
+    from agent.search.stores.sqlite.inverted import VectorReader
 
 
 class Stale(Exception):

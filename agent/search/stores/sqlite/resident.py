@@ -195,8 +195,8 @@ def row_numbers(cursor: sqlite3.Cursor) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorReader:
-    """Reads vectors of the collection `key` by row. Each call is one transaction."""
+class CollectionReader:
+    """The `VectorReader` of the collection `key`. Each call is one transaction."""
 
     file: StoreFile
     key: int

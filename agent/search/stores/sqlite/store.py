@@ -23,7 +23,7 @@ from agent.search.stores.sqlite import statements as sql
 from agent.search.stores.sqlite.file import StoreFile
 from agent.search.stores.sqlite.large import Scale
 from agent.search.stores.sqlite.loaded import LoadedVectors, Stale
-from agent.search.stores.sqlite.resident import VectorReader, units_of
+from agent.search.stores.sqlite.resident import CollectionReader, units_of
 from agent.search.stores.urls import is_new, path_of
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class SqliteCollection(BaseCollection):
             self._build(stale)
 
     def _build(self, stale: Stale) -> None:
-        reader = VectorReader(self._file, stale.state.key, self._dimension)
+        reader = CollectionReader(self._file, stale.state.key, self._dimension)
         self._loaded.build(self._name, stale, reader)
         self._loaded.sweep(lambda: self._file.run(sql.tokens))
 

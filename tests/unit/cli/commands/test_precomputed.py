@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agent.cli.commands.precomputed import import_by_options, search_by_options
 from agent.cli.commands.precomputed_import import ImportRequest, import_folder
 from agent.cli.commands.precomputed_labels import is_model, name_of
 from agent.cli.commands.precomputed_search import SearchRequest, search
+from agent.search import SearchPaths
 from agent.search.precomputed.vector_files import write_vector
 from agent.search.vectors import collection_name
 from agent.secrets.finding import MASK
@@ -104,6 +108,36 @@ def test_a_dry_run_writes_nothing(
         " (0 vectors there now); 1 file skipped; nothing was written\n"
     )
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_large_folder_is_searched_by_an_index_or_as_int8_with_the_same_results(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = np.random.default_rng(2)
+    for number, row in enumerate(random.standard_normal((120, 6))):
+        write_vector(tmp_path / "v", f"v{number:03}", row, tags=["odd"] if number % 2 else [])
+    (tmp_path / "q.json").write_text(json.dumps(random.standard_normal(6).tolist()))
+    asked: dict[str, Any] = {"vector": str(tmp_path / "q.json"), "limit": 7, "quiet": False}
+
+    def found(**changed: Any) -> tuple[Any, str]:
+        assert searching(tmp_path / "v", **asked | changed) == 0
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    installed = find_spec("faiss") is not None
+    for options in ({}, {"tags": ("odd",)}, {"at_least": 0.8}):
+        exact, said = found(**options)
+        assert "index" not in said
+        shutil.rmtree(tmp_path / "cache")
+        large, said = found(many=100, **options)
+        assert (large, "120 vectors are searched by an index" in said) == (exact, installed)
+        shutil.rmtree(tmp_path / "cache")
+        places = SearchPaths(tmp_path / "cache", tmp_path)
+        beside = places.packed(tmp_path / "v").with_suffix(".packed.ann")
+        beside.parent.mkdir(parents=True)
+        beside.write_text("in the way of an index")
+        large, said = found(many=100, **options)
+        assert (large, "cannot be written" in said) == (exact, installed)
 
 
 def dry(folder: Path, store: str | None = None, **changed: Any) -> int:

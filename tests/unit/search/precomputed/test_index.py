@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -131,3 +132,21 @@ def test_a_query_that_cannot_be_compared_is_an_error(query: object) -> None:
 
 def test_no_queries_give_no_results() -> None:
     assert make_index([[1, 0]]).search(np.empty((0, 2)), 5) == ()
+
+
+def test_an_index_of_lists_finds_nearly_all_and_scores_exactly(
+    real: tuple[VectorIndex, NDArray[np.float64]], tmp_path: Path
+) -> None:
+    pytest.importorskip("faiss", reason="needs patchshot[ann]")
+    from agent.search.stores.sqlite import open_matrix_index
+
+    index, queries = real
+    lists = open_matrix_index(tmp_path, index.vectors, index.lengths, lambda _: None, narrow=0)
+    fast = replace(index, lists=lists)
+    hits = 0
+    for one, other in zip(index.search(queries, 10), fast.search(queries, 10), strict=True):
+        exact = {result.id: result.score for result in one}
+        hits += sum(exact.get(result.id) == result.score for result in other)
+        assert len(other) == 10
+    assert hits >= 0.9 * 10 * len(queries)
+    assert fast.search([np.zeros(64)], 2)[0][0].score == 0.0

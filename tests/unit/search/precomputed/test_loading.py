@@ -276,14 +276,46 @@ def test_a_folder_without_permission_is_one_line_with_advice(
     assert said in str(caught.value)
 
 
-def test_a_large_folder_is_told_of_the_index_of_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def clustered(folder: Path, count: int = 300) -> Path:
+    random = np.random.default_rng(8)
+    for number, row in enumerate(random.standard_normal((count, 8)).round(3)):
+        tags = {"tags": ["odd"]} if number % 2 else {}
+        put(folder, **{f"v{number:03}": row.tolist(), f"v{number:03}__meta__json": tags})
+    return folder
+
+
+def answers(index: VectorIndex, **options: Any) -> list[list[tuple[str, float]]]:
+    queries = np.random.default_rng(9).standard_normal((10, 8))
+    return [[(r.id, r.score) for r in one] for one in index.search(queries, 7, **options)]
+
+
+def test_many_vectors_with_a_cache_are_searched_as_int8_with_the_same_results(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("agent.search.precomputed.loading.MANY", 1)
-    index, said = load(put(tmp_path, a=[1, 0], b=[0, 1]))
-    assert len(index) == 2
-    assert said == [
-        f"{tmp_path}: 2 vectors are compared one by one; `agent index --precomputed FOLDER` puts "
-        "them into the store, which has an index (extra `ann`)"
-    ]
-    assert load(put(tmp_path / "one", a=[1, 0]))[1] == []
+    folder, cache = clustered(tmp_path / "v"), tmp_path / "packed"
+    (tmp_path / "packed.ann").write_text("in the way of an index")
+    exact, said = load(folder, cache=cache, many=300)
+    assert (exact.compact, exact.lists, said) == (None, None, [])
+    for _ in range(2):
+        large, _ = load(folder, cache=cache, many=299)
+        assert large.compact is not None
+        assert same(exact, large)
+        for options in ({}, {"tags": ["odd"]}, {"at_least": 0.6}):
+            assert answers(large, **options) == answers(exact, **options)
+    assert load(folder, many=299)[0].compact is None  # in memory anyway
+
+
+def test_many_vectors_are_searched_by_an_index_beside_the_cache(tmp_path: Path) -> None:
+    pytest.importorskip("faiss", reason="needs patchshot[ann]")
+    folder, cache = clustered(tmp_path / "v"), tmp_path / "packed"
+    exact, _ = load(folder)
+    large, said = load(folder, cache=cache, many=299)
+    assert said == ["300 vectors are searched by an index (int8)"]
+    assert (large.lists is None, large.compact) == (False, None)
+    for options in ({}, {"tags": ["odd"]}, {"at_least": 0.6}):
+        assert answers(large, **options) == answers(exact, **options)
+    assert load(folder, cache=cache, many=299)[1] == []
+    put(folder, v000=[1, 0, 0, 0, 0, 0, 0, 0])
+    changed, said = load(folder, cache=cache, many=299)
+    assert len(said) == 1
+    assert answers(changed) == answers(load(folder)[0])
