@@ -262,7 +262,7 @@ class Settings(BaseModel):
         ge=MIN_CONTEXT_TOKENS, tightens="lower",
     )  # fmt: skip
     plan: bool = setting(
-        False, "Show the model a plan: what to look for, and where that is.", LIMITS,
+        False, "Show the model a plan: what to look for, and where (no gain was measured).", LIMITS,
         tightens="off",
     )  # fmt: skip
     plan_beam: int | None = setting(

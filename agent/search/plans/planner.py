@@ -397,9 +397,9 @@ _HEAD = (
 
 
 def _steps(winner: ScoredPlan, corpus: Corpus) -> tuple[PlanStep, ...]:
-    """Return the steps of a plan with the pieces that have a name."""
+    """Return the steps of a plan that found code, with the pieces that have a name."""
     steps = []
-    for grounded in winner.grounded:
+    for grounded in (one for one in winner.grounded if one.pieces):
         named = [number for number in grounded.hits if corpus.symbols[number]][:PLACES]
         places = tuple(
             PlanPlace(
@@ -416,7 +416,7 @@ def _in_lines(steps: Sequence[PlanStep]) -> list[str]:
     lines: list[str] = []
     for number, step in enumerate(steps, start=1):
         places = ", ".join(f"{p.path}:{p.start}-{p.end} {p.symbol}" for p in step.places)
-        found = places or "nothing was found"
+        found = places or "code without a name"
         lines.append(as_data(f"{number}. {step.score:.2f} {step.intent} -> {found}"))
     return lines
 

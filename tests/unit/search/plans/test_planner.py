@@ -74,6 +74,14 @@ def test_what_a_reply_lacked_is_part_of_the_plan() -> None:
     assert told.winner.plan.intents[0].query == "read_config"
 
 
+def test_steps_that_found_no_code_are_not_shown() -> None:
+    planner = make_planner(expansions=0)
+    planned = asyncio.run(planner.plan(PROBLEM, SNAPSHOT, rank(), told=["zzz"]))
+    assert planned.winner.plan.intents[0].query == "zzz"
+    shown = [step.intent for step in planned.steps]
+    assert shown == [intent.text for intent in planned.winner.plan.intents[1:]]
+
+
 def test_the_widener_notes_what_it_did() -> None:
     log = EventLog()
     widener = PlanWidener(make_planner(calls=1), ScriptedChatModel(["no plan"]), log)
