@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -66,16 +67,24 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         terminal.write_line(f"\nFAILED {report.nodeid}", red=True)
 
 
+@pytest.fixture(scope="session")
+def own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A path for each test; `tmp_path` would look through the folders of all earlier tests."""
+    root = tmp_path_factory.mktemp("own")
+    return (root / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def no_ambient_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_ambient_settings(monkeypatch: pytest.MonkeyPatch, own_folders: Iterator[Path]) -> None:
     """No test sees the developer's keys, proxies, caches or git configuration."""
     for name in list(os.environ):
         if name.startswith(_AMBIENT) and name not in _KEPT:
             monkeypatch.delenv(name)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(tmp_path / "patchshot-cache"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    own = next(own_folders)
+    monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(own / "patchshot-cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(own / "state"))
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 

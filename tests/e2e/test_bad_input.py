@@ -42,6 +42,7 @@ def issue(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_problems_that_cannot_be_used(tmp_path: Path, make_repository: MakeRepository) -> None:
     repository = make_repository(FILES)
     cases: Mapping[str, tuple[bytes | None, str]] = {
@@ -79,6 +80,7 @@ def test_repositories_that_cannot_be_used(tmp_path: Path, issue: Path) -> None:
         assert expected in last_line(done).lower(), last_line(done)
 
 
+@pytest.mark.slow
 def test_an_unknown_commit(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
     repository = make_repository(FILES)
     done = agent(
@@ -154,6 +156,7 @@ def test_a_cost_limit_refuses_before_the_call(
         assert provider.chats == []
 
 
+@pytest.mark.slow
 def test_nonsense_settings(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
     repository = make_repository(FILES)
     arguments = ("solve", "--problem", str(issue), "--repo", str(repository))

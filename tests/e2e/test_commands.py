@@ -98,6 +98,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert "LOADED []" in done.stdout, done.stdout[-500:] + done.stderr
 
 
+@pytest.mark.slow
 def test_every_command_has_help_with_an_example(user: User) -> None:
     overview = user.ok("--help")
     for command in ("solve", "search", "context", "apply", "index", "doctor", "demo"):
@@ -129,6 +130,7 @@ def test_context_shows_the_code_and_the_receipt(user: User, repository: Path) ->
     assert user.ok(*arguments, "--prompt").startswith("[system]\n")
 
 
+@pytest.mark.slow
 def test_index_is_warm_the_second_time(user: User, repository: Path) -> None:
     first = json.loads(user.ok("index", "--repo", str(repository), "--json"))
     second = json.loads(user.ok("index", "--repo", str(repository), "--json"))
@@ -152,11 +154,16 @@ def test_apply_prints_a_diff_that_git_takes(user: User, repository: Path) -> Non
 @pytest.mark.parametrize(
     ("reply", "code", "status"),
     [
-        ('{"edits": []}', 3, "no-edit"),
         ("I cannot help.", 4, "unparseable"),
-        (json.dumps({"edits": [{**EDIT, "search": "absent()"}]}), 5, "not-applied"),
-        (json.dumps({"edits": [{**EDIT, "path": "../../etc/passwd"}]}), 5, "not-applied"),
-        (json.dumps({"edits": [{**EDIT, "replace": "self.prices["}]}), 6, "broken"),
+        *(
+            pytest.param(reply, code, status, marks=pytest.mark.slow)
+            for reply, code, status in (
+                ('{"edits": []}', 3, "no-edit"),
+                (json.dumps({"edits": [{**EDIT, "search": "absent()"}]}), 5, "not-applied"),
+                (json.dumps({"edits": [{**EDIT, "path": "../../etc/passwd"}]}), 5, "not-applied"),
+                (json.dumps({"edits": [{**EDIT, "replace": "self.prices["}]}), 6, "broken"),
+            )
+        ),
     ],
 )
 def test_apply_says_what_is_wrong(
@@ -169,6 +176,7 @@ def test_apply_says_what_is_wrong(
     assert result["message"] in done.stderr
 
 
+@pytest.mark.slow
 def test_doctor_says_what_works(user: User) -> None:
     done = user.run(
         "doctor", "--json", PATCHSHOT_MODEL="m", PATCHSHOT_BASE_URL="http://h.example/v1"
@@ -196,6 +204,7 @@ def test_a_recorded_run_is_replayed_offline_and_refused_once_the_prompt_has_chan
     assert "record" in changed.stderr
 
 
+@pytest.mark.slow
 def test_the_base_is_what_the_user_sees(user: User, repository: Path) -> None:
     """The uncommitted state is part of the base, left out, or refused, as asked."""
     cart = repository / "shop/cart.py"
@@ -208,7 +217,7 @@ def test_the_base_is_what_the_user_sees(user: User, repository: Path) -> None:
     assert "uncommitted" in refused.stderr
 
 
-def test_solve_applies_only_when_told_to(user: User, repository: Path) -> None:
+def test_solve_verifies_a_patch_and_writes_nothing_unasked(user: User, repository: Path) -> None:
     require_sandbox()
     before = fingerprint(repository)
     done, _ = user.solve(repository, [Good(REPLY)], "--output", "fix.diff")
@@ -216,6 +225,11 @@ def test_solve_applies_only_when_told_to(user: User, repository: Path) -> None:
     assert fingerprint(repository) == before
     assert (user.home / "fix.diff").read_text() == done.stdout
     assert "VERIFIED" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_solve_applies_the_patch_and_its_test(user: User, repository: Path) -> None:
+    require_sandbox()
     done, _ = user.solve(repository, [Good(REPLY)], "--apply", "--with-test")
     assert done.returncode == 0, done.stderr
     assert "sum(self.prices)" in (repository / "shop/cart.py").read_text()

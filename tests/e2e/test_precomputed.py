@@ -23,6 +23,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.slow
 def test_an_agent_searches_with_its_settings(tmp_path: Path) -> None:
     for number in range(8):
         vector = [1.0, number / 10.0]

@@ -39,6 +39,7 @@ def search(home: Path, repository: Path, *arguments: str, **variables: str) -> d
     return {**json.loads(done.stdout), "stderr": done.stderr}
 
 
+@pytest.mark.slow
 def test_the_bonus_for_file_names_acts_in_the_default_preset(
     repository: Path, tmp_path: Path
 ) -> None:
@@ -52,7 +53,7 @@ def test_the_bonus_for_file_names_acts_in_the_default_preset(
     ][0]["reasons"]
 
 
-@pytest.mark.parametrize("shape", ["cohere", "tei"])
+@pytest.mark.parametrize("shape", ["cohere", pytest.param("tei", marks=pytest.mark.slow)])
 def test_a_reranker_orders_what_is_found(repository: Path, tmp_path: Path, shape: Shape) -> None:
     with RerankServer(shape, {"def paint": 4.0}) as server:
         found = search(
@@ -68,6 +69,7 @@ def test_a_reranker_orders_what_is_found(repository: Path, tmp_path: Path, shape
     assert "rerank" in {reason["feature"] for reason in found["results"][0]["reasons"]}
 
 
+@pytest.mark.slow
 def test_a_reranker_that_fails_is_one_line(repository: Path, tmp_path: Path) -> None:
     plain = search(tmp_path, repository)
     with RerankServer("broken") as server:
@@ -77,6 +79,7 @@ def test_a_reranker_that_fails_is_one_line(repository: Path, tmp_path: Path) -> 
     assert "not ordered again" in " ".join(failed["notes"])
 
 
+@pytest.mark.slow
 def test_words_of_a_model_rank_the_code(repository: Path, tmp_path: Path) -> None:
     query = "the wall has another hue"
     with ScriptedProvider([Good("paint, colors")]) as provider:
@@ -107,6 +110,7 @@ def test_words_of_a_model_need_one(tmp_path: Path) -> None:
     assert "no model server is configured" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_floor_leaves_out_what_ranks_low(repository: Path, tmp_path: Path) -> None:
     issue = tmp_path / "issue.md"
     issue.write_text(f"# {QUERY}\n")
@@ -121,6 +125,7 @@ def test_a_floor_leaves_out_what_ranks_low(repository: Path, tmp_path: Path) -> 
     assert paths[1] == {"shop/cart.py"} < paths[0]
 
 
+@pytest.mark.slow
 def test_a_repository_cannot_name_a_reranker(
     make_repository: MakeRepository, tmp_path: Path
 ) -> None:
@@ -131,6 +136,7 @@ def test_a_repository_cannot_name_a_reranker(
     assert "rerank_base_url is ignored" in found["stderr"]
 
 
+@pytest.mark.slow
 def test_a_large_file_is_read_on_request(make_repository: MakeRepository, tmp_path: Path) -> None:
     table = (
         "ROWS = (\n"

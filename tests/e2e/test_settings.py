@@ -91,6 +91,7 @@ def test_each_ignored_key_is_named_once(hostile: tuple[Path, Path]) -> None:
         assert done.stderr.count(note) == 1
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_repository_holds(make_repository: MakeRepository, tmp_path: Path) -> None:
     files = {"a.py": "x = 1\n", "patchshot.toml": "max_cost = 0.000001\nmax_cots = 1\n"}
     repository = make_repository(files)

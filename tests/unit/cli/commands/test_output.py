@@ -21,7 +21,8 @@ def patch(*changes: FileChange, diff: bytes = b"diff\n") -> AppliedPatch:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> MemorySnapshot:
+def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemorySnapshot:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "a.py").write_bytes(b"old\n")
     (tmp_path / "gone.py").write_bytes(b"x\n")
     snapshot = MemorySnapshot({"a.py": "old\n", "gone.py": "x\n"})
