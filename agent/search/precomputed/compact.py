@@ -52,19 +52,22 @@ class CompactVectors:
         return np.asarray((found * scales[:, None]).T, dtype=np.float64)
 
 
-def compact(pieces: Iterable[NDArray[np.float32]], lengths: NDArray[np.float64]) -> CompactVectors:
+def compact(
+    pieces: Iterable[NDArray[np.float32]], lengths: NDArray[np.float64], dimension: int
+) -> CompactVectors:
     """Return vectors as int8 from pieces (k, d) of them. Vectors of length 0 become zeros."""
-    codes, scales, errors = [], [], []
+    codes = np.empty((len(lengths), dimension), dtype=np.int8)
+    scales, errors = np.empty(len(lengths), np.float32), np.empty(len(lengths), np.float32)
+    share = np.float32(min(1.0, _DEVIATIONS / math.sqrt(dimension)))
     done = 0
     for vectors in pieces:
-        own = lengths[done : done + len(vectors)]
-        done += len(vectors)
+        part = slice(done, done + len(vectors))
+        done = part.stop
+        own = lengths[part]
         units = vectors / np.where(own > 0.0, own, np.inf).astype(np.float32)[:, None]
         scale = np.abs(units).max(axis=1) / np.float32(_LARGEST)
         whole = np.rint(units / np.where(scale > 0.0, scale, np.float32(1.0))[:, None])
         units -= whole * scale[:, None]
-        size = np.sqrt(np.einsum("ij,ij->i", units, units))
-        codes.append(whole.astype(np.int8))
-        scales.append(scale)
-        errors.append(size * np.float32(min(1.0, _DEVIATIONS / math.sqrt(vectors.shape[1]))))
-    return CompactVectors(np.concatenate(codes), np.concatenate(scales), np.concatenate(errors))
+        codes[part], scales[part] = whole, scale
+        errors[part] = np.sqrt(np.einsum("ij,ij->i", units, units)) * share
+    return CompactVectors(codes, scales, errors)

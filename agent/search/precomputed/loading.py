@@ -248,7 +248,7 @@ def load_vectors(
     packed.release()
     if lists is not None:
         return replace(index, lists=lists)
-    return replace(index, compact=compact(packed.pieces(), lengths))
+    return replace(index, compact=compact(packed.pieces(), lengths, index.dimension))
 
 
 def _empty(

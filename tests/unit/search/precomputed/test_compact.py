@@ -26,7 +26,7 @@ def both(vectors: NDArray[np.float32]) -> tuple[VectorIndex, VectorIndex]:
 
 def in_pieces(vectors: NDArray[np.float32], size: int = 7) -> CompactVectors:
     pieces = (vectors[first : first + size] for first in range(0, len(vectors), size))
-    return compact(pieces, lengths_of(vectors))
+    return compact(pieces, lengths_of(vectors), vectors.shape[1])
 
 
 def found(index: VectorIndex, query: NDArray[np.float32], top_k: int) -> list[tuple[str, float]]:
