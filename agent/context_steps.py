@@ -117,7 +117,7 @@ class ContextSteps:
         if cut and not self.bundle.pieces:
             raise ConfigurationError(
                 f"no code fits into the context of {self.bundle.budget:,} tokens: raise "
-                "--context-tokens"
+                "--context-tokens, or give --allow-empty-context"
             )
 
     async def shrink(self, budget: int, note: str) -> None:

@@ -200,7 +200,8 @@ class _Run:
             await context.find_background()
             packing = await context.locate(self.options.locate)
         await context.pack(packing)
-        context.refuse_empty()
+        if not packing.allow_empty:
+            context.refuse_empty()
 
     async def attempt(self, kind: AttemptKind, build: BuildPrompt) -> Attempt:
         """Prompt, call, parse, apply and validate. The ledger holds a patch once it applies."""

@@ -98,6 +98,7 @@ class PackingOptions:
     # As in the original system, for comparison: in rank order, up to the first that does not fit.
     # Unlike there, chunks that do not fit are passed over until one does.
     stop_at_oversized: bool = False
+    allow_empty: bool = False  # a prompt may be sent although no code fits into it
 
     def __post_init__(self) -> None:
         shares = (

@@ -36,6 +36,7 @@ def packing_options(settings: Settings) -> PackingOptions:
         reserve=settings.context_reserve,
         max_chunks=settings.max_chunks,
         floor=settings.context_floor,
+        allow_empty=settings.allow_empty_context,
     )
     if split_name(settings.preset)[0] == "original":
         # Add only whole chunks without surrounding lines, and stop at the first that does not fit.

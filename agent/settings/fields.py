@@ -159,6 +159,9 @@ class Settings(BaseModel):
         1.0, "Largest file of the repository that is read, in MB (at most 5).", CONTEXT,
         gt=0, le=5, tightens="lower",
     )  # fmt: skip
+    allow_empty_context: bool = setting(
+        False, "Call the model although no code fits into the context.", CONTEXT, tightens="off"
+    )
     context_floor: float = setting(
         0.0,
         "Leave out chunks whose score is lower than this, where the best has 1 and the last 0.",

@@ -104,6 +104,26 @@ def test_words_of_a_model_rank_the_code(repository: Path, tmp_path: Path) -> Non
     assert "paint colors" not in provider.chats[-1].prompt  # the words rank, and no more
 
 
+@pytest.mark.slow
+def test_no_code_is_sent_only_if_the_user_insists(
+    make_repository: MakeRepository, tmp_path: Path
+) -> None:
+    repository = make_repository({"wide.py": f"WIDE = [{'1, ' * 4000}]\n"})
+    issue = tmp_path / "issue.md"
+    issue.write_text("# WIDE in wide.py is wrong\n")
+    solve = (
+        "solve", "--problem", str(issue), "--repo", str(repository), "--context-tokens", "200",
+        "--preset", "original", "--no-tests", "--no-keep", "--no-iterative",
+    )  # fmt: skip
+    with ScriptedProvider([Good("I see no code")]) as provider:
+        theirs = {"PATCHSHOT_BASE_URL": provider.base_url, "PATCHSHOT_MODEL": "scripted"}
+        refused = run_agent(*solve, home=tmp_path, **theirs)
+        assert (refused.returncode, provider.chats) == (2, [])
+        assert "no code fits into the context" in refused.stderr
+        run_agent(*solve, "--allow-empty-context", home=tmp_path, **theirs)
+        assert provider.chats
+
+
 def test_words_of_a_model_need_one(tmp_path: Path) -> None:
     done = run_agent("search", "hue", "--expand", "llm", "--repo", "missing", home=tmp_path)
     assert done.returncode == 2

@@ -326,6 +326,7 @@ TESTED_BY: Mapping[str, tuple[str, str]] = {
     "local_context": ("tests/local/test_smollm2.py", "local_context"),
     "local_threads": ("tests/unit/llm/local/test_local_model.py", "threads"),
     "preset": ("tests/unit/services/test_settings_act.py", "test_presets_differ"),
+    "allow_empty_context": ("tests/e2e/test_ranking_settings.py", "--allow-empty-context"),
     "store": ("tests/e2e/test_corpora.py", "--store"),
     "store_fallback": ("tests/unit/cli/commands/test_commands.py", "store_fallback"),
     "precomputed": ("tests/e2e/test_background.py", "--precomputed"),
