@@ -10,17 +10,20 @@ demo` is an `agent solve` that replays a recording.
 from __future__ import annotations
 
 import ast
+import re
 import statistics
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("agent", "sandbox")
 SHORT = 50
 """Lines below which a module with a single importer should be a part of that importer."""
+
+_CLASS = re.compile(r"^class ([^\W_]\w*)", re.MULTILINE)
 
 _LOADED = """
 import sys
@@ -57,15 +60,12 @@ def imported(tree: ast.AST, known: Mapping[str, Path]) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def public_classes(
-    trees: Iterable[tuple[str, ast.Module]],
-) -> Mapping[str, tuple[str, ...]]:
+def public_classes(sources: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
     """Public class name -> the modules that define a class of that name."""
     found: dict[str, list[str]] = defaultdict(list)
-    for module, tree in trees:
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(module)
+    for module, source in sources.items():
+        for name in _CLASS.findall(source):
+            found[name].append(module)
     return {name: tuple(places) for name, places in sorted(found.items())}
 
 
@@ -85,9 +85,7 @@ def figures(root: Path = ROOT) -> Mapping[str, object]:
         used for name, tree in trees.items() for used in set(imported(tree, known)) - {name}
     )
     single = [name for name in known if importers[name] == 1 and known[name].stem != "__init__"]
-    shared = {
-        name: places for name, places in public_classes(trees.items()).items() if len(places) > 1
-    }
+    shared = {name: places for name, places in public_classes(sources).items() if len(places) > 1}
     return {
         "modules": len(known),
         "lines": sum(lines.values()),
