@@ -169,6 +169,7 @@ def test_progress_counts_the_files_that_are_cut() -> None:
     assert events[-1] == StageProgress("index", 300, 300)
 
 
+@pytest.mark.slow
 def test_large_trees_are_cut_in_worker_processes_alike() -> None:
     body = "".join(f"    name_{n} = {n}\n" for n in range(12_000))
     snapshot = MemorySnapshot({f"m{n}.py": f"def f{n}():\n{body}" for n in range(15)})

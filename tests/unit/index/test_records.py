@@ -107,6 +107,7 @@ def test_one_builder_gives_what_a_fresh_one_gives() -> None:
         np.testing.assert_array_equal(getattr(worn.build([("python", SOURCE)]), column), fresh)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["python", "javascript", "text"]), TEXTS), min_size=1))
 def test_files_cut_together_are_what_each_is_alone(files: list[tuple[str, list[str]]]) -> None:

@@ -316,6 +316,7 @@ def test_setuid_is_not_given_to_new_content(tree: Path, journal: Path) -> None:
     assert stat.S_IMODE((tree / "pkg/b.sh").stat().st_mode) == 0o755
 
 
+@pytest.mark.slow
 def test_the_journal_is_closed_to_others_and_keeps_the_newest(tree: Path, journal: Path) -> None:
     for number in range(102):
         change = FileChange("n.txt", b"%d" % (number - 1) if number else None, b"%d" % number)
