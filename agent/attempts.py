@@ -46,6 +46,9 @@ _VERDICT_RANK = {
     Verdict.NOT_REGRESSED: 5,
     Verdict.VERIFIED: 6,
 }
+# Broken tests whose source the next prompt shows.
+_TESTS_SHOWN = 3
+
 # Characters of the reason why a reply takes a test back.
 _REASON_SHOWN = 300
 
@@ -114,6 +117,14 @@ class Attempt:
         """The code that the reply said it was not shown."""
         said = self.proposal or self.parse_failure
         return said.missing if said else ()
+
+    @property
+    def broken_tests(self) -> tuple[str, ...]:
+        """A few old tests that the patch breaks, as `path:Class.method`, for the next prompt."""
+        failing = self.report.newly_failing if self.report else ()
+        parts = (test.partition("[")[0].partition("::") for test in failing)
+        names = (f"{path}:{name.replace('::', '.')}" for path, _, name in parts if name)
+        return tuple(dict.fromkeys(names))[:_TESTS_SHOWN]
 
     @property
     def asks_for_code(self) -> bool:

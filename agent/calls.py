@@ -117,8 +117,8 @@ class Calls:
     # --- the code that replies ask for
 
     def request(self, attempt: Attempt) -> Callable[[ContextBundle], AskedCode]:
-        """Note what a reply asks for. The result finds it, beside a context and earlier code."""
-        number = self.requests.add(attempt.missing)
+        """Note what a reply lacks. The result finds it, beside a context and earlier code."""
+        number = self.requests.add((*attempt.missing, *attempt.broken_tests))
         return lambda bundle: self._answers(bundle)[number]
 
     def asked_code(self, room: int) -> AskedCode | None:

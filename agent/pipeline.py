@@ -154,6 +154,10 @@ class _Run:
     context: ContextSteps
     calls: Calls
     going_on: OpenPrompt | None = None
+    steps_left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps_left = self.options.iterative.max_steps
 
     @property
     def services(self) -> Services:
@@ -182,14 +186,14 @@ class _Run:
                         self.announce(attempt, "one repair call")
                     build = self.repair_prompt(build, attempt)
                     attempt = await self.attempt("repair", build)
-                case NextStep.ITERATE:
+                case NextStep.ITERATE if self.steps_left > 0:
                     self.calls.escalate()
                     self.announce(attempt, "the iterative mode")
                     await self.iterate()
                 case NextStep.ANOTHER_TEST:
                     await self.ask_for_test(self.ledger.attempts[-1])
                     return
-                case NextStep.ACCEPT | NextStep.GIVE_UP:
+                case NextStep.ACCEPT | NextStep.GIVE_UP | NextStep.ITERATE:
                     return
 
     async def make_context(self) -> None:
@@ -394,6 +398,10 @@ class _Run:
 
     async def iterate(self) -> None:
         iterating = iterative.fit_window(self.options.iterative, self.calls.window)
+        iterating = replace(iterating, max_steps=self.steps_left)
+        self.calls.requests.add(self.ledger.attempts[-1].broken_tests)
+        keep = partial(self.keep_draft, len(self.ledger.attempts))
+        before = self.ledger.usage().calls
         await self.widen(iterating)
         with self.timer.stage("iterate") as note:
             made = await iterative.run(
@@ -403,13 +411,14 @@ class _Run:
                 tuple(one for one in self.ledger.attempts if one.kind != "sample"),
                 self.services,
                 iterating,
-                self.keep_draft,
+                keep,
             )
             note.append(made.summary if made.patch is not None else made.ended or made.reason)
         if made.proposal is not None:
             kept = with_kept_test(made.proposal, self.ledger.attempts)
             made = replace(made, proposal=kept)
-        self.keep_draft(made)
+        keep(made)
+        self.steps_left -= max(1, self.ledger.usage().calls - before)
         if made.patch is not None:
             await self.validate(made)
 
@@ -427,10 +436,9 @@ class _Run:
         lacking = dict.fromkeys(name for a in self.ledger.attempts for name in a.missing)
         await self.context.widen(iterative.room_for_context(wanted, limits) - sent, tuple(lacking))
 
-    def keep_draft(self, draft: Attempt) -> None:
-        """Record the iterative attempt as it stands; each draft replaces the last one."""
-        again = self.ledger.attempts[-1].kind == "iterative"
-        self.ledger.record(draft, replacing_last=again)
+    def keep_draft(self, earlier: int, draft: Attempt) -> None:
+        """Record the attempt after `earlier` ones as it stands; a draft replaces the one before."""
+        self.ledger.record(draft, replacing_last=len(self.ledger.attempts) > earlier)
 
     # --- reports
 

@@ -4,16 +4,14 @@ accept      the tests support the patch, or no test could run (another call woul
 send code   one more call with the code that the reply asks for, while rounds are left; no repair
 repair      one more call, with the precise reason, while repairs are left; a reply that was cut off
             is continued instead, after the repairs while rounds for code are left
-iterate     the iterative mode, once
+iterate     the iterative mode; again, with the steps that are left, where what it finished fails
 test        one call for another reproduction test, where nothing but that keeps an accepted patch
             from being verified; then the run ends
 give up     end with the status of the best attempt; also where the issue seems fixed already, or a
             reply repeats the patch before it and the same tests fail
 
-The order is fixed: each step costs more tokens than the one before it and solves fewer more. Of 18
-small fixes of 2026 one call solved 16 (8,300 tokens in the median) and one repair the other 2. Of 8
-larger ones the first reply was right in 3, and repair and steps solved the rest (71,000 tokens in
-the median). Samples (`--samples`) are drawn with the first call.
+After a failure, what is left and has solved most per dollar comes first (`MEASURED`). More samples
+are only drawn with the first call (`--samples`): after a failure they solve less for more tokens.
 """
 
 from __future__ import annotations
@@ -38,6 +36,36 @@ class NextStep(enum.Enum):
     GIVE_UP = "give-up"
 
 
+# Tokens of a prompt that cost as much as one of a reply: 4 to 6 for most models of 2026.
+_REPLY_PRICE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How often a step ended a run with an accepted patch, and its mean tokens."""
+
+    solved: int
+    tries: int
+    tokens_in: int
+    tokens_out: int
+
+    @property
+    def gain(self) -> float:
+        """Accepted patches per dollar; the unit is one over the price of a prompt's token."""
+        return self.solved / self.tries / (self.tokens_in + _REPLY_PRICE * self.tokens_out)
+
+
+MEASURED = {
+    NextStep.REPAIR: Measured(5, 8, 14_600, 550),
+    NextStep.ITERATE: Measured(4, 6, 54_400, 2_400),
+}
+"""The steps after a failed patch, on 28 larger fixes of 2026 (docs/design/benchmarks.md).
+
+Two more samples of the same prompt solved 1 of 5 at 21,800 and 3,600 tokens: less per dollar than
+either, so they are never drawn after a failure.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
     """What a run may cost beyond its first call.
@@ -52,6 +80,9 @@ class PolicyOptions:
     another_test: bool = True
 
 
+# Times that the iterative mode may say that it has finished.
+_ITERATIONS = 3
+
 _FINAL = (Status.ACCEPTED, Status.UNVERIFIED)
 
 
@@ -63,16 +94,19 @@ def next_step(attempts: Sequence[Attempt], options: PolicyOptions) -> NextStep:
         return NextStep.ANOTHER_TEST if lacks and options.another_test else NextStep.ACCEPT
     kinds = [attempt.kind for attempt in attempts]
     if "iterative" in kinds:
-        return NextStep.GIVE_UP
+        finished = last.report is not None and not last.ended and not is_repeated(attempts)
+        again = finished and kinds.count("iterative") < _ITERATIONS
+        return NextStep.ITERATE if again else NextStep.GIVE_UP
     if attempts[-1].asks_for_code and code_rounds_left(attempts, options):
         return NextStep.SEND_CODE
     if _is_fixed_already(attempts) or is_repeated(attempts):
         return NextStep.GIVE_UP
     unfinished = last.is_cut_off and last.completion and last.completion.finish_reason == "length"
-    continued = unfinished and code_rounds_left(attempts, options) > 0
-    if kinds.count("repair") < options.repairs or continued:
+    if unfinished and code_rounds_left(attempts, options):
         return NextStep.REPAIR
-    return NextStep.ITERATE if options.iterative else NextStep.GIVE_UP
+    left = [NextStep.REPAIR] * (kinds.count("repair") < options.repairs)
+    left += [NextStep.ITERATE] * options.iterative
+    return max(left, key=lambda step: MEASURED[step].gain, default=NextStep.GIVE_UP)
 
 
 def code_rounds_left(attempts: Sequence[Attempt], options: PolicyOptions) -> int:

@@ -320,14 +320,18 @@ def describe_failure(attempt: Attempt, counter: TokenCounter) -> str:
     return _shorten(text, counter)
 
 
-def iterative_start(problem: Problem, bundle: ContextBundle, history: str) -> str:
-    """Return the message that begins the iterative mode."""
+def iterative_start(problem: Problem, bundle: ContextBundle, history: str, kept: int = 0) -> str:
+    """Return the message that begins the iterative mode.
+
+    `kept`: the reply, counted from 1, whose edits are in the files; 0 for none.
+    """
     return render(
         "iterative_start",
         issue=as_data(problem.text),
         context=bundle.text,
         closes=_CLOSES_CONTEXT.search(bundle.text) is not None,
         history=as_data(history),
+        kept=kept,
     )
 
 

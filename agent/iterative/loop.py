@@ -36,7 +36,7 @@ from agent.iterative.working_copy import ActionResult, WorkingCopy
 from agent.prompting import iterative_start, render
 from agent.protocols import Services, Snapshot
 from agent.settings import HISTORY_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS
-from agent.types import Completion, ContextBundle, ParseFailure, Problem
+from agent.types import AppliedPatch, Completion, ContextBundle, ParseFailure, Problem, Verdict
 
 # After so many replies in a row that are not actions, the model is taken to be lost.
 MAX_NONSENSE = 3
@@ -107,6 +107,7 @@ async def run(
     `keep` receives the attempt as it stands after each edit, so that nothing is lost when the chat
     model or the validator raises, or when the run is cut off.
     """
+    number, start = _start(earlier)
     copy = WorkingCopy(
         snapshot,
         services,
@@ -114,8 +115,9 @@ async def run(
         no_repair=options.no_repair,
         include_test=options.include_test,
         edit_tests=options.edit_tests,
+        start=start,
     )
-    opening = _opening(problem, bundle, earlier, services, options)
+    opening = _opening(problem, bundle, earlier, number, services, options)
     conversation = Conversation(opening, services.counter)
     return await _Loop(copy, conversation, services, options, keep, _asked_for(earlier)).run()
 
@@ -124,6 +126,7 @@ def _opening(
     problem: Problem,
     bundle: ContextBundle,
     earlier: Sequence[Attempt],
+    kept: int,
     services: Services,
     options: IterativeOptions,
 ) -> Opening:
@@ -139,8 +142,20 @@ def _opening(
         )
         for actions in (words, "")
     )
-    user = iterative_start(problem, bundle, describe_attempts(earlier, services.counter))
+    history = describe_attempts(earlier, services.counter)
+    user = iterative_start(problem, bundle, history, kept)
     return Opening(plain, system, user, tools, bundle.text)
+
+
+def _start(earlier: Sequence[Attempt]) -> tuple[int, AppliedPatch | None]:
+    """Return the number of the last attempt, from 1, and its patch; 0 if its edits are not kept.
+
+    They are kept where tests fail with them; most of such patches need little more.
+    """
+    last = earlier[-1] if earlier else None
+    if last is None or last.report is None or last.report.verdict is not Verdict.REGRESSED:
+        return 0, None
+    return len(earlier), last.patch
 
 
 def _asked_for(earlier: Sequence[Attempt]) -> tuple[frozenset[str], frozenset[str]]:

@@ -144,9 +144,9 @@ _DESCRIBED = (
         },
         "ends the work, after last edits if there are any; the test must fail on the original code "
         "and pass on yours; it may be a file that you created (then content may be left out); "
-        "leave it out if there is none. A test of an earlier reply still counts unless "
-        "wrong_tests names its path and what is wrong with it. outdated_tests, nearly always left "
-        "out, names existing tests that assert what the issue calls wrong: id, why, and as "
+        "leave it out if there is none. A test of an earlier reply still counts unless an entry "
+        "of wrong_tests has its path and the reason why it is wrong. outdated_tests, nearly always "
+        "left out, names existing tests that assert what the issue calls wrong: id, why, and as "
         "replacement the edited source of the test",
     ),
 )

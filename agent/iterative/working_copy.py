@@ -95,8 +95,12 @@ class WorkingCopy:
         no_repair: Sequence[str] = (),
         include_test: bool = False,
         edit_tests: bool = False,
+        start: AppliedPatch | None = None,
     ) -> None:
-        """`allow` and `no_repair` as in `apply_proposal`; `edit_tests`: those that are outdated."""
+        """`allow` and `no_repair` as in `apply_proposal`; `edit_tests`: those that are outdated.
+
+        `start`: a patch of the snapshot whose edits are there from the beginning.
+        """
         self._snapshot = snapshot
         self._known = known_secrets(snapshot)
         self._services = services
@@ -104,11 +108,12 @@ class WorkingCopy:
         self._no_repair = tuple(no_repair)
         self._include_test = include_test
         self._edit_tests = edit_tests
-        self._changes: dict[str, FileChange] = {}
+        changes = start.changes if start is not None else ()
+        self._changes: dict[str, FileChange] = {change.path: change for change in changes}
         self._repairs: list[Repair] = []
         self._last_failure: ApplyFailure | None = None
         self._failing: Sequence[str] = ()
-        self.edits: list[AppliedEdit] = []
+        self.edits: list[AppliedEdit] = list(start.edits if start is not None else ())
 
     @property
     def edited(self) -> Sequence[str]:

@@ -231,6 +231,8 @@ def wrong_tests(given: object) -> tuple[WrongTest, ...]:
     found = []
     for one in given if isinstance(given, list) else []:
         with suppress(ValidationError):
+            if isinstance(one, dict) and "why" in one:  # as in `outdated_tests`
+                one = {"reason": one["why"], **{k: v for k, v in one.items() if k != "why"}}
             model = WrongTestModel.model_validate(one)
             if model.path and model.reason.strip():
                 found.append(WrongTest(model.path, model.reason.strip()))

@@ -273,14 +273,22 @@ def _prompt_tokens(settings: Settings, automatic: int) -> int:
 def plan_in_words(settings: Settings) -> str:
     """Return what a run does, in its order. `agent.policy` says why it is always this one.
 
-    `plan: at most 1 locating call first, then 1 call; if that fails, 1 repair, then up to 40 steps;
-    if no test shows the fix, 1 call for a test` is that of the defaults.
+    `plan: at most 1 locating call first, then 1 call; if that fails, 1 repair (5 of 8 measured
+    runs), then up to 40 steps (4 of 6); if no test shows the fix, 1 call for a test` is that of the
+    defaults. The counts are of runs that the step ended with an accepted patch.
     """
+    from agent.policy import MEASURED, NextStep
+
     locating = "at most 1 locating call first, then " if _may_locate(settings) else ""
     first = f"{settings.samples} calls at once" if settings.samples > 1 else "1 call"
     repairs = f"{settings.repairs} repair{'s' * (settings.repairs != 1)}"
-    then = [repairs] * (settings.repairs > 0)
-    then += [f"up to {settings.max_steps} steps"] * settings.iterative
+    steps = {NextStep.REPAIR: repairs} if settings.repairs else {}
+    if settings.iterative:
+        steps[NextStep.ITERATE] = f"up to {settings.max_steps} steps"
+    ordered = sorted(steps, key=lambda step: -MEASURED[step].gain)
+    rates = [f"{MEASURED[step].solved} of {MEASURED[step].tries}" for step in ordered]
+    rates[:1] = [f"{rate} measured runs" for rate in rates[:1]]
+    then = [f"{steps[step]} ({rate})" for step, rate in zip(ordered, rates, strict=True)]
     failed = f"{'; if that fails, ' * bool(then)}{', then '.join(then)}"
     test = "; if no test shows the fix, 1 call for a test" * may_ask_for_test(settings)
     return f"plan: {locating}{first}{failed}{test}"

@@ -81,8 +81,9 @@ def test_the_tests_of_all_replies_choose_and_a_replay_chooses_the_same(
     told = "3 replies, 2 different patches; the chosen one passes 3 of 3 tests of the replies"
     assert told in result["attempts"][-1]["validation"]["notes"]
     plan = (
-        "plan: at most 1 locating call first, then 3 calls at once; if that fails, 1 repair, "
-        "then up to 40 steps; if no test shows the fix, 1 call for a test; at most 1 + 3 + 2 + 1"
+        "plan: at most 1 locating call first, then 3 calls at once; if that fails, 1 repair (5 of "
+        "8 measured runs), then up to 40 steps (4 of 6); if no test shows the fix, 1 call for a "
+        "test; at most 1 + 3 + 2 + 1"
     )
     assert plan in done.stderr
     again = user.run(

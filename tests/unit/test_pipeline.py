@@ -594,3 +594,42 @@ def test_the_step_by_step_mode_may_call_tests_outdated():
         claims = [one.id for one in bench.validator.outdated[-1]]
         assert claims == ([] if mode == "refuse" else ["util.helper"])
         assert ("return 1" in result.diff) is (mode == "edit")
+
+
+def test_what_the_step_by_step_mode_finishes_and_tests_refute_is_worked_on_again():
+    def finish(**fields) -> str:
+        return json.dumps({"action": "finish", "thought": "t", **fields})
+
+    comment = {"path": "calc.py", "search": "def add", "replace": "# sum\ndef add"}
+    refuted = Verdict.REGRESSED
+    policy = PolicyOptions(repairs=0)
+    bench = Bench(GOOD, finish(edits=[comment]), finish(), policy=policy)
+    bench.validator = ScriptedValidator([report(refuted, failing=("tests/test_x.py::test_y",))])
+    result = bench.solve()
+    # The second time it finishes with the same patch, and the same tests fail.
+    assert [a.kind for a in result.attempts] == ["one-shot", "iterative", "iterative"]
+    assert result.status is Status.BROKEN
+    first, second = (call.prompt.messages[1].content for call in bench.chat.calls[1:])
+    assert "have the edits of reply 1 already" in first
+    assert "have the edits of reply 2 already" in second
+    assert "# sum" in result.diff
+
+    better = Bench(
+        GOOD, finish(edits=[comment]), verdicts=(refuted, Verdict.VERIFIED), policy=policy
+    )
+    assert better.solve().status is Status.ACCEPTED
+    steps = IterativeOptions(max_steps=1)
+    short = Bench(
+        GOOD, finish(edits=[comment]), verdicts=(refuted, refuted), policy=policy, iterative=steps
+    )
+    assert [a.kind for a in short.solve().attempts] == ["one-shot", "iterative"]
+
+
+def test_a_repair_prompt_shows_the_tests_that_the_patch_breaks():
+    old_test = "def test_helper():\n" + "    assert helper() is None\n" * 400 + "    # as ever\n"
+    bench = Bench(GOOD, GOOD, policy=REPAIR_ONLY, packing=PackingOptions(budget=2000))
+    bench.snapshot = MemorySnapshot({"calc.py": SOURCE, "tests/test_util.py": old_test})
+    failed = report(Verdict.REGRESSED, failing=("tests/test_util.py::test_helper[1]",))
+    bench.validator = ScriptedValidator([failed, report(Verdict.VERIFIED)])
+    bench.solve()
+    assert "    # as ever" in bench.chat.prompts[1].messages[-1].content

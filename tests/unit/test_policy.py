@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent.attempts import Attempt, AttemptKind, furthest, outcome
 from agent.errors import ContextTooLong, Status
-from agent.policy import NextStep, PolicyOptions, Room, next_step, room_after
+from agent.policy import MEASURED, NextStep, PolicyOptions, Room, next_step, room_after
 from agent.types import AppliedPatch, ApplyFailure, EditFailure, FileChange, ParseFailure, Verdict
 from tests.support.fakes import report
 
@@ -63,6 +63,29 @@ def test_a_patch_that_is_repeated_ends_the_run():
     assert next_step([first, better], PolicyOptions()) is NextStep.ITERATE
     other = replace(again, patch=replace(PATCH, changes=(FileChange("a.py", b"", b"x"),)))
     assert next_step([first, other], PolicyOptions()) is NextStep.ITERATE
+
+
+def test_a_finished_patch_that_fails_is_worked_on_twice_more_at_most():
+    def finished(*failing: str, ended: str = "") -> Attempt:
+        return replace(judged(Verdict.REGRESSED, "iterative", failing), ended=ended)
+
+    attempts = [judged(Verdict.REGRESSED, "repair", ("a", "b", "c", "d")), finished("a", "b", "c")]
+    assert next_step(attempts, PolicyOptions()) is NextStep.ITERATE
+    assert next_step([attempts[0], finished("a", ended="lost")], PolicyOptions()) is (
+        NextStep.GIVE_UP
+    )
+    assert next_step([*attempts, attempts[-1]], PolicyOptions()) is NextStep.GIVE_UP
+    attempts += [finished("a", "b")]
+    assert next_step(attempts, PolicyOptions()) is NextStep.ITERATE
+    assert next_step([*attempts, finished("a")], PolicyOptions()) is NextStep.GIVE_UP
+
+
+def test_the_step_that_solved_most_per_dollar_comes_first():
+    after = judged(Verdict.REGRESSED, failing=("a",))
+    best = max(MEASURED, key=lambda step: MEASURED[step].gain)
+    assert next_step([after], PolicyOptions()) is best
+    assert next_step([after], PolicyOptions(repairs=0)) is NextStep.ITERATE
+    assert next_step([after], PolicyOptions(iterative=False)) is NextStep.REPAIR
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,21 @@ def test_the_earlier_failure_is_told():
     assert "Reply 1: no usable patch (malformed)." in chat.prompts[0].messages[-1].content
 
 
+def test_the_mode_starts_with_the_edits_that_tests_refuted_and_no_others():
+    fixed = FILES["pkg/calc.py"].replace("-", "+")
+    change = FileChange("pkg/calc.py", FILES["pkg/calc.py"].encode(), fixed.encode())
+    tried = Attempt("repair", patch=AppliedPatch((change,), b"the diff", ()))
+    for verdict, kept in ((Verdict.REGRESSED, True), (Verdict.SUSPECT, False)):
+        earlier = [*EARLIER, replace(tried, report=report(verdict))]
+        attempt, chat, _ = run(act(action="read", path="pkg/calc.py"), FINISH, earlier=earlier)
+        assert ("return a + b" in results(chat)[0]) is kept
+        assert (attempt.patch is not None) is kept
+        opening = chat.prompts[0].messages[-1].content
+        assert ("have the edits of reply 2 already" in opening) is kept
+        assert ("None of it is in effect" in opening) is not kept
+    assert attempt.patch is None
+
+
 def test_edits_see_each_other_and_the_diff_is_against_the_base():
     attempt, _, _ = run(edit("a - b", "a * b"), edit("a * b", "a + b"), FINISH)
     assert b"-    return a - b\n+    return a + b\n" in attempt.patch.diff
