@@ -53,6 +53,8 @@ def asked_code(
             answer.say(found.note)
         for code in found.code:
             answer.add(code)
+        for code in found.likely:
+            answer.add(code, likely=True)
     if len(distinct) > MAX_NAMES:
         answer.say(f"{len(distinct) - MAX_NAMES} further names were not looked up")
     return answer.result()
@@ -140,16 +142,20 @@ class _Answer:
             self._notes.append(line)
             self._room -= tokens
 
-    def add(self, code: NamedCode) -> None:
-        """Add the code in the longest form that fits, or say why it is not there."""
+    def add(self, code: NamedCode, *, likely: bool = False) -> None:
+        """Add the code in the longest form that fits, or say why it is not there.
+
+        What is `likely` was not named itself: nothing is said of it.
+        """
         view = self._views[code.path]
         if not code.lines:
             return
         wanted = {number for number in code.lines if not view.is_blank(number)}
         if wanted <= self._before.get(code.path, set()) | self._sent.get(code.path, set()):
-            self.say(f"shown already: {_called(code)}")
+            if not likely:
+                self.say(f"shown already: {_called(code)}")
             return
-        if self._put(code, code.lines):
+        if self._put(code, code.lines) or likely:
             return
         if code.shorter and code.shorter != code.lines and self._put(code, code.shorter, "part"):
             self.say(f"shortened to fit: {_called(code)}")

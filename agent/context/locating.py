@@ -40,14 +40,15 @@ def put_first(
     unknown: list[str] = []
     for name in dict.fromkeys(names):
         answer = finder.find(name)
-        whole = None if answer.code else pieces.file_of(name)
-        if whole is None and not answer.code:
+        if not answer.code and not answer.likely:
             unknown.append(name)
         for code in answer.code:
             own, inner = pieces.of(code)
             first += own
             behind += inner
-        behind += whole or ()
+        for code in answer.likely:
+            own, inner = pieces.of(code)
+            behind += own or inner
     chunks = tuple(dict.fromkeys((*first, *behind)))
     return LocatedCode(_reordered(ranking, chunks), chunks, tuple(unknown))
 
@@ -74,11 +75,6 @@ class _Pieces:
             return own[:1], []
         inner = [c for c in chunks if c.symbol.startswith(f"{code.symbol}.")]
         return own[:1], self._best(inner)
-
-    def file_of(self, name: str) -> list[Chunk] | None:
-        """Return the best chunks of a file that is too long to be shown whole."""
-        path = name.strip().strip("`'\"").removeprefix("./")
-        return self._best(self._of_file(path)) if path in self._snapshot.files else None
 
     def _best(self, chunks: Iterable[Chunk]) -> list[Chunk]:
         last = len(self._ranks)

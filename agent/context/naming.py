@@ -20,7 +20,9 @@ from agent.secrets import is_secret_path
 from agent.types import Chunk, ChunkKind, Ranking
 
 WHOLE_FILE_LINES = 400
-"""A longer file is answered with the list of its definitions."""
+"""A longer file is answered with its likeliest parts and the list of its definitions."""
+
+_MAX_LIKELY = 6  # parts of a long file
 
 _DEFINITIONS = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
 _MAX_DEFINITIONS = 4  # of one symbol; more are listed
@@ -52,10 +54,14 @@ class NamedCode:
 
 @dataclass(frozen=True, slots=True)
 class NameAnswer:
-    """What a name means, in order of the ranking, and what is to be said about it."""
+    """What a name means, in order of the ranking, and what is to be said about it.
+
+    `likely`: the best parts of a file that is too long to be shown as a whole.
+    """
 
     code: tuple[NamedCode, ...] = ()
     note: str = ""
+    likely: tuple[NamedCode, ...] = ()
 
 
 class NameFinder:
@@ -69,6 +75,7 @@ class NameFinder:
         self._views = views
         self._chunker = chunker
         self._chunks: dict[str, tuple[Chunk, ...]] = {}
+        self._ranks = {scored.chunk.id: rank for rank, scored in enumerate(ranking.chunks)}
         ranked = dict.fromkeys(scored.chunk.path for scored in ranking.chunks)
         self._paths = [*ranked, *(path for path in snapshot.files if path not in ranked)]
 
@@ -117,7 +124,12 @@ class NameFinder:
         count = len(self._views[path].lines)
         if count < WHOLE_FILE_LINES:
             return NameAnswer((NamedCode(path, "", _numbers(1, count)),))
-        return NameAnswer(note=self.outline(path))
+        last = len(self._ranks)
+        known = [c for c in self._of(path) if c.id in self._ranks or c.kind is ChunkKind.MODULE]
+        known.sort(key=lambda chunk: (self._ranks.get(chunk.id, last), chunk.start, chunk.end))
+        view = self._views[path]
+        likely = (NamedCode(path, c.symbol, chunk_lines(c, view)) for c in known[:_MAX_LIKELY])
+        return NameAnswer(note=self.outline(path), likely=tuple(one for one in likely if one.lines))
 
     def outline(self, path: str) -> str:
         """Return what a file defines, with lines, for a file that is not shown whole."""
@@ -126,7 +138,7 @@ class NameFinder:
             f"{c.symbol} L{c.start}-{c.end}" for c in self._of(path) if c.kind in _DEFINITIONS
         ]
         said = f"; it defines {_listed(defined, _MAX_OUTLINE)}" if defined else ""
-        return f"{path} has {count} lines, too many to show whole: name a symbol or lines{said}"
+        return f"{path} has {count} lines, too many to show whole: name symbols or lines{said}"
 
     # --- symbols
 

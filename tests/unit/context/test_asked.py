@@ -183,3 +183,16 @@ def test_forty_names_are_looked_up() -> None:
     answer = ask(*(f"step_{n}" for n in range(49)))
     assert answer.text.count("### ") == 40
     assert answer.notes == ("9 further names were not looked up",)
+
+
+def test_a_long_file_is_answered_with_its_likeliest_parts_and_its_definitions() -> None:
+    snapshot = MemorySnapshot(FILES)
+    chunks = TreeSitterChunker()(snapshot.files["db/long.py"], LONG)
+    ranked = [c for c in chunks if c.symbol in ("step_77", "step_3")]
+    scored = tuple(ScoredChunk(chunk, -n) for n, chunk in enumerate(reversed(ranked)))
+    answer = ask("db/long.py", ranking=Ranking(scored, (), len(chunks)))
+    assert [line for line in answer.text.split("\n") if "return" in line] == [
+        "    return 77",
+        "    return 3",
+    ]
+    assert "too many to show whole: name symbols or lines" in answer.notes[0]
