@@ -13,11 +13,13 @@ from agent.validation.runners.base import PythonFileRunner, RunContext, Suite
 from agent.validation.runners.commands import INSIDE, PLUGIN, as_argument, python_command
 from sandbox import Command, RunResult
 
-# In `Suite.settings`: the project's own options name plugins that are not installed.
+# In `Suite.settings`: the project's own options name plugins that are not installed, or that do not
+# work with the installed pytest.
 _WITHOUT_ADDOPTS = "without-addopts"
 
-# pytest exits with it when the command line or the configuration cannot be used.
-_USAGE_ERROR = 4
+# pytest exits with them when a plugin fails to start (internal error), and when the command line or
+# the configuration cannot be used: https://docs.pytest.org/en/stable/reference/exit-codes.html
+_DID_NOT_START = (3, 4)
 
 _OPTIONS = (
     "-q",
@@ -64,8 +66,8 @@ class Pytest(PythonFileRunner):
         return make_run(command.argv, result, own_runner=True)
 
     def again(self, suite: Suite, run: TestRun) -> Suite | None:
-        """Leave out the project's `addopts` when pytest refused its command line."""
-        refused = run.exit_code == _USAGE_ERROR and not run.outcomes
+        """Leave out the project's `addopts` when pytest did not start with them."""
+        refused = run.exit_code in _DID_NOT_START and not run.outcomes
         if not refused or _WITHOUT_ADDOPTS in suite.settings:
             return None
         return replace(suite, settings={**suite.settings, _WITHOUT_ADDOPTS: "yes"})

@@ -307,12 +307,13 @@ def test_the_targets_own_grammar_has_the_last_word(repository: Path) -> None:
     assert report.reason.endswith("calc.py, line 2: invalid syntax")
 
 
-def test_options_of_missing_plugins_are_dropped_once(repository: Path) -> None:
+@pytest.mark.parametrize("code", [3, 4])  # a plugin that fails to start, an unknown option
+def test_options_of_missing_plugins_are_dropped_once(repository: Path, code: int) -> None:
     def answer(command: Command, tree: Path) -> RunResult:
         if "-c" in command.argv:
             return result_of(json.dumps([platform.python_version(), "8.0", []]).encode())
         if "addopts=" not in command.argv:
-            return result_of(b"unrecognized arguments: --cov", exit_code=4)
+            return result_of(b"unrecognized arguments: --cov", exit_code=code)
         return answer_of_pytest(by_source)(command, tree)
 
     sandbox = ScriptedSandbox(answer)
