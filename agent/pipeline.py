@@ -402,7 +402,8 @@ class _Run:
         self.calls.requests.add(self.ledger.attempts[-1].broken_tests)
         keep = partial(self.keep_draft, len(self.ledger.attempts))
         before = self.ledger.usage().calls
-        await self.widen(iterating)
+        if iterative.kept_patch(self.ledger.attempts)[1] is None:
+            await self.widen(iterating)  # else the context sufficed to make a patch
         with self.timer.stage("iterate") as note:
             made = await iterative.run(
                 self.problem,

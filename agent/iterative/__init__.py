@@ -5,13 +5,14 @@ actions, `WorkingCopy` carries them out, and `Conversation` decides what the nex
 """
 
 from agent.iterative.actions import Find, ReadActions, read_actions
-from agent.iterative.loop import IterativeOptions, fit_window, room_for_context, run
+from agent.iterative.loop import IterativeOptions, fit_window, kept_patch, room_for_context, run
 
 __all__ = [
     "Find",
     "IterativeOptions",
     "ReadActions",
     "fit_window",
+    "kept_patch",
     "read_actions",
     "room_for_context",
     "run",

@@ -107,7 +107,7 @@ async def run(
     `keep` receives the attempt as it stands after each edit, so that nothing is lost when the chat
     model or the validator raises, or when the run is cut off.
     """
-    number, start = _start(earlier)
+    number, start = kept_patch(earlier)
     copy = WorkingCopy(
         snapshot,
         services,
@@ -147,7 +147,7 @@ def _opening(
     return Opening(plain, system, user, tools, bundle.text)
 
 
-def _start(earlier: Sequence[Attempt]) -> tuple[int, AppliedPatch | None]:
+def kept_patch(earlier: Sequence[Attempt]) -> tuple[int, AppliedPatch | None]:
     """Return the number of the last attempt, from 1, and its patch; 0 if its edits are not kept.
 
     They are kept where tests fail with them; most of such patches need little more.

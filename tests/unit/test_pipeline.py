@@ -613,6 +613,8 @@ def test_what_the_step_by_step_mode_finishes_and_tests_refute_is_worked_on_again
     assert "have the edits of reply 1 already" in first
     assert "have the edits of reply 2 already" in second
     assert "# sum" in result.diff
+    assert bench.ledger.bundle is not None
+    assert not any("widened" in note for note in bench.ledger.bundle.notes)
 
     better = Bench(
         GOOD, finish(edits=[comment]), verdicts=(refuted, Verdict.VERIFIED), policy=policy
