@@ -110,6 +110,7 @@ EVERYTHING = (
     act(action="edit", edits=[GOOD]),
     act(action="run_tests", paths=["tests/test_calc.py"]),
     act(action="finish", thought="done"),
+    act(action="finish", thought="done, after the failure was shown"),
 )  # fmt: skip
 
 

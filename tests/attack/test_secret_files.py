@@ -95,7 +95,7 @@ SCRIPT = [
     act(action="read", files=READ),
     act(action="search", query="z4Pk", exact=True),
     act(action="run_tests", paths=["tests/test_calc.py"]),
-    act(action="edit", edits=[GOOD]),
+    act(action="edit", edits=[{**GOOD, "search": "return b // a"}]),
     act(action="finish", thought="done", reproduction_test=TEST),
 ]
 
@@ -120,7 +120,7 @@ def test_no_value_of_a_file_of_secrets_reaches_the_server_or_the_user(
         )  # fmt: skip
     sent = "\n".join(json.dumps(request.body, ensure_ascii=False) for request in provider.requests)
     assert len(provider.chats) == len(SCRIPT), done.stderr
-    assert "AssertionError" in sent
+    assert "assert 2 == 3" in sent
     assert "stray.py" in sent
     written = {path.name: path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file()}
     written |= {"stdout": done.stdout.encode(), "stderr": done.stderr.encode()}
