@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
-from rapidfuzz import fuzz
 
 from agent.patching.schema import (
     MAX_EDITS,
@@ -89,8 +88,8 @@ def to_proposal(
 ) -> PatchProposal | ParseFailure:
     """Check a parsed reply and convert it. Null fields and unknown keys count as absent.
 
-    `earlier` is the proposal that a reply to a repair may refer to (`_changed`). Edits without any
-    number are added to it, unless one of them changes a place that it changes: then they are all.
+    `earlier` is the proposal that a reply to a repair may refer to (`_changed`). A list without any
+    number stands for all edits.
 
     The failure is "schema", with the location of every problem, or for an empty list "no-edit", or
     "needs-code" where the reply names code that it lacks.
@@ -99,9 +98,6 @@ def to_proposal(
     raw = reply.get("edits")
     partial = _is_numbered(raw)
     edits = _changed(raw, earlier, problems) if partial else _edits(raw, problems)
-    if edits and earlier and not partial:
-        partial = not any(_same_place(one, other) for one in earlier.edits for other in edits)
-        edits = [*earlier.edits, *edits] if partial else edits
     given = {**_present(reply, ReplyModel), "edits": [], "wrong_tests": [], "outdated_tests": []}
     test = given.get("reproduction_test")
     if isinstance(test, dict):
@@ -134,28 +130,11 @@ SAME = "same"
 """The value of "edits" in a reply to a repair that keeps all edits of the reply before it."""
 
 
-# Similarity of search texts, 0 to 100, from which one is the other corrected.
-_CORRECTED = 70
-_COMPARED_CHARACTERS = 2000
-
-
 def _is_numbered(edits: object) -> bool:
     """Whether the edits of a reply refer by number, or as a whole, to those of the one before."""
     if isinstance(edits, list):
         return any(isinstance(one, dict) and one.get("edit") is not None for one in edits)
     return edits == SAME
-
-
-def _same_place(one: Edit, other: Edit) -> bool:
-    """Whether two edits change the same place, so that one must stand for the other."""
-    if one.path != other.path or type(one) is not type(other):
-        return False
-    if isinstance(one, SearchReplace) and isinstance(other, SearchReplace):
-        texts = (edit.search[:_COMPARED_CHARACTERS] for edit in (one, other))
-        return fuzz.ratio(*texts) >= _CORRECTED
-    if isinstance(one, ReplaceSymbol) and isinstance(other, ReplaceSymbol):
-        return one.symbol == other.symbol
-    return True
 
 
 def _changed(raw: Any, earlier: PatchProposal | None, problems: list[str]) -> list[Edit]:

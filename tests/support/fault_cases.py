@@ -66,7 +66,9 @@ FAULT_CASES: tuple[FaultCase, ...] = (
         "breaking-then-good", lambda r: [Good(r.breaking), Good(r.good)], Status.ACCEPTED, 2, _TWO
     ),
     FaultCase("always-malformed", lambda r: [Malformed()], Status.UNPARSEABLE, 2, _TWO),
-    FaultCase("truncated", lambda r: [Truncated(r.good)], Status.UNPARSEABLE, 2, _TWO),
+    FaultCase(  # the repair continues the reply, and so do the two rounds for code
+        "truncated", lambda r: [Truncated(r.good)], Status.UNPARSEABLE, 4, (*_TWO, *_TWO[1:] * 2)
+    ),
     FaultCase("empty", lambda r: [EmptyCompletion()], Status.NO_EDIT, 2, _TWO),
     FaultCase("no-edits", lambda r: [Good('{"edits": []}')], Status.NO_EDIT, 2, _TWO),
     FaultCase("wrong-path", lambda r: [WrongPath()], Status.NOT_APPLIED, 2, _TWO),

@@ -67,25 +67,10 @@ def test_edits_are_replaced_dropped_and_added() -> None:
     assert other[2] == ReplaceSymbol("c.py", "f", "def f(): pass")
 
 
-def test_edits_without_any_number_are_added_unless_they_change_a_place_again() -> None:
+def test_edits_without_any_number_are_all_edits_and_one_number_keeps_the_others() -> None:
     new = {"path": "d.py", "create": "d\n"}
-    added = parsed([new])
-    assert isinstance(added, PatchProposal)
-    assert added.edits == (*EDITS, CreateFile("d.py", "d\n"))
-    assert added.reproduction_test == TEST
-    beside = {"path": "a.py", "search": "another place", "replace": ""}
-    assert edits_of([beside]) == (*EDITS, SearchReplace("a.py", "another place", ""))
-    corrected = {"path": "a.py", "search": "onee", "replace": "two"}
-    assert edits_of([corrected, new]) == (
-        SearchReplace("a.py", "onee", "two"), CreateFile("d.py", "d\n"),
-    )  # fmt: skip
-    assert edits_of([{"path": "b.py", "create": ""}]) == (CreateFile("b.py", ""),)
-    earlier = PatchProposal((ReplaceSymbol("a.py", "f", "def f(): 1"),))
-    for symbol, count in (("f", 1), ("g", 2)):
-        reply = {"edits": [{"path": "a.py", "symbol": symbol, "replace": "def f(): 2"}]}
-        found = parse_reply(json.dumps(reply), earlier=earlier)
-        assert isinstance(found, PatchProposal)
-        assert len(found.edits) == count
+    assert edits_of([new]) == (CreateFile("d.py", "d\n"),)
+    assert edits_of([{"edit": 1}, new]) == (*EDITS, CreateFile("d.py", "d\n"))
 
 
 @pytest.mark.parametrize(
