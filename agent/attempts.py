@@ -122,8 +122,7 @@ class Attempt:
     def broken_tests(self) -> tuple[str, ...]:
         """A few old tests that the patch breaks, as `path:Class.method`, for the next prompt."""
         failing = self.report.newly_failing if self.report else ()
-        parts = (test.partition("[")[0].partition("::") for test in failing)
-        names = (f"{path}:{name.replace('::', '.')}" for path, _, name in parts if name)
+        names = (f"{path}:{symbol}" for path, symbol in map(_place_of, failing) if symbol)
         return tuple(dict.fromkeys(names))[:_TESTS_SHOWN]
 
     @property
@@ -197,16 +196,19 @@ def with_edited_tests(proposal: PatchProposal, files: Collection[str]) -> PatchP
     """Return the proposal with the edited versions of its outdated tests as further edits."""
     from agent.validation import placed_test
 
-    tests = [
-        (placed_test(one.id, files).partition("[")[0].partition("::"), one)
-        for one in proposal.outdated_tests
-    ]
+    tests = [(_place_of(placed_test(one.id, files)), one) for one in proposal.outdated_tests]
     edits = tuple(
-        ReplaceSymbol(path, name.replace("::", "."), one.replacement)
-        for (path, _, name), one in tests
-        if name and one.replacement.strip()
+        ReplaceSymbol(path, symbol, one.replacement)
+        for (path, symbol), one in tests
+        if symbol and one.replacement.strip()
     )
     return replace(proposal, edits=(*proposal.edits, *dict.fromkeys(edits)))
+
+
+def _place_of(test: str) -> tuple[str, str]:
+    """Return the path and the symbol (`Class.method`, "" for a whole file) of a test's id."""
+    path, _, name = test.partition("[")[0].partition("::")
+    return path, name.replace("::", ".")
 
 
 def describe_wrong_test(wrong: WrongTest) -> str:

@@ -402,14 +402,15 @@ class _Run:
         self.calls.requests.add(self.ledger.attempts[-1].broken_tests)
         keep = partial(self.keep_draft, len(self.ledger.attempts))
         before = self.ledger.usage().calls
-        if iterative.kept_patch(self.ledger.attempts)[1] is None:
+        earlier = tuple(one for one in self.ledger.attempts if one.kind != "sample")
+        if iterative.kept_patch(earlier) is None:
             await self.widen(iterating)  # else the context sufficed to make a patch
         with self.timer.stage("iterate") as note:
             made = await iterative.run(
                 self.problem,
                 self.snapshot,
                 await asyncio.to_thread(self.shown_so_far, iterating),
-                tuple(one for one in self.ledger.attempts if one.kind != "sample"),
+                earlier,
                 self.services,
                 iterating,
                 keep,

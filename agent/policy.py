@@ -36,7 +36,7 @@ class NextStep(enum.Enum):
     GIVE_UP = "give-up"
 
 
-# Tokens of a prompt that cost as much as one of a reply: 4 to 6 for most models of 2026.
+# Tokens of a prompt that cost as much as one of a reply: the median of `agent/llm/prices.toml`.
 _REPLY_PRICE = 5
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agent.context.layout import FileViews
@@ -12,9 +12,6 @@ from agent.types import Chunk, ChunkKind, Ranking, Reason, ScoredChunk
 
 LOCATED = "located"
 """The feature of the reason that a named chunk gets."""
-
-# Of a file, or of a class beside its header, that is named as a whole.
-_CHUNKS_OF_WHOLE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ def put_first(
     What stands in a named class or file comes behind all that is named itself.
     """
     finder = NameFinder(ranking, snapshot, FileViews(snapshot), chunker)
-    pieces = _Pieces(ranking, snapshot, chunker)
+    pieces = _Pieces(finder, snapshot, chunker)
     first: list[Chunk] = []
     behind: list[Chunk] = []
     unknown: list[str] = []
@@ -56,17 +53,17 @@ def put_first(
 class _Pieces:
     """Finds the chunks of named code."""
 
-    def __init__(self, ranking: Ranking, snapshot: Snapshot, chunker: Chunker) -> None:
+    def __init__(self, finder: NameFinder, snapshot: Snapshot, chunker: Chunker) -> None:
+        self._finder = finder
         self._snapshot = snapshot
         self._chunker = chunker
-        self._ranks = {scored.chunk.id: rank for rank, scored in enumerate(ranking.chunks)}
 
     def of(self, code: NamedCode) -> tuple[list[Chunk], list[Chunk]]:
         """Return the chunks that the name means itself, and the best of what stands in them."""
         chunks = self._of_file(code.path)
         if not code.symbol:  # a file, or lines of it
             inside = [c for c in chunks if not code.lines.isdisjoint(range(c.start, c.end + 1))]
-            return [], self._best(inside)
+            return [], self._finder.best(inside)
         first = min(code.lines)
         own = [c for c in chunks if c.symbol == code.symbol and c.start <= first <= c.end]
         if not own:
@@ -74,12 +71,7 @@ class _Pieces:
         if own[0].kind is not ChunkKind.CLASS:
             return own[:1], []
         inner = [c for c in chunks if c.symbol.startswith(f"{code.symbol}.")]
-        return own[:1], self._best(inner)
-
-    def _best(self, chunks: Iterable[Chunk]) -> list[Chunk]:
-        last = len(self._ranks)
-        ordered = sorted(chunks, key=lambda c: (self._ranks.get(c.id, last), c.start, c.end))
-        return ordered[:_CHUNKS_OF_WHOLE]
+        return own[:1], self._finder.best(inner)
 
     def _assigned(self, code: NamedCode) -> Chunk:
         """Return a chunk of the lines of a constant, a table or an attribute."""

@@ -22,7 +22,7 @@ from agent.types import Chunk, ChunkKind, Ranking
 WHOLE_FILE_LINES = 400
 """A longer file is answered with its likeliest parts and the list of its definitions."""
 
-_MAX_LIKELY = 6  # parts of a long file
+_MAX_LIKELY = 6  # parts of what is named as a whole: a long file, or a class
 
 _DEFINITIONS = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
 _MAX_DEFINITIONS = 4  # of one symbol; more are listed
@@ -99,6 +99,12 @@ class NameFinder:
             return NameAnswer(note=f"{wanted} is a folder: {_listed(inside)}")
         return self._anywhere(wanted)
 
+    def best(self, chunks: Iterable[Chunk]) -> list[Chunk]:
+        """Return the few chunks of a file that rank highest; unranked ones come last."""
+        last = len(self._ranks)
+        ordered = sorted(chunks, key=lambda c: (self._ranks.get(c.id, last), c.start, c.end))
+        return ordered[:_MAX_LIKELY]
+
     # --- files and lines
 
     def _file(self, path: str) -> str | None:
@@ -124,11 +130,9 @@ class NameFinder:
         count = len(self._views[path].lines)
         if count < WHOLE_FILE_LINES:
             return NameAnswer((NamedCode(path, "", _numbers(1, count)),))
-        last = len(self._ranks)
-        known = [c for c in self._of(path) if c.id in self._ranks or c.kind is ChunkKind.MODULE]
-        known.sort(key=lambda chunk: (self._ranks.get(chunk.id, last), chunk.start, chunk.end))
+        known = (c for c in self._of(path) if c.id in self._ranks or c.kind is ChunkKind.MODULE)
         view = self._views[path]
-        likely = (NamedCode(path, c.symbol, chunk_lines(c, view)) for c in known[:_MAX_LIKELY])
+        likely = (NamedCode(path, c.symbol, chunk_lines(c, view)) for c in self.best(known))
         return NameAnswer(note=self.outline(path), likely=tuple(one for one in likely if one.lines))
 
     def outline(self, path: str) -> str:

@@ -66,6 +66,7 @@ class SupportFinder:
         self._views = views
         self._chunker = chunker
         self._imports: dict[str, tuple[ImportStatement, ...]] = {}
+        self._import_blocks: dict[str, tuple[Run, ...]] = {}
         self._chunks: dict[str, tuple[Chunk, ...]] = {}
         self._defined: dict[str, tuple[Chunk, ...]] = {}
         self._ranked: dict[str, list[Chunk]] = {}
@@ -222,8 +223,10 @@ class SupportFinder:
     def _import(self, path: str, statement: ImportStatement) -> Iterator[SupportItem]:
         """Return the block of imports that a statement belongs to, if it is short, and it alone."""
         own = range(statement.start, statement.end + 1)
-        numbers = (range(s.start, s.end + 1) for s in self._statements(path))
-        for first, last in runs(itertools.chain.from_iterable(numbers)):
+        if path not in self._import_blocks:
+            numbers = (range(s.start, s.end + 1) for s in self._statements(path))
+            self._import_blocks[path] = runs(itertools.chain.from_iterable(numbers))
+        for first, last in self._import_blocks[path]:
             if first <= own[0] <= last < first + _SMALL_IMPORTS:
                 yield SupportItem(path, frozenset(range(first, last + 1)))
         yield SupportItem(path, frozenset(own))

@@ -107,7 +107,7 @@ async def run(
     `keep` receives the attempt as it stands after each edit, so that nothing is lost when the chat
     model or the validator raises, or when the run is cut off.
     """
-    number, start = kept_patch(earlier)
+    start = kept_patch(earlier)
     copy = WorkingCopy(
         snapshot,
         services,
@@ -117,7 +117,8 @@ async def run(
         edit_tests=options.edit_tests,
         start=start,
     )
-    opening = _opening(problem, bundle, earlier, number, services, options)
+    kept = 0 if start is None else len(earlier)
+    opening = _opening(problem, bundle, earlier, kept, services, options)
     conversation = Conversation(opening, services.counter)
     return await _Loop(copy, conversation, services, options, keep, _asked_for(earlier)).run()
 
@@ -147,15 +148,15 @@ def _opening(
     return Opening(plain, system, user, tools, bundle.text)
 
 
-def kept_patch(earlier: Sequence[Attempt]) -> tuple[int, AppliedPatch | None]:
-    """Return the number of the last attempt, from 1, and its patch; 0 if its edits are not kept.
+def kept_patch(earlier: Sequence[Attempt]) -> AppliedPatch | None:
+    """Return the patch of the last attempt if the work starts with its edits.
 
-    They are kept where tests fail with them; most of such patches need little more.
+    It does where tests fail with them; most of such patches need little more.
     """
     last = earlier[-1] if earlier else None
     if last is None or last.report is None or last.report.verdict is not Verdict.REGRESSED:
-        return 0, None
-    return len(earlier), last.patch
+        return None
+    return last.patch
 
 
 def _asked_for(earlier: Sequence[Attempt]) -> tuple[frozenset[str], frozenset[str]]:

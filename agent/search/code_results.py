@@ -63,7 +63,8 @@ def find_exact(query: Query, corpus: Corpus, snapshot: Snapshot) -> tuple[PoolHi
 def named_first(text: str, found: Sequence[ScoredChunk]) -> list[tuple[ScoredChunk, float]]:
     """Return results with their relevance, those whose name is the whole query first, with 1.0."""
     named = _named(read_query(text), [(hit.chunk.symbol, hit.chunk.path) for hit in found])
-    rest = [hit for n, hit in enumerate(found) if n not in set(named)]
+    first = frozenset(named)
+    rest = [hit for n, hit in enumerate(found) if n not in first]
     return [(found[n], 1.0) for n in named] + list(zip(rest, relevance_of(rest), strict=True))
 
 
