@@ -26,7 +26,7 @@ def condensed(chunk: Chunk) -> Chunk:
     left_out = little_told(chunk)
     if not left_out:
         return chunk
-    lines = zip(_numbers(chunk), chunk.text.split("\n"), strict=False)
+    lines = zip(chunk.numbers(), chunk.text.split("\n"), strict=False)
     return replace(chunk, text="\n".join(line for n, line in lines if n not in left_out))
 
 
@@ -37,9 +37,9 @@ def little_told(chunk: Chunk) -> frozenset[int]:
     They are the lines of a Python docstring after its first sentence, all but a few entries of a
     table of literals, and the comment at the top of a module, such as a licence.
     """
-    numbers = _numbers(chunk)
+    numbers = chunk.numbers()
     lines = chunk.text.split("\n")[: len(numbers)]
-    spans = [*_docstring(chunk, lines), *_tables(lines), *_top_comment(chunk, lines)]
+    spans = [*_rest_of_docstring(chunk, lines), *_tables(lines), *_top_comment(chunk, lines)]
     return frozenset(
         number
         for first, last in spans
@@ -48,28 +48,39 @@ def little_told(chunk: Chunk) -> frozenset[int]:
     )
 
 
-def _numbers(chunk: Chunk) -> list[int]:
-    holes = {n for first, last in chunk.holes for n in range(first, last + 1)}
-    return [n for n in range(chunk.start, chunk.end + 1) if n not in holes]
+def docstring_lines(chunk: Chunk) -> frozenset[int]:
+    """Return the line numbers of a Python docstring with triple quotes."""
+    numbers = chunk.numbers()
+    begin, end = _docstring(chunk, chunk.text.split("\n")[: len(numbers)])
+    return frozenset(numbers[begin:end])
 
 
-def _docstring(chunk: Chunk, lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _docstring(chunk: Chunk, lines: Sequence[str]) -> tuple[int, int]:
+    """Return where a docstring begins, and the index after its end; (0, 0) if there is none."""
     if chunk.language != "python":
-        return
+        return 0, 0
     at = len(chunk.signature.strip("\n").split("\n")) if chunk.signature.strip() else 0
     if chunk.kind is ChunkKind.MODULE:
         at = _after_comments(lines)
     while at < len(lines) and not lines[at].strip():
         at += 1
     begin = _DOCSTRING.match(lines[at]) if at < len(lines) else None
-    if begin is None or begin[1] in lines[at][begin.end() :]:
-        return
+    if begin is None:
+        return 0, 0
+    if begin[1] in lines[at][begin.end() :]:
+        return at, at + 1
     end = next((n for n in range(at + 1, len(lines)) if begin[1] in lines[n]), None)
-    if end is not None:
-        told = at if lines[at][begin.end() :].strip() else at + 1
-        while told + 1 < end and lines[told + 1].strip():  # the first paragraph
+    return (0, 0) if end is None else (at, end + 1)
+
+
+def _rest_of_docstring(chunk: Chunk, lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the lines of a docstring after its first paragraph, without the closing quotes."""
+    begin, end = _docstring(chunk, lines)
+    if end - begin > 1:
+        told = begin if _DOCSTRING.sub("", lines[begin], count=1).strip() else begin + 1
+        while told + 2 < end and lines[told + 1].strip():
             told += 1
-        yield told + 1, end
+        yield told + 1, end - 1
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[int, int]]:

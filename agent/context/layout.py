@@ -65,10 +65,7 @@ def chunk_lines(chunk: Chunk, view: FileView) -> frozenset[int]:
 
     Empty for a chunk of blank lines.
     """
-    numbers = set(range(max(chunk.start, 1), min(chunk.end, len(view.lines)) + 1))
-    for first, last in chunk.holes:
-        numbers.difference_update(range(first, last + 1))
-    return without_blank_ends(numbers, view)
+    return without_blank_ends((n for n in chunk.numbers() if 1 <= n <= len(view.lines)), view)
 
 
 def without_blank_ends(numbers: Iterable[int], view: FileView) -> frozenset[int]:

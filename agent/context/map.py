@@ -199,7 +199,7 @@ def _words(text: str) -> frozenset[str]:
 
 def _parameters(chunk: Chunk) -> str:
     """Return the names of a function's parameters in brackets, "" if they cannot be read."""
-    name = re.escape(chunk.symbol.rpartition(".")[2])
+    name = re.escape(chunk.name)
     begin = re.search(rf"\b{name}\s*\(", chunk.signature)
     if begin is None or chunk.kind is ChunkKind.CLASS or chunk.language not in _NAME_FIRST:
         return ""

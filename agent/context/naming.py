@@ -13,18 +13,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.context.assignments import assignments
+from agent.context.condensing import docstring_lines
 from agent.context.excerpt import signature_lines
 from agent.context.layout import FileView, FileViews, chunk_lines
 from agent.protocols import Chunker, Snapshot
 from agent.secrets import is_secret_path
-from agent.types import Chunk, ChunkKind, Ranking
+from agent.types import DEFINITIONS, Chunk, ChunkKind, Ranking
 
 WHOLE_FILE_LINES = 400
 """A longer file is answered with its likeliest parts and the list of its definitions."""
 
 _MAX_LIKELY = 6  # parts of what is named as a whole: a long file, or a class
 
-_DEFINITIONS = frozenset({ChunkKind.FUNCTION, ChunkKind.METHOD, ChunkKind.CLASS})
 _MAX_DEFINITIONS = 4  # of one symbol; more are listed
 _MAX_LISTED = 40  # places or files in one list
 _MAX_OUTLINE = 150  # definitions in the list of a long file
@@ -139,7 +139,7 @@ class NameFinder:
         """Return what a file defines, with lines, for a file that is not shown whole."""
         count = len(self._views[path].lines)
         defined = [
-            f"{c.symbol} L{c.start}-{c.end}" for c in self._of(path) if c.kind in _DEFINITIONS
+            f"{c.symbol} L{c.start}-{c.end}" for c in self._of(path) if c.kind in DEFINITIONS
         ]
         said = f"; it defines {_listed(defined, _MAX_OUTLINE)}" if defined else ""
         return f"{path} has {count} lines, too many to show whole: name symbols or lines{said}"
@@ -201,7 +201,7 @@ class NameFinder:
                     return
 
     def _in_file(self, path: str, symbol: str) -> Iterator[NamedCode]:
-        chunks = [chunk for chunk in self._of(path) if chunk.kind in _DEFINITIONS]
+        chunks = [chunk for chunk in self._of(path) if chunk.kind in DEFINITIONS]
         same = [chunk for chunk in chunks if chunk.symbol == symbol]
         same = same or [chunk for chunk in chunks if chunk.symbol.endswith(f".{symbol}")]
         if same:
@@ -224,7 +224,7 @@ class NameFinder:
         inner = rf"\b(?:def|class|function)\s+{re.escape(name)}\b"
         pattern = re.compile(attribute if owner else inner)
         for chunk in chunks:
-            if (not owner or f".{chunk.symbol}".endswith(f".{owner}.{_last(chunk)}")) and any(
+            if (not owner or f".{chunk.symbol}".endswith(f".{owner}.{chunk.name}")) and any(
                 pattern.search(view.lines[number - 1]) for number in chunk_lines(chunk, view)
             ):
                 yield self._code(chunk, chunks)
@@ -235,7 +235,7 @@ class NameFinder:
         view = self._views[chunk.path]
         lines = chunk_lines(chunk, view)
         if chunk.kind is not ChunkKind.CLASS:
-            return NamedCode(chunk.path, chunk.symbol, lines, lines - _docstring(chunk, view))
+            return NamedCode(chunk.path, chunk.symbol, lines, lines - docstring_lines(chunk))
         inner = [c for c in _members(chunk, chunks) if c is not chunk]
         heads = frozenset(n for c in inner for n in signature_lines(c, view))
         bodies = (chunk_lines(c, view) for c in inner)
@@ -257,7 +257,7 @@ class NameFinder:
     def _near_symbols(self, symbol: str) -> str:
         last = symbol.rpartition(".")[2].lower()
         named = [s.chunk for s in self._ranking.chunks if s.chunk.symbol]
-        same = [f"{c.symbol} in {c.path}:{c.start}" for c in named if _last(c).lower() == last]
+        same = [f"{c.symbol} in {c.path}:{c.start}" for c in named if c.name.lower() == last]
         return ", ".join(same[:_NEAREST]) or _near(symbol, [c.symbol for c in named])
 
 
@@ -278,10 +278,6 @@ def _is_path(name: str) -> bool:
 
 def _numbers(first: int, last: int) -> frozenset[int]:
     return frozenset(range(first, last + 1))
-
-
-def _last(chunk: Chunk) -> str:
-    return chunk.symbol.rpartition(".")[2]
 
 
 def _joined(answers: Iterable[NameAnswer]) -> NameAnswer:
@@ -325,24 +321,6 @@ def _owner(chunks: Sequence[Chunk], line: int) -> str:
         if chunk.kind is ChunkKind.CLASS and chunk.start <= line <= chunk.end
     ]
     return inside[-1].symbol if inside else ""
-
-
-def _docstring(chunk: Chunk, view: FileView) -> frozenset[int]:
-    """Return the lines of a Python docstring with triple quotes."""
-    head = signature_lines(chunk, view)
-    start = (head[-1] if head else chunk.end) + 1
-    while start <= chunk.end and view.is_blank(start):
-        start += 1
-    opening = (
-        re.match(r"\s*[rRuUbB]?(\"\"\"|''')", view.lines[start - 1]) if start <= chunk.end else None
-    )
-    if opening is None:
-        return frozenset()
-    rest = view.lines[start - 1][opening.end() :]
-    for number in range(start, chunk.end + 1):
-        if opening[1] in (rest if number == start else view.lines[number - 1]):
-            return _numbers(start, number)
-    return frozenset()
 
 
 def _definition(name: str) -> re.Pattern[str]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.context.assignments import bindings_of_class, bindings_of_module
+from agent.context.assignments import bindings_of_class, bindings_of_module, end_of_statement
 from agent.context.excerpt import signature_lines
 from agent.context.layout import FileViews, Run, chunk_lines, runs
 from agent.protocols import Chunker, Snapshot
@@ -76,7 +76,7 @@ class SupportFinder:
         for scored in ranking.chunks:
             self._ranked.setdefault(scored.chunk.path, []).append(scored.chunk)
             if scored.chunk.kind in (ChunkKind.FUNCTION, ChunkKind.CLASS):
-                self._by_name.setdefault(_last_name(scored.chunk), []).append(scored.chunk)
+                self._by_name.setdefault(scored.chunk.name, []).append(scored.chunk)
             elif scored.chunk.kind is ChunkKind.METHOD:
                 self._methods.setdefault(scored.chunk.symbol, []).append(scored.chunk)
 
@@ -112,7 +112,7 @@ class SupportFinder:
 
     def siblings(self, chunk: Chunk) -> list[Chunk]:
         """Return the methods of other classes of its folder with the name of a method."""
-        name, folder = _last_name(chunk), chunk.path.rpartition("/")[0]
+        name, folder = chunk.name, chunk.path.rpartition("/")[0]
         if chunk.kind is not ChunkKind.METHOD or name.startswith("__"):
             return []
         ranked = (one for methods in self._methods.values() for one in methods)
@@ -122,7 +122,7 @@ class SupportFinder:
             one
             for one in found.values()
             if one.kind is ChunkKind.METHOD
-            and _last_name(one) == name
+            and one.name == name
             and (one.path, one.symbol) != (chunk.path, chunk.symbol)
         ]
 
@@ -173,7 +173,7 @@ class SupportFinder:
         """Return the methods of the base classes that a method overrides and calls."""
         bases = _BASES.search(owner.signature)
         for base in _BASE.findall(bases[1]) if bases else ():
-            symbol = f"{base}.{_last_name(chunk)}"
+            symbol = f"{base}.{chunk.name}"
             here = [c for c in self._definitions(chunk.path) if c.symbol == symbol]
             for method in (here or self._methods.get(symbol, []))[:1]:
                 yield from self._constructor(method)
@@ -198,7 +198,7 @@ class SupportFinder:
 
     def _resolve(self, chunk: Chunk, receiver: str, name: str) -> Chunk | None:
         """Return the one definition that a call can mean; None if there is none or several."""
-        here = [c for c in self._definitions(chunk.path) if _last_name(c) == name]
+        here = [c for c in self._definitions(chunk.path) if c.name == name]
         owner = chunk.symbol.rpartition(".")[0]
         own = [c for c in here if c.symbol == f"{owner}.{name}"]
         if receiver in _OWN and owner and own:
@@ -254,13 +254,9 @@ class SupportFinder:
         return self._chunks[path]
 
 
-def _last_name(chunk: Chunk) -> str:
-    return chunk.symbol.rpartition(".")[2]
-
-
 # ------------------------------------------------------------------------------- import statements
 
-_MAX_STATEMENT = 40  # lines; a longer "statement" is a bracket that never closes
+_MAX_STATEMENT = 40  # lines; of a longer statement, such as an open bracket, the first line is taken
 _PYTHON = r"from\s+[\w.]+\s+import\b|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:[,;#\\]|$)"
 _JAVASCRIPT = (
     r"import\b(?!\s*\()|export\s.{0,2000}\sfrom\s|(?:const|let|var)\s.{1,500}=\s*require\s*\("
@@ -312,18 +308,9 @@ def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatem
     for index, line in enumerate(lines):
         if index < after or not pattern.match(line):
             continue
-        after = _end_of_statement(lines, index)
+        after = end_of_statement(lines, index)
+        if after - index > _MAX_STATEMENT:
+            after = index + 1
         names = frozenset(_IDENTIFIER.findall("\n".join(lines[index:after])))
         found.append(ImportStatement(index + 1, after, names))
     return tuple(found)
-
-
-def _end_of_statement(lines: Sequence[str], start: int) -> int:
-    """Return the index after the last line: brackets are closed and no backslash ends it."""
-    depth = 0
-    for index in range(start, min(len(lines), start + _MAX_STATEMENT)):
-        line = lines[index]
-        depth += sum(line.count(c) for c in "([{") - sum(line.count(c) for c in ")]}")
-        if depth <= 0 and not line.rstrip().endswith("\\"):
-            return index + 1
-    return start + 1

@@ -45,8 +45,18 @@ class Chunk:
     @property
     def id(self) -> str:
         """`path:L10-42`, with the symbol where there is one; unique within a snapshot."""
-        name = f" {self.symbol}" if self.symbol else ""
-        return f"{self.path}:L{self.start}-{self.end}{name}"
+        symbol = f" {self.symbol}" if self.symbol else ""
+        return f"{self.path}:L{self.start}-{self.end}{symbol}"
+
+    @property
+    def name(self) -> str:
+        """The last part of the symbol."""
+        return self.symbol.rpartition(".")[2]
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of its lines, ascending, without the holes."""
+        holes = {n for first, last in self.holes for n in range(first, last + 1)}
+        return [n for n in range(self.start, self.end + 1) if n not in holes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,9 +257,7 @@ class _Outline:
         return _Extent(chunk, min(own, default=chunk.start), end, _indent_of(chunk))
 
     def _own_lines(self, chunk: Chunk) -> list[int]:
-        holes = {n for first, last in chunk.holes for n in range(first, last + 1)}
-        numbers = range(chunk.start, chunk.end + 1)
-        return [n for n in numbers if n not in holes and not self._is_blank(n)]
+        return [number for number in chunk.numbers() if not self._is_blank(number)]
 
     def _is_blank(self, number: int) -> bool:
         return not (1 <= number <= len(self._lines) and self._lines[number - 1].strip())
