@@ -256,7 +256,9 @@ class SupportFinder:
 
 # ------------------------------------------------------------------------------- import statements
 
-_MAX_STATEMENT = 40  # lines; of a longer statement, such as an open bracket, the first line is taken
+_MAX_STATEMENT = (
+    40  # lines; of a longer statement, such as an open bracket, the first line is taken
+)
 _PYTHON = r"from\s+[\w.]+\s+import\b|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:[,;#\\]|$)"
 _JAVASCRIPT = (
     r"import\b(?!\s*\()|export\s.{0,2000}\sfrom\s|(?:const|let|var)\s.{1,500}=\s*require\s*\("
