@@ -245,7 +245,7 @@ def columns_of(rows: Sequence[tuple[int, ...]], width: int) -> Iterator[NDArray[
 class StrictModel(BaseModel):
     """The texts of a record. The file may be forged, so no value is converted."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Column(NamedTuple):

@@ -6,11 +6,11 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
-from agent.index.blocks import KINDS, Block, spread
+from agent.index.blocks import KINDS, NAMES, Block, spread
 from agent.index.chunking import Piece
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ class Corpus:
 
     Arrays: `piece_file` int64 (n,), `text_lengths` and `name_lengths` float64 (n,) in terms;
     `piece`, `term` int64 (m,) are indices of the pieces and the sorted query terms; `counts`,
-    `name_counts` float64 (m,) occurrences in text and symbol; `vectors` int8 (n, dimension), with
-    dimension 0 without an encoder. `pieces`, their `symbols` and `imports` are decoded on access,
-    because a query reads a few hundred of a hundred thousand.
+    `name_counts` float64 (m,) occurrences in text and symbol; `vectors` int8 (rows, dimension)
+    each, together n rows, or none without an encoder. `pieces`, their `symbols` and `imports` are
+    decoded on access, because a query reads a few hundred of a hundred thousand.
     """
 
     files: tuple[SourceFile, ...]
@@ -71,7 +71,7 @@ class Corpus:
     symbols: Sequence[str]
     names: CorpusNames
     imports: Sequence[str]  # (f,): lines of `references.imports`
-    vectors: NDArray[np.int8]
+    vectors: tuple[NDArray[np.int8], ...]
 
     def pieces_of(self, file: int) -> Iterator[tuple[int, Piece]]:
         """Yield number and piece of each piece of a file."""
@@ -132,15 +132,17 @@ class Texts(_Made[str]):
 
 
 class PieceTable(_Made[Piece]):
-    """Pieces decoded from the columns of blocks. Pieces accessed by number are cached."""
+    """Pieces decoded from the columns of blocks, which it takes out of `parts`.
+
+    Pieces accessed by number are cached.
+    """
 
     def __init__(self, parts: Sequence[_Part], symbols: Texts) -> None:
         self._symbols = symbols
         self._starts, self._ends, self._kinds = (
-            _joined([getattr(part, name) for part in parts], np.int64)
-            for name in ("starts", "ends", "kinds")
+            _joined(parts, name, np.int64) for name in ("starts", "ends", "kinds")
         )
-        self._holes = _runs([part.hole_sizes for part in parts], [part.holes for part in parts])
+        self._holes = _runs(parts, "hole_sizes", "holes")
         self._signatures = _texts(parts, "signatures", "signature_sizes")
         self._known: dict[int, Piece] = {}
 
@@ -174,37 +176,8 @@ class PieceTable(_Made[Piece]):
             yield Piece(start, end, symbol, KINDS[kind], signature, inner)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Copies of the columns of a block that the query needs, so that the block can be freed."""
-
-    file_sizes: NDArray[np.unsignedinteger]
-    starts: NDArray[np.unsignedinteger]
-    ends: NDArray[np.unsignedinteger]
-    kinds: NDArray[np.unsignedinteger]
-    text_lengths: NDArray[np.unsignedinteger]
-    name_lengths: NDArray[np.unsignedinteger]
-    symbol_sizes: NDArray[np.unsignedinteger]
-    symbols: NDArray[np.uint8]
-    signature_sizes: NDArray[np.unsignedinteger]
-    signatures: NDArray[np.uint8]
-    hole_sizes: NDArray[np.unsignedinteger]
-    holes: NDArray[np.unsignedinteger]
-    names: NDArray[np.uint64]
-    leaves: NDArray[np.unsignedinteger]
-    use_sizes: NDArray[np.unsignedinteger]
-    uses: NDArray[np.unsignedinteger]
-    base_sizes: NDArray[np.unsignedinteger]
-    bases: NDArray[np.unsignedinteger]
-    import_sizes: NDArray[np.unsignedinteger]
-    imports: NDArray[np.uint8]
-    vectors: NDArray[np.uint8]
-    dimension: int
-    piece: NDArray[np.int64]
-    term: NDArray[np.int64]
-    counts: NDArray[np.float64]
-    name_counts: NDArray[np.float64]
-
+_Part = dict[str, "NDArray[Any]"]
+"""Copies of the columns of a block that the query needs, so that the block can be freed."""
 
 _COPIED = [
     "file_sizes", "starts", "ends", "kinds", "text_lengths", "name_lengths", "symbol_sizes",
@@ -223,48 +196,54 @@ class CorpusBuilder:
         self._files = tuple(files)
         self._query = query
         self._parts: dict[int, _Part] = {}
+        self._dimension = 0
 
     def add(self, first: int, block: Block) -> None:
         """Add the block of the files from number `first` on."""
         self._parts[first] = _part(block, self._query)
+        self._dimension = block.dimension
 
     def finish(self) -> Corpus:
-        """Return the corpus. Every file must be in some block."""
-        parts = [self._parts[first] for first in sorted(self._parts)]
-        sizes = _joined([part.file_sizes for part in parts], np.int64)
-        part_sizes = [part.starts.size for part in parts]
+        """Return the corpus. Every file must be in some block. To be called once.
+
+        Each column is freed once it is joined, so that no two copies of the corpus are in memory.
+        """
+        parts = [self._parts.pop(first) for first in sorted(self._parts)]
+        sizes = _joined(parts, "file_sizes", np.int64)
+        firsts = list(accumulate((part["starts"].size for part in parts), initial=0))
+        for part, first in zip(parts, firsts, strict=False):
+            part["piece"] += first
+        vectors = (part.pop("vectors").view(np.int8) for part in parts)
         symbols = _texts(parts, "symbols", "symbol_sizes")
-        dimension = parts[0].dimension if parts else 0
-        vectors = _joined([part.vectors for part in parts], np.uint8)
-        firsts = list(accumulate(part_sizes, initial=0))
         return Corpus(
             files=self._files,
             pieces=PieceTable(parts, symbols),
             first_piece=(0, *np.cumsum(sizes).tolist()),
             piece_file=np.repeat(np.arange(len(sizes)), sizes),
-            text_lengths=_joined([part.text_lengths for part in parts], np.float64),
-            name_lengths=_joined([part.name_lengths for part in parts], np.float64),
-            piece=_joined([p.piece + at for p, at in zip(parts, firsts, strict=False)], np.int64),
-            term=_joined([part.term for part in parts], np.int64),
-            counts=_joined([part.counts for part in parts], np.float64),
-            name_counts=_joined([part.name_counts for part in parts], np.float64),
+            text_lengths=_joined(parts, "text_lengths", np.float64),
+            name_lengths=_joined(parts, "name_lengths", np.float64),
+            piece=_joined(parts, "piece", np.int64),
+            term=_joined(parts, "term", np.int64),
+            counts=_joined(parts, "counts", np.float64),
+            name_counts=_joined(parts, "name_counts", np.float64),
             symbols=symbols,
             names=_names(parts),
             imports=_texts(parts, "imports", "import_sizes"),
-            vectors=vectors.view(np.int8).reshape(len(symbols), dimension),
+            vectors=tuple([rows.reshape(-1, self._dimension) for rows in vectors])
+            if self._dimension
+            else (),
         )
 
 
 def _part(block: Block, query: NDArray[np.uint64]) -> _Part:
     chosen, terms = _chosen(block, query)
-    return _Part(
+    return {
         **{name: getattr(block, name).copy() for name in _COPIED},
-        dimension=block.dimension,
-        piece=block.posting_pieces[chosen].astype(np.int64),
-        term=terms,
-        counts=block.counts[chosen].astype(np.float64),
-        name_counts=block.name_counts[chosen].astype(np.float64),
-    )
+        "piece": block.posting_pieces[chosen].astype(np.int64),
+        "term": terms,
+        "counts": block.counts[chosen],
+        "name_counts": block.name_counts[chosen],
+    }
 
 
 def _chosen(block: Block, query: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -279,26 +258,28 @@ def _chosen(block: Block, query: NDArray[np.uint64]) -> tuple[NDArray[np.int64],
     return spread(firsts[at], sizes[at]), np.repeat(hits, sizes[at])
 
 
-def _texts(parts: Sequence[_Part], data: str, sizes: str) -> Texts:
-    columns = [getattr(part, data).tobytes() for part in parts]
-    return Texts(b"".join(columns), _joined([getattr(part, sizes) for part in parts], np.int64))
-
-
 def _names(parts: Sequence[_Part]) -> CorpusNames:
+    for part in parts:
+        names = part.pop("names")
+        for column in NAMES:
+            part[column] = names[part[column]]
     return CorpusNames(
-        _joined([part.names[part.leaves] for part in parts], np.uint64),
-        _runs([part.use_sizes for part in parts], [part.names[part.uses] for part in parts]),
-        _runs([part.base_sizes for part in parts], [part.names[part.bases] for part in parts]),
+        _joined(parts, "leaves", np.uint64),
+        _runs(parts, "use_sizes", "uses"),
+        _runs(parts, "base_sizes", "bases"),
     )
 
 
-def _runs(
-    sizes: Sequence[NDArray[np.unsignedinteger]], values: Sequence[NDArray[np.unsignedinteger]]
-) -> CorpusRuns:
-    offsets = np.cumsum(_joined(sizes, np.int64))
-    return CorpusRuns(np.concatenate(([0], offsets)), _joined(values, np.uint64))
+def _texts(parts: Sequence[_Part], data: str, sizes: str) -> Texts:
+    return Texts(_joined(parts, data, np.uint8).tobytes(), _joined(parts, sizes, np.int64))
 
 
-def _joined(arrays: Sequence[NDArray[np.generic]], dtype: type[_Scalar]) -> NDArray[_Scalar]:
-    """Concatenate the arrays."""
+def _runs(parts: Sequence[_Part], sizes: str, values: str) -> CorpusRuns:
+    offsets = np.cumsum(_joined(parts, sizes, np.int64))
+    return CorpusRuns(np.concatenate(([0], offsets)), _joined(parts, values, np.uint64))
+
+
+def _joined(parts: Sequence[_Part], column: str, dtype: type[_Scalar]) -> NDArray[_Scalar]:
+    """Remove the column from all parts and return it whole."""
+    arrays = [part.pop(column) for part in parts]
     return np.concatenate([np.empty(0, dtype=dtype), *arrays], dtype=dtype, casting="unsafe")

@@ -17,7 +17,7 @@ and Anthropic looks for a cached prefix at most 20 blocks back."""
 
 
 class _Action(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class ListFiles(_Action):
@@ -108,7 +108,9 @@ class Finish(_Action):
 
 
 Action = ListFiles | Search | Find | Read | EditFiles | RunTests | RunCommand | Finish
-_ACTIONS: TypeAdapter[Action] = TypeAdapter(Annotated[Action, Field(discriminator="action")])
+_ACTIONS: TypeAdapter[Action] = TypeAdapter(
+    Annotated[Action, Field(discriminator="action")], config=ConfigDict(defer_build=True)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ _List = Annotated[list[Any] | None, _Absent]
 
 
 class _Foreign(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class _Part(_Foreign):

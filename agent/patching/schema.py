@@ -20,7 +20,7 @@ MAX_EDITS = 500
 class Strict(BaseModel):
     """What every shape of a reply has in common: no other keys, no conversions."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class SearchReplaceModel(Strict):

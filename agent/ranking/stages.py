@@ -172,11 +172,15 @@ def signals_over(
 def _static_cosines(
     encoder: PieceEncoder | None, query: LexicalQuery, corpus: Corpus, options: RetrievalOptions
 ) -> NDArray[np.float64] | None:
+    import numpy as np
+
     from agent.embedding import StaticEncoder, static_cosines
 
     if not isinstance(encoder, StaticEncoder) or not options.uses_static:
         return None
-    return static_cosines(encoder.query(query), corpus.vectors)
+    vector = encoder.query(query)
+    found = [static_cosines(vector, rows) for rows in corpus.vectors]
+    return np.concatenate(found) if found else np.empty(0)
 
 
 def _history_table(

@@ -104,10 +104,18 @@ def candidates(
 def survey(
     git: GitRepository, paths: Sequence[CandidatePath], *, limit: int
 ) -> tuple[Finding, ...]:
-    """Compare all paths with the disk, in order. Files above `limit` bytes are not kept."""
+    """Compare all paths with the disk, in order. Files above `limit` bytes are not kept.
+
+    Of files that are as in the commit, only the start is kept.
+    """
     readable = [candidate.path for candidate in paths if candidate.readable]
     in_commit = {candidate.path for candidate in paths if candidate.head is not None}
-    disk = read_files(git.location.root, readable, limit=limit, hashed=in_commit)
+    known = {
+        candidate.path: candidate.head.oid
+        for candidate in paths
+        if candidate.head is not None and not _is_attributes(candidate.path)
+    }
+    disk = read_files(git.location.root, readable, limit=limit, hashed=in_commit, known=known)
     trusts_mode = git.trusts_file_mode()
     findings = []
     for candidate in paths:
@@ -160,8 +168,12 @@ def _uses_lfs(findings: Iterable[Finding]) -> bool:
     return any(
         b"filter=lfs" in (finding.disk.data or b"")
         for finding in findings
-        if finding.candidate.path.rpartition(b"/")[2] == b".gitattributes"
+        if _is_attributes(finding.candidate.path)
     )
+
+
+def _is_attributes(path: bytes) -> bool:
+    return path.rpartition(b"/")[2] == b".gitattributes"
 
 
 def _sha256(disk: DiskFile) -> str:

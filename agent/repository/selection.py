@@ -90,7 +90,10 @@ def lfs_content_id(data: bytes) -> str | None:
 
 @dataclass(slots=True)
 class Selection:
-    """Collects usable files, their bytes, and skipped paths. Not thread-safe."""
+    """Collects usable files, the bytes of those that were read whole, and skipped paths.
+
+    Not thread-safe.
+    """
 
     max_file_bytes: int
     files: dict[str, SourceFile] = field(default_factory=dict)
@@ -101,14 +104,20 @@ class Selection:
         """Record that retrieval does not see this path."""
         self.skipped.append(SkippedFile(shown_path(raw), reason))
 
-    def add(self, raw: bytes, data: bytes, *, blob: str, executable: bool) -> None:
-        """Add a regular file, or skip it if its name or its bytes are not fit for retrieval."""
+    def add(
+        self, raw: bytes, data: bytes, *, blob: str, executable: bool, size: int | None = None
+    ) -> None:
+        """Add a regular file, or skip it if its name or its bytes are not fit for retrieval.
+
+        With a `size` above that of `data`, these are only the start of the file and are not kept.
+        """
+        size = len(data) if size is None else size
         path = checked_path(raw)
         if path is None:
             self.skip(raw, "name-not-utf-8" if is_safe_path(raw) else "name-outside")
         elif _UNSHOWABLE.search(path):
             self.skip(raw, "control-in-name")
-        elif len(data) > self.max_file_bytes:
+        elif size > self.max_file_bytes:
             self.skip(raw, "too-large")
         elif lfs_content_id(data) is not None:
             self.skip(raw, "lfs-pointer")
@@ -116,8 +125,9 @@ class Selection:
             self.skip(raw, "binary")
         else:
             language = language_of(path, data[:128])
-            self.files[path] = SourceFile(path, blob, len(data), language, executable)
-            self.contents[path] = data
+            self.files[path] = SourceFile(path, blob, size, language, executable)
+            if size == len(data):
+                self.contents[path] = data
 
     def summary(self) -> str:
         """Return what was skipped in words; "" for nothing."""

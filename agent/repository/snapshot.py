@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from agent.repository.location import Location
 from agent.repository.scope import find_scope
 from agent.repository.selection import Selection, is_safe_path, shown_path, some
 from agent.repository.text import decode
-from agent.repository.worktree import Kind
+from agent.repository.worktree import Kind, blob_id, read_file
 from agent.types import Dirty, SkippedFile, SkipReason, SourceFile
 
 # Hand-written sources are far smaller. Larger files are data, dumps and bundles.
@@ -34,6 +35,10 @@ _WHOLE = Path()
 @dataclass(frozen=True, slots=True, repr=False)
 class RepositorySnapshot:
     """An implementation of `agent.protocols.Snapshot`. Made by `take_snapshot`.
+
+    `_contents` are the bytes of the files that a commit cannot give again. The others are read from
+    disk when they are wanted, and checked against their blob id: a large repository does not fit
+    into memory, and a run reads little of it. If such a file has changed, the commit has its bytes.
 
     The bytes of a work tree are those on disk. `dirty` ignores line ends that a checkout converts,
     but `overlay()` has such files, since their bytes differ from the commit. The overlay has
@@ -53,13 +58,31 @@ class RepositorySnapshot:
     _skipped_paths: frozenset[str]
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file. Raises KeyError for a path that is not in `files`."""
-        return self._contents[path]
+        """Return the bytes of a file.
+
+        Raises KeyError for a path that is not in `files`, and RepositoryError if the file has
+        changed since and git has lost what it was.
+        """
+        data = self._contents.get(path)
+        return self._read_again(self.files[path]) if data is None else data
+
+    def _read_again(self, file: SourceFile) -> bytes:
+        with suppress(OSError):  # the folder may be gone
+            disk = read_file(self.root, file.path.encode("utf-8"), file.size)
+            if disk.data is not None and disk.blob == file.blob:
+                return disk.data
+        with open_repository(self.root) as git:
+            data = git.blobs([file.blob]).get(file.blob)
+        if data is None or blob_id(data) != file.blob:
+            raise RepositoryError(
+                f"{self.root / file.path}: changed during the run, and git has no longer what it "
+                "was; run it again"
+            )
+        return data
 
     def text(self, path: str) -> str:
-        """Return the text with `\\n` line ends. Raises KeyError for a path not in `files`."""
-        python = self.files[path].language == "python"
-        return decode(self._contents[path], cookie=python).text
+        """Return the text with `\\n` line ends. Raises as `read`."""
+        return decode(self.read(path), cookie=self.files[path].language == "python").text
 
     def exists(self, path: str) -> bool:
         """Whether the repository has this path, usable or skipped."""
@@ -215,7 +238,13 @@ def _select(finding: Finding, selection: Selection) -> None:
     if reason is not None:
         selection.skip(candidate.path, reason)
     elif disk.data is not None:
-        selection.add(candidate.path, disk.data, blob=disk.blob, executable=disk.executable)
+        selection.add(
+            candidate.path,
+            disk.data,
+            blob=disk.blob,
+            executable=disk.executable,
+            size=disk.size,
+        )
 
 
 def _skip_reason(finding: Finding) -> SkipReason | None:

@@ -14,9 +14,11 @@ import os
 import stat
 from collections.abc import Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+
+from agent.repository.text import BINARY_PROBE_BYTES, is_binary
 
 # Reads from a warm cache are bound by the interpreter, so more threads do not help. On a cold or
 # network disk, four concurrent reads hide most of the latency.
@@ -30,6 +32,10 @@ _MAX_HASHED = 4 << 30
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO must not wait for a writer.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+# As much of a text as tells its language, and that it is no Git LFS pointer (1,024 bytes at most).
+PROBE_BYTES = 1024
 
 
 class Kind(enum.Enum):
@@ -48,8 +54,9 @@ class Kind(enum.Enum):
 class DiskFile:
     """A path on disk. A file has `data` (None if above the limit), `size` in bytes, and git ids.
 
-    `blob` is the git blob id (SHA-1) of the bytes, or of the target of a link. `blob_lf` is the id
-    after replacing CRLF by LF, as git would on the way in; equal to `blob` without a CRLF.
+    `data` is only the start of a known file (see `read_files`). `blob` is the git blob id (SHA-1)
+    of the bytes, or of the target of a link. `blob_lf` is the id after replacing CRLF by LF, as git
+    would on the way in; equal to `blob` without a CRLF.
     `sha256` (hex) is computed only where `data` is not kept. Without `data` the ids may be "".
     """
 
@@ -62,25 +69,58 @@ class DiskFile:
     sha256: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What to read of files; see `read_files`."""
+
+    limit: int
+    hashed: Container[bytes] = ()
+    known: Mapping[bytes, str] | None = None
+
+    def of(self, path: bytes, file: DiskFile) -> DiskFile:
+        """Return the file with only the start of its bytes, if they are known."""
+        if file.data is None or len(file.data) <= PROBE_BYTES or not self.known:
+            return file
+        if file.blob != self.known.get(path):
+            return file
+        size = BINARY_PROBE_BYTES if is_binary(file.data) else PROBE_BYTES
+        return replace(file, data=file.data[:size])
+
+
 def blob_id(data: bytes) -> str:
     """Return the git blob id, SHA-1 in hex (git-hash-object)."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def read_files(
-    root: Path, paths: Iterable[bytes], *, limit: int, hashed: Container[bytes] = ()
+    root: Path,
+    paths: Iterable[bytes],
+    *,
+    limit: int,
+    hashed: Container[bytes] = (),
+    known: Mapping[bytes, str] | None = None,
 ) -> Mapping[bytes, DiskFile]:
     """Return what is at each path below `root`.
 
-    Files above `limit` bytes are not kept, but those in `hashed` are hashed.
+    Files above `limit` bytes are not kept, but those in `hashed` are hashed. Of a file with the
+    blob id that `known` gives for its path, only the start is kept: PROBE_BYTES of a text, and
+    BINARY_PROBE_BYTES of a binary file. It tells the kind of file as the whole does.
     """
+    wanted = _Wanted(limit, hashed, known)
     folders = [
         (folder, [name for _, name in group])
         for folder, group in groupby(sorted(_split(path) for path in paths), key=lambda p: p[0])
     ]
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(lambda item: _read_folder(root, item[0], item[1], limit, hashed), folders)
+        found = pool.map(lambda item: _read_folder(root, item[0], item[1], wanted), folders)
         return {path: file for files in found for path, file in files}
+
+
+def read_file(root: Path, path: bytes, limit: int) -> DiskFile:
+    """Return what is at one path, as `read_files` does."""
+    folder, name = _split(path)
+    [(_, found)] = _read_folder(root, folder, [name], _Wanted(limit))
+    return found
 
 
 def _split(path: bytes) -> tuple[bytes, bytes]:
@@ -89,14 +129,14 @@ def _split(path: bytes) -> tuple[bytes, bytes]:
 
 
 def _read_folder(
-    root: Path, folder: bytes, names: list[bytes], limit: int, hashed: Container[bytes]
+    root: Path, folder: bytes, names: list[bytes], wanted: _Wanted
 ) -> list[tuple[bytes, DiskFile]]:
     prefix = folder + b"/" if folder else b""
     with _opened(root, folder) as opened:
         if isinstance(opened, Kind):
             return [(prefix + name, DiskFile(opened)) for name in names]
         return [
-            (path, _read_file(opened, name, limit, hashed=path in hashed))
+            (path, wanted.of(path, _read_file(opened, name, wanted.limit, path in wanted.hashed)))
             for name, path in ((name, prefix + name) for name in names)
         ]
 
@@ -136,7 +176,7 @@ def _stat(name: bytes, folder: int) -> int | None:
         return None
 
 
-def _read_file(folder: int, name: bytes, limit: int, *, hashed: bool) -> DiskFile:
+def _read_file(folder: int, name: bytes, limit: int, hashed: bool) -> DiskFile:
     try:
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:

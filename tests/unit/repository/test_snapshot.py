@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -484,6 +485,51 @@ def test_a_snapshot_does_not_change_with_the_disk(make_repository: Make) -> None
     assert snapshot.text("a.py") == "a\n"
     with pytest.raises(TypeError):
         snapshot.files["b.py"] = snapshot.files["a.py"]  # type: ignore[index]
+
+
+LONG = "".join(f"line {number}\n" for number in range(500))
+
+
+@pytest.mark.parametrize("change", ["rewritten", "deleted", "link", "folder"])
+def test_an_unchanged_file_comes_from_the_commit_once_it_changes(
+    make_repository: Make, tmp_path: Path, change: str
+) -> None:
+    root = make_repository({"a.py": LONG, "inner/b.py": LONG, "c.txt": "short\n"})
+    snapshot = take_snapshot(root)
+    assert snapshot.text("a.py") == LONG
+    if change == "rewritten":
+        (root / "a.py").write_text(LONG.upper())
+    elif change == "link":
+        (tmp_path / "other.py").write_text(LONG)
+        (root / "a.py").unlink()
+        (root / "a.py").symlink_to(tmp_path / "other.py")
+    elif change == "folder":
+        shutil.rmtree(root / "inner")
+    else:
+        (root / "a.py").unlink()
+    assert {path: snapshot.text(path) for path in snapshot.files} == {
+        "a.py": LONG, "c.txt": "short\n", "inner/b.py": LONG,
+    }  # fmt: skip
+
+
+def test_a_changed_file_that_git_has_lost_is_an_error(make_repository: Make) -> None:
+    root = make_repository({"a.py": LONG})
+    snapshot = take_snapshot(root)
+    (root / "a.py").unlink()
+    blob = snapshot.files["a.py"].blob
+    (root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(RepositoryError, match="changed during the run"):
+        snapshot.read("a.py")
+
+
+def test_uncommitted_bytes_are_kept(make_repository: Make) -> None:
+    root = make_repository({"a.py": LONG, ".gitattributes": f"# {LONG}".replace("\n", "\n# ")})
+    (root / "a.py").write_text(LONG.upper())
+    (root / "new.py").write_text(LONG)
+    snapshot = take_snapshot(root)
+    shutil.rmtree(root)
+    assert snapshot.text("a.py") == LONG.upper()
+    assert snapshot.text("new.py") == LONG
 
 
 def test_many_blobs_come_in_batches(make_repository: Make, monkeypatch: pytest.MonkeyPatch) -> None:
