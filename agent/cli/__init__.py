@@ -34,6 +34,9 @@ STDOUT_CLOSED = 2
 def main() -> None:
     """Run the command `agent`. Always raises SystemExit."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    # httpx would import its own command line, and rich and pygments with it, which takes a
+    # fifteenth of the time before the first model call. It goes on where that import fails.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     try:
         _open_streams()
         raise SystemExit(_call(sys.argv[1:]))

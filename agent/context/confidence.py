@@ -8,7 +8,7 @@ ranker; for other rankings there is no probability.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from agent.context.builder import PackingOptions
@@ -86,11 +86,11 @@ def likely_complete(
     options: PackingOptions, ranking: Ranking, counter: TokenCounter
 ) -> float | None:
     """Return the probability that the packed context is complete; None where it is not known."""
-    return sized(options, ranking, counter)[1]
+    return sized(options, ranking, counter.count)[1]
 
 
 def sized(
-    options: PackingOptions, ranking: Ranking, counter: TokenCounter
+    options: PackingOptions, ranking: Ranking, count: Callable[[str], int]
 ) -> tuple[PackingOptions, float | None]:
     """Return the options with an automatic budget decided, and the probability for the budget.
 
@@ -99,7 +99,7 @@ def sized(
     if options.stop_at_oversized or not _is_known(ranking):
         return options, None
     chunks = ranking.chunks[:CHUNKS]
-    tokens = [counter.count(scored.chunk.text) for scored in chunks]
+    tokens = [count(scored.chunk.text) for scored in chunks]
     if not options.automatic:
         return options, _likely(options, ranking, tokens)
     small = replace(options, budget=SMALL)

@@ -48,10 +48,10 @@ def pack(
     in the ranking can be shown too. Raises KeyError for a chunk of a file that the snapshot lacks.
     """
     options = options or PackingOptions()
-    options, likely = sized(options, ranking, counter)
+    parts = PartCounter(counter)
+    options, likely = sized(options, ranking, parts.count)
     views = FileViews(snapshot)
     finder = SupportFinder(ranking, snapshot, views, chunker)
-    parts = PartCounter(counter)
     selection = ContextBuilder(problem, views, finder, parts, options)
     support_tokens = int(options.limit * options.support_share)
 

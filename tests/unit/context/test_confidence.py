@@ -57,20 +57,20 @@ def test_a_clear_first_place_makes_completeness_likely():
 def test_the_probability_is_known_where_the_first_chunk_has_no_part_of_the_plain_sum():
     first = replace(CLEAR.chunks[0], reasons=(Reason("lexical", 9.0),))
     ranking = replace(CLEAR, chunks=(first, *CLEAR.chunks[1:]))
-    assert sized(AUTO, ranking, COUNTER) == sized(AUTO, CLEAR, COUNTER)
+    assert sized(AUTO, ranking, COUNTER.count) == sized(AUTO, CLEAR, COUNTER.count)
     other = replace(CLEAR, chunks=tuple(replace(s, reasons=first.reasons) for s in CLEAR.chunks))
-    assert sized(AUTO, other, COUNTER) == (AUTO, None)
+    assert sized(AUTO, other, COUNTER.count) == (AUTO, None)
 
 
 def test_the_budget_is_small_where_that_is_likely_enough():
-    small, likely = sized(AUTO, CLEAR, COUNTER)
+    small, likely = sized(AUTO, CLEAR, COUNTER.count)
     assert (small.budget, small.limit) == (SMALL, int(SMALL * 0.85))
     assert likely is not None
     assert likely >= CONFIDENT
     long = replace(FLAT, chunks=tuple(
         replace(s, chunk=replace(s.chunk, text="x = 1\n" * 400)) for s in FLAT.chunks
     ))  # fmt: skip
-    large, unlikely = sized(AUTO, long, COUNTER)
+    large, unlikely = sized(AUTO, long, COUNTER.count)
     assert large.budget == LARGE
     assert unlikely is not None
     assert unlikely < CONFIDENT
@@ -78,7 +78,7 @@ def test_the_budget_is_small_where_that_is_likely_enough():
 
 def test_a_fixed_budget_stays():
     fixed = PackingOptions(budget=1234)
-    assert sized(fixed, FLAT, COUNTER)[0] is fixed
+    assert sized(fixed, FLAT, COUNTER.count)[0] is fixed
 
 
 @pytest.mark.parametrize(
@@ -90,17 +90,17 @@ def test_a_fixed_budget_stays():
     ],
 )
 def test_nothing_is_said_where_nothing_is_known(ranking):
-    assert sized(AUTO, ranking, COUNTER) == (AUTO, None)
+    assert sized(AUTO, ranking, COUNTER.count) == (AUTO, None)
 
 
 def test_nothing_is_said_for_the_original_packing():
     original = PackingOptions(stop_at_oversized=True)
-    assert sized(original, CLEAR, COUNTER) == (original, None)
+    assert sized(original, CLEAR, COUNTER.count) == (original, None)
 
 
 def test_a_repository_that_is_shown_whole_is_complete():
     whole = learned([1.0] * 5, total=5)
-    assert sized(AUTO, whole, COUNTER)[1] == pytest.approx(0.98)
+    assert sized(AUTO, whole, COUNTER.count)[1] == pytest.approx(0.98)
 
 
 def test_the_receipt_tells_it():
