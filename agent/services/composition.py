@@ -38,11 +38,13 @@ from agent.services.model import (
     make_counter,
     make_escalation,
     make_locator,
+    within_budget,
+)
+from agent.services.planned_calls import (
     may_ask_for_test,
     most_in_words,
     most_plan_calls,
     plan_in_words,
-    within_budget,
 )
 from agent.services.retrieval import (
     make_index,

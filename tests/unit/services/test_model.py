@@ -22,7 +22,6 @@ from agent.services.model import (
     make_chat_model,
     make_escalation,
     model_in_words,
-    plan_in_words,
     within_budget,
 )
 from agent.settings import Settings, load
@@ -313,15 +312,3 @@ def test_no_second_model_is_made_where_the_first_one_is_named() -> None:
             assert await make_escalation(settings, model, None, None) is None  # type: ignore[arg-type]
 
     asyncio.run(go())
-
-
-def test_the_plan_names_a_locating_call_only_where_one_may_come() -> None:
-    once = "1 call; if that fails, 1 repair (5 of 8 measured runs), then up to 40 steps (4 of 6)"
-    after = f"{once}; if no test shows the fix, 1 call for a test"
-    located = f"plan: at most 1 locating call first, then {after}"
-    assert plan_in_words(Settings()) == located
-    only = f"plan: at most 1 locating call first, then {once}"
-    assert plan_in_words(Settings(locate="always", max_calls=1)) == only
-    assert plan_in_words(Settings(locate="never")) == f"plan: {after}"
-    assert plan_in_words(Settings(max_calls=1)) == f"plan: {once}"
-    assert plan_in_words(Settings(locate="never", tests=False)) == f"plan: {once}"

@@ -23,7 +23,8 @@ from agent.ranking import preset
 from agent.repository import take_snapshot
 from agent.result import Ledger
 from agent.services import open_retriever, open_services, packing_options, solve_options
-from agent.services.model import make_counter, most_in_words
+from agent.services.model import make_counter
+from agent.services.planned_calls import most_in_words
 from agent.settings import PRESETS, Settings, option_of
 from agent.types import Problem
 from tests.conftest import ROOT, run_git
