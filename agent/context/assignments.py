@@ -14,6 +14,7 @@ _STRINGS = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`[^`]*`|(?:#|//).
 
 _LONG_QUOTES = ('"""', "'''")
 _BINDS = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?=(?!=)")
+_FIELD = re.compile(r"([A-Za-z_]\w*)\s*:\s*\S")  # of a dataclass, without a default
 
 
 # A declaration at the start of a line, in languages without a parser here.
@@ -46,11 +47,12 @@ def bindings_of_module(lines: Sequence[str]) -> Mapping[str, Run]:
 
 
 def bindings_of_class(numbers: Iterable[int], lines: Sequence[str]) -> Mapping[str, Run]:
-    """Return the statement that binds each name, of the lines `numbers` of a class."""
+    """Return the statement that binds or declares each name, of the lines `numbers` of a class."""
     found: dict[str, Run] = {}
     after = 0
     for number in sorted(numbers):
-        if number > after and (match := _BINDS.match(lines[number - 1].lstrip())):
+        line = lines[number - 1].lstrip()
+        if number > after and (match := _BINDS.match(line) or _FIELD.match(line)):
             after = end_of_statement(lines, number - 1)
             found.setdefault(match[1], (number, after))
     return found

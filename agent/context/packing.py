@@ -60,7 +60,6 @@ def pack(
         ranked = by_worth(ranked, parts)
     selection.choose(ranked, options.limit - support_tokens, parts=True)
     if support_tokens:
-        selection.name_siblings()
         selection.support(min(options.limit, selection.used + support_tokens))
     selection.choose_again(ranked, options.limit)
     if support_tokens:
@@ -84,7 +83,7 @@ def _bundle(
     """Render all files, and drop the least important lines until the exact count fits."""
     while True:
         shares = selection.shares()
-        text = _joined(share.render() for share in shares) + selection.siblings
+        text = _joined(share.render() for share in shares)
         tokens = counter.count(text)
         if tokens <= options.limit or not shares:
             break

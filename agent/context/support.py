@@ -1,8 +1,9 @@
 """Finds the lines that a model needs around a chosen chunk, so that it does not quote from memory.
 
 These are the header of a method's class with its decorators, the imports, constants and class
-attributes that the chunk uses, the method that it overrides and calls, and the signatures of what
-it calls. With tokens to spare, the other imports and signatures of its file follow.
+attributes that the chunk uses, the constructor of its class, the method that it overrides and
+calls, and the signatures of what it calls. With tokens to spare, the other imports and signatures
+of its file follow. docs/design/retrieval.md has the use of each kind.
 """
 
 from __future__ import annotations
@@ -22,16 +23,13 @@ _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 _CALL = re.compile(r"(?:\b([A-Za-z_]\w*)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w*)\s*\(")
 _OWN = frozenset({"self", "cls", "this", "super", "Self"})
 
-# A class with at most this many lines of its own (fields, docstring) is shown as a whole.
-_SMALL_CLASS = 15
-# A constructor with at most this many lines is shown with its body beside a chosen method.
-_SMALL_CONSTRUCTOR = 30
+# A constructor, an overridden method, and a class without its methods are shown as a whole if they
+# have at most this many lines.
+_SMALL = 15
 # A function with at most this many lines more than its signature is shown as a whole.
 _SMALL_BODY = 5
 # A block of imports with at most this many lines is shown as a whole.
 _SMALL_IMPORTS = 12
-# Module code (imports, constants) with at most this many lines is shown as a whole.
-_SMALL_MODULE = 15
 # Signatures shown for one chunk. More would crowd out the support of other chunks.
 _MAX_CALLEES = 8
 # Constants shown for one chunk.
@@ -67,7 +65,6 @@ class SupportFinder:
         self._chunker = chunker
         self._imports: dict[str, tuple[ImportStatement, ...]] = {}
         self._import_blocks: dict[str, tuple[Run, ...]] = {}
-        self._chunks: dict[str, tuple[Chunk, ...]] = {}
         self._defined: dict[str, tuple[Chunk, ...]] = {}
         self._ranked: dict[str, list[Chunk]] = {}
         self._by_name: dict[str, list[Chunk]] = {}
@@ -87,44 +84,24 @@ class SupportFinder:
 
     def around(self, chunk: Chunk, shown: frozenset[int]) -> Iterator[SupportItem]:
         """Return support for the lines `shown` of a chunk, the most important first."""
-        text = self._views[chunk.path].text(sorted(shown))
-        if owner := self._owner(chunk):
-            yield from self._class(owner)
+        text, owner = self._views[chunk.path].text(sorted(shown)), self._owner(chunk)
         names = frozenset(_IDENTIFIER.findall(text))
         for statement in self._statements(chunk.path):
             if names & statement.names:
                 yield from self._import(chunk.path, statement)
         yield from self._constants(chunk, owner, text)
+        if owner:
+            yield from self._constructors(owner)
         if owner and "super(" in text:
             yield from self._overridden(chunk, owner)
         yield from self._callees(chunk, text)
 
     def rest_of_file(self, path: str) -> Iterator[SupportItem]:
-        """Return all imports, short module code and all signatures of a file."""
+        """Return all imports and signatures of a file."""
         for statement in self._statements(path):
             yield from self._import(path, statement)
-        for chunk in self._chunks_of(path):
-            lines = chunk_lines(chunk, self._views[path])
-            if chunk.kind is ChunkKind.MODULE and 0 < len(lines) <= _SMALL_MODULE:
-                yield SupportItem(path, lines)
         for chunk in self._definitions(path):
             yield from self._signature(chunk)
-
-    def siblings(self, chunk: Chunk) -> list[Chunk]:
-        """Return the methods of other classes of its folder with the name of a method."""
-        name, folder = chunk.name, chunk.path.rpartition("/")[0]
-        if chunk.kind is not ChunkKind.METHOD or name.startswith("__"):
-            return []
-        ranked = (one for methods in self._methods.values() for one in methods)
-        near = (one for one in ranked if one.path.rpartition("/")[0] == folder)
-        found = {(c.path, c.start): c for c in (*self._definitions(chunk.path), *near)}
-        return [
-            one
-            for one in found.values()
-            if one.kind is ChunkKind.METHOD
-            and one.name == name
-            and (one.path, one.symbol) != (chunk.path, chunk.symbol)
-        ]
 
     def _owner(self, chunk: Chunk) -> Chunk | None:
         """Return the class of a method."""
@@ -142,14 +119,16 @@ class SupportFinder:
     def _class(self, chunk: Chunk) -> Iterator[SupportItem]:
         """Return a small class as a whole, or the header and constructor of a larger one."""
         lines = chunk_lines(chunk, self._views[chunk.path])
-        if 0 < len(lines) <= _SMALL_CLASS:
+        if 0 < len(lines) <= _SMALL:
             yield SupportItem(chunk.path, lines)
         else:
             yield from self._signature(chunk)
-        constructor = f"{chunk.symbol}.__init__"
-        for candidate in self._definitions(chunk.path):
-            if candidate.symbol == constructor:
-                yield from self._constructor(candidate)
+        yield from self._constructors(chunk)
+
+    def _constructors(self, owner: Chunk) -> Iterator[SupportItem]:
+        for candidate in self._definitions(owner.path):
+            if candidate.symbol == f"{owner.symbol}.__init__":
+                yield from self._method(candidate)
 
     def _constants(self, chunk: Chunk, owner: Chunk | None, text: str) -> Iterator[SupportItem]:
         """Return the definitions of names of the module and attributes of the class in the text."""
@@ -176,12 +155,12 @@ class SupportFinder:
             symbol = f"{base}.{chunk.name}"
             here = [c for c in self._definitions(chunk.path) if c.symbol == symbol]
             for method in (here or self._methods.get(symbol, []))[:1]:
-                yield from self._constructor(method)
+                yield from self._method(method)
 
-    def _constructor(self, chunk: Chunk) -> Iterator[SupportItem]:
-        """Return a constructor, as a whole if it is short, and its signature."""
+    def _method(self, chunk: Chunk) -> Iterator[SupportItem]:
+        """Return a constructor or overridden method, whole if it is short, and its signature."""
         lines = chunk_lines(chunk, self._views[chunk.path])
-        if 0 < len(lines) <= _SMALL_CONSTRUCTOR:
+        if 0 < len(lines) <= _SMALL:
             yield SupportItem(chunk.path, lines)
         yield from self._signature(chunk)
 
@@ -239,26 +218,20 @@ class SupportFinder:
 
     def _definitions(self, path: str) -> Sequence[Chunk]:
         if path not in self._defined:
-            found = (c for c in self._chunks_of(path) if c.kind in DEFINITIONS)
-            self._defined[path] = tuple(found)
-        return self._defined[path]
-
-    def _chunks_of(self, path: str) -> Sequence[Chunk]:
-        if path not in self._chunks:
             file = self._snapshot.files[path]
-            self._chunks[path] = tuple(
+            chunks = (
                 self._chunker(file, self._snapshot.text(path))
                 if self._chunker
                 else sorted(self._ranked.get(path, ()), key=lambda c: (c.start, c.end, c.id))
             )
-        return self._chunks[path]
+            self._defined[path] = tuple(c for c in chunks if c.kind in DEFINITIONS)
+        return self._defined[path]
 
 
 # ------------------------------------------------------------------------------- import statements
 
-_MAX_STATEMENT = (
-    40  # lines; of a longer statement, such as an open bracket, the first line is taken
-)
+# Lines. Of a longer statement, such as a bracket that never closes, the first line is taken.
+_MAX_STATEMENT = 40
 _PYTHON = r"from\s+[\w.]+\s+import\b|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:[,;#\\]|$)"
 _JAVASCRIPT = (
     r"import\b(?!\s*\()|export\s.{0,2000}\sfrom\s|(?:const|let|var)\s.{1,500}=\s*require\s*\("

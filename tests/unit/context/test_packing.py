@@ -517,19 +517,6 @@ def test_a_method_brings_its_class_header_imports_and_callees() -> None:
     assert outline(bundle, "tools.py") == [(1, 2)]
 
 
-def test_methods_of_the_same_name_that_are_not_shown_are_named() -> None:
-    text = "class A:\n    def run(self):\n" + "        a_long_line_of_a_body({})\n" * 9
-    paths = ("x/a.py", "x/b.py", "y/a.py")
-    snapshot = MemorySnapshot({path: text.replace("{}", path) for path in paths})
-    methods = [make_chunk(snapshot, path, 2, 11, "A.run") for path in snapshot.files]
-    bundle = do_pack(snapshot, make_ranking(methods), PackingOptions(max_chunks=1))
-    assert bundle.text.endswith(
-        "```\n\nMethods of the same name that are not shown (a fault may stand in them too):\n"
-        "- x/b.py:L2 A.run\n"
-    )
-    assert "not shown" not in do_pack(snapshot, make_ranking(methods)).text
-
-
 def test_the_best_ranked_chunks_support_comes_first() -> None:
     snapshot, chunks = sample()
     names = ("Parser.parse", "unrelated", "Parser", "Parser.step", "local", "helper")
@@ -564,16 +551,17 @@ def test_support_takes_no_more_than_its_share_while_chunks_wait() -> None:
     assert support <= 0.2 * 2000
 
 
-def test_what_remains_of_a_small_file_comes_with_its_functions() -> None:
-    text = "LIMIT = 3\n\n\ndef f():\n    return LIMIT\n\n\nNAMES = [f]\n"
+def test_tokens_to_spare_go_to_the_other_imports_and_signatures_of_the_file() -> None:
+    long = "".join(f"    a_long_line_of_a_body({n})\n" for n in range(9))
+    text = f"import os\n\n\ndef f():\n    return 1\n\n\ndef g(a):\n{long}"
     snapshot = MemorySnapshot({"a.py": text})
     chunks = [
         make_chunk(snapshot, "a.py", 4, 5, "f"),
-        make_chunk(snapshot, "a.py", 1, 8, holes=((4, 5),)),
+        make_chunk(snapshot, "a.py", 8, 17, "g"),
     ]
-    bundle = do_pack(snapshot, make_ranking(chunks), PackingOptions(depth=1))
-    assert body(bundle) == text.removesuffix("\n")
+    bundle = do_pack(snapshot, make_ranking(chunks), PackingOptions(max_chunks=1))
     assert shown(bundle) == ["f"]
+    assert outline(bundle, "a.py") == [(1, 1), (8, 8)]
 
 
 def test_unused_support_goes_to_chunks() -> None:
@@ -676,7 +664,7 @@ def rendered_lines(snapshot: MemorySnapshot, bundle: ContextBundle) -> list[tupl
     """Return the lines in the fences by path and number; checks headers, order and marks."""
     found = []
     blocks = r"^### (\S+?):L(\d+)-(\d+)(?: [^\n]*)?\n(`{3,})python\n(.*?)\n\4\n"
-    text = bundle.text.removeprefix(PREAMBLE).partition("\nMethods of the same name")[0]
+    text = bundle.text.removeprefix(PREAMBLE)
     assert re.sub(blocks, "", text, flags=re.DOTALL | re.MULTILINE).strip("\n") == ""
     for path, start, end, _, content in re.findall(blocks, text, re.DOTALL | re.MULTILINE):
         lines = snapshot.text(path).split("\n")

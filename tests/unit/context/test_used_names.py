@@ -36,9 +36,11 @@ class Basket(Base):
 
     rate = 7
     other = 8
+    currency: str
+    country: str
 
 {METHODS}    def total(self):
-        return super().total() + LIMIT * self.rate + TABLE["key3"]
+        return super().total() + LIMIT * self.rate + TABLE["key3"] + self.currency
 '''
 
 
@@ -62,6 +64,8 @@ def packed(symbol: str, **options: float) -> ContextBundle:
     [
         ("LIMIT = 3", True),
         ("    rate = 7", True),
+        ("    currency: str", True),
+        ("    country: str", False),
         ('    "key0": "value0",', True),  # a long table is begun
         ('    "key20": "value20",', False),
         ("        return self.rate", True),  # the method that is overridden
