@@ -233,7 +233,7 @@ def _is_carried(finding: Finding, file_limit: int) -> bool:
 
 
 def _is_unread(finding: Finding) -> bool:
-    return finding.state is not State.DELETED and finding.disk.data is None
+    return finding.state is not State.DELETED and not finding.disk.whole
 
 
 def _check_total(root: Path, carried: Iterable[Finding], limit: int) -> None:

@@ -68,6 +68,11 @@ class DiskFile:
     blob_lf: str = ""
     sha256: str = ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether `data` are all bytes of the file."""
+        return self.data is not None and len(self.data) == self.size
+
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:

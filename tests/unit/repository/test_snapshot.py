@@ -522,6 +522,15 @@ def test_a_changed_file_that_git_has_lost_is_an_error(make_repository: Make) -> 
         snapshot.read("a.py")
 
 
+def test_a_file_of_which_only_the_mode_changed_is_carried_whole(make_repository: Make) -> None:
+    root = make_repository({"a.py": LONG, "b.bin": "\0" + LONG * 4})
+    for name in ("a.py", "b.bin"):
+        (root / name).chmod(0o755)
+    snapshot = take_snapshot(root)
+    assert snapshot.overlay() == {"a.py": LONG.encode(), "b.bin": ("\0" + LONG * 4).encode()}
+    assert snapshot.text("a.py") == LONG
+
+
 def test_uncommitted_bytes_are_kept(make_repository: Make) -> None:
     root = make_repository({"a.py": LONG, ".gitattributes": f"# {LONG}".replace("\n", "\n# ")})
     (root / "a.py").write_text(LONG.upper())
