@@ -22,17 +22,17 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from agent.attempts import Attempt
 from agent.errors import ConfigurationError, PatchshotError, Status
-from agent.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageStarted
-from agent.result import Ledger, SolveResult, summarise
+from agent.run.attempts import Attempt
+from agent.run.result import Ledger, SolveResult, summarise
 from agent.types import AppliedPatch, Dirty, Problem, ReproductionTest
+from agent.types.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
-    from agent.context import Receipt
-    from agent.protocols import Snapshot
+    from agent.retrieval.context import Receipt
     from agent.settings import Settings
     from agent.types import Ranking, ScoredChunk
+    from agent.types.protocols import Snapshot
 
 __all__ = [
     "ConfigurationError",
@@ -90,8 +90,8 @@ async def solve_async(
     `problem` is the issue's text. A run that fails is a result too: `status`, `message` and the
     best diff so far say how it ended. Raises PatchshotError if it could not start.
     """
-    from agent.pipeline import solve as run
-    from agent.services import open_services, solve_options
+    from agent.run.pipeline import solve as run
+    from agent.wiring import open_services, solve_options
 
     issue = _problem(problem)
     target = await _open(repo, commit, dirty, on_event, settings)
@@ -120,7 +120,7 @@ async def verify_async(
     the patch is taken. `problem`, the issue's text, helps to choose tests. No model is called, and
     nothing is written to the repository. Raises PatchshotError if it could not start.
     """
-    from agent.services import apply_reply
+    from agent.wiring import apply_reply
 
     issue = _problem(problem) if problem.strip() else Problem("", "")
     target = await _open(repo, commit, dirty, on_event, settings)
@@ -153,10 +153,10 @@ async def context_async(
 
     Raises PatchshotError.
     """
-    from agent.context import make_receipt, pack
-    from agent.index import TreeSitterChunker
-    from agent.ranking import in_scope
-    from agent.services import make_counter, packing_options
+    from agent.retrieval.context import make_receipt, pack
+    from agent.retrieval.index import TreeSitterChunker
+    from agent.retrieval.ranking import in_scope
+    from agent.wiring import make_counter, packing_options
 
     issue = _problem(problem)
     target = await _open(repo, commit, dirty, on_event, settings)
@@ -219,7 +219,7 @@ search = _blocking(search_async)
 
 
 def _problem(text: str) -> Problem:
-    from agent.problem import problem_from_text
+    from agent.run.problem import problem_from_text
 
     return problem_from_text(text, "<text>")
 
@@ -232,8 +232,8 @@ async def _open(
     settings: dict[str, Any],
 ) -> _Target:
     from agent.repository import locate, take_snapshot
+    from agent.results.work_tree import finish_interrupted, journal_folder
     from agent.settings import load, work_tree_of
-    from agent.work_tree import finish_interrupted, journal_folder
     from sandbox import hide_programs
 
     report = on_event or _ignore
@@ -255,7 +255,7 @@ def _ignore(event: Event) -> None:
 
 @asynccontextmanager
 async def _ranked(problem: Problem, target: _Target) -> AsyncIterator[Ranking]:
-    from agent.services import open_retriever
+    from agent.wiring import open_retriever
 
     async with open_retriever(target.settings, target.report) as retriever:
         yield await retriever.rank(problem, target.snapshot)
@@ -282,7 +282,7 @@ def _shown_by(attempt: Attempt, test: str | None) -> ReproductionTest | None:
 
 
 def _tests_of(patch: AppliedPatch) -> list[ReproductionTest]:
-    from agent.validation import is_test_file
+    from agent.verify import is_test_file
 
     return [
         ReproductionTest(change.path, change.after.decode("utf-8", "replace"))
@@ -294,7 +294,7 @@ def _tests_of(patch: AppliedPatch) -> list[ReproductionTest]:
 async def _validate(
     attempt: Attempt, test: ReproductionTest | None, problem: Problem, target: _Target
 ) -> Attempt:
-    from agent.services import open_validator
+    from agent.wiring import open_validator
 
     assert attempt.patch is not None
     async with AsyncExitStack() as stack:

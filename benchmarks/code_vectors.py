@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.embedding.static import StaticEncoder, load_static
-from agent.history.commits import read_commits
-from agent.index.grammars import GRAMMARS
-from agent.index.identifiers import Terms
-from agent.index.records import RecordBuilder
-from agent.ranking.lexical import make_query
 from agent.repository.git import open_repository
 from agent.repository.snapshot import take_snapshot
+from agent.retrieval.embedding.static import StaticEncoder, load_static
+from agent.retrieval.history.commits import read_commits
+from agent.retrieval.index.grammars import GRAMMARS
+from agent.retrieval.index.identifiers import Terms
+from agent.retrieval.index.records import RecordBuilder
+from agent.retrieval.ranking.lexical import make_query
 from agent.types import Problem
 
 if TYPE_CHECKING:

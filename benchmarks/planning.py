@@ -29,27 +29,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.context.builder import PackingOptions
-from agent.context.packing import pack
+from agent.datasets.instances import GoldInstance, load_dataset, part_of
+from agent.datasets.repositories import find_repository, read_files
 from agent.errors import ProviderUnreachable, UsageError
 from agent.evaluation.retrieval.gold import Gold, counted_name, find_gold, gold_paths
 from agent.evaluation.retrieval.metrics import Interval, bootstrap_mean
-from agent.index.chunking import TreeSitterChunker
-from agent.index.index import Index
-from agent.problem import problem_from_text
-from agent.ranking.options import preset
-from agent.ranking.ranker import load_shipped
-from agent.ranking.retriever import HybridRetriever
 from agent.repository.snapshot import take_snapshot
+from agent.retrieval.context.builder import PackingOptions
+from agent.retrieval.context.packing import pack
+from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.retrieval.index.index import Index
+from agent.retrieval.ranking.options import preset
+from agent.retrieval.ranking.ranker import load_shipped
+from agent.retrieval.ranking.retriever import HybridRetriever
+from agent.run.problem import problem_from_text
 from agent.search.plans.planner import Planned, Planner, PlanOptions, plan_text
-from agent.swebench.instances import GoldInstance, load_dataset, part_of
-from agent.swebench.repositories import find_repository, read_files
-from agent.tokens import TiktokenCounter, encoding_for
+from agent.shared.tokens import TiktokenCounter, encoding_for
 from agent.types import Completion, Usage
 
 if TYPE_CHECKING:
-    from agent.protocols import Snapshot
     from agent.types import ContextBundle, Problem, Prompt, Ranking
+    from agent.types.protocols import Snapshot
 
 SALT = "planning-1"
 """Decides which issues are the first; never to be changed after looking at results."""
@@ -170,7 +170,7 @@ def _planned(bench: Bench, case: Case, ranking: Ranking, calls: int, ways: Ways)
     chat = Saved((ways.replies or Path()) / case.instance.instance_id)
     planned = asyncio.run(planner.plan(case.problem, case.snapshot, ranking, chat=chat))
     seconds = time.perf_counter() - started
-    text = plan_text(planned, bench.counter, BUDGETS[0] // 4)  # as agent.context_steps does
+    text = plan_text(planned, bench.counter, BUDGETS[0] // 4)  # as agent.run.context_steps does
     row = _packed(bench, case, f"wide-{calls}", planned.ranking)
     row |= _packed(bench, case, f"shown-{calls}", ranking, bench.counter.count(text))
     row[f"plan-{calls}"] = {

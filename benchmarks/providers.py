@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
-from agent.embedding.vector_cache import VectorCache
 from agent.llm.chat import HttpChatModel
 from agent.llm.embeddings import HttpBatchEmbedder
 from agent.llm.endpoint import Endpoint
 from agent.llm.http import create_client
+from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
+from agent.retrieval.embedding.vector_cache import VectorCache
 from benchmarks.keeping import keep, machine, print_figures
 from tests.support.faults import Fault, FaultServer, Plan, at_random, never, once
 from tests.support.faults_clients import SPOKEN

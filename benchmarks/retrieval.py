@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.events import Event, StageProgress
+from agent.types.events import Event, StageProgress
 from benchmarks.keeping import keep, machine, print_figures
 from benchmarks.target import FILES, ISSUE, make_target
 
 if TYPE_CHECKING:
-    from agent.index.index import Index
-    from agent.protocols import Reporter
+    from agent.retrieval.index.index import Index
+    from agent.types.protocols import Reporter
 
 ROOT = Path(__file__).parent.parent
 LARGE_FILES = 135_000
@@ -82,8 +82,8 @@ def parse(place: Place) -> Figures:
 
 def refresh(place: Place) -> Figures:
     """Bring the index up to date, as `agent index` does."""
-    from agent.index.index import Index  # noqa: F401 - imports belong to starting a process
     from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.index.index import Index  # noqa: F401 - imports belong to starting a process
 
     events: list[Event] = []
     started = time.perf_counter()
@@ -105,10 +105,10 @@ def refresh(place: Place) -> Figures:
 
 def query(place: Place) -> Figures:
     """Rank the issue's chunks in a warm index without a model, once and then again."""
-    from agent.problem import problem_from_text
-    from agent.ranking.options import preset
-    from agent.ranking.retriever import HybridRetriever
     from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.ranking.options import preset
+    from agent.retrieval.ranking.retriever import HybridRetriever
+    from agent.run.problem import problem_from_text
 
     snapshot = take_snapshot(place.repository)
     problem = problem_from_text(ISSUE, "benchmark")
@@ -131,12 +131,12 @@ def query(place: Place) -> Figures:
 
 def embedded(place: Place) -> Figures:
     """The same with the local model, every vector made anew, and the model loaded."""
-    from agent.embedding.local import LocalEmbedder
-    from agent.embedding.parallel import ParallelEmbedder
-    from agent.problem import problem_from_text
-    from agent.ranking.options import preset
-    from agent.ranking.retriever import HybridRetriever
     from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.embedding.local import LocalEmbedder
+    from agent.retrieval.embedding.parallel import ParallelEmbedder
+    from agent.retrieval.ranking.options import preset
+    from agent.retrieval.ranking.retriever import HybridRetriever
+    from agent.run.problem import problem_from_text
 
     snapshot = take_snapshot(place.repository)
     started = time.perf_counter()
@@ -154,10 +154,10 @@ def load(place: Place) -> Figures:
     """Only the index's part of a query."""
     import numpy as np
 
-    from agent.index.identifiers import Terms, term_hash
-    from agent.index.index import target_files
-    from agent.ranking.graph import neighbours
     from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.index.identifiers import Terms, term_hash
+    from agent.retrieval.index.index import target_files
+    from agent.retrieval.ranking.graph import neighbours
 
     snapshot = take_snapshot(place.repository)
     files = target_files(snapshot)
@@ -173,8 +173,8 @@ def load(place: Place) -> Figures:
 
 def _index(place: Place, reporter: Reporter) -> Index:
     """With the encoder that the retriever uses: records without its vectors are of no use to it."""
-    from agent.embedding.static import load_static
-    from agent.index.index import Index
+    from agent.retrieval.embedding.static import load_static
+    from agent.retrieval.index.index import Index
 
     return Index(reporter, place.index, encoder=load_static())
 
@@ -183,9 +183,9 @@ def bm25s(place: Place) -> Figures:
     """The same chunks in `bm25s`: its index is built from their texts, parsing not counted."""
     import bm25s as library
 
-    from agent.index.chunking import TreeSitterChunker
-    from agent.index.index import target_files
     from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.index.chunking import TreeSitterChunker
+    from agent.retrieval.index.index import target_files
 
     snapshot = take_snapshot(place.repository)
     chunker = TreeSitterChunker()
@@ -307,8 +307,8 @@ def others(place: Place) -> Figures:
 
 
 def _round(repository: Path, cache: Path) -> Figures:
-    from agent.index.index import target_files
     from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.index.index import target_files
 
     place = Place(repository, cache)
     cache.mkdir()

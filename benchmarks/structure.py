@@ -27,7 +27,7 @@ _CLASS = re.compile(r"^class ([^\W_]\w*)", re.MULTILINE)
 
 _LOADED = """
 import sys
-import agent.pipeline, agent.services
+import agent.run.pipeline, agent.wiring
 from agent.cli import main
 sys.argv = ["agent", "demo", "--quiet"]
 try:

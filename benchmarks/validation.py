@@ -3,7 +3,7 @@
     python -m benchmarks.validation
 
 "The tests themselves" are the runs that the verdict rests on (A, B, C, C', see
-`agent.validation.plan`), done plainly one after another: the same pytest on the same files,
+`agent.verify.plan`), done plainly one after another: the same pytest on the same files,
 without sandbox or copies. The rest is the agent's own: finding the interpreter, checking out,
 copying, isolating, judging. Plain and sandboxed alternate, so that a busy machine slows both.
 """
@@ -21,10 +21,10 @@ from pathlib import Path
 
 from agent.patching.applying import apply_proposal
 from agent.patching.parsing import parse_reply
-from agent.protocols import Snapshot
 from agent.repository.snapshot import take_snapshot
 from agent.types import AppliedPatch, ParseFailure, PatchProposal, Problem
-from agent.validation.validator import SandboxValidator, ValidationOptions
+from agent.types.protocols import Snapshot
+from agent.verify.validator import SandboxValidator, ValidationOptions
 from benchmarks.target import FILES, ISSUE, REPLY, make_target
 from sandbox.bwrap.backend import BwrapSandbox
 

@@ -6,7 +6,7 @@
 A row is a repair that a commit message describes: the ranking of its first parent, and for each
 budget whether the packed context shows every line that the repair removes, and a neighbour of every
 line that it inserts. `train` fits a logistic model, measures it on projects that it was not fitted
-to, and prints the constants of `agent.context.confidence`.
+to, and prints the constants of `agent.retrieval.context.confidence`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.context import PackingOptions, pack
-from agent.context.confidence import (
+from agent.datasets.changed_lines import parse_patch
+from agent.errors import PatchshotError
+from agent.repository import take_snapshot
+from agent.retrieval.context import PackingOptions, pack
+from agent.retrieval.context.confidence import (
     CHUNKS,
     CONFIDENT,
     INCOMPLETE_TOKENS,
@@ -32,16 +35,13 @@ from agent.context.confidence import (
     SMALL,
     signals,
 )
-from agent.errors import PatchshotError
-from agent.events import Event
-from agent.index import TreeSitterChunker, split_lines
-from agent.problem import problem_from_text
-from agent.protocols import Snapshot
-from agent.ranking import HybridRetriever, RetrievalOptions
-from agent.repository import take_snapshot
-from agent.swebench.changed_lines import parse_patch
-from agent.tokens import TiktokenCounter, encoding_for
+from agent.retrieval.index import TreeSitterChunker, split_lines
+from agent.retrieval.ranking import HybridRetriever, RetrievalOptions
+from agent.run.problem import problem_from_text
+from agent.shared.tokens import TiktokenCounter, encoding_for
 from agent.types import ContextBundle, Problem, Ranking
+from agent.types.events import Event
+from agent.types.protocols import Snapshot
 from benchmarks.instances.messages import describe
 from training.extraction import MAX_FILES, candidates, is_source
 from training.history import ProjectHistory

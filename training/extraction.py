@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.datasets.changed_lines import parse_patch
 from agent.evaluation.retrieval.gold import counted_name, split_by_change
-from agent.protocols import Chunker
 from agent.repository.languages import is_generated_path, is_test_path, is_vendored_path
 from agent.repository.text import decode, is_binary
-from agent.swebench.changed_lines import parse_patch
 from agent.types import Chunk
+from agent.types.protocols import Chunker
 from training.history import Commit, Delta
 from training.messages import CommitMessage, clean_message, with_merged
 from training.pairs import FunctionText, Pair

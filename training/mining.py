@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import ConfigurationError, PatchshotError
-from agent.index.chunking import TreeSitterChunker
+from agent.retrieval.index.chunking import TreeSitterChunker
 from training.extraction import CommitCandidate, candidates, make_pair
 from training.history import ProjectHistory
 from training.pairs import (

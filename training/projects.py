@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from agent.datasets.repositories import find_repository
 from agent.errors import ConfigurationError, RepositoryError
 from agent.repository.location import Location, locate
-from agent.swebench.repositories import find_repository
 
 RANKER_PROJECTS = frozenset(
     {

@@ -17,32 +17,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.embedding.static import load_static
+from agent.datasets.instances import GoldInstance, is_for_tuning, load_dataset
+from agent.datasets.repositories import find_repository, read_files
 from agent.errors import PatchshotError, RepositoryError
 from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths
-from agent.history.commit_history import CommitHistory
-from agent.index.chunking import TreeSitterChunker
-from agent.index.index import Index
-from agent.problem import problem_from_text
-from agent.protocols import Chunker
-from agent.ranking.evidence import mention_evidence
-from agent.ranking.features import FILE_NAMES, PIECE_NAMES
-from agent.ranking.mentions import read_mentions
-from agent.ranking.options import RetrievalOptions
-from agent.ranking.signals import choose_candidates, file_matrix, piece_matrix
-from agent.ranking.stages import collect_signals
-from agent.ranking.texts import without_boilerplate
 from agent.repository.snapshot import take_snapshot
-from agent.swebench.instances import GoldInstance, is_for_tuning, load_dataset
-from agent.swebench.repositories import find_repository, read_files
-from agent.weights.archive import read_arrays, write_arrays
+from agent.retrieval.embedding.static import load_static
+from agent.retrieval.history.commit_history import CommitHistory
+from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.retrieval.index.index import Index
+from agent.retrieval.ranking.evidence import mention_evidence
+from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
+from agent.retrieval.ranking.mentions import read_mentions
+from agent.retrieval.ranking.options import RetrievalOptions
+from agent.retrieval.ranking.signals import choose_candidates, file_matrix, piece_matrix
+from agent.retrieval.ranking.stages import collect_signals
+from agent.retrieval.ranking.texts import without_boilerplate
+from agent.retrieval.weights.archive import read_arrays, write_arrays
+from agent.run.problem import problem_from_text
+from agent.types.protocols import Chunker
 from training.pairs import Pair, read_project, write_whole
 from training.projects import RANKER_PROJECTS, refusal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.protocols import Snapshot
-from agent.ranking import HybridRetriever, load_shipped, preset
+from agent.retrieval.ranking import HybridRetriever, load_shipped, preset
 from agent.search import Label, SearchPaths, make_pool, read_folder
 from agent.search.calibration import code_values, passage_values
 from agent.search.code_results import FUNCTIONS
 from agent.search.merging import CorpusHit
 from agent.search.pool import PendingQuery, Pool, as_problem
 from agent.search.stores import open_store
+from agent.types.protocols import Snapshot
 
 QUERIES = 40  # of a project, in each of its two forms
 RESULTS = 20  # of a query

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.embedding.local import LocalEmbedder
-from agent.embedding.static import NAME_BOOST, write_static
 from agent.errors import ConfigurationError
-from agent.index.identifiers import WORD, Terms, term_hash
-from agent.ranking.lexical import TITLE_WEIGHT
+from agent.retrieval.embedding.local import LocalEmbedder
+from agent.retrieval.embedding.static import NAME_BOOST, write_static
+from agent.retrieval.index.identifiers import WORD, Terms, term_hash
+from agent.retrieval.ranking.lexical import TITLE_WEIGHT
 from training.pairs import read_pairs
 from training.projects import RANKER_PROJECTS
 

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.batch.shared_budget import NO_PRICE
 from agent.errors import ConfigurationError, ProviderError
-from agent.files import replace_file
 from agent.settings import Settings, load
+from agent.shared.files import replace_file
 
 if TYPE_CHECKING:
     from agent.llm import Price
@@ -32,8 +32,8 @@ def check_settings(flags: Mapping[str, Any]) -> tuple[Settings, str]:
 
     Raises ConfigurationError for settings with which no worker could start.
     """
-    from agent.environments import read_spec
-    from agent.services import endpoint, is_local, model_in_words, solve_options
+    from agent.verify.environments import read_spec
+    from agent.wiring import endpoint, is_local, model_in_words, solve_options
 
     settings = load(flags)
     if settings.fail_to_pass or settings.pass_to_pass or settings.tests_from:
@@ -68,7 +68,7 @@ async def check_price(settings: Settings) -> None:
 async def _price(settings: Settings) -> Price | None:
     """Find the price as `agent solve` does. Raises ProviderError, ConfigurationError."""
     from agent.llm import Price, find_price
-    from agent.services import Recordings, SharedClient, is_local, make_chat_model, make_clock
+    from agent.wiring import Recordings, SharedClient, is_local, make_chat_model, make_clock
 
     if is_local(settings):
         return Price(0.0, 0.0)

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent import runs as files
 from agent.batch.journal import Failed, Finished, Journal, SetAside, Started
 from agent.batch.messages import AttemptEnded, BatchEngine, SolveJob
 from agent.batch.progress import Progress, RunCounts
 from agent.batch.run_folder import TaskFile
+from agent.datasets import PredictionsWriter, SolverTask, find_repository, folder_name
 from agent.errors import Status
-from agent.swebench import PredictionsWriter, SolverTask, find_repository, folder_name
+from agent.results import kept as files
 
 # After this many attempts in a row without a result, the instances are not the cause. The number is
 # at least twice that of the workers, because attempts that run together fail for the same cause.

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.batch.messages import Blame
 from agent.errors import ConfigurationError, Status
-from agent.files import AppendFile
+from agent.shared.files import AppendFile
 
 
 class _Entry(BaseModel):

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from agent.datasets import SolverTask
 from agent.errors import Status
-from agent.result import UsageSummary
-from agent.swebench import SolverTask
+from agent.run.result import UsageSummary
 
 
 class _Message(BaseModel):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from agent.errors import Status
-from agent.terminal import inert, say, unfiltered
+from agent.shared.terminal import inert, say, unfiltered
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -29,9 +29,7 @@ from agent.batch.messages import BatchEngine
 from agent.batch.progress import Progress, Summary, replies_in_words
 from agent.batch.run_folder import JOURNAL, RUN, TASKS, TaskFile, claim_run_folder
 from agent.batch.shared_budget import Bounds, SharedBudget
-from agent.errors import ConfigurationError, SandboxUnavailable, Status
-from agent.settings import Settings
-from agent.swebench import (
+from agent.datasets import (
     PredictionsForm,
     PredictionsWriter,
     RowSelection,
@@ -40,6 +38,8 @@ from agent.swebench import (
     choose_form,
     read_tasks,
 )
+from agent.errors import ConfigurationError, SandboxUnavailable, Status
+from agent.settings import Settings
 
 # Seconds added to the time limit of a solve: starting, reading the repository, removing private
 # copies.

@@ -3,7 +3,7 @@
 RUN/run.json         the settings, model and data set of the run (`checks`)
 RUN/journal.jsonl    what has happened (`journal`)
 RUN/tasks.jsonl      the selected instances (`TaskFile`)
-RUN/instances/ID/    the folder of one instance (`agent.runs`)
+RUN/instances/ID/    the folder of one instance (`agent.results.kept`)
 RUN/nodes.key        the name of the run on the nodes of a cluster
 RUN/lock             held by the driver
 """
@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
+from agent.datasets import InputProblem, SolverTask
 from agent.errors import ConfigurationError
-from agent.files import locked
-from agent.swebench import InputProblem, SolverTask
+from agent.shared.files import locked
 
 RUN, JOURNAL, TASKS, INSTANCES = "run.json", "journal.jsonl", "tasks.jsonl", "instances"
 _KEY, _LOCK = "nodes.key", "lock"

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pydantic import BaseModel
 
-from agent import runs as files
 from agent.batch.local.cpu_slots import SlotSandbox
 from agent.batch.messages import (
     ANSWERS,
@@ -42,17 +41,18 @@ from agent.batch.messages import (
     encode_line,
 )
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
-from agent.events import Event, Notice, StageFinished
-from agent.files import locked
 from agent.llm.recording import ChatExchange, ReplyGate, ReplyRecording, format_exchange
-from agent.result import Ledger, SolveResult, as_printed, summarise
-from agent.terminal import say
+from agent.results import kept as files
+from agent.run.result import Ledger, SolveResult, as_printed, summarise
+from agent.shared.files import locked
+from agent.shared.terminal import say
 from agent.types import Usage
+from agent.types.events import Event, Notice, StageFinished
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter, Snapshot
     from agent.settings import Settings
     from agent.types import AppliedPatch, Problem
+    from agent.types.protocols import Reporter, Snapshot
 
 # Failures that say nothing about the instance and that another run may not have.
 _ENVIRONMENT = (Status.PROVIDER, Status.SANDBOX, Status.USAGE)
@@ -63,21 +63,21 @@ _MODEL_VARIABLE = "PATCHSHOT_MODEL"
 
 # Modules that a solve, or a library at its first use, imports late.
 _NEEDED = (
-    "agent.console",
+    "agent.shared.console",
     "agent.llm",
-    "agent.pipeline",
-    "agent.problem",
-    "agent.history.commits",
+    "agent.run.pipeline",
+    "agent.run.problem",
+    "agent.retrieval.history.commits",
     "agent.repository.snapshot",
-    "agent.index.chunking",
-    "agent.ranking.explain",
-    "agent.history.commit_history",
-    "agent.index.index",
-    "agent.ranking.options",
-    "agent.ranking.retriever",
-    "agent.ranking.stages",
-    "agent.services",
-    "agent.validation.validator",
+    "agent.retrieval.index.chunking",
+    "agent.retrieval.ranking.explain",
+    "agent.retrieval.history.commit_history",
+    "agent.retrieval.index.index",
+    "agent.retrieval.ranking.options",
+    "agent.retrieval.ranking.retriever",
+    "agent.retrieval.ranking.stages",
+    "agent.wiring",
+    "agent.verify.validator",
     "anyio._backends._asyncio",
     "certifi",
     "defusedxml.ElementTree",
@@ -220,10 +220,10 @@ def _prefer_for_oom_kill() -> None:
 def get_ready() -> None:
     """Load everything that each job needs and that takes time: modules, models, certificates."""
     from agent.llm import usual_trust
-    from agent.ranking import RetrievalOptions, load_shipped
-    from agent.secrets import mask_secrets
-    from agent.services import make_counter
+    from agent.retrieval.ranking import RetrievalOptions, load_shipped
     from agent.settings import environment
+    from agent.shared.secrets import mask_secrets
+    from agent.wiring import make_counter
 
     for name in _NEEDED:
         with contextlib.suppress(
@@ -276,8 +276,8 @@ def _ended(status: Status, blame: Blame, message: str) -> AttemptEnded:
 
 
 async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, driver: DriverPipe) -> AttemptEnded:
-    from agent.problem import problem_from_text
     from agent.repository import take_snapshot
+    from agent.run.problem import problem_from_text
     from agent.settings import load
     from sandbox import hide_programs
 
@@ -319,8 +319,8 @@ async def _run(
     job: SolveJob,
 ) -> SolveResult:
     """Run the pipeline. Cancelled before it begins, it ends like an interrupted one."""
-    from agent.pipeline import solve
-    from agent.services import open_services, solve_options
+    from agent.run.pipeline import solve
+    from agent.wiring import open_services, solve_options
 
     loop = asyncio.get_running_loop()
     try:
@@ -371,7 +371,7 @@ async def _watched(gate: ReplyGate, driver: DriverPipe) -> AsyncIterator[None]:
 @contextlib.contextmanager
 def _reporting(settings: Settings, driver: DriverPipe) -> Iterator[Reporter]:
     """Report to the log of the instance, to PATCHSHOT_LOG_FILE if set, and stages to the driver."""
-    from agent.console import PlainReporter
+    from agent.shared.console import PlainReporter
 
     redact = _redactor()
     with ExitStack() as stack:

@@ -77,7 +77,7 @@ def _call(arguments: list[str]) -> int:
     from click.exceptions import ClickException, Exit
 
     from agent.cli.application import app
-    from agent.terminal import protect_streams
+    from agent.shared.terminal import protect_streams
 
     protect_streams()
     for program in ("agent", "patchshot"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.iterative.actions import Region
 from agent.types import BAD_OUTCOMES, AppliedEdit, CommandRun, MatchTier, Outcome, TestRun
-from agent.validation import failure_texts
+from agent.verify import failure_texts
 
 MAX_READ_LINES = 250  # lines that one `read` shows: about 2,500 tokens
 MAX_LIST_ENTRIES = 200  # entries that one `list` shows

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from agent.iterative.actions import ReadActions
 from agent.iterative.working_copy import ActionResult
-from agent.prompting import as_data, make_prompt, render
-from agent.protocols import TokenCounter
+from agent.run.prompting import as_data, make_prompt, render
 from agent.types import Message, Prompt, Tool, ToolCall, ToolDialogue, ToolTurn
+from agent.types.protocols import TokenCounter
 
 # Share of the limit to which a conversation is shortened: further steps then find room, and the
 # prompt cache keeps its prefix for several of them.

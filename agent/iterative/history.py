@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from agent.attempts import Attempt
-from agent.prompting import describe_failure
-from agent.protocols import TokenCounter
+from agent.run.attempts import Attempt
+from agent.run.prompting import describe_failure
 from agent.types import ValidationReport, Verdict
+from agent.types.protocols import TokenCounter
 
 # A line of a failure report that lists the failing tests of one file.
 _TESTS = re.compile(r"  (?P<path>[^\s:]+): (?P<names>\S.*)")

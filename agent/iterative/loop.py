@@ -13,9 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.attempts import Attempt
 from agent.errors import BudgetExceeded, ContextTooLong
-from agent.events import Notice
 from agent.iterative.actions import (
     MAX_ACTIONS,
     Action,
@@ -33,10 +31,12 @@ from agent.iterative.conversation import Conversation, Opening
 from agent.iterative.history import describe_attempts
 from agent.iterative.tools import in_words, offered_tools
 from agent.iterative.working_copy import ActionResult, WorkingCopy
-from agent.prompting import iterative_start, render
-from agent.protocols import Services, Snapshot
+from agent.run.attempts import Attempt
+from agent.run.prompting import iterative_start, render
 from agent.settings import HISTORY_TOKENS, MAX_OUTPUT_TOKENS, MAX_STEPS
 from agent.types import AppliedPatch, Completion, ContextBundle, ParseFailure, Problem, Verdict
+from agent.types.events import Notice
+from agent.types.protocols import Services, Snapshot
 
 # After so many replies in a row that are not actions, the model is taken to be lost.
 MAX_NONSENSE = 3

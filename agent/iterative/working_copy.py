@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.attempts import Attempt, with_edited_tests
 from agent.iterative.actions import (
     Action,
     EditFiles,
@@ -40,9 +39,9 @@ from agent.patching import (
     unified_diff,
     wrong_tests,
 )
-from agent.prompting import describe_failure
-from agent.protocols import Services, Snapshot
-from agent.secrets import is_secret_path, mask_secrets
+from agent.run.attempts import Attempt, with_edited_tests
+from agent.run.prompting import describe_failure
+from agent.shared.secrets import is_secret_path, mask_secrets
 from agent.types import (
     BAD_OUTCOMES,
     AppliedEdit,
@@ -57,7 +56,8 @@ from agent.types import (
     Repair,
     ReproductionTest,
 )
-from agent.validation import known_secrets
+from agent.types.protocols import Services, Snapshot
+from agent.verify import known_secrets
 
 MAX_SEARCH_HITS = 12  # hits of one ranked `search`
 MAX_EXACT_HITS = 40  # hits of one exact `search`

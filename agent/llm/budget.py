@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from agent.errors import BudgetExceeded, ProviderError, ReplayMismatch
-from agent.events import Notice
 from agent.llm.chat import ChatModelWrapper
 from agent.llm.endpoint import Endpoint, without_credentials
 from agent.llm.failures import Failure
@@ -23,8 +22,9 @@ from agent.llm.prices import Price
 from agent.llm.protocols import PROTOCOLS
 from agent.llm.protocols.base import Spent
 from agent.llm.server import ModelServer
-from agent.protocols import ChatModel, Reporter
 from agent.types import Completion, Prompt, Usage
+from agent.types.events import Notice
+from agent.types.protocols import ChatModel, Reporter
 
 if TYPE_CHECKING:
     import httpx

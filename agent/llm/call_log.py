@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import PatchshotError, UsageError
-from agent.events import Event, ModelCall, ModelExchange, Notice, StageProgress
 from agent.llm.chat import ChatModelWrapper
-from agent.protocols import ChatModel, Reporter
 from agent.types import Completion, Prompt
+from agent.types.events import Event, ModelCall, ModelExchange, Notice, StageProgress
+from agent.types.protocols import ChatModel, Reporter
 
 if TYPE_CHECKING:
     from io import FileIO

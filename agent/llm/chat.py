@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import BudgetRefused, ProviderError, UnknownModel
-from agent.events import Notice
 from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure, read_error_text
 from agent.llm.http import Outcome
@@ -18,8 +17,9 @@ from agent.llm.redaction import one_line, redact
 from agent.llm.replies import ReadReply
 from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier
 from agent.llm.streaming import OnText, ReplyStream
-from agent.protocols import ChatModel, TokenCounter
 from agent.types import Completion, Prompt, Usage
+from agent.types.events import Notice
+from agent.types.protocols import ChatModel, TokenCounter
 
 if TYPE_CHECKING:
     import httpx

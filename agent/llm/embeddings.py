@@ -20,7 +20,7 @@ from agent.llm.failures import Failure, read_error_text
 from agent.llm.http import Outcome
 from agent.llm.protocols.base import EmbeddingProtocol
 from agent.llm.server import REQUEST_SECONDS, ModelServer, Retrier, RetryPolicy
-from agent.secrets import mask_secrets
+from agent.shared.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agent.embedding import EmbeddingKind
+    from agent.retrieval.embedding import EmbeddingKind
 
 _ERROR_KEYS = ("error", "error_type", "detail")
 

@@ -18,7 +18,6 @@ from urllib.request import getproxies_environment, proxy_bypass
 
 import httpx
 
-from agent.downloads import ACCEPTED, BadBody, read_body, tls_advice
 from agent.errors import ConfigurationError, ProviderError, ProviderUnreachable
 from agent.llm.endpoint import Endpoint, host_of, without_credentials
 from agent.llm.failures import (
@@ -30,6 +29,7 @@ from agent.llm.failures import (
 )
 from agent.llm.redaction import one_line, redact
 from agent.llm.streaming import ReplyStream
+from agent.shared.downloads import ACCEPTED, BadBody, read_body, tls_advice
 
 CONNECT_SECONDS = 10.0  # a server that has not accepted a connection by then will not
 _MAX_BODY = 64 * 1024 * 1024  # bytes; a batch of 4096-d vectors as JSON stays well below

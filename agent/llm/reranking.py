@@ -20,7 +20,7 @@ from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure
 from agent.llm.http import Outcome
 from agent.llm.server import ModelServer, Retrier, RetryPolicy
-from agent.secrets import mask_secrets
+from agent.shared.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
 from agent.errors import ProviderUnreachable, TimeLimitExceeded, UnknownModel
-from agent.events import Notice
 from agent.llm.endpoint import Endpoint
 from agent.llm.failures import Failure, unknown_model_error
 from agent.llm.http import CONNECT_SECONDS, JsonReply, Outcome, exchange
@@ -21,7 +20,8 @@ from agent.llm.protocols import PROTOCOLS
 from agent.llm.protocols.base import ModelInfo
 from agent.llm.redaction import one_line
 from agent.llm.streaming import ReplyStream
-from agent.protocols import Reporter
+from agent.types.events import Notice
+from agent.types.protocols import Reporter
 
 if TYPE_CHECKING:
     import httpx

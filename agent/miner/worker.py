@@ -34,17 +34,17 @@ from agent.errors import (
 )
 
 if TYPE_CHECKING:
-    from agent.attempts import Attempt
-    from agent.events import Event
-    from agent.protocols import Reporter, Services, Snapshot
-    from agent.result import SolveResult
+    from agent.run.attempts import Attempt
+    from agent.run.result import SolveResult
     from agent.settings import Settings
     from agent.types import Problem
+    from agent.types.events import Event
+    from agent.types.protocols import Reporter, Services, Snapshot
 
 # The repository in the first three versions of the contract; the fourth starts in it.
 CONTRACT_REPOSITORY = Path("/sandbox/repo")
 
-# Ends of a chat call (`agent.events.ModelCall.status`) for which its server is responsible: it was
+# Ends of a chat call (`agent.types.events.ModelCall.status`) for which its server is responsible: it was
 # under way when the clock ran out, or it failed before.
 _UNANSWERED = frozenset({"cancelled", "provider-error", "provider-unreachable"})
 
@@ -187,9 +187,9 @@ def say_end(channel: Channel, result: SolveResult, seconds: float, *, is_dead: b
 
 def solve(task: MinerTask, channel: Channel) -> None:
     """Run the task and send the last message. Raises PatchshotError when it cannot begin."""
-    from agent.problem import problem_from_text
+    from agent.retrieval.weights import MODELS, SUFFIX, restore
+    from agent.run.problem import problem_from_text
     from agent.settings import environment, load
-    from agent.weights import MODELS, SUFFIX, restore
 
     deadline = time.monotonic() + task.seconds
     restore(MODELS)
@@ -217,9 +217,9 @@ def reporting(settings: Settings, repository: Path) -> Iterator[Reporter]:
 
     Raises ConfigurationError for a log inside the repository, where nothing may be left behind.
     """
-    from agent.console import PlainReporter
     from agent.llm import LogFile, Redactor
     from agent.settings import secret_values
+    from agent.shared.console import PlainReporter
 
     redact = Redactor(secret_values())
     plain = PlainReporter(verbose=True, redact=redact)
@@ -237,8 +237,8 @@ def _snapshot(
     repository: Path, task: MinerTask, settings: Settings, reporter: Reporter
 ) -> Snapshot:
     """The work tree as it is, committed or not: the caller checks the patch against it."""
-    from agent.events import Notice
     from agent.repository import take_snapshot
+    from agent.types.events import Notice
     from sandbox import hide_programs
 
     hide_programs(repository)
@@ -279,9 +279,9 @@ async def _solve(
 ) -> SolveResult:
     from dataclasses import replace
 
-    from agent.pipeline import solve as run
-    from agent.result import Ledger
-    from agent.services import open_services, solve_options
+    from agent.run.pipeline import solve as run
+    from agent.run.result import Ledger
+    from agent.wiring import open_services, solve_options
 
     ledger = Ledger(on_record=lambda attempts: channel.patch(best_valid_diff(attempts)))
     async with AsyncExitStack() as stack:
@@ -297,7 +297,7 @@ async def _solve(
 
 def best_valid_diff(attempts: Sequence[Attempt]) -> bytes | None:
     """The best patch that does not break the syntax; a patch that was not checked yet counts."""
-    from agent.attempts import furthest
+    from agent.run.attempts import furthest
     from agent.types import Verdict
 
     valid = [
@@ -323,7 +323,7 @@ async def open_best(
     its owner may decide that the target's code runs there unprotected
     (PATCHSHOT_UNSAFE_NO_SANDBOX).
     """
-    from agent.events import Notice
+    from agent.types.events import Notice
 
     try:
         return await stack.enter_async_context(begin(settings))

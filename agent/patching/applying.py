@@ -16,7 +16,7 @@ from agent.patching.import_rewriting import rewrite_imports
 from agent.patching.paths import is_allowed
 from agent.patching.refusals import Miss
 from agent.patching.repair import switched_off
-from agent.secrets import MASK, find_secrets, is_placeholder
+from agent.shared.secrets import MASK, find_secrets, is_placeholder
 from agent.types import (
     AppliedEdit,
     AppliedPatch,

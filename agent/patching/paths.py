@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.patching.protected import PROTECTED, first_match
-from agent.secrets import is_secret_path
+from agent.shared.secrets import is_secret_path
 
 # NAME_MAX of Linux file systems, in bytes.
 _MAX_NAME = 255

@@ -14,7 +14,7 @@ from agent.patching.file_text import shown
 from agent.patching.tiers.basic import Occurrence, already_applied
 from agent.patching.tiers.hints import LINE_TOLERANCE, line_of
 from agent.patching.tiers.lines import MAX_OCCURRENCES, Page, Wanted
-from agent.secrets import MASK, mask_secrets
+from agent.shared.secrets import MASK, mask_secrets
 from agent.types import ApplyKind, Candidate, MatchTier, SearchReplace
 
 MAX_CANDIDATES = 3

@@ -11,7 +11,7 @@ from agent.patching.refusals import Miss
 from agent.types import ChunkKind
 
 if TYPE_CHECKING:
-    from agent.index import Piece
+    from agent.retrieval.index import Piece
 
 # Names that a refusal lists.
 _SHOWN = 12
@@ -34,7 +34,7 @@ class SymbolSite:
 
 def find_symbol(text: str, language: str, symbol: str) -> SymbolSite | Miss:
     """Return where a function stands. A name without its class is enough if only one fits."""
-    from agent.index import TreeSitterChunker  # loads numpy
+    from agent.retrieval.index import TreeSitterChunker  # loads numpy
 
     pieces = TreeSitterChunker().pieces(text, language)
     functions = [piece for piece in pieces if piece.kind in _FUNCTIONS]
@@ -82,7 +82,7 @@ def fitted(old: str, new: str) -> str:
 
     A comment above the old function stays if the new text does not begin with one.
     """
-    from agent.index import split_lines
+    from agent.retrieval.index import split_lines
 
     lines = split_lines(new.strip("\n"))
     kept = "" if lines and _COMMENT.match(lines[0]) else _comments(old)

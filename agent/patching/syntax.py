@@ -2,7 +2,7 @@
 
 A file that did not parse before the patch is not counted against it. For Python, two parsers must
 agree: that of this interpreter, which is exact for one version, and tree-sitter's, which reads
-all versions. Where they disagree, `agent.validation` asks the interpreter of the target. Other
+all versions. Where they disagree, `agent.verify` asks the interpreter of the target. Other
 languages are parsed with tree-sitter.
 """
 
@@ -93,7 +93,7 @@ def _reader(path: str, data: bytes) -> Callable[[bytes], _Found | None] | None:
     name = PurePosixPath(path)
     if language == "json" and name.suffix == ".json":
         return None if name.name.startswith(_COMMENTED_JSON) else _json
-    from agent.index import GRAMMARS  # loads numpy
+    from agent.retrieval.index import GRAMMARS  # loads numpy
 
     if language in GRAMMARS and language not in _UNRELIABLE:
         return functools.partial(_tree, language)
@@ -178,7 +178,7 @@ def _errors(root: Node) -> Iterator[Node]:
 def _parser(language: str) -> Parser:
     import tree_sitter
 
-    from agent.index import GRAMMARS
+    from agent.retrieval.index import GRAMMARS
 
     grammar = GRAMMARS[language]
     factory = getattr(importlib.import_module(grammar.module), grammar.factory)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup, escape
 
-from agent.unified_diff import DiffError, DiffHunk, DiffLine, FileDiff, read_diff
+from agent.repository.unified_diff import DiffError, DiffHunk, DiffLine, FileDiff, read_diff
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer

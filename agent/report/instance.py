@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from agent.datasets import SolverTask
 from agent.report.diffs import ShownFile, diff_files
 from agent.report.plots import Beam, waterfall
 from agent.report.records import (
@@ -25,8 +26,7 @@ from agent.report.records import (
 from agent.report.rows import ReportRow, ReportRun
 from agent.report.run_reader import TASKS
 from agent.report.text import Cleaner, Shown, TextBlock, blocks_of
-from agent.runs import EXCHANGES, ISSUE, LOG, PATCH, RECEIPT, RESULT
-from agent.swebench import SolverTask
+from agent.results.kept import EXCHANGES, ISSUE, LOG, PATCH, RECEIPT, RESULT
 
 _REASONS_SHOWN = 4  # strongest reasons of one piece
 _MOST_CALLS = 60  # an iterative solve makes a dozen

@@ -25,6 +25,7 @@ from agent.batch import (
     SetAside,
     Settled,
 )
+from agent.datasets import SolverTask
 from agent.errors import ConfigurationError
 from agent.report.evaluations import Evaluated
 from agent.report.records import (
@@ -46,8 +47,7 @@ from agent.report.rows import (
     measured,
 )
 from agent.report.text import Cleaner
-from agent.runs import RECEIPT, RESULT, KeptRun, read_run
-from agent.swebench import SolverTask
+from agent.results.kept import RECEIPT, RESULT, KeptRun, read_run
 
 JOURNAL, TASKS, MADE_WITH, LOCK, INSTANCES = (
     "journal.jsonl",

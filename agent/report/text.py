@@ -13,7 +13,7 @@ from typing import Literal
 
 from markupsafe import Markup, escape
 
-from agent.secrets import mask_secrets
+from agent.shared.secrets import mask_secrets
 
 # Characters that are invisible or change how text is displayed: controls, bidirectional controls
 # (CVE-2021-42574), invisible characters, tags, surrogates, noncharacters. Joiners (U+200C, U+200D)

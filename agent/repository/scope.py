@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from agent.errors import RepositoryError
-from agent.protocols import Snapshot
 from agent.repository.location import Location
 from agent.types import SkippedFile, SourceFile
+from agent.types.protocols import Snapshot
 
 # The files by which package managers and test runners recognise the root of a project.
 _PROJECT_FILES = frozenset(

@@ -34,7 +34,7 @@ _WHOLE = Path()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RepositorySnapshot:
-    """An implementation of `agent.protocols.Snapshot`. Made by `take_snapshot`.
+    """An implementation of `agent.types.protocols.Snapshot`. Made by `take_snapshot`.
 
     `_contents` are the bytes of the files that a commit cannot give again. The others are read from
     disk when they are wanted, and checked against their blob id: a large repository does not fit

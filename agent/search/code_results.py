@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agent.index import WORD, split_lines, without_suffix
+from agent.retrieval.index import WORD, split_lines, without_suffix
 from agent.search.calibration import code_relevance
 from agent.search.passages import Label, Passage, PoolHit
 from agent.search.text_format import Query, described, read_query
-from agent.secrets import is_secret_path
+from agent.shared.secrets import is_secret_path
 from agent.types import Chunk, ChunkKind, Reason
 
 if TYPE_CHECKING:
-    from agent.index import Corpus
-    from agent.protocols import Snapshot
+    from agent.retrieval.index import Corpus
     from agent.types import Ranking, ScoredChunk
+    from agent.types.protocols import Snapshot
 
 
 def has_words(query: str) -> bool:

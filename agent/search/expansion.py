@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import BudgetExceeded, ProviderError
-from agent.events import Notice
 from agent.search.passages import CorpusSource, CorpusUnavailable
 from agent.search.word_index import WordIndexCache, synonyms, word_for
-from agent.threads import in_thread
+from agent.shared.threads import in_thread
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter, Retriever, Snapshot
     from agent.types import Problem, Ranking
+    from agent.types.protocols import Reporter, Retriever, Snapshot
 
 MAX_WORDS = 12
 """As many as a model is asked for."""
@@ -64,7 +64,7 @@ class ProjectWordsFinder:
         """Return at most MAX_WORDS, the strongest first. Raises CorpusUnavailable."""
 
         def find(cancel: threading.Event) -> list[str]:
-            from agent.index import Terms
+            from agent.retrieval.index import Terms
 
             word_index = self.word_indexes.of(self.source.passages(snapshot, cancel))
             weights = dict.fromkeys(Terms().count_hashes(problem.title), 1.0)

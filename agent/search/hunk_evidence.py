@@ -1,6 +1,6 @@
 """Evidence from past hunks: code whose past changes contain words similar to the problem's.
 
-The hunks most similar to the problem (BM25 over their texts, as in `agent.ranking.lexical`) pass
+The hunks most similar to the problem (BM25 over their texts, as in `agent.retrieval.ranking.lexical`) pass
 their similarity to current files and functions. Paths are followed through renames, functions by
 name or otherwise by their lines. A hunk of a commit that changed many functions counts less for
 each.
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.errors import RepositoryError
-from agent.history import LineFollower, NoHistory
-from agent.index import Terms
-from agent.ranking import (
+from agent.retrieval.history import LineFollower, NoHistory
+from agent.retrieval.index import Terms
+from agent.retrieval.ranking import (
     K1,
     Evidence,
     LocalNames,
@@ -32,11 +32,11 @@ from agent.types import Reason
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.history import HunkHistory, HunkTable
-    from agent.index import Corpus
-    from agent.protocols import Snapshot
-    from agent.ranking import LexicalQuery, Mentions
+    from agent.retrieval.history import HunkHistory, HunkTable
+    from agent.retrieval.index import Corpus
+    from agent.retrieval.ranking import LexicalQuery, Mentions
     from agent.types import Problem
+    from agent.types.protocols import Snapshot
 
 FEATURE = "hunks"
 """The feature of files and pieces, and the group name for `--without`."""

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from agent.search.json_lines import JsonLines
 
 if TYPE_CHECKING:
-    from agent.protocols import ChatModel
     from agent.types import Prompt
+    from agent.types.protocols import ChatModel
 
 PROMPT_VERSION = 2
 """Increase this when prompts/keywords.md.j2 changes."""

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
-from agent.index import Terms, term_hash
-from agent.ranking import Evidence, make_query
+from agent.retrieval.index import Terms, term_hash
+from agent.retrieval.ranking import Evidence, make_query
 from agent.search.corpora.memory import Memory
 from agent.search.opening import SearchPaths
 from agent.search.project import project_name
 from agent.types import Reason
 
 if TYPE_CHECKING:
-    from agent.index import Corpus
-    from agent.protocols import Snapshot
-    from agent.ranking import Mentions
+    from agent.retrieval.index import Corpus
+    from agent.retrieval.ranking import Mentions
     from agent.types import Problem
+    from agent.types.protocols import Snapshot
 
 MEMORY_FEATURE = "memory"
 

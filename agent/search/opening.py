@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from agent.errors import ConfigurationError
-from agent.index import Index
+from agent.retrieval.index import Index
 from agent.search.corpora.documents import DocumentSource
 from agent.search.corpora.intents import IntentFile, IntentSource
 from agent.search.corpora.memory import Memory, MemorySource
@@ -25,12 +25,12 @@ from agent.search.vectors import PassageVectors
 from agent.search.word_index import WordIndexCache
 
 if TYPE_CHECKING:
-    from agent.embedding import StaticEncoder
-    from agent.history import HunkFilter
-    from agent.protocols import Embedder, Reporter, Retriever, Snapshot
+    from agent.retrieval.embedding import StaticEncoder
+    from agent.retrieval.history import HunkFilter
     from agent.search.keywords import KeywordWriter
     from agent.search.precomputed import SemanticSettings
     from agent.search.stores import VectorStore
+    from agent.types.protocols import Embedder, Reporter, Retriever, Snapshot
 
 STORE_FILE = "store.sqlite"
 """File name of the embedded store in the cache folder."""
@@ -182,8 +182,8 @@ async def open_pool(
     """
     import platformdirs
 
-    from agent.ranking import HybridRetriever, load_shipped, preset
     from agent.repository import take_snapshot
+    from agent.retrieval.ranking import HybridRetriever, load_shipped, preset
     from agent.search.stores import open_store
 
     labels = tuple(dict.fromkeys(Label(name) for name in corpora))
@@ -215,7 +215,7 @@ async def open_pool(
 
 
 def _history(places: SearchPaths, reporter: Reporter, hunks: HunkFilter | None) -> CorpusSource:
-    from agent.history import HunkFilter, HunkHistory, history_path
+    from agent.retrieval.history import HunkFilter, HunkHistory, history_path
     from agent.search.corpora.history import HunkSource
 
     path = history_path(places.index)

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.index import Terms
-from agent.ranking import MAX_AMBIGUITY, Evidence, make_query
+from agent.retrieval.index import Terms
+from agent.retrieval.ranking import MAX_AMBIGUITY, Evidence, make_query
 from agent.search.passages import CorpusSource, CorpusUnavailable, Label, Passage
 from agent.search.ranking import ProjectWords
 from agent.search.word_index import WordIndex, WordIndexCache
 from agent.types import Reason
 
 if TYPE_CHECKING:
-    from agent.index import Corpus
-    from agent.protocols import Snapshot
-    from agent.ranking import Mentions
+    from agent.retrieval.index import Corpus
+    from agent.retrieval.ranking import Mentions
     from agent.types import Problem
+    from agent.types.protocols import Snapshot
 
 FEATURES: Mapping[Label, str] = {Label.DOCS: "docs", Label.INTENT: "intents"}
 

@@ -10,8 +10,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from agent.protocols import Snapshot
     from agent.types import Reason
+    from agent.types.protocols import Snapshot
 
 
 class Label(enum.StrEnum):
@@ -111,7 +111,7 @@ class CorpusSource(Protocol):
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
         """Return all passages.
 
-        Raises CorpusUnavailable, and `agent.threads.Cancelled` soon after `cancel` is set.
+        Raises CorpusUnavailable, and `agent.shared.threads.Cancelled` soon after `cancel` is set.
         """
         ...
 

@@ -2,7 +2,7 @@
 
     query -> a name that exists is looked up; other results follow
           -> each corpus by words (BM25) and by vectors, fused (weighted RRF);
-             code by `agent.ranking`, in its order
+             code by `agent.retrieval.ranking`, in its order
           -> one order of all, near-duplicates merged, the threshold applied
 
 If a corpus fails, only its own results are missing, and a note gives the reason.
@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from agent.errors import BudgetExceeded, ProviderError, StoreError
-from agent.events import StageProgress
-from agent.problem import problem_from_text
+from agent.run.problem import problem_from_text
 from agent.search.code_results import (
     code_passage,
     find_exact,
@@ -35,17 +34,18 @@ from agent.search.static_embedder import StaticEmbedder
 from agent.search.text_format import Query, read_query
 from agent.search.vectors import CorpusReport, PassageVectors, fill_corpus
 from agent.search.word_index import WordIndex, WordIndexCache
-from agent.secrets import mask_secrets
-from agent.threads import in_thread
+from agent.shared.secrets import mask_secrets
+from agent.shared.threads import in_thread
+from agent.types.events import StageProgress
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agent.index import Corpus, Index
-    from agent.protocols import Reporter, Retriever, Snapshot
+    from agent.retrieval.index import Corpus, Index
     from agent.search.keywords import KeywordWriter
     from agent.types import Problem
+    from agent.types.protocols import Reporter, Retriever, Snapshot
 
 
 @dataclass(slots=True, eq=False)

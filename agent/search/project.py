@@ -12,7 +12,7 @@ from agent.repository import locate
 from sandbox import WorkspaceError, find_git_directory, read_control_file
 
 if TYPE_CHECKING:
-    from agent.protocols import Snapshot
+    from agent.types.protocols import Snapshot
 
 _SECTION = re.compile(r'^\s*+\[\s*+([\w.-]+)(?:\s++"([^"]*+)")?\s*+\]')
 _URL = re.compile(r"^\s*+url\s*+=\s*+(\S++)")

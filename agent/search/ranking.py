@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.index import WORD, Terms, term_hash
+from agent.retrieval.index import WORD, Terms, term_hash
 from agent.search.passages import Label
 from agent.search.text_format import Query
 from agent.search.word_index import synonyms, word_for

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from agent.index import PieceTerms, Terms
-from agent.ranking import LexicalQuery
+from agent.retrieval.index import PieceTerms, Terms
+from agent.retrieval.ranking import LexicalQuery
 from agent.search.text_format import name_in, without_labels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.embedding import StaticEncoder
+    from agent.retrieval.embedding import StaticEncoder
 
 
 class StaticEmbedder:

@@ -24,10 +24,10 @@ from agent.search.stores import Entry, EntryFilter, Fields, score_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Embedder
     from agent.search.corpora.precomputed import VectorSource
     from agent.search.stores import VectorCollection, VectorStore
     from agent.search.word_index import WordIndex
+    from agent.types.protocols import Embedder
 
 
 @dataclass(frozen=True, slots=True)

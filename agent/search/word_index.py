@@ -1,6 +1,6 @@
 """The words of a corpus: postings for BM25 and for synonyms, cached on disk.
 
-The formulas are those of `agent.ranking.lexical`. A passage's name has a higher weight than its
+The formulas are those of `agent.retrieval.ranking.lexical`. A passage's name weighs more than its
 text. Synonyms come from normalised pointwise mutual information over the passages (Bouma,
 "Normalized (Pointwise) Mutual Information in Collocation Extraction", 2009): 1 for terms that only
 occur together, 0 for independent terms.
@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.cache import RecordStore
-from agent.index import WORD, Terms
-from agent.ranking import K1, NAME_WEIGHT, inverse_frequency, length_norm
+from agent.retrieval.index import WORD, Terms
+from agent.retrieval.ranking import K1, NAME_WEIGHT, inverse_frequency, length_norm
+from agent.retrieval.weights import read_arrays
 from agent.search.passages import Passage
 from agent.search.text_format import without_labels
-from agent.weights import read_arrays
+from agent.shared.cache import RecordStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
 
 A_TERM = 2  # synonyms per term; a third one is rarely correct
 LEAST_TOGETHER = 3  # minimum passages in common; two may be chance

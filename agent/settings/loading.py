@@ -14,10 +14,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
-from agent.files import read_small_file
 from agent.settings.fields import AUTO_CONTEXT, Settings, option_of
 from agent.settings.options import PRESETS, Tightens
 from agent.settings.sources import FILE_NAME, read_user_file, user_file
+from agent.shared.files import read_small_file
 
 # Variables with our prefix that are no settings.
 _OTHER_VARIABLES = (

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ConfigurationError
-from agent.problem import problem_from_text
-from agent.prompting import as_data
+from agent.run.problem import problem_from_text
+from agent.run.prompting import as_data
 
 # Only the step-by-step mode speaks of actions in its instructions.
 _ACTION = '{"action":'
@@ -49,7 +49,7 @@ class Book:
 
 
 def prompt_hash(messages: Sequence[Mapping[str, Any]]) -> str:
-    """SHA-256 of roles and contents, as `agent.prompting.make_prompt` has it."""
+    """SHA-256 of roles and contents, as `agent.run.prompting.make_prompt` has it."""
     canonical = json.dumps([[m["role"], m["content"]] for m in messages], ensure_ascii=False)
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 

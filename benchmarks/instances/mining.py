@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.environments.preparing import Environments, Prepared
+from agent.datasets.repositories import find_repository
 from agent.errors import ConfigurationError, PatchshotError
 from agent.repository.git import open_repository
 from agent.repository.snapshot import take_snapshot
-from agent.swebench.repositories import find_repository
 from agent.types import KnownTests
+from agent.verify.environments.preparing import Environments, Prepared
 from benchmarks.instances.history import Repair, diff, repairs
 from benchmarks.instances.verifying import Rejected, verify
 from sandbox.protocol import Sandbox

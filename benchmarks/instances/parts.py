@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agent.repository.languages import is_generated_path, is_test_path, is_vendored_path
-from agent.validation.path_rules import is_python_test, steers_tests
+from agent.verify.path_rules import is_python_test, steers_tests
 
 MOST_SOURCES = 3
 MOST_LINES = 60

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from agent.datasets.repositories import find_repository
 from agent.errors import RepositoryError
 from agent.evaluation.patches.applying import CommitTree, apply_patch
 from agent.repository.git import open_repository
-from agent.swebench.repositories import find_repository
 
 
 def reproduction_test(repositories: Path, row: Mapping[str, Any]) -> dict[str, str] | None:

@@ -8,13 +8,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.environments.preparing import Prepared
-from agent.protocols import Snapshot
 from agent.repository.git import open_repository
 from agent.types import FileChange, KnownTests, Outcome, TestRun
-from agent.validation.executor import SuiteExecutor
-from agent.validation.jobs import Task, ValidationOptions
-from agent.validation.plan import import_roots
+from agent.types.protocols import Snapshot
+from agent.verify.environments.preparing import Prepared
+from agent.verify.executor import SuiteExecutor
+from agent.verify.jobs import Task, ValidationOptions
+from agent.verify.plan import import_roots
 from benchmarks.instances.history import Repair
 from sandbox.protocol import Sandbox
 from sandbox.types import Ended

@@ -10,10 +10,10 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from agent.environments.preparing import Environments
-from agent.environments.spec import read_spec
 from agent.errors import PatchshotError
 from agent.types import Verdict
+from agent.verify.environments.preparing import Environments
+from agent.verify.environments.spec import read_spec
 from benchmarks.keeping import keep, machine
 from benchmarks.verdicts.fixes import read_fix, rows, validate_fix
 from sandbox.choose import check_isolation, make_sandbox

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from agent.environments.preparing import Environments, Prepared
+from agent.datasets.repositories import find_repository
 from agent.errors import RepositoryError
 from agent.repository.git import GitRepository, open_repository
 from agent.repository.git_listings import EXECUTABLE_MODE
 from agent.repository.snapshot import take_snapshot
-from agent.swebench.repositories import find_repository
 from agent.types import AppliedPatch, FileChange, Problem, ReproductionTest, ValidationReport
-from agent.validation.validator import SandboxValidator, ValidationOptions
+from agent.verify.environments.preparing import Environments, Prepared
+from agent.verify.validator import SandboxValidator, ValidationOptions
 from benchmarks.instances.history import Entry, read_log
 from benchmarks.instances.parts import sort_parts
 from sandbox.protocol import Sandbox

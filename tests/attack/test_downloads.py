@@ -21,7 +21,7 @@ import trustme
 from agent.errors import PatchshotError, ProblemError, ProviderError
 from agent.llm.failures import Failure
 from agent.llm.http import Outcome, create_client, exchange
-from agent.problem import http_get
+from agent.run.problem import http_get
 from tests.support.llm import endpoint
 from tests.support.loopback import Scripted, loopback
 
@@ -173,7 +173,7 @@ def dripping(first: bytes, *, tls: ssl.SSLContext | None = None) -> Iterator[str
     ids=["status", "header", "body", "chunk"],
 )
 def test_a_server_that_drips_is_given_up(first: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.problem.FETCH_SECONDS", 0.5)
+    monkeypatch.setattr("agent.run.problem.FETCH_SECONDS", 0.5)
     with dripping(first) as url:
         started = time.monotonic()
         assert "did not answer within" in str(refused_by_model(url, 0.5).error)
@@ -184,7 +184,7 @@ def test_a_server_that_drips_is_given_up(first: bytes, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("jump", [-1e9, 1e9])
 def test_a_clock_that_jumps_moves_no_limit(jump: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.problem.FETCH_SECONDS", 0.5)
+    monkeypatch.setattr("agent.run.problem.FETCH_SECONDS", 0.5)
     real, calls = time.time, iter(range(1_000_000))
     monkeypatch.setattr(time, "time", lambda: real() + jump * next(calls))
     with dripping(b"HTTP/1.1 200 OK\r\n") as url:

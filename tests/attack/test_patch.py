@@ -14,9 +14,9 @@ import pytest
 from agent.cli.commands.output import write_into_work_tree
 from agent.patching.applying import apply_proposal
 from agent.patching.parsing import parse_reply
-from agent.protocols import Snapshot
 from agent.repository.snapshot import take_snapshot
 from agent.types import ApplyFailure, CreateFile, ParseFailure, RenameFile, SearchReplace
+from agent.types.protocols import Snapshot
 from tests.attack.patch_cases import PATCH_CASES, PatchCase
 from tests.conftest import run_git
 from tests.support.attack_world import World, make_world

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 import pytest
 from rich.console import Console
 
-from agent.console import PlainReporter, TerminalReporter
-from agent.context.receipt import make_receipt, render_receipt
-from agent.events import Notice, StageFinished, StageStarted
-from agent.index.chunking import TreeSitterChunker
-from agent.pipeline import SolveOptions, solve
-from agent.policy import PolicyOptions
-from agent.protocols import Services
-from agent.ranking.texts import document_text
-from agent.result import Ledger, SolveResult
-from agent.secrets.finding import MASK
-from agent.terminal import say
+from agent.retrieval.context.receipt import make_receipt, render_receipt
+from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.retrieval.ranking.texts import document_text
+from agent.run.pipeline import SolveOptions, solve
+from agent.run.policy import PolicyOptions
+from agent.run.result import Ledger, SolveResult
+from agent.shared.console import PlainReporter, TerminalReporter
+from agent.shared.secrets.finding import MASK
+from agent.shared.terminal import say
 from agent.types import Chunk, ChunkKind, Problem, Verdict
+from agent.types.events import Notice, StageFinished, StageStarted
+from agent.types.protocols import Services
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent import runs as files
+from agent.results import kept as files
 from tests.support import scoring as shop
 from tests.support.agent_process import AGENT
 from tests.support.images import remove_image, require_container

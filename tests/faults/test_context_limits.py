@@ -7,16 +7,16 @@ import json
 
 import pytest
 
-from agent.context.builder import PackingOptions
 from agent.errors import Status
-from agent.index.chunking import TreeSitterChunker
 from agent.llm.budget import Budget, BudgetedChatModel
 from agent.llm.http import create_client
-from agent.pipeline import SolveOptions, solve
-from agent.policy import PolicyOptions
-from agent.protocols import Services
-from agent.result import Ledger, SolveResult
+from agent.retrieval.context.builder import PackingOptions
+from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.run.pipeline import SolveOptions, solve
+from agent.run.policy import PolicyOptions
+from agent.run.result import Ledger, SolveResult
 from agent.types import Problem, Verdict
+from agent.types.protocols import Services
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,

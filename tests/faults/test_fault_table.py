@@ -13,7 +13,6 @@ import pytest
 import trustme
 from numpy.typing import NDArray
 
-from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
 from agent.errors import (
     AuthenticationFailed,
     EmbeddingsUnsupported,
@@ -21,13 +20,14 @@ from agent.errors import (
     ProviderUnreachable,
     UnknownModel,
 )
-from agent.events import Event, Notice
 from agent.llm.budget import ask_remote_budget
 from agent.llm.http import create_client
 from agent.llm.protocols.base import Spent
 from agent.llm.server import RetryPolicy
-from agent.protocols import Reporter
+from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
 from agent.types import Completion
+from agent.types.events import Event, Notice
+from agent.types.protocols import Reporter
 from tests.support.faults import PASSING, Fault, FaultServer, Plan, always, never, once
 from tests.support.faults_clients import QUICK, SPOKEN, Spoken, batch_embedder, chat_model
 from tests.support.faults_dialects import LIMIT, SPENT, vectors_of

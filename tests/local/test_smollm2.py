@@ -18,7 +18,7 @@ import pytest
 
 from agent.errors import ContextTooLong, Status
 from agent.llm.local.local_model import LocalChatModel, local_options
-from agent.result import SolveResult
+from agent.run.result import SolveResult
 from agent.types import Completion
 from tests.support.agent_process import AGENT, agent_environment
 from tests.support.llm import WordCounter, make_prompt

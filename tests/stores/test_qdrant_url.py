@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
-from agent.events import Event, Notice
 from agent.search.stores.base import EntryFilter
 from agent.search.stores.registry import open_store
+from agent.types.events import Event, Notice
 from tests.support import store_processes
 from tests.support.agent_process import run_agent
 from tests.support.qdrant_http import Fault

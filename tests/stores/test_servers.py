@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from agent.errors import StoreError, StoreMismatch, StoreUnreachable
-from agent.events import Event, Notice
 from agent.repository.snapshot import take_snapshot
 from agent.search.stores.base import EVERYTHING, EntryFilter
 from agent.search.stores.registry import open_records, open_store
-from agent.services.retrieval import fill_index
 from agent.settings import load
+from agent.types.events import Event, Notice
+from agent.wiring.retrieval import fill_index
 from tests.support import store_processes
 from tests.support.full_disk import full_at
 from tests.support.postgres import PostgresServer

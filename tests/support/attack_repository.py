@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import PatchshotError
-from agent.history.commits import read_commits
 from agent.repository.git import open_repository
 from agent.repository.snapshot import take_snapshot
+from agent.retrieval.history.commits import read_commits
 from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.types import Command, Limits, SandboxError
 from sandbox.workspace.copy import Workspace, prepare_workspace

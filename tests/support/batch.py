@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent import runs as files
 from agent.batch.messages import AttemptEnded, Blame, SolveJob
+from agent.datasets.instances import SolverTask
 from agent.errors import Status
-from agent.result import Ledger, summarise
-from agent.swebench.instances import SolverTask
+from agent.results import kept as files
+from agent.run.result import Ledger, summarise
 
 
 def make_task(number: int = 1, **other: Any) -> SolverTask:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.embedding.static import StaticEncoder, load_static
-from agent.events import Event
-from agent.index.index import Index
-from agent.protocols import Embedder, Retriever, Snapshot
+from agent.retrieval.embedding.static import StaticEncoder, load_static
+from agent.retrieval.index.index import Index
 from agent.search.opening import SearchPaths, make_pool
 from agent.search.passages import CorpusSource, CorpusUnavailable, Label, Passage
 from agent.search.pool import Pool
 from agent.search.stores.registry import open_store
+from agent.types.events import Event
+from agent.types.protocols import Embedder, Retriever, Snapshot
 from tests.support.fakes import MemorySnapshot
 
 FILES = {

@@ -1,4 +1,4 @@
-"""Deterministic stand-ins for the protocols of `agent.protocols`, without files or processes."""
+"""Deterministic stand-ins for `agent.types.protocols`, without files or processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.events import Event
 from agent.repository.languages import language_of
 from agent.repository.worktree import blob_id
 from agent.types import (
@@ -29,6 +28,7 @@ from agent.types import (
     ValidationReport,
     Verdict,
 )
+from agent.types.events import Event
 
 
 class MemorySnapshot:

@@ -18,7 +18,7 @@ from tests.support.llm import WordCounter
 if TYPE_CHECKING:
     import httpx
 
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
     from tests.support.faults import FaultServer
 
 RUN_ID = str(uuid.UUID(int=7))

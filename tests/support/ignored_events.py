@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.events import Event
+from agent.types.events import Event
 
 
 def ignore(_event: Event, /) -> None:

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from agent.results.work_tree import FileOperations, apply_changes, finish_interrupted, undo_changes
 from agent.types import FileChange
-from agent.work_tree import FileOperations, apply_changes, finish_interrupted, undo_changes
 
 OLD = {"a.py": b"a = 1\n" * 99, "pkg/b.sh": b"b\n", "pkg/keep.py": b"k\n", "gone/c.py": b"c\n"}
 CHANGES = (

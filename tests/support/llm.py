@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import SecretStr
 
-from agent.events import Event
 from agent.llm.chat import HttpChatModel
 from agent.llm.endpoint import Endpoint
 from agent.llm.http import create_client
 from agent.llm.server import Retrier, RetryPolicy
 from agent.types import Message, Prompt
+from agent.types.events import Event
 
 KEY = "sk-test-0123456789abcdef"
 

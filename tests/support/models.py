@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.embedding.static import write_static
-from agent.index.identifiers import term_hash
-from agent.ranking.features import FILE_NAMES, PIECE_NAMES
-from agent.ranking.ranker import Ensemble, Ranker, write_ranker
+from agent.retrieval.embedding.static import write_static
+from agent.retrieval.index.identifiers import term_hash
+from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
+from agent.retrieval.ranking.ranker import Ensemble, Ranker, write_ranker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.index.records import PieceTerms
+    from agent.retrieval.index.records import PieceTerms
 
 
 def random_ensemble(

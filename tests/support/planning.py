@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from agent.index.index import Index
-from agent.ranking.evidence import mention_evidence
-from agent.ranking.options import RetrievalOptions
-from agent.ranking.retriever import HybridRetriever
+from agent.retrieval.index.index import Index
+from agent.retrieval.ranking.evidence import mention_evidence
+from agent.retrieval.ranking.options import RetrievalOptions
+from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.plans.grounding import Grounded, SeveralQueries
 from agent.search.plans.intents import Intent, intent_of
 from agent.search.plans.planner import Planner, PlanOptions

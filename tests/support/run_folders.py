@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent import runs as files
 from agent.batch.checks import Fingerprint
 from agent.batch.journal import (
     Entry,
@@ -24,6 +23,7 @@ from agent.batch.journal import (
     StageEntry,
     Started,
 )
+from agent.datasets.instances import SolverTask
 from agent.errors import Status
 from agent.llm.recording.exchanges import (
     ChatExchange,
@@ -32,8 +32,8 @@ from agent.llm.recording.exchanges import (
     RecordedMessage,
     RecordedUsage,
 )
-from agent.result import SolveResult
-from agent.swebench.instances import SolverTask
+from agent.results import kept as files
+from agent.run.result import SolveResult
 
 ISSUE = """Basket.total_price is one too low
 
@@ -315,7 +315,7 @@ def receipt() -> dict[str, Any]:
 
 
 def _write_result(folder: Path, result: SolveResult) -> None:
-    """As `agent.runs.folder` does, without waiting for the disk."""
+    """As `agent.results.kept.folder` does, without waiting for the disk."""
     (folder / files.PATCH).write_text(result.diff)
     (folder / files.RECEIPT).write_text(json.dumps(result.receipt))
     short = result.model_copy(update={"receipt": None})

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from agent.types import TestRun
-from agent.validation.runners import registry
-from agent.validation.runners.base import PYTHON, RunContext, Runner, Suite
-from agent.validation.runners.programs import Interpreter, Tools
+from agent.verify.runners import registry
+from agent.verify.runners.base import PYTHON, RunContext, Runner, Suite
+from agent.verify.runners.programs import Interpreter, Tools
 from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.host_programs import find_interpreter
 from sandbox.types import Command, Ended, Limits, RunResult

@@ -19,18 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.embedding.parallel import EmbeddingOptions, ParallelEmbedder
-from agent.index.chunking import TreeSitterChunker
 from agent.llm.budget import Budget, BudgetedChatModel
 from agent.llm.call_log import LoggedChatModel
 from agent.llm.http import create_client
 from agent.llm.server import RetryPolicy
-from agent.pipeline import SolveOptions, solve
-from agent.policy import PolicyOptions
-from agent.protocols import Embedder, Services
-from agent.ranking.retriever import embed_both
-from agent.result import Ledger, SolveResult
+from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
+from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.retrieval.ranking.retriever import embed_both
+from agent.run.pipeline import SolveOptions, solve
+from agent.run.policy import PolicyOptions
+from agent.run.result import Ledger, SolveResult
 from agent.types import Problem, Ranking, Verdict
+from agent.types.protocols import Embedder, Services
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pytest
 
-from agent.result import SolveResult
+from agent.run.result import SolveResult
 from tests.conftest import run_git
 from tests.support.agent_process import AGENT, agent_environment
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.events import Event, Notice
 from agent.search.stores.base import EVERYTHING, Entry, EntryFilter, Fields, VectorStore, score_of
 from agent.search.stores.registry import open_store
+from agent.types.events import Event, Notice
 
 DIMENSION = 8
 MODEL = "test-model"

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agent import runs as files
 from agent.batch.local.cpu_slots import CpuSlots
 from agent.batch.local.worker_processes import ForkServerSpawner, SolverProcess, Spawner
 from agent.batch.messages import (
@@ -32,6 +31,7 @@ from agent.batch.messages import (
     encode_line,
 )
 from agent.errors import Status
+from agent.results import kept as files
 
 STOP_SECONDS = 15.0
 """Time for a worker that is asked to stop: it removes private copies and writes its result."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from agent import runs as files
-from agent.workers import import_path
+from agent.results import kept as files
+from agent.shared.workers import import_path
 
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes of one report at most; `EarlierReplies` has an entry for each reply."""

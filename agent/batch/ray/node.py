@@ -27,7 +27,6 @@ from pydantic import BaseModel, ConfigDict
 
 import agent
 from agent import __version__
-from agent import runs as files
 from agent.batch.local.local_engine import LocalEngine
 from agent.batch.local.worker_processes import Spawner
 from agent.batch.messages import (
@@ -42,9 +41,10 @@ from agent.batch.messages import (
     encode_line,
 )
 from agent.batch.ray.repository_transfer import Pack, commits_of, has_commit, unpack
+from agent.datasets import SolverTask
 from agent.errors import ConfigurationError, RepositoryError
-from agent.files import AppendFile, locked, replace_file
-from agent.swebench import SolverTask
+from agent.results import kept as files
+from agent.shared.files import AppendFile, locked, replace_file
 
 OWN_PATHS = ("PATCHSHOT_CACHE_DIR", "PATCHSHOT_LOG_FILE", "PATCHSHOT_PYTHON")
 """Environment variables that stay those of the node, because they name its own paths."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent import runs as files
 from agent.batch.local.local_engine import STOP_SECONDS
 from agent.batch.messages import (
     Answer,
@@ -33,7 +32,8 @@ from agent.batch.ray.cluster import Cluster, ClusterNode, NodeLost, UnusableNode
 from agent.batch.ray.node import AttemptFiles, NodeSetup, add_replies, parse
 from agent.batch.ray.repository_transfer import Pack, full_name, make_pack
 from agent.errors import ConfigurationError, RepositoryError, Status
-from agent.files import AppendFile, replace_file
+from agent.results import kept as files
+from agent.shared.files import AppendFile, replace_file
 
 if TYPE_CHECKING:
     from agent.settings import Settings

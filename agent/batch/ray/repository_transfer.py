@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import RepositoryError
-from agent.files import locked
 from agent.repository import open_repository
+from agent.shared.files import locked
 from sandbox import WorkspaceError, git_environment, git_options, objects_directory
 
 # Packing gigabytes takes minutes; a longer run of git hangs.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from agent.attempts import Attempt
 from agent.cli.commands.common import (
     fail,
     guarded,
@@ -42,18 +41,19 @@ from agent.cli.options import (
     command as declare,
 )
 from agent.errors import ConfigurationError, RepositoryError, Status, UsageError
-from agent.result import Ledger, summarise
-from agent.terminal import say
+from agent.run.attempts import Attempt
+from agent.run.result import Ledger, summarise
+from agent.shared.terminal import say
 from agent.types import AppliedPatch, ValidationReport, Verdict
 
 if TYPE_CHECKING:
     from agent.cli.commands.output import Delivery
     from agent.evaluation.patches import TreeFile
-    from agent.protocols import Snapshot
-    from agent.publishing import Publication
-    from agent.runs import KeptRun
+    from agent.results.kept import KeptRun
+    from agent.results.publishing import Publication
     from agent.settings import Settings
     from agent.types import FileChange
+    from agent.types.protocols import Snapshot
 
 # The largest models write replies under 1 MB, so a larger file is not a reply.
 MAX_REPLY_BYTES = 16 * 1024 * 1024
@@ -88,7 +88,7 @@ def run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
 
 def _apply_run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
     """Write the patch of a kept run into the work tree, for any verdict."""
-    from agent.runs import find_run, runs_folder
+    from agent.results.kept import find_run, runs_folder
 
     kept = find_run(runs_folder(), request.run)
     if request.commit or request.output or request.dirty != "include":
@@ -132,7 +132,7 @@ def _publish(
     kept: KeptRun, patch: AppliedPatch, snapshot: Snapshot, wanted: Publication
 ) -> Delivery:
     """Commit the patch on top of the commit of its run, whatever its verdict was."""
-    from agent.publishing import prepare
+    from agent.results.publishing import prepare
 
     plan = prepare(wanted, snapshot.root, kept.origin.commit, resumed=True)
     issue = {"title": kept.origin.title, "body": "", "source": kept.origin.source}
@@ -245,7 +245,7 @@ def _apply_reply(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
 
 def _attempt(text: str, snapshot: Snapshot, settings: Settings) -> Attempt:
     from agent.patching import check_syntax
-    from agent.services import apply_reply
+    from agent.wiring import apply_reply
 
     attempt = apply_reply(text, snapshot, settings, include_test=settings.include_test)
     problems = check_syntax(attempt.patch.changes) if attempt.patch is not None else ()

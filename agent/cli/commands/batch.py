@@ -31,11 +31,11 @@ from agent.cli.options import (
     command as declare,
 )
 from agent.errors import ConfigurationError
-from agent.terminal import say
+from agent.shared.terminal import say
 
 if TYPE_CHECKING:
     from agent.batch import EngineName, Summary
-    from agent.swebench import PredictionsForm
+    from agent.datasets import PredictionsForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def run(request: BatchRequest, flags: Mapping[str, Any]) -> int:
 
 def _run(request: BatchRequest, flags: Mapping[str, Any]) -> int:
     from agent.batch import BatchPlan, Bounds, progress_for, run_batch
-    from agent.swebench import make_selection
+    from agent.datasets import make_selection
 
     _check(request, flags)
     plan = BatchPlan(

@@ -10,7 +10,7 @@ from agent.cli.commands.common import guarded, print_value
 from agent.cli.options import command as declare
 from agent.cli.options import json_option, path_option
 from agent.errors import ConfigurationError, Status
-from agent.terminal import say
+from agent.shared.terminal import say
 
 if TYPE_CHECKING:
     from agent.miner.bundle import BundleCheck

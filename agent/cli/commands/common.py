@@ -21,14 +21,14 @@ from agent.errors import (
     Status,
     UsageError,
 )
-from agent.events import Notice, StageFinished, StageStarted
-from agent.result import Ledger, SolveResult, summarise
-from agent.terminal import inert, inert_json, say
+from agent.run.result import Ledger, SolveResult, summarise
+from agent.shared.terminal import inert, inert_json, say
+from agent.types.events import Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter, Snapshot
     from agent.settings import Settings
     from agent.types import Dirty, Problem
+    from agent.types.protocols import Reporter, Snapshot
 
 # Set this variable to show the traceback of an internal error.
 DEBUG_VARIABLE = "PATCHSHOT_DEBUG"
@@ -153,7 +153,7 @@ def reporting(
 
     `verbose` shows each model call. Raises UsageError if `log_file` cannot be written.
     """
-    from agent.console import TerminalReporter, reporter_for
+    from agent.shared.console import TerminalReporter, reporter_for
 
     redact = make_redactor()
     reporter = reporter_for(quiet=quiet, verbose=verbose, redact=redact)
@@ -178,7 +178,7 @@ def make_redactor() -> Callable[[str], str]:
 
 def load_problem(source: str, *, text: bool = False) -> Problem:
     """Read the issue that `--problem` names. With `text`, `source` may also be its text."""
-    from agent.problem import read_problem
+    from agent.run.problem import read_problem
     from agent.settings import environment
 
     github = environment(("GITHUB_API_URL", "GITHUB_TOKEN", "GH_TOKEN"))
@@ -292,7 +292,7 @@ def load_snapshot(
 def finish_writes(repo: Path, reporter: Reporter) -> None:
     """Finish or take back what an interrupted `--apply` or `undo` left half-written."""
     from agent.repository import locate
-    from agent.work_tree import finish_interrupted, journal_folder
+    from agent.results.work_tree import finish_interrupted, journal_folder
 
     for note in finish_interrupted(locate(repo).root, journal_folder()):
         reporter(Notice(note, "warning"))

@@ -16,7 +16,7 @@ from agent.cli.options import command as declare
 from agent.cli.options import json_option
 from agent.errors import ConfigurationError
 from agent.settings import Loaded, Settings, load_with_origins, option_of, user_file
-from agent.terminal import say
+from agent.shared.terminal import say
 
 _HEADER = """\
 # Settings of Patchshot. Remove the "# " before a line to set it. The environment (PATCHSHOT_NAME)

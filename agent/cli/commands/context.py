@@ -32,12 +32,12 @@ def context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool) 
 
 
 def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool) -> int:
-    from agent.context import make_receipt, pack, render_receipt
-    from agent.index import TreeSitterChunker
-    from agent.prompting import solve_prompt
-    from agent.ranking import in_scope
-    from agent.services import make_counter, packing_options
-    from agent.validation import find_test_hints, known_secrets
+    from agent.retrieval.context import make_receipt, pack, render_receipt
+    from agent.retrieval.index import TreeSitterChunker
+    from agent.retrieval.ranking import in_scope
+    from agent.run.prompting import solve_prompt
+    from agent.verify import find_test_hints, known_secrets
+    from agent.wiring import make_counter, packing_options
 
     assert request.problem is not None
     problem = load_problem(request.problem)

@@ -19,7 +19,7 @@ from agent.cli.options import json_option, quiet_option
 from agent.errors import ConfigurationError
 from agent.llm import without_credentials
 from agent.settings import environment
-from agent.terminal import say
+from agent.shared.terminal import say
 
 # Name of the folder of the bundled project. Only its files are part of the recorded prompt.
 PROJECT = "rota"

@@ -119,7 +119,7 @@ def _git() -> DoctorCheck:
 
 
 def _tokenizer(settings: Settings) -> str:
-    from agent.services import make_counter
+    from agent.wiring import make_counter
 
     started = time.perf_counter()
     counter = make_counter(settings.model)
@@ -129,7 +129,7 @@ def _tokenizer(settings: Settings) -> str:
 
 def _sandboxes(settings: Settings) -> Iterator[DoctorCheck]:
     """Yield the chosen backend with its guarantees, then the other backends."""
-    from agent.services import probe_sandboxes, why_no_python
+    from agent.wiring import probe_sandboxes, why_no_python
 
     chosen, *others = probe_sandboxes(settings)
     state = "ok" if chosen.isolated else "note"
@@ -168,7 +168,7 @@ def _cache(settings: Settings) -> str:
 
 
 def _retrieval(settings: Settings) -> DoctorCheck:
-    from agent.services import missing_models
+    from agent.wiring import missing_models
 
     try:
         missing = missing_models(settings)
@@ -180,25 +180,25 @@ def _retrieval(settings: Settings) -> DoctorCheck:
 
 
 def _model(settings: Settings) -> str:
-    from agent.services import model_in_words
+    from agent.wiring import model_in_words
 
     return model_in_words(settings)
 
 
 def _embeddings(settings: Settings) -> str:
-    from agent.services import embedding_in_words
+    from agent.wiring import embedding_in_words
 
     return embedding_in_words(settings)
 
 
 async def _live_chat(settings: Settings) -> str:
-    from agent.services import live_call
+    from agent.wiring import live_call
 
     return await live_call(settings)
 
 
 async def _live_embedding(settings: Settings) -> str:
-    from agent.services import live_embedding
+    from agent.wiring import live_embedding
 
     return await live_embedding(settings)
 

@@ -69,8 +69,8 @@ def run(request: PatchesRequest, flags: Mapping[str, Any]) -> int:
 
 
 def _run(request: PatchesRequest, flags: Mapping[str, Any]) -> int:
+    from agent.datasets import make_selection
     from agent.evaluation.patches import GOLD, ScoringPlan, evaluate, render
-    from agent.swebench import make_selection
 
     settings = load_settings(flags)
     gold = request.predictions == GOLD
@@ -139,11 +139,11 @@ def _means(
     note: Callable[[str], None],
     stop: threading.Event,
 ) -> Means:
-    from agent.environments import Environments, read_spec
     from agent.evaluation.patches import Means, Sandboxes
-    from agent.services import make_sandbox
     from agent.settings import environment
-    from agent.validation import ValidationOptions
+    from agent.verify import ValidationOptions
+    from agent.verify.environments import Environments, read_spec
+    from agent.wiring import make_sandbox
 
     def make(image: str | None) -> Any:
         return make_sandbox(settings if image is None else _with_image(settings, image))

@@ -34,8 +34,8 @@ from agent.cli.options import (
 from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from agent.datasets import Split
     from agent.evaluation.retrieval import RetrievalPlan
-    from agent.swebench import Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
 
 def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
     from agent.evaluation.retrieval import RetrievalPlan, evaluate, render
-    from agent.services import retrieval_options
     from agent.settings import load
+    from agent.wiring import retrieval_options
 
     given = {name: value for name, value in flags.items() if value is not None}
     chosen = load_settings(given).preset

@@ -13,13 +13,13 @@ from agent.cli.options import json_option, quiet_option
 from agent.errors import ConfigurationError, RepositoryError
 
 if TYPE_CHECKING:
-    from agent.runs import Feedback, KeptRun
+    from agent.results.kept import Feedback, KeptRun
     from agent.search import Memory
 
 
 def give_feedback(prefix: str | None, feedback: Feedback, *, json: bool, quiet: bool) -> int:
     """Mark a run, and add its patch to the memory of its project or take it out."""
-    from agent.runs import find_run, runs_folder
+    from agent.results.kept import find_run, runs_folder
 
     run = find_run(runs_folder(), prefix)
     diff = run.diff
@@ -47,7 +47,7 @@ def give_feedback(prefix: str | None, feedback: Feedback, *, json: bool, quiet: 
 def _memory(run: KeptRun) -> Memory:
     """Return the memory of the run's project. Raises ConfigurationError if the project is gone."""
     from agent.repository import take_snapshot
-    from agent.services.search import memory_of
+    from agent.wiring.search import memory_of
 
     repository = Path(run.origin.repository)
     settings = load_settings({}, repository=repository)

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.secrets import mask_secrets
-from agent.terminal import inert
+from agent.shared.secrets import mask_secrets
+from agent.shared.terminal import inert
 from agent.types import Reason, ScoredChunk
 
 if TYPE_CHECKING:

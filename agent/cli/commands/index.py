@@ -37,15 +37,15 @@ from agent.cli.options import (
 )
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError
-from agent.events import Notice
-from agent.terminal import say
+from agent.shared.terminal import say
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.index import IndexSummary
-    from agent.protocols import Reporter, Snapshot
+    from agent.retrieval.index import IndexSummary
     from agent.search import CorpusReport, IntentCounts, Label, Symbol
     from agent.search.stores import CollectionInfo
     from agent.settings import Settings
+    from agent.types.protocols import Reporter, Snapshot
 
 _STORE_KEEPS = "a store keeps its entries until `agent index --corpus memory --fresh`"
 
@@ -58,7 +58,7 @@ def index(
 
 
 def _index(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
-    from agent.services import index_path
+    from agent.wiring import index_path
 
     if asked.show or asked.drop is not None or asked.forget:
         return manage(request, flags, asked)
@@ -118,7 +118,7 @@ def _index_corpora(
 
 def manage(request: InspectRequest, flags: Mapping[str, Any], asked: PoolRequest) -> int:
     """Handle `--list`, `--drop NAME` and `--forget`."""
-    from agent.services.search import StoreUse, memory_of, open_vector_store
+    from agent.wiring.search import StoreUse, memory_of, open_vector_store
 
     _refuse_together(asked)
     settings = load_settings(flags, repository=request.repo)
@@ -172,7 +172,7 @@ async def _fill(
     reporter: Reporter,
 ) -> tuple[tuple[CorpusReport, ...], IntentCounts | None, str]:
     from agent.search import Label, read_symbols, read_symbols_file, write_symbols
-    from agent.services.search import StoreUse, intent_file, open_intent_writer, open_pool
+    from agent.wiring.search import StoreUse, intent_file, open_intent_writer, open_pool
 
     others = tuple(label for label in labels if label is not Label.CODE)
     use = StoreUse.MANAGE if asked.fresh else StoreUse.FILL
@@ -203,7 +203,7 @@ async def _fill(
 def _fill_code(
     settings: Settings, snapshot: Snapshot, reporter: Reporter
 ) -> tuple[IndexSummary, int]:
-    from agent.services import fill_history, fill_index, missing_models
+    from agent.wiring import fill_history, fill_index, missing_models
 
     for note in missing_models(settings):
         reporter(Notice(note, "warning"))
@@ -215,8 +215,8 @@ def refuse_unkept(settings: Settings) -> None:
 
     A search works without a cache, but an index that cannot be saved is useless.
     """
-    from agent.history import history_path
-    from agent.services import index_path
+    from agent.retrieval.history import history_path
+    from agent.wiring import index_path
 
     index = index_path(settings)
     try:

@@ -15,7 +15,7 @@ from agent.cli.commands.hits import as_json
 from agent.cli.options import SOLVE_SETTINGS
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError, PatchshotError
-from agent.events import Event, Notice, StageFinished, StageStarted
+from agent.types.events import Event, Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -171,8 +171,8 @@ def _apply(diff: str, repo: Path, flags: Mapping[str, Any]) -> list[str]:
 
     from agent.cli.commands.output import write_into_work_tree
     from agent.repository import take_snapshot
-    from agent.services import apply_reply
     from agent.settings import load
+    from agent.wiring import apply_reply
 
     settings = load(flags, repository=repo)
     snapshot = take_snapshot(repo, max_file_bytes=settings.max_file_bytes)

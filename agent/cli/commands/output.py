@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 from agent.cli.commands.common import counted, make_redactor
 from agent.errors import ConfigurationError, PatchshotError, RepositoryError
-from agent.events import Notice
-from agent.files import replace_file
 from agent.settings import state_folder
+from agent.shared.files import replace_file
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter, Snapshot
-    from agent.publishing import Publication, PublicationPlan
-    from agent.result import Published, SolveResult
+    from agent.results.publishing import Publication, PublicationPlan
+    from agent.results.work_tree import WriteOutcome
+    from agent.run.result import Published, SolveResult
     from agent.types import AppliedPatch
-    from agent.work_tree import WriteOutcome
+    from agent.types.protocols import Reporter, Snapshot
 
 
 class PatchFile:
@@ -74,7 +74,7 @@ def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> N
     `without_edits`: the patch is made for HEAD, not for the files on disk. Raises RepositoryError
     or ConfigurationError.
     """
-    from agent.work_tree import journal_folder
+    from agent.results.work_tree import journal_folder
 
     if not os.access(root, os.W_OK):
         raise RepositoryError(f"--apply: {root} cannot be written; leave --apply out for the diff")
@@ -111,7 +111,7 @@ def write_into_work_tree(
 
     If it cannot be written, the message says where the diff is: in `output`, or in a new file.
     """
-    from agent.work_tree import apply_changes, journal_folder
+    from agent.results.work_tree import apply_changes, journal_folder
 
     try:
         outcome = apply_changes(patch.changes, root, journal_folder(), run=run)
@@ -138,7 +138,7 @@ def asked_publication(branch: str | None, message: str | None, *, pr: bool) -> P
         return None
     if message is not None and not message.strip():
         raise ConfigurationError("--commit-message is empty: leave it out for one of the issue")
-    from agent.publishing import Publication
+    from agent.results.publishing import Publication
 
     return Publication(branch, f"{message.strip()}\n" if message else "", pr)
 
@@ -152,7 +152,7 @@ def prepare_publication(
     """
     if wanted is None:
         return None
-    from agent.publishing import prepare
+    from agent.results.publishing import prepare
 
     plan = prepare(wanted, snapshot.root, snapshot.commit)
     if snapshot.dirty:
@@ -174,7 +174,7 @@ def publish_patch(
     plan: PublicationPlan, patch: AppliedPatch, result: SolveResult, *, run: str
 ) -> Delivery:
     """Commit a patch on a branch, and push and request it if the plan says so. Never raises."""
-    from agent.publishing import publish
+    from agent.results.publishing import publish
 
     shown = result.model_copy(update={"thought": make_redactor()(result.thought)})
     outcome = publish(plan, patch.changes, shown)

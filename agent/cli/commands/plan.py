@@ -24,15 +24,15 @@ from agent.cli.options import (
     repo_options,
 )
 from agent.cli.options import command as declare
-from agent.events import Notice
-from agent.secrets import mask_secrets
-from agent.terminal import say
+from agent.shared.secrets import mask_secrets
+from agent.shared.terminal import say
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.protocols import ChatModel, Reporter, Snapshot
     from agent.search.plans import Planned
     from agent.settings import Settings
     from agent.types import Problem, Ranking
+    from agent.types.protocols import ChatModel, Reporter, Snapshot
 
 
 def plan(request: InspectRequest, flags: Mapping[str, Any]) -> int:
@@ -41,7 +41,7 @@ def plan(request: InspectRequest, flags: Mapping[str, Any]) -> int:
 
 
 def _plan(request: InspectRequest, flags: Mapping[str, Any]) -> int:
-    from agent.ranking import in_scope
+    from agent.retrieval.ranking import in_scope
 
     assert request.problem is not None
     problem = load_problem(request.problem)
@@ -68,7 +68,7 @@ async def _planned(
     settings: Settings,
     reporter: Reporter,
 ) -> Planned:
-    from agent.services import make_counter, make_planner, open_chat
+    from agent.wiring import make_counter, make_planner, open_chat
 
     async with AsyncExitStack() as stack:
         chat: ChatModel | None = None

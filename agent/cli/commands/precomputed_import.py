@@ -18,13 +18,13 @@ from agent.cli.commands.precomputed_labels import (
 )
 from agent.cli.commands.retrieval import warning
 from agent.errors import ConfigurationError
-from agent.events import Notice, StageFinished, StageStarted
+from agent.types.events import Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
     from agent.search.precomputed import VectorIndex
     from agent.search.stores import CollectionInfo, EntryFilter, VectorCollection, VectorStore
     from agent.settings import Settings
+    from agent.types.protocols import Reporter
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def refuse_own(name: str, model: str | None) -> None:
 def fill(filling: Filling, settings: Settings, reporter: Reporter) -> Filled:
     """Import the vectors into the store of the settings. Raises StoreError, ConfigurationError."""
     from agent.search.precomputed import import_vectors
-    from agent.services.search import StoreUse, open_vector_store
+    from agent.wiring.search import StoreUse, open_vector_store
 
     use = StoreUse.MANAGE if filling.fresh else StoreUse.FILL
     with open_vector_store(settings, reporter, use) as store:
@@ -93,7 +93,7 @@ def foresee(filling: Filling, settings: Settings, reporter: Reporter) -> Foresee
     Raises the errors of `fill` for a store that cannot be reached and for a collection of another
     model or dimension. It does not check the entries.
     """
-    from agent.services.search import StoreUse, look_into_store
+    from agent.wiring.search import StoreUse, look_into_store
 
     use = StoreUse.MANAGE if filling.fresh else StoreUse.FILL
     place, known = look_into_store(settings, reporter, use)

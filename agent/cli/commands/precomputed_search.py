@@ -21,16 +21,16 @@ from agent.cli.commands.precomputed_labels import (
 )
 from agent.cli.commands.retrieval import warning
 from agent.errors import ConfigurationError
-from agent.events import Notice
 from agent.search.precomputed import MANY, in_one_line
-from agent.secrets import mask_secrets
-from agent.terminal import say
+from agent.shared.secrets import mask_secrets
+from agent.shared.terminal import say
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
     from agent.search.precomputed import PrecomputedResult, SkippedVector, VectorIndex
-    from agent.services.search import EmbeddedQuery
     from agent.settings import Settings
+    from agent.types.protocols import Reporter
+    from agent.wiring.search import EmbeddedQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _in_store(
 ) -> tuple[Sequence[PrecomputedResult], EmbeddedQuery, int]:
     from agent.search.precomputed import found_in_store
     from agent.search.stores import EntryFilter
-    from agent.services.search import StoreUse, open_vector_store
+    from agent.wiring.search import StoreUse, open_vector_store
 
     # The import uses the same mode, so both fall back to the embedded store in the same cases.
     with open_vector_store(settings, reporter, StoreUse.FILL) as store:
@@ -161,7 +161,7 @@ def _in_store(
 
 
 def _embedded(request: SearchRequest, settings: Settings, reporter: Reporter) -> EmbeddedQuery:
-    from agent.services.search import embed_query
+    from agent.wiring.search import embed_query
 
     assert request.query is not None
     return asyncio.run(embed_query(settings, request.query, reporter))
@@ -186,7 +186,7 @@ def _check(query: EmbeddedQuery, dimension: int, place: str, model: str | None) 
 
 def _read_vector(source: str) -> EmbeddedQuery:
     from agent.search.precomputed import MAX_BYTES, Invalid, parse_vector
-    from agent.services.search import EmbeddedQuery
+    from agent.wiring.search import EmbeddedQuery
 
     if source == "-":
         data = sys.stdin.buffer.read(MAX_BYTES + 1)

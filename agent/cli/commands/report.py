@@ -21,7 +21,7 @@ from agent.cli.commands.common import (
 from agent.cli.options import choice_option, json_option, path_option
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError
-from agent.terminal import say
+from agent.shared.terminal import say
 
 if TYPE_CHECKING:
     from agent.report import ReportSummary
@@ -69,7 +69,7 @@ def _run(request: ReportRequest) -> int:
 
 def _resolved(request: ReportRequest) -> ReportRequest:
     """Replace the beginning of a kept run's id by the run's folder. A path that exists wins."""
-    from agent.runs import find_run, is_id, runs_folder
+    from agent.results.kept import find_run, is_id, runs_folder
 
     name = str(request.run)
     if request.run.exists() or not is_id(name):
@@ -132,7 +132,7 @@ def _write(output: Path, parts: Iterator[bytes]) -> int:
 
 def _replace(output: Path, parts: Iterator[bytes]) -> None:
     """Replace `output` atomically. Errors name `output`, not the temporary file beside it."""
-    from agent.files import replace_file
+    from agent.shared.files import replace_file
 
     try:
         replace_file(output, parts)

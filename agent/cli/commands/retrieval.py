@@ -18,16 +18,16 @@ from agent.cli.commands.common import (
     reporting,
 )
 from agent.errors import RepositoryError
-from agent.events import Notice, StageFinished, StageStarted
-from agent.terminal import say
+from agent.shared.terminal import say
+from agent.types.events import Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
-    from agent.events import Event
-    from agent.protocols import Reporter, Snapshot
     from agent.search import Label
     from agent.search.precomputed import SemanticSettings
     from agent.settings import Settings
     from agent.types import Problem, Ranking
+    from agent.types.events import Event
+    from agent.types.protocols import Reporter, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _say_warnings(event: Event) -> None:
 
 def open_settings(request: InspectRequest, flags: Mapping[str, Any]) -> Settings:
     """Return the settings of a request. Raises ConfigurationError."""
-    from agent.services import retrieval_options
+    from agent.wiring import retrieval_options
 
     settings = load_settings(flags, repository=request.repo)
     retrieval_options(settings)  # rejects unknown names before anything is read
@@ -113,8 +113,8 @@ def rank_chunks(
     problem: Problem, snapshot: Snapshot, settings: Settings, reporter: Reporter
 ) -> Ranking:
     """Rank the chunks for a problem, and report which inputs the ranking could not use."""
-    from agent.ranking import no_words
-    from agent.services import open_retriever
+    from agent.retrieval.ranking import no_words
+    from agent.wiring import open_retriever
 
     async def rank() -> Ranking:
         async with open_retriever(settings, reporter) as retriever:
@@ -150,7 +150,7 @@ def requested_corpora(
     `--store` alone means all corpora except memory, which must be named.
     """
     from agent.search import Label
-    from agent.services.search import read_labels
+    from agent.wiring.search import read_labels
 
     named = [name.strip() for part in asked.corpora for name in part.split(",") if name.strip()]
     if named:

@@ -25,8 +25,8 @@ from agent.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from agent.llm.recording import ChatExchange
-    from agent.pipeline import OpenPrompt
-    from agent.runs import KeptRun
+    from agent.results.kept import KeptRun
+    from agent.run.pipeline import OpenPrompt
 
 # Settings that a retry takes over from the command line of its run. Those that lift a protection,
 # name a server or write files are left out: a file is not what gives leave for them.
@@ -44,7 +44,7 @@ def retry(prefix: str, comment: str, request: Mapping[str, Any], flags: Mapping[
 
 
 def _run(prefix: str, comment: str, request: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
-    from agent.runs import find_run, runs_folder
+    from agent.results.kept import find_run, runs_folder
 
     if not comment.strip():
         raise ConfigurationError("--comment is empty: say what is to be changed")
@@ -76,7 +76,7 @@ def _base(kept: KeptRun) -> str | None:
     Raises ConfigurationError if that has changed and the base had uncommitted changes.
     """
     from agent.repository import take_snapshot
-    from agent.runs import changed_files
+    from agent.results.kept import changed_files
 
     origin = kept.origin
     issue = own_file(origin.source)
@@ -94,7 +94,7 @@ def _base(kept: KeptRun) -> str | None:
 
 def _opening(kept: KeptRun, comment: str) -> OpenPrompt:
     """Return what builds the prompt: the last whole reply of the run, its verdict, the comment."""
-    from agent.prompting import retry_prompt
+    from agent.run.prompting import retry_prompt
     from agent.types import Message
 
     last = _last_whole_reply(kept)

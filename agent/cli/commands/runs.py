@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from agent.cli.commands.common import guarded, print_value, write_stdout
 from agent.cli.options import command as declare
 from agent.cli.options import json_option
-from agent.terminal import inert, say
+from agent.shared.terminal import inert, say
 
 if TYPE_CHECKING:
-    from agent.runs import KeptRun
+    from agent.results.kept import KeptRun
 
 _TITLE_SHOWN = 60  # characters of an issue's title in the table
 
 
 def run_list(*, json: bool) -> int:
     """Print all kept runs, the newest first. Return the exit code."""
-    from agent.runs import list_runs, runs_folder
+    from agent.results.kept import list_runs, runs_folder
 
     found = list_runs(runs_folder())
     if json:

@@ -44,14 +44,14 @@ from agent.cli.options import (
 )
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError
-from agent.events import Notice, StageFinished, StageStarted
-from agent.terminal import say
+from agent.shared.terminal import say
+from agent.types.events import Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter, Snapshot
     from agent.search import Label, Pool, PoolResults
     from agent.settings import Settings
     from agent.types import Problem
+    from agent.types.protocols import Reporter, Snapshot
 
 CANDIDATES = 40
 """Number of symbols for which a model writes intents in one query: about as many as a person reads.
@@ -112,7 +112,7 @@ def _query(request: InspectRequest, query: str | None) -> Problem:
         raise ConfigurationError("give either a QUERY or --problem FILE")
     if request.problem is not None:
         return load_problem(request.problem)
-    from agent.problem import read_problem
+    from agent.run.problem import read_problem
 
     assert query is not None
     if not query.strip():
@@ -168,7 +168,7 @@ def _search_corpora(
 
 def _check_model(settings: Settings) -> None:
     """Raise ConfigurationError if no model is configured, before anything is read."""
-    from agent.services import endpoint, is_local
+    from agent.wiring import endpoint, is_local
 
     if not is_local(settings):
         endpoint(settings)
@@ -184,7 +184,7 @@ async def _search_pool(
     reporter: Reporter,
 ) -> PoolResults:
     from agent.search import Label
-    from agent.services.search import open_pool
+    from agent.wiring.search import open_pool
 
     llm = asked.expand == "llm"
     opened = open_pool(settings, snapshot, reporter, labels, keywords=llm, agent=asked.agent)
@@ -204,7 +204,7 @@ async def _write_candidates(
 ) -> None:
     """Let the model write intents for the symbols that the query finds without intents."""
     from agent.search import Label, read_symbols
-    from agent.services.search import open_intent_writer
+    from agent.wiring.search import open_intent_writer
 
     others = [label for label in pool.corpora if label in (Label.CODE, Label.INTENT)]
     found = await pool.search(problem, corpora=others, top_k=CANDIDATES)

@@ -13,7 +13,7 @@ from agent.cli.options import json_option
 
 def show(prefix: str | None, *, json: bool) -> int:
     """Print one run with its diff. Return the exit code."""
-    from agent.runs import find_run, runs_folder
+    from agent.results.kept import find_run, runs_folder
 
     run = find_run(runs_folder(), prefix)
     if json:

@@ -49,18 +49,18 @@ from agent.cli.options import (
     command as declare,
 )
 from agent.errors import ConfigurationError, Status
-from agent.result import Ledger, SolveResult, as_printed, summarise
-from agent.terminal import say
+from agent.run.result import Ledger, SolveResult, as_printed, summarise
+from agent.shared.terminal import say
 
 if TYPE_CHECKING:
     from agent.cli.commands.output import Delivery
-    from agent.pipeline import OpenPrompt
-    from agent.protocols import Reporter, Snapshot
-    from agent.publishing import PublicationPlan
-    from agent.runs import KeptRun, RunKeeper
-    from agent.services import Ahead
+    from agent.results.kept import KeptRun, RunKeeper
+    from agent.results.publishing import PublicationPlan
+    from agent.run.pipeline import OpenPrompt
     from agent.settings import Settings
     from agent.types import Problem
+    from agent.types.protocols import Reporter, Snapshot
+    from agent.wiring import Ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def solve_problem(
     going_on: GoingOn | None = None,
 ) -> int:
     """Solve, print and keep the result, and return the exit code."""
-    from agent.services import Ahead
+    from agent.wiring import Ahead
 
     settings = load_settings(flags, repository=request.repo)
     in_image = settings.image is not None  # then the interpreter is the image's
@@ -165,7 +165,7 @@ def solve_problem(
 
 def _remember(problem: Problem, snapshot: Snapshot, settings: Settings, ledger: Ledger) -> None:
     """Save the accepted patch for the corpus `memory`. A full disk does not lose the patch."""
-    from agent.services.search import memory_of
+    from agent.wiring.search import memory_of
 
     if ledger.best is None or ledger.best.patch is None:
         return
@@ -211,7 +211,7 @@ class _Work:
         settings = self.settings
         if not settings.keep:
             return self._result(None), ""
-        from agent.runs import keep_run, make_origin, runs_folder
+        from agent.results.kept import keep_run, make_origin, runs_folder
 
         kept = {**flags, "path": self.snapshot.scope} if self.snapshot.scope else dict(flags)
         origin = make_origin(
@@ -249,8 +249,8 @@ class _Work:
     async def _solve(self, keeper: RunKeeper | None) -> SolveResult:
         import asyncio
 
-        from agent.pipeline import solve
-        from agent.services import open_services, solve_options
+        from agent.run.pipeline import solve
+        from agent.wiring import open_services, solve_options
 
         task = asyncio.current_task()
         assert task is not None
@@ -304,7 +304,7 @@ def finish(
     elif best is not None and best.patch is not None:
         write_diff(best.patch.diff)
     if request.verbose and ledger.ranking is not None and ledger.bundle is not None:
-        from agent.context import make_receipt, render_receipt
+        from agent.retrieval.context import make_receipt, render_receipt
 
         say(render_receipt(make_receipt(ledger.ranking, ledger.bundle)))
     if not request.quiet:

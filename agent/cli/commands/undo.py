@@ -15,7 +15,7 @@ from agent.errors import Status
 
 def _undo(repo: Path, name: str, *, json: bool, quiet: bool) -> int:
     from agent.repository import locate
-    from agent.work_tree import journal_folder, undo_changes
+    from agent.results.work_tree import journal_folder, undo_changes
 
     root = locate(repo).root
     with reporting(quiet=quiet) as reporter:

@@ -16,8 +16,8 @@ from agent.cli.commands.solve import in_words
 from agent.cli.options import CHECK_SETTINGS, json_option, quiet_option, repo_options
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError, Status
-from agent.result import as_printed
-from agent.terminal import say
+from agent.run.result import as_printed
+from agent.shared.terminal import say
 
 
 @dataclass(frozen=True, slots=True)

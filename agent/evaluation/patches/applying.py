@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from agent.repository import EXECUTABLE_MODE, SUBMODULE_MODE, SYMLINK_MODE, GitRepository
+from agent.repository.unified_diff import DiffError, DiffHunk, FileDiff, read_diff
 from agent.types import FileChange
-from agent.unified_diff import DiffError, DiffHunk, FileDiff, read_diff
 
 _HEAD = re.compile(rb"(literal|delta) (\d{1,12})\s*$")
 _MOST_BYTES = 64 * 1024 * 1024

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from agent.datasets import ScoringInstance
 from agent.evaluation.patches.applying import Patched, merged
 from agent.evaluation.patches.report import DatasetCheck, GivenIds, GivenStatus
-from agent.protocols import Snapshot
-from agent.swebench import ScoringInstance
 from agent.types import FileChange, Outcome, TestRun
-from agent.validation import (
+from agent.types.protocols import Snapshot
+from agent.verify import (
     PYTHON,
     STANDS_IN,
     Suite,

@@ -16,28 +16,28 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from agent.environments import (
-    Environment,
-    Environments,
-    Prepared,
-    digest_environment,
-    make_ancestor_check,
-)
+from agent.datasets import Prediction, ScoringInstance
 from agent.errors import ConfigurationError, RepositoryError
 from agent.evaluation.patches.applying import CommitTree, Patched, PatchError, apply_patch
 from agent.evaluation.patches.given_tests import Findings, Trees, judge_runs, open_test_runner
 from agent.evaluation.patches.report import ErrorKind, InstanceReport, PatchOutcome, Scored
 from agent.evaluation.patches.results_folder import RecordingSandbox, ResultFolder, key_of
-from agent.protocols import Snapshot
 from agent.repository import GitRepository, open_repository, take_snapshot
-from agent.swebench import Prediction, ScoringInstance
 from agent.types import FileChange
-from agent.validation import (
+from agent.types.protocols import Snapshot
+from agent.verify import (
     ValidationOptions,
     find_tricks,
     group_changes,
     import_roots,
     is_test_side,
+)
+from agent.verify.environments import (
+    Environment,
+    Environments,
+    Prepared,
+    digest_environment,
+    make_ancestor_check,
 )
 from sandbox import Sandbox, SandboxError, WorkspaceError, check_isolation, hide_programs
 

@@ -15,9 +15,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agent.datasets import InputProblem, folder_name
 from agent.errors import Status
-from agent.runs import PATCH, VERDICT
-from agent.swebench import InputProblem, folder_name
+from agent.results.kept import PATCH, VERDICT
 from agent.types import Verdict
 
 PatchOutcome = Literal["resolved", "unresolved", "empty-patch", "not-applied", "error"]

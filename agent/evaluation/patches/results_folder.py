@@ -18,9 +18,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from agent.datasets import folder_name
 from agent.evaluation.patches.report import InstanceReport, Scored
-from agent.files import replace_file
-from agent.swebench import folder_name
+from agent.shared.files import replace_file
 from sandbox import Command, RunResult, Sandbox, Workspace, WrappedSandbox
 
 RESULT, REPORT, PATCH, LOG = "result.json", "report.json", "patch.diff", "test_output.txt"

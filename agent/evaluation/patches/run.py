@@ -14,6 +14,16 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from agent.datasets import (
+    InputProblem,
+    Prediction,
+    RowIndex,
+    RowSelection,
+    ScoringInstance,
+    check_folder,
+    find_repository,
+    read_predictions,
+)
 from agent.errors import ConfigurationError, SandboxUnavailable
 from agent.evaluation.patches.instance import Means, Order, score
 from agent.evaluation.patches.report import (
@@ -26,21 +36,11 @@ from agent.evaluation.patches.report import (
     read_own,
 )
 from agent.evaluation.patches.results_folder import ResultFolder
-from agent.events import Notice, StageFinished, StageProgress, StageStarted
-from agent.files import locked, replace_file
-from agent.swebench import (
-    InputProblem,
-    Prediction,
-    RowIndex,
-    RowSelection,
-    ScoringInstance,
-    check_folder,
-    find_repository,
-    read_predictions,
-)
+from agent.shared.files import locked, replace_file
+from agent.types.events import Notice, StageFinished, StageProgress, StageStarted
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
 
 STAGE = "score"
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from agent.protocols import Chunker
-from agent.ranking import read_mentions
+from agent.datasets import GoldInstance, Insertion, PatchedFile, parse_patch
 from agent.repository import is_test_path, language_of
-from agent.swebench import GoldInstance, Insertion, PatchedFile, parse_patch
+from agent.retrieval.ranking import read_mentions
 from agent.types import DEFINITIONS, Chunk, ChunkKind, Problem, SourceFile
+from agent.types.protocols import Chunker
 
 _TAB = 8
 

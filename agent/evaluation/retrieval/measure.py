@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.context import PackingOptions, pack
+from agent.datasets import GoldInstance, read_files
 from agent.errors import ConfigurationError, UsageError
 from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths, query_kinds
 from agent.evaluation.retrieval.pool import MeasureJob, MeasureReply, PresetRow
@@ -19,10 +19,11 @@ from agent.evaluation.retrieval.result_files import (
     ContextRange,
     RetrievalRow,
 )
-from agent.index import TreeSitterChunker
-from agent.problem import problem_from_text
 from agent.repository import take_snapshot
-from agent.services import (
+from agent.retrieval.context import PackingOptions, pack
+from agent.retrieval.index import TreeSitterChunker
+from agent.run.problem import problem_from_text
+from agent.wiring import (
     fill_history,
     fill_index,
     make_counter,
@@ -30,12 +31,11 @@ from agent.services import (
     packing_options,
     retrieval_options,
 )
-from agent.swebench import GoldInstance, read_files
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter, Retriever, Snapshot
     from agent.settings import Settings
     from agent.types import ContextBundle, Problem, Ranking
+    from agent.types.protocols import Reporter, Retriever, Snapshot
 
 MAX_FUNCTIONS = 100
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from agent.datasets import GoldInstance
 from agent.errors import ConfigurationError, PatchshotError
 from agent.evaluation.retrieval.gold import Gold
 from agent.evaluation.retrieval.result_files import BudgetRow, RetrievalRow
-from agent.swebench import GoldInstance
-from agent.workers import WorkerFailed, WorkerPool, WorkerProcess
+from agent.shared.workers import WorkerFailed, WorkerPool, WorkerProcess
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 

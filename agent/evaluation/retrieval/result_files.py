@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
-from agent.files import AppendFile, open_locked, replace_file
 from agent.llm import without_credentials
-from agent.services import embedding_endpoint, retrieval_options
+from agent.shared.files import AppendFile, open_locked, replace_file
+from agent.wiring import embedding_endpoint, retrieval_options
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -184,9 +184,9 @@ _SETTINGS = (
 """The settings that a row depends on. The tokenizer of `model` counts the context."""
 
 _CODE = (
-    "index", "embedding", "ranking", "history", "context", "repository", "problem.py", "tokens.py",
-    "cache", "unified_diff.py", "services", "search", "evaluation/retrieval/measure.py",
-    "weights/ranker.npz", "weights/static.npz",
+    "retrieval", "repository", "run/problem.py", "shared/tokens.py", "shared/cache", "wiring",
+    "search", "evaluation/retrieval/measure.py",
+    "retrieval/weights/ranker.npz", "retrieval/weights/static.npz",
 )  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def embedder_name(settings: Settings) -> str | None:
     if not embeds(settings):
         return None
     if settings.embed == "local":
-        from agent.embedding.local import LocalEmbedder
+        from agent.retrieval.embedding.local import LocalEmbedder
 
         return LocalEmbedder().name
     chosen = embedding_endpoint(settings)

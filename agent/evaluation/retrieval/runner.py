@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.datasets import GoldInstance, Split, check_folder, find_repository, load_dataset, part_of
 from agent.errors import ConfigurationError
 from agent.evaluation.retrieval.metrics import PresetReport, RetrievalCase, Score, score, summarise
 from agent.evaluation.retrieval.pool import (
@@ -27,12 +28,11 @@ from agent.evaluation.retrieval.result_files import (
     embeds,
     provenance,
 )
-from agent.events import Notice, StageFinished, StageProgress, StageStarted
-from agent.swebench import GoldInstance, Split, check_folder, find_repository, load_dataset, part_of
+from agent.types.events import Notice, StageFinished, StageProgress, StageStarted
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
     from agent.settings import Settings
+    from agent.types.protocols import Reporter
 
 STAGE = "evaluate"
 

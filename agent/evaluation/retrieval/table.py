@@ -14,7 +14,7 @@ from agent.evaluation.retrieval.metrics import (
     PresetReport,
 )
 from agent.evaluation.retrieval.runner import RetrievalEvaluation, Skipped
-from agent.terminal import inert
+from agent.shared.terminal import inert
 
 # The breakdowns that show where a preset is weak. `--json` has the others.
 _BREAKDOWN = ("file @1", "file @5", "function @10", RECALL, EDIT_RECALL)

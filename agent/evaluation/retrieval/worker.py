@@ -1,6 +1,6 @@
 """The worker process of `pool`: read jobs, write replies, and exit when the input ends.
 
-Requests and answers are frames of JSON (`agent.workers`).
+Requests and answers are frames of JSON (`agent.shared.workers`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from agent.errors import PatchshotError
 from agent.evaluation.retrieval.pool import MeasureJob, MeasureReply, WorkerStart
-from agent.events import Event, Notice
-from agent.workers import read_frame, write_frame
+from agent.shared.workers import read_frame, write_frame
+from agent.types.events import Event, Notice
 
 if TYPE_CHECKING:
     from agent.settings import Settings

@@ -27,9 +27,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from agent.errors import ConfigurationError, ContextTooLong, ProviderError
 from agent.llm.redaction import one_line
 from agent.llm.replies import read_chat_reply, without_surrogates
-from agent.protocols import TokenCounter
 from agent.settings import environment
 from agent.types import Completion, Prompt, Usage
+from agent.types.protocols import TokenCounter
 
 PREFIX = "local:"
 PACKAGED = "smollm2"

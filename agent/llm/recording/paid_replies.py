@@ -2,7 +2,7 @@
 
 A reply that an earlier attempt recorded is served from the recording. Any other call first asks the
 payer, and its reply is on the disk before anybody sees it. All attempts append to the recording.
-`agent batch` and the kept runs of `agent solve` (`agent.runs`) use it.
+`agent batch` and the kept runs of `agent solve` (`agent.results.kept`) use it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agent.errors import BudgetExceeded, BudgetRefused, ConfigurationError, ProviderError
-from agent.files import AppendFile
 from agent.llm.budget import Budget
 from agent.llm.chat import ChatModelWrapper
 from agent.llm.recording.exchanges import (
@@ -28,8 +27,9 @@ from agent.llm.recording.exchanges import (
     parse_exchange,
     recorded_messages,
 )
-from agent.protocols import ChatModel
+from agent.shared.files import AppendFile
 from agent.types import Completion, Prompt, Usage
+from agent.types.protocols import ChatModel
 
 # Measured times and addresses: "0.12s", "1.5 seconds", "3 ms", "0x7f3a91c0d2e0".
 _VARYING = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b|\b\d+(?:\.\d+)?(?= ?(?:ms|s|sec|seconds?)\b)")
@@ -137,7 +137,7 @@ class Payer(Protocol):
 
 
 class ReplyGate:
-    """Guards the chat models of one solve; passed to `agent.services.open_services`.
+    """Guards the chat models of one solve; passed to `agent.wiring.open_services`.
 
     With `salvage`, a cancelled run waits for the call under way and keeps its reply. `refused` is
     the payer's reason for a refusal; `broke` says that the provider's own budget is used up.

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent.errors import ReplayMismatch, UsageError
-from agent.events import Notice
 from agent.llm.chat import ChatModelWrapper
 from agent.llm.recording.exchanges import (
     FORMAT,
@@ -37,8 +36,9 @@ from agent.llm.recording.exchanges import (
 )
 from agent.llm.redaction import one_line
 from agent.llm.replies import without_surrogates
-from agent.protocols import ChatModel, Embedder, Reporter
 from agent.types import Completion, Prompt
+from agent.types.events import Notice
+from agent.types.protocols import ChatModel, Embedder, Reporter
 
 if TYPE_CHECKING:
     import numpy as np

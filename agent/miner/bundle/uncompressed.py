@@ -1,4 +1,4 @@
-"""Replaces `agent.cache.compression` in a bundle.
+"""Replaces `agent.shared.cache.compression` in a bundle.
 
 A text scan refuses the words of the real module, and the cache of a bundle lives for one run only.
 Servers are asked for plain bodies.

@@ -19,19 +19,19 @@ from agent.miner.bundle.imports import Closure, close, declared, needed, own_mod
 MAX_BYTES = 2 * 1024 * 1024
 
 # The worker of a task, and the worker process that it starts by name.
-_ROOTS = ("agent.miner.worker", "agent.index.worker")
+_ROOTS = ("agent.miner.worker", "agent.retrieval.index.worker")
 
 # Imported only where an option asks for them; a miner's container uses none of these options.
 LEFT_OUT = (
     "agent.miner.bundle",
     "agent.cli",
     "agent.search",  # other corpora, plans, and the action `find`
-    "agent.services.search",
-    "agent.environments",  # --environments: a miner's container has its own
+    "agent.wiring.search",
+    "agent.verify.environments",  # --environments: a miner's container has its own
     "agent.evaluation",
     "agent.llm.recording",  # --record and --replay
     "agent.llm.local",  # the weights of a local model cannot be carried
-    "agent.embedding.local",  # likewise
+    "agent.retrieval.embedding.local",  # likewise
     # --image: a miner runs in a container and starts none. (`sandbox.container.image` finds the
     # interpreters of its own.)
     "sandbox.container.backend",
@@ -41,18 +41,18 @@ LEFT_OUT = (
     "sandbox.container.process",
 )
 
-# Used on a terminal only, or by the target's own interpreter (`agent.validation.inside`).
+# Used on a terminal only, or by the target's own interpreter (`agent.verify.inside`).
 _NOT_NEEDED = frozenset({"rich", "click", "pytest", "_pytest", "py"})
 
 _FRONT = "agent/miner/front.py"
-_STAND_INS = {"agent/cache/compression.py": "agent/miner/bundle/uncompressed.py"}
+_STAND_INS = {"agent/shared/cache/compression.py": "agent/miner/bundle/uncompressed.py"}
 
 # Files beside modules that are run or read by path.
 _DATA_SUFFIXES = frozenset({".j2", ".toml"})
-_DATA_FOLDERS = ("agent/validation/inside",)
+_DATA_FOLDERS = ("agent/verify/inside",)
 
 # The static vectors (4 MB) exceed what the contract takes; the ranker fits as text.
-_MODELS = ("agent/weights/ranker.npz",)
+_MODELS = ("agent/retrieval/weights/ranker.npz",)
 
 _INDENTATION = re.compile(r"\A +(?=\S)")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -124,13 +124,13 @@ def _make(root: Path, *, thin: bool) -> Bundle:
 
 def carried_files(root: Path, closure: Closure) -> Mapping[str, str]:
     """Path -> text of everything that the worker reads, in order of path."""
-    from agent.weights import SUFFIX, arrays_to_text
+    from agent.retrieval.weights import SUFFIX, arrays_to_text
 
     paths = {path.relative_to(root).as_posix() for path in closure.modules.values()}
     for name, path in closure.modules.items():
         if path.name == "__init__.py":
             paths.update(_data(root, path.parent))
-        elif name == "agent.validation.runners.commands":
+        elif name == "agent.verify.runners.commands":
             paths.update(
                 found.relative_to(root).as_posix()
                 for folder in _DATA_FOLDERS

@@ -3,7 +3,7 @@
 Each hunk becomes one edit, and its line number is a hint. Where `---` and `+++` name different
 files without a line about renaming, the old name counts: models make up new ones like
 `patched_x.c`. Hunks without file headers belong to the file named above them. Well-formed diffs
-that do not come from a model are read by `agent.unified_diff`.
+that do not come from a model are read by `agent.repository.unified_diff`.
 """
 
 from __future__ import annotations

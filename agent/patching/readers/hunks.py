@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from agent.repository.unified_diff import RANGE
 from agent.types import SearchReplace
-from agent.unified_diff import RANGE
 
 _RUN = re.compile(r"(?:[ +-][^\n]*+(?:\n|\Z))++")
 _FILE_HEADER = re.compile(r"--- [^\n]*\n\+\+\+ [^\n]*\n")

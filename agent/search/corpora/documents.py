@@ -17,12 +17,12 @@ from agent.repository import is_test_path, is_vendored_path
 from agent.search.corpora.symbols import Symbol, first_sentence, read_symbols
 from agent.search.passages import Label, Passage
 from agent.search.text_format import described
-from agent.secrets import mask_secrets
-from agent.threads import Cancelled
+from agent.shared.secrets import mask_secrets
+from agent.shared.threads import Cancelled
 
 if TYPE_CHECKING:
-    from agent.index import Index
-    from agent.protocols import Snapshot
+    from agent.retrieval.index import Index
+    from agent.types.protocols import Snapshot
 
 MAX_SECTION = 3_000
 """Maximum characters of a section, about the input of an embedding model.

@@ -26,7 +26,7 @@ _NOT_SOURCES = frozenset(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FolderSnapshot:
-    """An `agent.protocols.Snapshot` whose `commit` is 40 zeros."""
+    """An `agent.types.protocols.Snapshot` whose `commit` is 40 zeros."""
 
     root: Path
     files: Mapping[str, SourceFile]

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agent.errors import RepositoryError
-from agent.history import CountedHunks, HunkHistory, NoHistory, printable
 from agent.repository import language_of, locate, open_repository
+from agent.retrieval.history import CountedHunks, HunkHistory, NoHistory, printable
 from agent.search.corpora.pull_requests import PullRequest, parse_messages, pull_requests
 from agent.search.passages import CorpusUnavailable, Label, Passage
 from agent.search.project import project_name
 from agent.search.text_format import described
-from agent.secrets import mask_secrets
+from agent.shared.secrets import mask_secrets
 
 if TYPE_CHECKING:
-    from agent.history import AddedHunk
-    from agent.protocols import Snapshot
+    from agent.retrieval.history import AddedHunk
+    from agent.types.protocols import Snapshot
 
 _ID = 10  # characters of a commit id in a title
 

@@ -19,14 +19,14 @@ from agent.errors import (
     TimeLimitExceeded,
     UnknownModel,
 )
-from agent.events import StageProgress
 from agent.search.corpora.intent_templates import INTENTS
 from agent.search.corpora.intents import MOST_INTENTS, IntentFile, parse_intents
 from agent.search.corpora.symbols import Symbol
+from agent.types.events import StageProgress
 
 if TYPE_CHECKING:
-    from agent.protocols import ChatModel, Reporter
     from agent.types import Prompt
+    from agent.types.protocols import ChatModel, Reporter
 
 STAGE = "intents"
 CONCURRENCY = 8

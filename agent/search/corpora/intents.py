@@ -23,12 +23,12 @@ from agent.search.corpora.symbols import Symbol, read_symbols
 from agent.search.json_lines import JsonLines
 from agent.search.passages import Label, Passage
 from agent.search.text_format import described
-from agent.secrets import mask_secrets
-from agent.threads import Cancelled
+from agent.shared.secrets import mask_secrets
+from agent.shared.threads import Cancelled
 
 if TYPE_CHECKING:
-    from agent.index import Index
-    from agent.protocols import Snapshot
+    from agent.retrieval.index import Index
+    from agent.types.protocols import Snapshot
 
 PROMPT_VERSION = 2
 """Increase this when prompts/intents.md.j2 changes. Intents of older versions are written again."""

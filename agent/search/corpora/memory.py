@@ -21,11 +21,11 @@ from agent.repository import language_of
 from agent.search.json_lines import JsonLines
 from agent.search.passages import CorpusUnavailable, Label, Passage
 from agent.search.text_format import described
-from agent.secrets import is_secret_path, mask_secrets
+from agent.shared.secrets import is_secret_path, mask_secrets
 
 if TYPE_CHECKING:
-    from agent.protocols import Snapshot
     from agent.types import Problem
+    from agent.types.protocols import Snapshot
 
 MAX_ENTRIES = 1_000
 """Maximum entries of a project that are searched. The oldest are ignored."""

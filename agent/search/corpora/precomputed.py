@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter, Snapshot
     from agent.search.precomputed import SemanticSettings, VectorIndex
+    from agent.types.protocols import Reporter, Snapshot
 
 OVER_RETRIEVE = 5
 """Multiple of the wanted results to request, because vectors without a text are dropped."""

@@ -9,12 +9,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from agent.errors import ConfigurationError
-from agent.files import replace_file
 from agent.search.corpora.intent_templates import template_intents
 from agent.search.corpora.intents import IntentFile, clean
 from agent.search.corpora.symbols import Symbol
 from agent.search.json_lines import JsonLines
-from agent.secrets import mask_secrets
+from agent.shared.files import replace_file
+from agent.shared.secrets import mask_secrets
 
 NO_MODEL = "file"
 """Who wrote intents of a file that names no model and that templates would not make."""

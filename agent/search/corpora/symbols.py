@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from agent.index import split_lines, target_files
-from agent.secrets import is_secret_path
-from agent.threads import Cancelled
+from agent.retrieval.index import split_lines, target_files
+from agent.shared.secrets import is_secret_path
+from agent.shared.threads import Cancelled
 from agent.types import DEFINITIONS, ChunkKind
 
 if TYPE_CHECKING:
-    from agent.index import Corpus, Index
-    from agent.protocols import Snapshot
+    from agent.retrieval.index import Corpus, Index
     from agent.types import SourceFile
+    from agent.types.protocols import Snapshot
 
 MAX_CHARS = 4_000
 """Maximum characters of a docstring. The rest is usually an example or a table."""

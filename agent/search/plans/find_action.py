@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.errors import BudgetExceeded, ProviderError
 from agent.patching import scan
-from agent.prompting import as_data, make_prompt, render
+from agent.run.prompting import as_data, make_prompt, render
 from agent.types import Message, Problem
 
 if TYPE_CHECKING:
-    from agent.protocols import ChatModel, Retriever, Snapshot, TokenCounter
     from agent.types import Chunk
+    from agent.types.protocols import ChatModel, Retriever, Snapshot, TokenCounter
 
 HITS = 6
 """Chunks shown for each intent. Several intents share one answer."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.index import Terms
-from agent.ranking import (
+from agent.retrieval.index import Terms
+from agent.retrieval.ranking import (
     LexicalQuery,
     RankingInput,
     candidate_files,
@@ -28,10 +28,10 @@ from agent.types import Problem
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.index import Corpus, Index
-    from agent.protocols import Snapshot
-    from agent.ranking import EvidenceSource, RetrievalOptions, Signals
+    from agent.retrieval.index import Corpus, Index
+    from agent.retrieval.ranking import EvidenceSource, RetrievalOptions, Signals
     from agent.types import Ranking
+    from agent.types.protocols import Snapshot
 
 
 @dataclass(slots=True)

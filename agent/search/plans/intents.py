@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from agent.ranking import Frame, MentionPlace, read_mentions, text_parts
+from agent.retrieval.ranking import Frame, MentionPlace, read_mentions, text_parts
 
 if TYPE_CHECKING:
     from agent.types import Problem

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from agent.errors import BudgetExceeded, ProviderError
-from agent.events import Notice
-from agent.index import split_lines
 from agent.patching import scan
-from agent.prompting import as_data, make_prompt, render
-from agent.ranking import mention_evidence, without_boilerplate
+from agent.retrieval.index import split_lines
+from agent.retrieval.ranking import mention_evidence, without_boilerplate
+from agent.run.prompting import as_data, make_prompt, render
 from agent.search.plans.grounding import Grounder, SeveralQueries, numbers_of
 from agent.search.plans.intents import IntentPlan, intent_of, intents_in, plan_of
 from agent.search.plans.search import (
@@ -25,16 +24,17 @@ from agent.search.plans.search import (
     scene_of,
 )
 from agent.settings import WIDER_TOKENS
-from agent.threads import in_thread
+from agent.shared.threads import in_thread
 from agent.types import Message, Ranking, Reason, ScoredChunk
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from agent.index import Corpus, Index
-    from agent.protocols import ChatModel, Reporter, Snapshot, TokenCounter
-    from agent.ranking import RetrievalOptions
+    from agent.retrieval.index import Corpus, Index
+    from agent.retrieval.ranking import RetrievalOptions
     from agent.types import Chunk, ContextBundle, Problem, Prompt
+    from agent.types.protocols import ChatModel, Reporter, Snapshot, TokenCounter
 
 PLANS = 4
 """Plans to ask for in one call. With more, models repeat themselves."""

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.index import Terms
-from agent.ranking import inverse_frequency, make_query, neighbours
+from agent.retrieval.index import Terms
+from agent.retrieval.ranking import inverse_frequency, make_query, neighbours
 from agent.search.plans.grounding import Grounded, Grounder, mentioned, tokens_of
 from agent.search.plans.intents import Intent, IntentPlan, intent_of, plan_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.index import Corpus
-    from agent.ranking import Signals
+    from agent.retrieval.index import Corpus
+    from agent.retrieval.ranking import Signals
     from agent.types import Problem
 
 GROUNDING, MENTIONS, SUPPORT, WORDS, PRICE = 1.0, 0.5, 1.0, 0.5, 0.3

@@ -23,8 +23,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.errors import SemanticIndexError
-from agent.events import Notice, StageProgress
-from agent.files import replace_file
 from agent.search.precomputed.compact import compact
 from agent.search.precomputed.index import SkippedVector, VectorIndex, lengths_of, metas_by_row
 from agent.search.precomputed.vector_files import (
@@ -43,11 +41,13 @@ from agent.search.precomputed.vector_files import (
     why_no_id,
 )
 from agent.search.stores.sqlite import open_matrix_index
+from agent.shared.files import replace_file
+from agent.types.events import Notice, StageProgress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
 
 FORMAT = 2
 _MAX_HEADER = 1_000

@@ -17,7 +17,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.errors import SemanticIndexError
-from agent.events import Notice, StageProgress
 from agent.search.precomputed.index import LazyText, lengths_of
 from agent.search.precomputed.vector_files import (
     NO_META,
@@ -28,14 +27,15 @@ from agent.search.precomputed.vector_files import (
     thawed,
 )
 from agent.search.stores import Entry, Fields, score_of
-from agent.secrets import mask_secrets
+from agent.shared.secrets import mask_secrets
+from agent.types.events import Notice, StageProgress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
     from agent.search.precomputed.index import SemanticResult, VectorIndex
     from agent.search.stores import EntryFilter, VectorCollection, VectorMatch
+    from agent.types.protocols import Reporter
 
 
 @dataclass(frozen=True, slots=True)

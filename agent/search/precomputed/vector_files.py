@@ -27,8 +27,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from agent.errors import SemanticIndexError
-from agent.files import replace_file
-from agent.secrets import mask_secrets
+from agent.shared.files import replace_file
+from agent.shared.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

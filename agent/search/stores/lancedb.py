@@ -43,7 +43,7 @@ from agent.search.stores.urls import is_new, path_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
 
 T = TypeVar("T")
 

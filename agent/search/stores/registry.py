@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from agent.errors import ConfigurationError, StoreError, StoreUnreachable
-from agent.events import Notice
 from agent.search.stores.urls import IN_MEMORY, check_address, path_of, scheme_of, shown_url
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
     from agent.search.stores.base import CollectionInfo, VectorStore
     from agent.search.stores.postgres.records import PostgresRecords
+    from agent.types.protocols import Reporter
 
 
 class EngineModule(Protocol):

@@ -18,7 +18,7 @@ from agent.types import (
     ReproductionTest,
     Verdict,
 )
-from agent.validation.validator import SandboxValidator, ValidationOptions
+from agent.verify.validator import SandboxValidator, ValidationOptions
 from sandbox.bwrap.backend import BwrapSandbox
 from tests.attack.noop.corpus import NoOp
 from tests.attack.noop.projects import PROJECTS, Project

@@ -17,10 +17,10 @@ from agent.batch.messages import AttemptEnded, SolveJob
 from agent.batch.progress import QuietProgress, Summary
 from agent.batch.run import summary_of
 from agent.batch.run_folder import TaskFile
+from agent.datasets.instances import SolverTask
+from agent.datasets.predictions import PredictionsWriter
+from agent.datasets.rows import InputProblem
 from agent.errors import Status
-from agent.swebench.instances import SolverTask
-from agent.swebench.predictions import PredictionsWriter
-from agent.swebench.rows import InputProblem
 from tests.support.batch import ScriptedEngine, ended, make_task
 from tests.support.full_disk import full_at
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from agent import runs as files
 from agent.batch.checks import Fingerprint, check_fingerprint, make_fingerprint, save_fingerprint
+from agent.datasets.predictions import PredictionsForm, PredictionsWriter, choose_form
 from agent.errors import ConfigurationError, Status
 from agent.llm.recording.exchanges import exchange_of
-from agent.result import Ledger, summarise
+from agent.results import kept as files
+from agent.run.result import Ledger, summarise
 from agent.settings import load
-from agent.swebench.predictions import PredictionsForm, PredictionsWriter, choose_form
 from agent.types import Completion, Usage
 from tests.support.full_disk import full_at
 from tests.support.llm import make_prompt

@@ -8,7 +8,7 @@ import pytest
 
 from agent.batch.run_folder import claim_run_folder
 from agent.errors import ConfigurationError
-from agent.files import locked
+from agent.shared.files import locked
 
 
 def everything(folder: Path) -> list[str]:

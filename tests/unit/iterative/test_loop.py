@@ -9,14 +9,13 @@ from itertools import pairwise
 import pytest
 
 from agent import iterative
-from agent.attempts import Attempt
-from agent.context.builder import PackingOptions
-from agent.context.packing import pack
 from agent.errors import BudgetExceeded
-from agent.index.chunking import TreeSitterChunker
 from agent.iterative import IterativeOptions, working_copy
 from agent.iterative.actions import MAX_ACTIONS
-from agent.protocols import Services
+from agent.retrieval.context.builder import PackingOptions
+from agent.retrieval.context.packing import pack
+from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.run.attempts import Attempt
 from agent.types import (
     AppliedPatch,
     CommandRun,
@@ -30,6 +29,7 @@ from agent.types import (
     Verdict,
 )
 from agent.types import TestRun as Run
+from agent.types.protocols import Services
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from agent import iterative
-from agent.attempts import Attempt
-from agent.context.builder import PackingOptions
-from agent.context.packing import pack
-from agent.index.chunking import TreeSitterChunker
 from agent.iterative import IterativeOptions
 from agent.llm.chat import HttpChatModel
-from agent.protocols import Services
+from agent.retrieval.context.builder import PackingOptions
+from agent.retrieval.context.packing import pack
+from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.run.attempts import Attempt
 from agent.types import ParseFailure, Problem, Ranking, Verdict
+from agent.types.protocols import Services
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,

@@ -12,13 +12,13 @@ import httpx
 import pytest
 
 from agent.errors import BudgetExceeded, ProviderUnreachable
-from agent.events import Event
 from agent.llm.budget import Budget, BudgetedChatModel, ask_remote_budget, ceiling, read_spent
 from agent.llm.endpoint import Endpoint
 from agent.llm.http import create_client
 from agent.llm.prices import Price
 from agent.llm.protocols.base import Spent
 from agent.types import Completion, Usage
+from agent.types.events import Event
 from tests.support.llm import KEY, endpoint, make_prompt, run
 from tests.support.scripted_model import ScriptedChatModel
 

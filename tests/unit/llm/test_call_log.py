@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import AuthenticationFailed, ContextTooLong, PatchshotError, UsageError
-from agent.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageProgress
 from agent.llm.call_log import LogFile, LoggedChatModel, counting_tries, error_name
 from agent.llm.chat import HttpChatModel
 from agent.llm.http import create_client
 from agent.llm.redaction import Redactor
 from agent.types import Completion, Usage
+from agent.types.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageProgress
 from tests.support.fakes import EventLog
 from tests.support.faults import Fault, FaultServer, always, once
 from tests.support.faults_clients import SPOKEN, chat_model

@@ -22,7 +22,7 @@ from agent.llm.recording.recordings import (
     RecordingChatModel,
     ReplayingChatModel,
 )
-from agent.protocols import ChatModel
+from agent.types.protocols import ChatModel
 from tests.support.llm import FakeTime, WordCounter, chat_body, endpoint, make_prompt
 from tests.support.scripted_model import ScriptedChatModel
 

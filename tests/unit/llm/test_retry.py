@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import AuthenticationFailed, ProviderUnreachable
-from agent.events import Notice
 from agent.llm.failures import Failure
 from agent.llm.server import Retrier, RetryPolicy
+from agent.types.events import Notice
 from tests.support.llm import FakeTime, run
 
 BUSY = Failure(ProviderUnreachable("https://x fails (503): try again later"), retriable=True)

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.attempts import Attempt
 from agent.errors import ConfigurationError, RepositoryError, SandboxUnavailable, Status
-from agent.events import Event, ModelCall, Notice
 from agent.miner.worker import (
     AnswerWatch,
     Channel,
@@ -24,9 +22,11 @@ from agent.miner.worker import (
     reporting,
     say_end,
 )
-from agent.result import Ledger, summarise
+from agent.run.attempts import Attempt
+from agent.run.result import Ledger, summarise
 from agent.settings import Settings
 from agent.types import AppliedPatch, ValidationReport, Verdict
+from agent.types.events import Event, ModelCall, Notice
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.patching.applying import apply_proposal
-from agent.secrets.finding import MASK
+from agent.shared.secrets.finding import MASK
 from agent.types import (
     AppliedPatch,
     ApplyFailure,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agent.attempts import Attempt
 from agent.patching.applying import apply_proposal
-from agent.prompting import FAILURE_TOKENS, describe_failure
+from agent.run.attempts import Attempt
+from agent.run.prompting import FAILURE_TOKENS, describe_failure
 from agent.types import ApplyFailure, Edit, PatchProposal, SearchReplace
 from tests.support.memory_files import MemoryFiles
 from tests.support.tokens import ApproximateCounter

@@ -10,13 +10,13 @@ import pytest
 
 from agent.cli.commands.common import load_snapshot
 from agent.errors import RepositoryError
-from agent.events import Event, Notice, StageFinished
-from agent.protocols import Snapshot
 from agent.repository.selection import skipped_in_words
 from agent.repository.snapshot import RepositorySnapshot, take_snapshot
 from agent.repository.worktree import blob_id
 from agent.settings import Settings
 from agent.types import SkippedFile, SourceFile
+from agent.types.events import Event, Notice, StageFinished
+from agent.types.protocols import Snapshot
 from tests.conftest import run_git
 
 Make = Callable[[Mapping[str, str | bytes]], Path]

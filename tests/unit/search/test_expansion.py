@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.errors import BudgetExceeded
-from agent.events import Event
-from agent.ranking import HybridRetriever, preset
+from agent.retrieval.ranking import HybridRetriever, preset
 from agent.search.expansion import ExpandingRetriever, FindWords, ProjectWordsFinder
 from agent.search.passages import Label, Passage
 from agent.search.word_index import WordIndexCache
 from agent.types import Problem, Ranking
+from agent.types.events import Event
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.history.hunk_history import HunkHistory
-from agent.history.hunk_table import HunkTable, LineFollower, build_table, count_hunks
-from agent.history.hunks import AddedHunk, CommitHunks
-from agent.index.corpus import Corpus
-from agent.index.identifiers import Terms
-from agent.index.index import Index, all_files
-from agent.ranking.lexical import K1, B, LexicalQuery, make_query
-from agent.ranking.mentions import read_mentions
 from agent.repository.snapshot import take_snapshot
+from agent.retrieval.history.hunk_history import HunkHistory
+from agent.retrieval.history.hunk_table import HunkTable, LineFollower, build_table, count_hunks
+from agent.retrieval.history.hunks import AddedHunk, CommitHunks
+from agent.retrieval.index.corpus import Corpus
+from agent.retrieval.index.identifiers import Terms
+from agent.retrieval.index.index import Index, all_files
+from agent.retrieval.ranking.lexical import K1, B, LexicalQuery, make_query
+from agent.retrieval.ranking.mentions import read_mentions
 from agent.search.hunk_evidence import (
     MAX_FILES,
     HunkEvidence,
@@ -25,10 +25,10 @@ from agent.search.hunk_evidence import (
     score_hunks,
     similarities,
 )
-from agent.services.retrieval import make_index, retrieval_options
-from agent.services.search.evidence import evidence_sources
 from agent.settings import Settings
 from agent.types import Problem, Reason
+from agent.wiring.retrieval import make_index, retrieval_options
+from agent.wiring.search.evidence import evidence_sources
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.ranking import HybridRetriever, mention_evidence, preset
+from agent.retrieval.ranking import HybridRetriever, mention_evidence, preset
 from agent.search.corpora.memory import Memory
 from agent.search.memory_evidence import MemoryEvidence, shared_words
 from agent.search.opening import SearchPaths

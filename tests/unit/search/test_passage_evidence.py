@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from agent.ranking.evidence import Evidence
-from agent.ranking.mentions import read_mentions
+from agent.retrieval.ranking.evidence import Evidence
+from agent.retrieval.ranking.mentions import read_mentions
 from agent.search.corpora.documents import DocumentSource
 from agent.search.corpora.intents import IntentSource
 from agent.search.corpora.symbols import load_outline
 from agent.search.passage_evidence import WEIGHTS, PassageEvidence
 from agent.search.passages import CorpusSource, Label
 from agent.search.word_index import WordIndexCache
-from agent.services.retrieval import make_retriever
 from agent.settings import Settings
 from agent.types import Problem
+from agent.wiring.retrieval import make_retriever
 from tests.support.corpora import FILES, ListSource, quiet, small_index
 from tests.support.fakes import MemorySnapshot
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from agent.errors import StoreUnreachable
-from agent.ranking.options import preset
-from agent.ranking.retriever import HybridRetriever
+from agent.retrieval.ranking.options import preset
+from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.passages import Label, Passage, PoolResults
 from agent.search.pool import Pool
 from agent.search.stores.base import score_of

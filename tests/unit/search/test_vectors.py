@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from agent.errors import ProviderUnreachable, StoreMismatch
-from agent.index.identifiers import Terms
-from agent.ranking.lexical import make_query
+from agent.retrieval.index.identifiers import Terms
+from agent.retrieval.ranking.lexical import make_query
 from agent.search.passages import Label, Passage
 from agent.search.static_embedder import StaticEmbedder
 from agent.search.stores.registry import open_store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.context.confidence import WEIGHTS
+from agent.retrieval.context.confidence import WEIGHTS
 from agent.types import ContextBundle, ContextPiece
 from tests.support.fakes import MemorySnapshot
 from training.completeness import BUDGETS, fit, main, needs_of, read_rows, share_shown, table_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.index.chunking import TreeSitterChunker
+from agent.retrieval.index.chunking import TreeSitterChunker
 from tests.conftest import run_git
 from training.ranker_data import issue_queries, tuning_issues
 

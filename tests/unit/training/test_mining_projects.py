@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.datasets.instances import is_for_tuning
 from agent.errors import ConfigurationError, RepositoryError
-from agent.swebench.instances import is_for_tuning
 from training.projects import (
     EXAM_PROJECTS,
     HELD_OUT_PROJECTS,

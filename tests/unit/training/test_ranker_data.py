@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.ranking.features import FILE_NAMES, PIECE_NAMES
-from agent.swebench.instances import is_for_tuning
+from agent.datasets.instances import is_for_tuning
+from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
+from agent.retrieval.weights.archive import read_arrays, write_arrays
 from agent.types import ChunkKind
-from agent.weights.archive import read_arrays, write_arrays
 from tests.conftest import run_git
 from tests.support.ignored_events import ignore
 from training.pairs import FunctionText, Pair, write_pairs

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.embedding.static import read_static, static_cosines, write_static
-from agent.index.identifiers import Terms, term_hash
-from agent.ranking.lexical import make_query
+from agent.retrieval.embedding.static import read_static, static_cosines, write_static
+from agent.retrieval.index.identifiers import Terms, term_hash
+from agent.retrieval.ranking.lexical import make_query
 from agent.types import ChunkKind, Problem
 from training import static as module
 from training.pairs import FunctionText, Pair

@@ -1,4 +1,4 @@
-"""Records of the code index that machines share in PostgreSQL (`Records` of `agent.cache`).
+"""Records of the code index that machines share in PostgreSQL (`Records` of `agent.shared.cache`).
 
 The key of a record depends on a file's content and on the program version, so the first machine to
 chunk a file does it for all. Shared records are untrusted, like a cache file: the reader checks
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.errors import StoreError
-from agent.events import Notice
 from agent.search.stores.postgres.connection import Postgres
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
     from agent.search.stores.postgres.connection import Connection
+    from agent.types.protocols import Reporter
 
 T = TypeVar("T")
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
     from agent.search.stores.postgres.connection import Connection
+    from agent.types.protocols import Reporter
 
 T = TypeVar("T")
 

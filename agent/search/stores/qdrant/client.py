@@ -20,12 +20,12 @@ from qdrant_client.common.client_exceptions import QdrantException, ResourceExha
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
-from agent.events import Notice
 from agent.search.stores.urls import without_password
 from agent.settings import environment
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
 
 _PORT = 6333
 _KEY_NAME = "QDRANT_API_KEY"  # the variable that other tools for Qdrant use

@@ -41,7 +41,7 @@ from agent.search.stores.urls import is_new
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
 
 T = TypeVar("T")
 

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agent.errors import StoreUnreachable
-from agent.events import StageProgress
-from agent.files import replace_file
 from agent.search.stores.exact import NEAR, NearRows
 from agent.search.stores.sqlite.inverted import (
     LEAST,
@@ -37,12 +35,14 @@ from agent.search.stores.sqlite.inverted import (
     write_lists,
     write_shard,
 )
+from agent.shared.files import replace_file
+from agent.types.events import StageProgress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
     from agent.search.stores.sqlite.inverted import IndexFile, VectorReader
+    from agent.types.protocols import Reporter
 
 # a shard up to this many times larger than the new vectors is rewritten together with them
 _MERGED = 4

@@ -1,7 +1,7 @@
 """The SQLite file of the embedded store: its schema, and translation of its errors.
 
 Files of other programs and of other versions are rejected and not changed, because users choose the
-file names. A damaged file is set aside and a new one is created (see `agent.cache`). Its content
+file names. A damaged file is set aside and a new one is created (see `agent.shared.cache`). Its content
 can be indexed again from the repositories.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from agent.cache import DamagedFile, ForeignFile, SqliteFile, SqliteFormat
 from agent.errors import StoreMismatch, StoreUnreachable
-from agent.events import Notice
 from agent.search.stores.base import SCHEMA_VERSION
+from agent.shared.cache import DamagedFile, ForeignFile, SqliteFile, SqliteFormat
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
 
 T = TypeVar("T")
 

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import StoreUnreachable
-from agent.events import Notice
 from agent.search.stores.base import EntryFilter
 from agent.search.stores.sqlite import statements as sql
 from agent.search.stores.sqlite.ann import AnnIndex
 from agent.search.stores.sqlite.inverted import is_installed
 from agent.search.stores.sqlite.large import Large, Scale
 from agent.search.stores.sqlite.resident import BUDGET, Part, Resident, empty, load
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
-    from agent.protocols import Reporter
     from agent.search.stores.sqlite.inverted import VectorReader
+    from agent.types.protocols import Reporter
 
 
 class Stale(Exception):

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.errors import StoreUnreachable
-from agent.events import Notice
 from agent.search.stores.exact import NearRows
 from agent.search.stores.sqlite.ann import AnnIndex, near_rows
 from agent.search.stores.sqlite.inverted import is_installed
 from agent.search.stores.sqlite.large import Scale
+from agent.types.events import Notice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.protocols import Reporter
+    from agent.types.protocols import Reporter
 
 _ROWS_AT_ONCE = 16_384
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.cache import DamagedFile
 from agent.search.stores.base import EntryFilter
+from agent.shared.cache import DamagedFile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from agent import runs as files
 from agent.batch import worker
 from agent.batch.local.local_engine import LocalEngine
 from agent.batch.local.worker_processes import ForkServerSpawner, SolverProcess
 from agent.batch.messages import AttemptEnded, SolveJob, encode_line
-from agent.files import locked
+from agent.results import kept as files
+from agent.shared.files import locked
 from tests.support.batch import make_job
 from tests.unit.batch.local.test_local_engine import Listener
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agent import runs as files
 from agent.batch.local.worker_processes import CommandSpawner
 from agent.batch.messages import Answer, Ask, AttemptEnded, Paid, StageDone
 from agent.batch.ray.node import AttemptFiles, Node, NodeSetup, add_replies, parse, program_version
 from agent.errors import Status
-from agent.files import locked
+from agent.results import kept as files
+from agent.shared.files import locked
 from tests.support.batch import make_job
 from tests.unit.batch.local.test_local_engine import BEGIN
 

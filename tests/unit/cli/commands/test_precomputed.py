@@ -20,7 +20,7 @@ from agent.cli.commands.precomputed_search import SearchRequest, search
 from agent.search import SearchPaths
 from agent.search.precomputed.vector_files import write_vector
 from agent.search.vectors import collection_name
-from agent.secrets.finding import MASK
+from agent.shared.secrets.finding import MASK
 
 NAME = name_of(Path("my vectors"))
 MINILM = "local/all-MiniLM-L6-v2-int8-0123456789ab@256"

@@ -11,7 +11,7 @@ from agent.cli.commands.hits import as_json, finding_as_json, render, render_fin
 from agent.cli.commands.index import collections_in_words
 from agent.search.passages import Label, Passage, PoolHit
 from agent.search.stores.base import CollectionInfo
-from agent.threads import in_thread
+from agent.shared.threads import in_thread
 from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
 
 DOCUMENT = Passage(Label.DOCS, "Totals", "The total.", "docs/a.md", 3, 9, tags=("section",))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.cli.commands.common import DEBUG_VARIABLE, guarded, reporting
 from agent.errors import ProviderError, UsageError
-from agent.events import Event, ModelCall, Notice, StageFinished, StageStarted
+from agent.types.events import Event, ModelCall, Notice, StageFinished, StageStarted
 
 KEYS = st.text("abcdefghijkXYZ0123456789_-", min_size=12, max_size=50)
 ERRORS: tuple[Callable[[str], Exception], ...] = (

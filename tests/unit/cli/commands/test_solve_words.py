@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.cli.commands.solve import in_words
 from agent.errors import Status
-from agent.result import Ledger, summarise
+from agent.run.result import Ledger, summarise
 
 
 def last_line(status: Status, message: str) -> str:

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from agent.environments.preparing import Environments
-from agent.environments.spec import EnvironmentSpec
+from agent.datasets.instances import ScoringInstance
+from agent.datasets.predictions import Prediction
+from agent.datasets.repositories import find_repository
 from agent.evaluation.patches.instance import Means, Order, Sandboxes, score
 from agent.evaluation.patches.report import GivenIds, GivenStatus, InstanceReport, Scored
 from agent.evaluation.patches.results_folder import ResultFolder
-from agent.swebench.instances import ScoringInstance
-from agent.swebench.predictions import Prediction
-from agent.swebench.repositories import find_repository
-from agent.validation.jobs import ValidationOptions
+from agent.verify.environments.preparing import Environments
+from agent.verify.environments.spec import EnvironmentSpec
+from agent.verify.jobs import ValidationOptions
 from sandbox.choose import make_sandbox
 from sandbox.types import SandboxError
 from tests.support import scoring as shop

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from agent.datasets.rows import make_selection
 from agent.errors import ConfigurationError
 from agent.evaluation.patches.instance import Means, Sandboxes
 from agent.evaluation.patches.report_table import render
 from agent.evaluation.patches.run import ScoringOutcome, ScoringPlan, evaluate
-from agent.events import Event, StageFinished
-from agent.swebench.rows import make_selection
-from agent.validation.jobs import ValidationOptions
+from agent.types.events import Event, StageFinished
+from agent.verify.jobs import ValidationOptions
 
 ROW = {"repo": "o/a", "base_commit": "0" * 40, "FAIL_TO_PASS": ["tests/test_a.py::test_x"]}
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from agent.datasets.instances import GoldInstance
 from agent.evaluation.retrieval.gold import (
     PATH,
     PROSE,
@@ -17,9 +18,8 @@ from agent.evaluation.retrieval.gold import (
     gold_paths,
     query_kinds,
 )
-from agent.index.chunking import TreeSitterChunker
-from agent.problem import problem_from_text
-from agent.swebench.instances import GoldInstance
+from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.run.problem import problem_from_text
 
 GOLD = Gold(files=("src/pkg/mod.py",), functions=("src/pkg/mod.py:Parser.parse_all",))
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agent.errors import ConfigurationError
 from agent.evaluation.retrieval.pool import MeasureJob, MeasureReply, WorkerStart, measure_all
 from agent.evaluation.retrieval.worker import share_of_cores
-from agent.workers import write_frame
+from agent.shared.workers import write_frame
 from tests.support.evaluation import bare_repository, dataset_row
 
 

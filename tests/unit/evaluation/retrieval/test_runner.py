@@ -17,8 +17,8 @@ from agent.evaluation.retrieval.runner import (
     output_paths,
 )
 from agent.evaluation.retrieval.table import render
-from agent.events import Event, Notice, StageProgress
 from agent.settings import load
+from agent.types.events import Event, Notice, StageProgress
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
 from tests.support.ignored_events import ignore
 

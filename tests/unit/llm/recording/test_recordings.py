@@ -12,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 from agent.errors import ProviderUnreachable, ReplayMismatch, UsageError
-from agent.events import Event, Notice
 from agent.llm.budget import Budget, BudgetedChatModel
 from agent.llm.recording.recordings import (
     Recorder,
@@ -24,6 +23,7 @@ from agent.llm.recording.recordings import (
 )
 from agent.llm.redaction import Redactor
 from agent.types import Completion, Prompt, Usage
+from agent.types.events import Event, Notice
 from tests.support.llm import make_prompt, run
 from tests.support.scripted_model import ScriptedChatModel
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.cache import compression
 from agent.cli.commands.bundle import BundleRequest, run
 from agent.miner.bundle import uncompressed
 from agent.miner.bundle.checking import MAX_BYTES, check_bundle
 from agent.miner.bundle.imports import PACKAGES, declared, needed
 from agent.miner.bundle.writing import _HASH_LINE, LEFT_OUT, Bundle, make_bundle
 from agent.miner.front import BOOT
+from agent.shared.cache import compression
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
@@ -84,9 +84,9 @@ def test_the_same_bytes_whatever_the_hash_seed(bundle: Bundle, checkout: Path) -
 def test_sources_are_carried_as_they_are(whole: Bundle, checkout: Path) -> None:
     carried = _files(whole)
     assert tuple(carried) == whole.files == tuple(sorted(whole.files))
-    for name in ("agent/pipeline.py", "agent/errors.py", "prompts/solve.md.j2"):
+    for name in ("agent/run/pipeline.py", "agent/errors.py", "prompts/solve.md.j2"):
         assert carried[name] == (checkout / name).read_text("utf-8")
-    replaced = carried["agent/cache/compression.py"]
+    replaced = carried["agent/shared/cache/compression.py"]
     assert replaced == (checkout / "agent/miner/bundle/uncompressed.py").read_text("utf-8")
 
 
@@ -102,12 +102,14 @@ def test_it_carries_what_is_read_by_path_and_nothing_that_is_left_out(
 ) -> None:
     carried = set(bundle.files)
     inside = {
-        f"agent/validation/inside/{p.name}"
-        for p in _folder(checkout / "agent/validation/inside", "py")
+        f"agent/verify/inside/{p.name}" for p in _folder(checkout / "agent/verify/inside", "py")
     }
     prompts = {f"prompts/{p.name}" for p in _folder(checkout / "prompts", "j2")}
     assert inside | prompts <= carried
-    assert {"agent/index/worker.py", "agent/weights/ranker.npz.arrays.json"} <= carried
+    assert {
+        "agent/retrieval/index/worker.py",
+        "agent/retrieval/weights/ranker.npz.arrays.json",
+    } <= carried
     unwanted = tuple(f"{name.replace('.', '/')}" for name in LEFT_OUT)
     assert [name for name in carried if name.startswith(unwanted)] == []
     assert [name for name in carried if name.startswith("tests/")] == []

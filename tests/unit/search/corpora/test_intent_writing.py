@@ -16,8 +16,8 @@ from agent.llm.prices import Price
 from agent.search.corpora.intent_writing import IntentCounts, IntentWriter
 from agent.search.corpora.intents import IntentFile
 from agent.search.corpora.symbols import Symbol, read_symbols
-from agent.services.search.corpora import intent_prompt
 from agent.types import Prompt
+from agent.wiring.search.corpora import intent_prompt
 from tests.support.behaviours import Behaviour, Computed, Good, Malformed, Unauthorized
 from tests.support.corpora import quiet, small_index
 from tests.support.fakes import MemorySnapshot

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.context.builder import PackingOptions
-from agent.context.packing import pack
 from agent.errors import BudgetExceeded, ProviderUnreachable
+from agent.retrieval.context.builder import PackingOptions
+from agent.retrieval.context.packing import pack
 from agent.search.plans.planner import Planned, PlanPlace, PlanStep, plan_prompt, read_plans
 from agent.search.plans.search import MAX_INTENTS
 from agent.types import ContextBundle, Problem

@@ -12,7 +12,7 @@ import pytest
 from agent.errors import ProviderUnreachable
 from agent.iterative.actions import Find, read_actions
 from agent.iterative.tools import in_words
-from agent.ranking.retriever import HybridRetriever
+from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.plans.find_action import HITS, FindAction, read_keywords
 from agent.types import Completion, ParseFailure, Usage
 from tests.conftest import ROOT
@@ -86,8 +86,8 @@ def test_the_action_is_offered_only_where_it_is_switched_on() -> None:
 
 _USE = r"""
 import asyncio, sys
-from agent.services.composition import make_finder
-from agent.services.retrieval import make_retriever
+from agent.wiring.composition import make_finder
+from agent.wiring.retrieval import make_retriever
 from agent.settings import Settings
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SemanticIndexError
-from agent.events import Event, Notice
 from agent.search.precomputed import vector_files as files
 from agent.search.precomputed.index import VectorIndex
 from agent.search.precomputed.loading import MAX_NAMED, load_vectors
 from agent.search.precomputed.vector_files import Invalid, VectorMeta, parse_meta, parse_vector
+from agent.types.events import Event, Notice
 
 
 def put(folder: Path, **files: Any) -> Path:

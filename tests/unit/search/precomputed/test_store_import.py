@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.events import Event, Notice, StageProgress
 from agent.search.precomputed import store_import as importing
 from agent.search.precomputed.loading import load_vectors
 from agent.search.precomputed.store_import import MAX_PAYLOAD, entries_of, import_vectors
 from agent.search.precomputed.vector_files import write_vector
 from agent.search.stores.base import EntryFilter
 from agent.search.stores.sqlite.store import SqliteStore
+from agent.types.events import Event, Notice, StageProgress
 
 
 def ignore(_: Event) -> None:

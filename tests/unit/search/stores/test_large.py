@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.events import Event, Notice, StageProgress
 from agent.search.stores.base import EVERYTHING, Entry, EntryFilter, VectorCollection
 from agent.search.stores.sqlite import inverted
 from agent.search.stores.sqlite.large import Scale
 from agent.search.stores.sqlite.store import SqliteStore
+from agent.types.events import Event, Notice, StageProgress
 from tests.support.full_disk import full_at
 from tests.support.stores import entry, ids_of, plainly, random_units, require
 
@@ -227,7 +227,7 @@ def test_a_build_that_is_killed_leaves_the_index_as_it_was(opened: OPENED, tmp_p
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from agent.events import StageProgress
+from agent.types.events import StageProgress
 from agent.search.stores.sqlite.large import Scale
 from agent.search.stores.sqlite.store import SqliteStore
 from tests.unit.search.stores.test_large import DIMENSION, SMALL, some

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.events import Event, Notice
 from agent.search.stores.sqlite import MatrixIndex, open_matrix_index
+from agent.types.events import Event, Notice
 from tests.support.stores import random_units, require
 
 COUNT, DIMENSION = 600, 16

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.events import Event, Notice
 from agent.search.stores.registry import open_store
+from agent.types.events import Event, Notice
 from tests.support.stores import require
 
 LIMIT = 3

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigurationError, StoreMismatch, StoreUnreachable
-from agent.events import Event, Notice
 from agent.search.stores import registry
 from agent.search.stores.base import CollectionInfo
 from agent.search.stores.registry import check_url, collections_at, open_records, open_store
 from agent.search.stores.sqlite.store import SqliteStore
 from agent.search.stores.urls import without_password, without_password_of
+from agent.types.events import Event, Notice
 from tests.support.postgres import PostgresServer
 from tests.support.stores import DIMENSION, MODEL, Engine, entry, require, unit
 

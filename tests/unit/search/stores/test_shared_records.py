@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.cache.records import ReadThrough, RecordStore
-from agent.events import Event
-from agent.index.index import Index, target_files
 from agent.repository.snapshot import take_snapshot
+from agent.retrieval.index.index import Index, target_files
+from agent.shared.cache.records import ReadThrough, RecordStore
+from agent.types.events import Event
 
 KEYS = [bytes([number]) * 16 for number in range(3)]
 

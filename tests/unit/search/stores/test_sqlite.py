@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from agent.errors import StoreMismatch, StoreUnreachable
-from agent.events import Event, Notice
 from agent.search.stores.base import EVERYTHING, EntryFilter
 from agent.search.stores.sqlite import resident
 from agent.search.stores.sqlite.store import SqliteStore
+from agent.types.events import Event, Notice
 from tests.support import store_processes
 from tests.support.full_disk import full_at
 from tests.support.stores import (

@@ -1,0 +1,301 @@
+"""What each reader may know of a row, and the functions that read a data set for them.
+
+`SolverTask` has the issue and the base commit, and no room for `patch`, `test_patch`, FAIL_TO_PASS
+or any other part of the answer. `GoldInstance` has the answer that retrieval is measured by.
+`ScoringInstance` has the tests that decide about a patch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+
+from agent.datasets.changed_lines import parse_patch
+from agent.datasets.rows import (
+    BYTE_ORDER_MARK,
+    DatasetRow,
+    InputProblem,
+    RowSelection,
+    read_rows,
+)
+from agent.errors import ConfigurationError
+from agent.verify import IdList
+from agent.verify.environments import describe_mistake
+
+Split = Literal["tune", "held-out", "all"]
+
+SPLIT_SALT = "patchshot-retrieval-1"
+"""Must never change: it decides which projects have been looked at while tuning."""
+
+TUNE_SHARE = 0.6
+
+# A fork holds its parent's code and bugs: both belong on the same side of the split.
+_FORKS: Mapping[str, str] = MappingProxyType({"yt-dlp/yt-dlp": "ytdl-org/youtube-dl"})
+
+_DIFF = re.compile(r"^(diff --git |\+\+\+ )", re.MULTILINE)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_LONGEST_STEM = 80  # characters of any other id in a folder name, which has at most 255 bytes
+
+_ID_LIST = 'a list of test ids such as ["tests/test_a.py::test_b"], or a text that holds one,'
+_EXPECTED = {
+    "instance_id": "a text",
+    "repo": 'a text such as "owner/name"',
+    "base_commit": "a commit as 7 to 40 hex digits in lower case",
+    "problem_statement": "the issue as a text",
+    "patch": "a diff as a text, or null,",
+    "test_patch": "a diff as a text",
+    "version": "a text",
+    "FAIL_TO_PASS": _ID_LIST,
+    "PASS_TO_PASS": _ID_LIST,
+    "gold_files": "a list of paths",
+    "gold_functions": 'a list of names such as ["src/a.py:Class.method"]',
+}
+
+
+def _check_diff(patch: str | None) -> str | None:
+    if patch is not None:
+        parse_patch(patch)
+    return patch
+
+
+class _Instance(BaseModel):
+    # Each published set has further fields of its own (hints, dates, environments).
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    instance_id: str = Field(min_length=1)
+    repo: str = Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")
+    base_commit: str = Field(pattern=r"^[0-9a-f]{7,40}$")
+
+
+class SolverTask(_Instance):
+    """Everything that a solver is told of an instance."""
+
+    problem_statement: str
+
+    @property
+    def folder_name(self) -> str:
+        """The name of the instance's folder."""
+        return folder_name(self.instance_id)
+
+
+class GoldInstance(_Instance):
+    """An issue, the commit it was reported against, and what was changed to solve it.
+
+    `gold_functions` (and `gold_files`) name what was changed; without them it is read from `patch`.
+    Names are `path.py:Class.method` and `path.py:function`.
+    """
+
+    problem_statement: str
+    patch: Annotated[str | None, AfterValidator(_check_diff)] = None
+    test_patch: str | None = None
+    gold_files: tuple[str, ...] | None = None
+    gold_functions: tuple[Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")], ...] | None = None
+
+    def digest(self) -> str:
+        """Return the SHA-256 of repository, commit and problem, 16 hex digits.
+
+        Two data sets may use one id for different issues.
+        """
+        asked = json.dumps([self.repo, self.base_commit, self.problem_statement])
+        return hashlib.sha256(asked.encode()).hexdigest()[:16]
+
+    def names_answer(self) -> bool:
+        """Return whether the row has functions, files or a diff to judge by."""
+        named = self.gold_functions or self.gold_files
+        return bool(named) or _DIFF.search(self.patch or "") is not None
+
+
+class ScoringInstance(_Instance):
+    """What scoring needs: the tests that decide, the test patch, and the row's own `patch`."""
+
+    test_patch: str = ""
+    patch: str | None = None
+    version: str = ""
+    fail_to_pass: IdList = Field((), alias="FAIL_TO_PASS")
+    pass_to_pass: IdList = Field((), alias="PASS_TO_PASS")
+
+
+_View = TypeVar("_View", SolverTask, GoldInstance, ScoringInstance)
+
+
+def view_of(row: DatasetRow, kind: type[_View]) -> _View | InputProblem:
+    """Return one view of a row, or what is wrong with its fields."""
+    if row.mistake:
+        return InputProblem("bad-row", row.place, row.mistake)
+    if not isinstance(row.value, dict):
+        return InputProblem("bad-row", row.place, "not a JSON object")
+    try:
+        return kind.model_validate(row.value)
+    except ValidationError as error:
+        where, what = describe_mistake(error, _EXPECTED, row.value)
+        reason = f"{'.'.join(map(str, where))}: {what}"
+        return InputProblem("bad-row", row.place, reason, row.instance_id)
+
+
+def folder_name(instance_id: str) -> str:
+    """Return the id if it is a plain file name, else a name with a digest of the id."""
+    if _PLAIN_NAME.fullmatch(instance_id):
+        return instance_id
+    digest = hashlib.sha256(instance_id.encode("utf-8", "surrogatepass")).hexdigest()
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", instance_id).strip("-")
+    return f"{stem[:_LONGEST_STEM]}~{digest[:16]}"
+
+
+# ------------------------------------------------------------------------------------- solver
+
+
+def read_tasks(
+    path: Path, selection: RowSelection, seen: dict[str, None] | None = None
+) -> Iterator[SolverTask | InputProblem]:
+    """Yield the selected rows in the order of the file, each id once; a bad row as its problem.
+
+    `seen` is filled with the ids of all usable rows, selected or not, in the same order. Raises
+    ConfigurationError when the file itself cannot be read.
+    """
+    places: dict[str, str] = {}
+    for number, row in enumerate(read_rows(path)):
+        task = view_of(row, SolverTask)
+        name = task.instance_id if isinstance(task, SolverTask) else ""
+        if seen is not None and name:
+            seen.setdefault(name)
+        if not selection.takes(number, name):
+            continue
+        first = places.setdefault(name, row.place) if name else row.place
+        yield task if first == row.place else _repeated(row, name, first)
+
+
+def _repeated(row: DatasetRow, name: str, first: str) -> InputProblem:
+    reason = f"{name} again, first at {first}; the first counts"
+    return InputProblem("duplicate-row", row.place, reason, name)
+
+
+# ---------------------------------------------------------------------------------- retrieval
+
+
+def load_dataset(path: Path) -> tuple[GoldInstance, ...]:
+    """Return all rows of a file, in its order.
+
+    Raises ConfigurationError, with the file and the line, for a row that cannot be used or that
+    comes twice.
+    """
+    places: dict[str, str] = {}
+    instances: list[GoldInstance] = []
+    for row in read_rows(path):
+        instance = view_of(row, GoldInstance)
+        if isinstance(instance, InputProblem):
+            raise ConfigurationError(f"{row.place}: {instance.reason}; correct the row")
+        first = places.setdefault(instance.instance_id, row.place)
+        if first != row.place:
+            raise ConfigurationError(
+                f"{row.place}: {instance.instance_id} again, first at {first}; remove one of them"
+            )
+        instances.append(instance)
+    if not instances:
+        raise ConfigurationError(f"{path}: no rows; give a data set as JSON lines or a JSON array")
+    return tuple(instances)
+
+
+def part_of(instances: tuple[GoldInstance, ...], split: Split) -> tuple[GoldInstance, ...]:
+    """Return the instances of one side of the split.
+
+    The split keeps projects whole, so that no project is both tuned on and measured. The side of a
+    project depends on its name only, whatever else is in the data set.
+    """
+    if split == "all":
+        return instances
+    return tuple(i for i in instances if is_for_tuning(i.repo) == (split == "tune"))
+
+
+def is_for_tuning(repo: str) -> bool:
+    """Return whether a project belongs to the 60% to tune on, by SHA-256 of its name."""
+    name = repo.lower()
+    digest = hashlib.sha256(f"{SPLIT_SALT}:{_FORKS.get(name, name)}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < TUNE_SHARE * 2**64
+
+
+# ------------------------------------------------------------------------------------ scoring
+
+
+class RowIndex:
+    """An index of a data set that holds ids and places in the file, and no rows.
+
+    `ids` are those of all selected rows in their order, `problems` what is wrong with the others.
+    A JSON array is the exception: it is read as a whole, and wanted rows stay in memory.
+    """
+
+    def __init__(self, path: Path, selection: RowSelection, wanted: Collection[str] | None) -> None:
+        """`wanted` are the ids that `read` will be asked for, None for all.
+
+        Raises ConfigurationError when the file cannot be read.
+        """
+        self._path = path
+        self._rows: dict[str, DatasetRow] = {}
+        self.ids: list[str] = []
+        self.problems: list[InputProblem] = []
+        seen: dict[str, str] = {}
+        for number, row in enumerate(read_rows(path)):
+            name = row.instance_id
+            if not selection.takes(number, name):
+                continue
+            if not name:
+                self.problems.append(_without_id(row))
+            elif name in seen:
+                self.problems.append(_repeated(row, name, seen[name]))
+            else:
+                seen[name] = row.place
+                if wanted is None or name in wanted:
+                    self._add(row, name)
+                else:
+                    self._count(row, named=name in selection.ids)
+
+    def read(self, instance_id: str) -> ScoringInstance | InputProblem:
+        """Return the row of a wanted id. Raises KeyError for any other id."""
+        row = self._rows[instance_id]
+        if row.length:
+            with self._path.open("rb") as file:
+                file.seek(row.offset)
+                value = json.loads(file.read(row.length).removeprefix(BYTE_ORDER_MARK))
+            row = DatasetRow(row.place, value)
+        found = view_of(row, ScoringInstance)
+        if isinstance(found, InputProblem) or found.fail_to_pass or found.pass_to_pass:
+            return found
+        reason = "FAIL_TO_PASS, PASS_TO_PASS: no test decides"
+        return InputProblem("bad-row", row.place, reason, instance_id)
+
+    def has(self, instance_id: str) -> bool:
+        """Return whether `read` can be asked for this id."""
+        return instance_id in self._rows
+
+    def _add(self, row: DatasetRow, name: str) -> None:
+        self.ids.append(name)
+        if row.length:
+            row = DatasetRow(row.place, offset=row.offset, length=row.length)
+        self._rows[name] = row
+
+    def _count(self, row: DatasetRow, *, named: bool) -> None:
+        """Count a row without a prediction, and report it if it could not be judged."""
+        found = view_of(row, ScoringInstance)
+        if isinstance(found, InputProblem):
+            self.problems.append(found)
+        if named or isinstance(found, ScoringInstance):
+            self.ids.append(row.instance_id)
+
+
+def _without_id(row: DatasetRow) -> InputProblem:
+    reason = row.mistake or (
+        "instance_id: a text is needed" if isinstance(row.value, dict) else "not a JSON object"
+    )
+    return InputProblem("bad-row", row.place, reason)

@@ -1,0 +1,63 @@
+"""The folder of one solve, and the user's folder of kept runs.
+
+`folder` reads and writes the files of one solve, for `agent batch` and `agent solve`. `keeping`
+keeps a run of `agent solve` while it goes on, and takes up one that was cut off. `store` finds kept
+runs.
+"""
+
+from agent.results.kept.folder import (
+    EXCHANGES,
+    LOCK,
+    LOG,
+    PATCH,
+    RECEIPT,
+    RESULT,
+    VERDICT,
+    last_log_line,
+    read_patch,
+    read_result,
+    write_patch,
+    write_result,
+    write_texts,
+)
+from agent.results.kept.keeping import RunKeeper, changed_files, keep_run, make_origin
+from agent.results.kept.store import (
+    ISSUE,
+    Feedback,
+    KeptRun,
+    RunOrigin,
+    find_run,
+    is_id,
+    list_runs,
+    read_run,
+    runs_folder,
+)
+
+__all__ = [
+    "EXCHANGES",
+    "ISSUE",
+    "LOCK",
+    "LOG",
+    "PATCH",
+    "RECEIPT",
+    "RESULT",
+    "VERDICT",
+    "Feedback",
+    "KeptRun",
+    "RunKeeper",
+    "RunOrigin",
+    "changed_files",
+    "find_run",
+    "is_id",
+    "keep_run",
+    "last_log_line",
+    "list_runs",
+    "make_origin",
+    "read_patch",
+    "read_result",
+    "read_run",
+    "runs_folder",
+    "write_patch",
+    "write_result",
+    "write_texts",
+]

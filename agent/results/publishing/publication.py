@@ -1,0 +1,189 @@
+"""Commits a patch on a new branch, pushes it, and opens a request for it.
+
+What can fail is tried before a model call is paid: `prepare` makes a trial of the branch, of the
+signature and of the push, and asks the server for its default branch.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agent.errors import ConfigurationError, ForgeError, PatchshotError
+from agent.repository import (
+    CommitRefused,
+    GitRepository,
+    check_branch,
+    check_branch_name,
+    commit_changes,
+    open_repository,
+    user_settings,
+)
+from agent.results.publishing.forge import Forge
+from agent.results.publishing.remote import find_forge
+from agent.results.publishing.texts import commit_message, describe_result
+from agent.run.result import Published, SolveResult
+from agent.types import FileChange, Verdict
+
+_OF_NETWORK = (
+    "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
+    "GIT_SSL_CAINFO",
+)  # fmt: skip
+_OF_CONNECTIONS = ("http.proxy", "http.sslcainfo", "http.sslcapath")
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What the user asked for. `message` is "" for one that is made from the issue."""
+
+    branch: str
+    message: str = ""
+    pull_request: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationPlan:
+    """What is to be done in the repository at `root`, on top of the commit `base`.
+
+    `forge` and `target`, the branch that the request goes to, are there for a request only.
+    """
+
+    wanted: Publication
+    root: Path
+    base: str
+    forge: Forge | None = None
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationOutcome:
+    """What was made, None if there is no commit; and why not all was made, "" if it was."""
+
+    published: Published | None
+    failure: str = ""
+
+
+def prepare(
+    wanted: Publication, root: Path, base: str, *, resumed: bool = False
+) -> PublicationPlan:
+    """Check that a commit on top of `base` can be made, pushed and requested.
+
+    `resumed`: the branch may be there, since an earlier publication may have failed half-way.
+    Raises ConfigurationError, RepositoryError and ForgeError.
+    """
+    with open_repository(root) as git:
+        if resumed:
+            check_branch_name(git, wanted.branch)
+        else:
+            check_branch(git, wanted.branch, base)
+        if not wanted.pull_request:
+            return PublicationPlan(wanted, root, base)
+        forge = find_forge(git.setting("remote.origin.url"))
+        target = _target(git, forge)
+        if target == wanted.branch:
+            raise ConfigurationError(
+                f"--branch {target}: the request would go to this branch; give another name"
+            )
+        if not resumed:
+            if forge.has_branch(wanted.branch):
+                raise _exists(forge, wanted.branch)
+            _push(git, forge, base, wanted.branch, trial=True)
+        return PublicationPlan(wanted, root, base, forge, target)
+
+
+def publish(
+    plan: PublicationPlan, changes: Sequence[FileChange], result: SolveResult
+) -> PublicationOutcome:
+    """Commit, push and request. Ctrl-C is a failure too: the patch is paid for."""
+    made: Published | None = None
+    try:
+        with open_repository(plan.root) as git:
+            message = plan.wanted.message or _message(result)
+            commit = commit_changes(git, changes, plan.base, plan.wanted.branch, message)
+            if isinstance(commit, CommitRefused):
+                return PublicationOutcome(None, f"nothing was committed: {commit.reason}")
+            made = Published(branch=plan.wanted.branch, commit=commit, pull_request=None)
+            if plan.forge is None:
+                return PublicationOutcome(made)
+            _push(git, plan.forge, commit, plan.wanted.branch)
+        address = plan.forge.open_request(
+            plan.wanted.branch,
+            plan.target,
+            message.strip().partition("\n")[0],
+            describe_result(result),
+            draft=result.verdict != Verdict.VERIFIED.value or result.dirty,
+        )
+        return PublicationOutcome(made.model_copy(update={"pull_request": address}))
+    except PatchshotError as error:
+        return PublicationOutcome(made, str(error))
+    except KeyboardInterrupt:
+        return PublicationOutcome(made, "it was interrupted")
+    except Exception as error:  # noqa: BLE001  (a bug must not lose a diff that was paid for)
+        return PublicationOutcome(made, repr(error))
+
+
+def _message(result: SolveResult) -> str:
+    issue = result.issue or {}
+    return commit_message(issue.get("title", ""), result.thought, issue.get("source", ""))
+
+
+def _target(git: GitRepository, forge: Forge) -> str:
+    """Return the branch that is checked out if the server has it, else the default branch."""
+    default = forge.default_branch()
+    here = git.call("symbolic-ref", "--quiet", "HEAD", outside=True).stdout.decode(errors="replace")
+    branch = here.strip().removeprefix("refs/heads/")
+    return branch if branch and branch != default and forge.has_branch(branch) else default
+
+
+def _push(
+    git: GitRepository, forge: Forge, commit: str, branch: str, *, trial: bool = False
+) -> None:
+    """Push a commit as a new branch. Raises ForgeError.
+
+    No setting of the repository is in force; the token is sent to the forge's own address only.
+    """
+    reference = f"refs/heads/{branch}"
+    output = git.call(
+        "push", "--porcelain", "--no-verify", "--no-signed", "--no-recurse-submodules",
+        f"--force-with-lease={reference}:",  # the branch must not be there, or hold the commit
+        *(["--dry-run"] if trial else []),
+        forge.push_url, f"{commit}:{reference}",
+        configuration=("http.followRedirects=false",),
+        # Only the protocol of the forge is allowed.
+        variables={"GIT_ALLOW_PROTOCOL": urlsplit(forge.server).scheme},
+        secrets={**_network(), **_settings(git, forge)},
+        outside=True,
+    )  # fmt: skip
+    if output.code == 0:
+        return
+    if b"stale info" in output.stdout or b"already exists" in output.stdout:
+        raise _exists(forge, branch)
+    said = forge.hide(output.complaint)
+    raise ForgeError(f"{forge.place}: cannot be pushed to ({said}); see what the token may do")
+
+
+def _exists(forge: Forge, branch: str) -> ForgeError:
+    return ForgeError(f"--branch {branch}: {forge.place} has such a branch; give another name")
+
+
+def _settings(git: GitRepository, forge: Forge) -> Mapping[str, str]:
+    """Return variables of git that hold the token, and the user's own settings of connections."""
+    pair = base64.b64encode(f"{forge.user}:{forge.token}".encode()).decode("ascii")
+    users = user_settings(git)
+    settings = {name: users[name] for name in _OF_CONNECTIONS if name in users}
+    settings[f"http.{forge.server}/.extraHeader"] = f"Authorization: Basic {pair}"
+    variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (name, value) in enumerate(settings.items()):
+        variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
+
+
+def _network() -> Mapping[str, str]:
+    """Return what a connection needs of the user's environment. A proxy may have a password."""
+    kept = {name: os.environ[name] for name in _OF_NETWORK if name in os.environ}
+    certificates = os.environ.get("SSL_CERT_FILE")  # what httpx reads
+    return {"GIT_SSL_CAINFO": certificates, **kept} if certificates else kept

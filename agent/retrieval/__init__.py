@@ -1,0 +1,1 @@
+"""Retrieval: the index of a repository, its ranking, and the packed context."""

@@ -1,0 +1,156 @@
+"""Finds the statements that bind a constant, a table or a class attribute."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from agent.retrieval.context.layout import FileView, Run
+
+_MAX_STATEMENT = 600  # lines; a longer "statement" is a bracket that never closes
+_STRINGS = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`[^`]*`|(?:#|//).*")
+
+_LONG_QUOTES = ('"""', "'''")
+_BINDS = re.compile(r"([A-Za-z_]\w*)\s*(?::[^=]*)?=(?!=)")
+_FIELD = re.compile(r"([A-Za-z_]\w*)\s*:\s*\S")  # of a dataclass, without a default
+
+
+# A declaration at the start of a line, in languages without a parser here.
+_DECLARED = re.compile(
+    r"(?:export\s+|pub\s+)?(?:const|let|var|static|type)\s+(?:mut\s+)?(\w+)|([A-Z][A-Z0-9_]+)\s*="
+)
+
+
+def assignments(view: FileView, name: str) -> list[tuple[int, int]]:
+    """Return the first and last lines of statements that bind the name outside of functions."""
+    tree = _tree(view)
+    if tree is None:
+        return list(_statements(view.lines, name))
+    return [
+        (node.lineno, node.end_lineno or node.lineno)
+        for _, node, names in _bindings(tree)
+        if name in names
+    ]
+
+
+def bindings_of_module(lines: Sequence[str]) -> Mapping[str, Run]:
+    """Return the last statement at the left margin that binds each name, found without a parser."""
+    found: dict[str, Run] = {}
+    after = 0
+    for index, line in enumerate(lines):
+        if index >= after and (match := _BINDS.match(line)):
+            after = end_of_statement(lines, index)
+            found[match[1]] = (index + 1, after)
+    return found
+
+
+def bindings_of_class(numbers: Iterable[int], lines: Sequence[str]) -> Mapping[str, Run]:
+    """Return the statement that binds or declares each name, of the lines `numbers` of a class."""
+    found: dict[str, Run] = {}
+    after = 0
+    for number in sorted(numbers):
+        line = lines[number - 1].lstrip()
+        if number > after and (match := _BINDS.match(line) or _FIELD.match(line)):
+            after = end_of_statement(lines, number - 1)
+            found.setdefault(match[1], (number, after))
+    return found
+
+
+def bound_names(view: FileView) -> list[tuple[str, int]]:
+    """Return the names that statements outside of functions bind, and their lines.
+
+    An attribute of a class or of its instances is `Class.name`; those of instances come last. Of
+    equal names only the first is returned.
+    """
+    found: dict[str, int] = {}
+    tree = _tree(view)
+    if tree is None:
+        for number, line in enumerate(view.lines, start=1):
+            if match := _DECLARED.match(line):
+                found.setdefault(match[1] or match[2], number)
+    else:
+        for inside, node, names in _bindings(tree):
+            for name in names:
+                found.setdefault(f"{inside}{name}", node.lineno)
+        for owner in ast.walk(tree):
+            if isinstance(owner, ast.ClassDef):
+                for name, number in _instance_attributes(owner):
+                    found.setdefault(f"{owner.name}.{name}", number)
+    return list(found.items())
+
+
+def _instance_attributes(owner: ast.ClassDef) -> Iterator[tuple[str, int]]:
+    """Yield the attributes that methods of a class bind through their first parameter."""
+    for method in owner.body:
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.args.args:
+            receiver = method.args.args[0].arg
+            for node in ast.walk(method):
+                if (
+                    isinstance(node, ast.Attribute)
+                    and isinstance(node.ctx, ast.Store)
+                    and isinstance(node.value, ast.Name)
+                    and node.value.id == receiver
+                ):
+                    yield node.attr, node.lineno
+
+
+def _tree(view: FileView) -> ast.Module | None:
+    if view.language != "python":
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a wrong escape in the file warns
+            return ast.parse("\n".join(view.lines))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _bindings(
+    tree: ast.AST,
+) -> Iterator[tuple[str, ast.Assign | ast.AnnAssign | ast.AugAssign, tuple[str, ...]]]:
+    """Yield the statements of a module and its classes that bind names, with owner and names.
+
+    The owner is "" for a module, else the dotted name of the class and a dot.
+    """
+    waiting = [("", node) for node in ast.iter_child_nodes(tree)]
+    while waiting:
+        owner, node = waiting.pop(0)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+            yield owner, node, tuple(names)
+        elif isinstance(node, ast.stmt | ast.ExceptHandler):
+            inside = f"{owner}{node.name}." if isinstance(node, ast.ClassDef) else owner
+            waiting.extend((inside, child) for child in ast.iter_child_nodes(node))
+
+
+def _statements(lines: Sequence[str], name: str) -> Iterator[tuple[int, int]]:
+    """Yield the statements that bind the name, for languages without a parser here."""
+    begin = re.compile(
+        rf"\s*(?:[\w<>\[\]*&,.]+\s+){{0,6}}[*&]?{re.escape(name)}\s*(?::[^=]*)?=(?!=)|#define\s+{re.escape(name)}\b"
+    )
+    for index, line in enumerate(lines):
+        if begin.match(line):
+            yield index + 1, end_of_statement(lines, index)
+
+
+def end_of_statement(lines: Sequence[str], start: int) -> int:
+    """Return the index after a statement's last line: its brackets and strings are closed there."""
+    depth, quote = 0, ""
+    for index in range(start, min(len(lines), start + _MAX_STATEMENT)):
+        inside = bool(quote)
+        if not inside:
+            quote = next((q for q in _LONG_QUOTES if lines[index].count(q) % 2), "")
+        elif quote in lines[index]:
+            quote = ""
+        if quote or (inside and depth > 0):
+            continue
+        line = "" if inside else _STRINGS.sub("", lines[index])
+        depth += sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))
+        if depth <= 0 and not line.rstrip().endswith(("\\", "=")):
+            return index + 1
+    return start + 1

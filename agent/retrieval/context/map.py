@@ -1,0 +1,264 @@
+"""A map of the files that most likely matter: the names that each defines, without code.
+
+    src/shop/basket.py: RATES, Basket(currency)[currency, total(rate), add], checkout(), +3 names
+    src/shop/: prices.py, +12 files
+
+A class has its attributes and methods in square brackets. Parameters are listed for the likelier
+functions, those of a constructor for its class. The likelier a file, the more of its names are
+listed; within a file, what the ranking prefers comes in first, then what shares words with the
+issue. A file says how many names it lacks. Less likely files are listed by folder, without names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.retrieval.context.assignments import bound_names
+from agent.retrieval.context.layout import FileViews
+from agent.shared.secrets import is_secret_path
+from agent.types import DEFINITIONS, Chunk, ChunkKind, Problem, Ranking
+from agent.types.protocols import Chunker, Snapshot, TokenCounter
+
+_NAMED_FILES = 60  # most files with names; with 15, fewer functions to change are on the map
+_LIKELY_FILES = 15  # that decide the language
+_OTHER_FILES = 60  # most files without
+_OTHERS_SHARE = 0.1  # of the budget, for files without names
+_NAME_LENGTH = 80  # characters; a longer name is generated
+_FILE_OFFSET = 2  # of a file's rank in the worth of its names
+_CHUNK_OFFSET = 20  # of a chunk's
+_UNRANKED = 1_000_000  # the rank of a name without a ranked chunk
+_PARAMETERS_WORTH = 0.1  # of the name of their function
+_MAX_PARAMETERS = 6
+# Tokens of `: , +12 names` in the line of a file.
+_LINE_TOKENS = 9
+
+_SUBWORD = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{2,}(?![a-z])")
+_CONSTRUCTOR = ".__init__"
+# Languages that write the name of a parameter before its type.
+_NAME_FIRST = frozenset({"python", "javascript", "typescript", "go", "rust"})
+_PARAMETER = re.compile(r"\s*(?:mut\s+)?(\*{0,2}\w+)")
+_RECEIVERS = frozenset({"self", "cls", "this", "_"})
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryMap:
+    """A rendered map. `tokens` counts `text`; `left_out`: names of the files that it lacks."""
+
+    text: str
+    tokens: int
+    files: int
+    names: int
+    left_out: int
+
+
+def make_map(
+    problem: Problem,
+    ranking: Ranking,
+    snapshot: Snapshot,
+    counter: TokenCounter,
+    chunker: Chunker,
+    budget: int,
+) -> RepositoryMap:
+    """Return the map of the best ranked files in at most `budget` tokens."""
+    paths = _paths(problem, ranking, snapshot)
+    files = _files(paths[:_NAMED_FILES], problem, ranking, snapshot, chunker)
+    room = int(budget * (1 - _OTHERS_SHARE))
+    chosen = _choose(files, counter, room)
+    while True:
+        items = frozenset(chosen)
+        named = [file for file in files if any(item.file == file.rank for item in chosen)]
+        lines = [file.line(items) for file in named]
+        known = {file.path for file in named}
+        text = "\n".join(lines)
+        others = [path for path in paths if path not in known]
+        text = "\n".join([*lines, *_others(others, counter, budget - counter.count(text))])
+        tokens = counter.count(text)
+        if tokens <= budget or not chosen:
+            break
+        # The estimate of a name is a token or two off; what is least likely goes.
+        del chosen[-5:]
+    listed = sum(not item.is_parameters for item in chosen)
+    names = sum(len(file.names) for file in files)
+    return RepositoryMap(text, tokens, len(named), listed, names - listed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A name of the file at rank `file`, or the parameters of the function of this name."""
+
+    file: int
+    name: str
+    is_parameters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file. `names`: its dotted names with their worth; `order`: their places in the file.
+
+    `parameters` has those of functions and of classes with a constructor.
+    """
+
+    rank: int
+    path: str
+    names: Mapping[str, float]
+    order: Mapping[str, int]
+    parameters: Mapping[str, str]
+
+    def line(self, chosen: frozenset[_Item]) -> str:
+        """Return the line of the map that lists the chosen names."""
+        listed = [name for name in self.names if _Item(self.rank, name) in chosen]
+        listed.sort(key=lambda name: (self.order[name], name))
+        members: dict[str, list[str]] = {}
+        for name in listed:
+            owner, _, member = name.rpartition(".")
+            if owner:
+                members.setdefault(owner, []).append(f"{member}{self._told(name, chosen)}")
+            else:
+                members.setdefault(name, [])
+        parts = []
+        for name, inner in members.items():
+            inside = f"[{', '.join(inner)}]" if inner else ""
+            parts.append(f"{name}{self._told(name, chosen)}{inside}")
+        rest = len(self.names) - len(listed)
+        if rest:
+            parts.append(f"+{rest} name{'s' * (rest > 1)}")
+        return f"{self.path}: {', '.join(parts)}" if parts else self.path
+
+    def _told(self, name: str, chosen: frozenset[_Item]) -> str:
+        item = _Item(self.rank, name, is_parameters=True)
+        return self.parameters[name] if item in chosen else ""
+
+
+def _paths(problem: Problem, ranking: Ranking, snapshot: Snapshot) -> list[str]:
+    """Return the ranked files, without those in other languages than the likeliest ones.
+
+    A file whose name the problem holds stays.
+    """
+    found = [
+        file.path
+        for file in ranking.files
+        if file.path in snapshot.files and not is_secret_path(file.path)
+    ]
+    weights: defaultdict[str, float] = defaultdict(float)
+    for rank, path in enumerate(found[:_LIKELY_FILES]):
+        weights[snapshot.files[path].language] += 1 / (rank + _FILE_OFFSET)
+    if not weights:
+        return []
+    main = max(weights, key=lambda language: (weights[language], language))
+    return [
+        path
+        for path in found
+        if snapshot.files[path].language == main or path.rpartition("/")[2] in problem.text
+    ]
+
+
+def _files(
+    paths: Sequence[str],
+    problem: Problem,
+    ranking: Ranking,
+    snapshot: Snapshot,
+    chunker: Chunker,
+) -> list[_File]:
+    """Return the files with their names."""
+    ranks: dict[tuple[str, str], int] = {}
+    for rank, scored in enumerate(ranking.chunks):
+        name = scored.chunk.symbol.removesuffix(_CONSTRUCTOR)
+        ranks.setdefault((scored.chunk.path, name), rank)
+    views = FileViews(snapshot)
+    words = _words(problem.text)
+    found = []
+    for number, path in enumerate(paths):
+        order: dict[str, int] = {}
+        parameters: dict[str, str] = {}
+        for chunk in chunker(snapshot.files[path], snapshot.text(path)):
+            name = chunk.symbol.removesuffix(_CONSTRUCTOR)
+            if name and chunk.kind in DEFINITIONS:
+                order.setdefault(name, chunk.start)
+                parameters[name] = _parameters(chunk) or parameters.get(name, "")
+        for name, line in bound_names(views[path]):
+            order.setdefault(name, line)
+        best = {n: ranks.get((path, n), _UNRANKED) for n in order if len(n) <= _NAME_LENGTH}
+        shared = {n: len(_words(n.rpartition(".")[2]) & words) for n in best}
+        names = sorted(best, key=lambda n: (best[n], -shared[n], order[n], n))
+        worth = {n: _worth(number, at, best[n]) for at, n in enumerate(names)}
+        found.append(_File(number, path, worth, order, parameters))
+    return found
+
+
+def _worth(file: int, place: int, chunk: int) -> float:
+    """Return the worth of a name: by the ranks of its file and chunk, and its place in the file."""
+    return 1.0 / ((file + _FILE_OFFSET) * (place + 1)) + 1.0 / (chunk + _CHUNK_OFFSET)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _SUBWORD.findall(text))
+
+
+def _parameters(chunk: Chunk) -> str:
+    """Return the names of a function's parameters in brackets, "" if they cannot be read."""
+    name = re.escape(chunk.name)
+    begin = re.search(rf"\b{name}\s*\(", chunk.signature)
+    if begin is None or chunk.kind is ChunkKind.CLASS or chunk.language not in _NAME_FIRST:
+        return ""
+    parts = (_PARAMETER.match(part) for part in _split(chunk.signature[begin.end() :]))
+    names = [part[1] for part in parts if part and part[1] not in _RECEIVERS]
+    rest = len(names) - _MAX_PARAMETERS
+    return f"({', '.join([*names[:_MAX_PARAMETERS], *([f'+{rest}'] if rest > 0 else [])])})"
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield what stands between the commas up to the closing bracket."""
+    depth, start = 0, 0
+    for at, character in enumerate(text):
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        if depth < 0 or (depth == 0 and character == ","):
+            yield text[start:at]
+            start = at + 1
+        if depth < 0:
+            return
+
+
+def _choose(files: Sequence[_File], counter: TokenCounter, budget: int) -> list[_Item]:
+    """Return the names and parameters that fit, the worthiest first."""
+    waiting: list[tuple[float, int, str, bool, int]] = []
+    for file in files:
+        for name, worth in file.names.items():
+            tokens = counter.count(f", {name.rpartition('.')[2]}")
+            waiting.append((-worth, file.rank, name, False, tokens))
+            if told := file.parameters.get(name):
+                tokens = counter.count(told)
+                waiting.append((-worth * _PARAMETERS_WORTH, file.rank, name, True, tokens))
+    headers = {file.rank: counter.count(file.path) + _LINE_TOKENS for file in files}
+    chosen: dict[_Item, None] = {}
+    for _, rank, name, is_parameters, tokens in sorted(waiting):
+        cost = tokens + headers.get(rank, 0)
+        if cost <= budget and not (is_parameters and _Item(rank, name) not in chosen):
+            budget -= cost
+            headers.pop(rank, None)
+            chosen[_Item(rank, name, is_parameters)] = None
+    return list(chosen)
+
+
+def _others(paths: Sequence[str], counter: TokenCounter, budget: int) -> list[str]:
+    """Return lines of files by folder, the likeliest first; the last says how many are left out."""
+    folders: dict[str, list[str]] = {}
+    budget -= _LINE_TOKENS
+    listed = 0
+    for path in paths[:_OTHER_FILES]:
+        folder, _, name = path.rpartition("/")
+        budget -= counter.count(f", {name}") + (
+            0 if folder in folders else counter.count(f"{folder}/:\n")
+        )
+        if budget < 0:
+            break
+        folders.setdefault(folder, []).append(name)
+        listed += 1
+    lines = [f"{folder or '.'}/: {', '.join(names)}" for folder, names in folders.items()]
+    rest = len(paths) - listed
+    return [*lines, f"+{rest} file{'s' * (rest > 1)}"] if rest else lines

@@ -1,0 +1,295 @@
+"""Finds the lines that a model needs around a chosen chunk, so that it does not quote from memory.
+
+These are the header of a method's class with its decorators, the imports, constants and class
+attributes that the chunk uses, the constructor of its class, the method that it overrides and
+calls, and the signatures of what it calls. With tokens to spare, the other imports and signatures
+of its file follow. docs/design/retrieval.md has the use of each kind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.retrieval.context.assignments import (
+    bindings_of_class,
+    bindings_of_module,
+    end_of_statement,
+)
+from agent.retrieval.context.excerpt import signature_lines
+from agent.retrieval.context.layout import FileViews, Run, chunk_lines, runs
+from agent.types import DEFINITIONS, Chunk, ChunkKind, Ranking
+from agent.types.protocols import Chunker, Snapshot
+
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
+_CALL = re.compile(r"(?:\b([A-Za-z_]\w*)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w*)\s*\(")
+_OWN = frozenset({"self", "cls", "this", "super", "Self"})
+
+# A constructor, an overridden method, and a class without its methods are shown as a whole if they
+# have at most this many lines.
+_SMALL = 15
+# A function with at most this many lines more than its signature is shown as a whole.
+_SMALL_BODY = 5
+# A block of imports with at most this many lines is shown as a whole.
+_SMALL_IMPORTS = 12
+# Signatures shown for one chunk. More would crowd out the support of other chunks.
+_MAX_CALLEES = 8
+# Constants shown for one chunk.
+_MAX_CONSTANTS = 8
+# A constant with at most this many lines is shown as a whole, a longer one by its first lines.
+_SMALL_CONSTANT = 16
+_HEAD_OF_CONSTANT = 8
+
+_ATTRIBUTE = re.compile(r"\b(?:self|cls|[A-Z]\w*)\.([A-Za-z_]\w*)")
+_BASES = re.compile(r"\bclass\s+\w+\s*\(([^()]*)\)")
+_BASE = re.compile(r"([A-Za-z_]\w*)\s*(?=,|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class SupportItem:
+    """Lines of a file that are added together or not at all."""
+
+    path: str
+    lines: frozenset[int]
+
+
+class SupportFinder:
+    """Finds support in the files of a snapshot.
+
+    With a `chunker`, all definitions of a file are known, otherwise only those in the ranking.
+    """
+
+    def __init__(
+        self, ranking: Ranking, snapshot: Snapshot, views: FileViews, chunker: Chunker | None
+    ) -> None:
+        self._snapshot = snapshot
+        self._views = views
+        self._chunker = chunker
+        self._imports: dict[str, tuple[ImportStatement, ...]] = {}
+        self._import_blocks: dict[str, tuple[Run, ...]] = {}
+        self._defined: dict[str, tuple[Chunk, ...]] = {}
+        self._ranked: dict[str, list[Chunk]] = {}
+        self._by_name: dict[str, list[Chunk]] = {}
+        self._methods: dict[str, list[Chunk]] = {}
+        self._bound: dict[str, Mapping[str, Run]] = {}
+        for scored in ranking.chunks:
+            self._ranked.setdefault(scored.chunk.path, []).append(scored.chunk)
+            if scored.chunk.kind in (ChunkKind.FUNCTION, ChunkKind.CLASS):
+                self._by_name.setdefault(scored.chunk.name, []).append(scored.chunk)
+            elif scored.chunk.kind is ChunkKind.METHOD:
+                self._methods.setdefault(scored.chunk.symbol, []).append(scored.chunk)
+
+    def class_header(self, chunk: Chunk) -> frozenset[int]:
+        """Return the lines of the class header around a method, with its decorators."""
+        owner = self._owner(chunk)
+        return frozenset(signature_lines(owner, self._views[owner.path])) if owner else frozenset()
+
+    def around(self, chunk: Chunk, shown: frozenset[int]) -> Iterator[SupportItem]:
+        """Return support for the lines `shown` of a chunk, the most important first."""
+        text, owner = self._views[chunk.path].text(sorted(shown)), self._owner(chunk)
+        names = frozenset(_IDENTIFIER.findall(text))
+        for statement in self._statements(chunk.path):
+            if names & statement.names:
+                yield from self._import(chunk.path, statement)
+        yield from self._constants(chunk, owner, text)
+        if owner:
+            yield from self._constructors(owner)
+        if owner and "super(" in text:
+            yield from self._overridden(chunk, owner)
+        yield from self._callees(chunk, text)
+
+    def rest_of_file(self, path: str) -> Iterator[SupportItem]:
+        """Return all imports and signatures of a file."""
+        for statement in self._statements(path):
+            yield from self._import(path, statement)
+        for chunk in self._definitions(path):
+            yield from self._signature(chunk)
+
+    def _owner(self, chunk: Chunk) -> Chunk | None:
+        """Return the class of a method."""
+        owner = chunk.symbol.rpartition(".")[0] if chunk.kind is ChunkKind.METHOD else ""
+        classes = (
+            candidate
+            for candidate in (self._definitions(chunk.path) if owner else ())
+            if candidate.kind is ChunkKind.CLASS and candidate.symbol == owner
+        )
+        # A symbol may be defined twice (overloads, branches): the nearest class above counts.
+        return max(
+            (c for c in classes if c.start <= chunk.start), key=lambda c: c.start, default=None
+        )
+
+    def _class(self, chunk: Chunk) -> Iterator[SupportItem]:
+        """Return a small class as a whole, or the header and constructor of a larger one."""
+        lines = chunk_lines(chunk, self._views[chunk.path])
+        if 0 < len(lines) <= _SMALL:
+            yield SupportItem(chunk.path, lines)
+        else:
+            yield from self._signature(chunk)
+        yield from self._constructors(chunk)
+
+    def _constructors(self, owner: Chunk) -> Iterator[SupportItem]:
+        for candidate in self._definitions(owner.path):
+            if candidate.symbol == f"{owner.symbol}.__init__":
+                yield from self._method(candidate)
+
+    def _constants(self, chunk: Chunk, owner: Chunk | None, text: str) -> Iterator[SupportItem]:
+        """Return the definitions of names of the module and attributes of the class in the text."""
+        if chunk.path not in self._bound:
+            self._bound[chunk.path] = bindings_of_module(self._views[chunk.path].lines)
+        found = self._used(self._bound[chunk.path], _IDENTIFIER.findall(text))
+        if owner is not None:
+            view = self._views[owner.path]
+            attributes = bindings_of_class(chunk_lines(owner, view), view.lines)
+            found |= self._used(attributes, _ATTRIBUTE.findall(text))
+        for first, last in list(found)[:_MAX_CONSTANTS]:
+            shown = range(first, last + 1)
+            if len(shown) > _SMALL_CONSTANT:
+                shown = range(first, first + _HEAD_OF_CONSTANT)
+            yield SupportItem(chunk.path, frozenset(shown))
+
+    def _used(self, bound: Mapping[str, Run], names: Iterable[str]) -> dict[Run, None]:
+        return {bound[name]: None for name in names if name in bound}
+
+    def _overridden(self, chunk: Chunk, owner: Chunk) -> Iterator[SupportItem]:
+        """Return the methods of the base classes that a method overrides and calls."""
+        bases = _BASES.search(owner.signature)
+        for base in _BASE.findall(bases[1]) if bases else ():
+            symbol = f"{base}.{chunk.name}"
+            here = [c for c in self._definitions(chunk.path) if c.symbol == symbol]
+            for method in (here or self._methods.get(symbol, []))[:1]:
+                yield from self._method(method)
+
+    def _method(self, chunk: Chunk) -> Iterator[SupportItem]:
+        """Return a constructor or overridden method, whole if it is short, and its signature."""
+        lines = chunk_lines(chunk, self._views[chunk.path])
+        if 0 < len(lines) <= _SMALL:
+            yield SupportItem(chunk.path, lines)
+        yield from self._signature(chunk)
+
+    def _callees(self, chunk: Chunk, text: str) -> Iterator[SupportItem]:
+        """Return the signatures of what the text calls, in order of the calls."""
+        found: dict[str, Chunk] = {}
+        for receiver, name in dict.fromkeys(_CALL.findall(text)):
+            callee = self._resolve(chunk, receiver, name)
+            if callee is not None and callee.id != chunk.id:
+                found.setdefault(callee.id, callee)
+        for callee in list(found.values())[:_MAX_CALLEES]:
+            show = self._class if callee.kind is ChunkKind.CLASS else self._signature
+            yield from show(callee)
+
+    def _resolve(self, chunk: Chunk, receiver: str, name: str) -> Chunk | None:
+        """Return the one definition that a call can mean; None if there is none or several."""
+        here = [c for c in self._definitions(chunk.path) if c.name == name]
+        owner = chunk.symbol.rpartition(".")[0]
+        own = [c for c in here if c.symbol == f"{owner}.{name}"]
+        if receiver in _OWN and owner and own:
+            return own[0]
+        if not receiver:
+            here = [c for c in here if c.kind is not ChunkKind.METHOD]
+        if here:
+            return here[0] if len(here) == 1 else None
+        imported = any(name in s.names for s in self._statements(chunk.path))
+        elsewhere = self._by_name.get(name, ()) if imported else ()
+        return elsewhere[0] if len(elsewhere) == 1 else None
+
+    def _signature(self, chunk: Chunk) -> Iterator[SupportItem]:
+        """Return a definition with a short body as a whole, and its signature."""
+        lines = signature_lines(chunk, self._views[chunk.path])
+        whole = chunk_lines(chunk, self._views[chunk.path])
+        if len(lines) < len(whole) <= len(lines) + _SMALL_BODY:
+            yield SupportItem(chunk.path, whole)
+        if lines:
+            yield SupportItem(chunk.path, frozenset(lines))
+
+    def _import(self, path: str, statement: ImportStatement) -> Iterator[SupportItem]:
+        """Return the block of imports that a statement belongs to, if it is short, and it alone."""
+        own = range(statement.start, statement.end + 1)
+        if path not in self._import_blocks:
+            numbers = (range(s.start, s.end + 1) for s in self._statements(path))
+            self._import_blocks[path] = runs(itertools.chain.from_iterable(numbers))
+        for first, last in self._import_blocks[path]:
+            if first <= own[0] <= last < first + _SMALL_IMPORTS:
+                yield SupportItem(path, frozenset(range(first, last + 1)))
+        yield SupportItem(path, frozenset(own))
+
+    def _statements(self, path: str) -> Sequence[ImportStatement]:
+        if path not in self._imports:
+            view = self._views[path]
+            self._imports[path] = import_statements(view.lines, view.language)
+        return self._imports[path]
+
+    def _definitions(self, path: str) -> Sequence[Chunk]:
+        if path not in self._defined:
+            file = self._snapshot.files[path]
+            chunks = (
+                self._chunker(file, self._snapshot.text(path))
+                if self._chunker
+                else sorted(self._ranked.get(path, ()), key=lambda c: (c.start, c.end, c.id))
+            )
+            self._defined[path] = tuple(c for c in chunks if c.kind in DEFINITIONS)
+        return self._defined[path]
+
+
+# ------------------------------------------------------------------------------- import statements
+
+# Lines. Of a longer statement, such as a bracket that never closes, the first line is taken.
+_MAX_STATEMENT = 40
+_PYTHON = r"from\s+[\w.]+\s+import\b|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:[,;#\\]|$)"
+_JAVASCRIPT = (
+    r"import\b(?!\s*\()|export\s.{0,2000}\sfrom\s|(?:const|let|var)\s.{1,500}=\s*require\s*\("
+)
+_C = r"\s*#\s*include\b"
+_JAVA = r"import\s+(?:static\s+)?[\w.*]+\s*;"
+_STARTS: Mapping[str, re.Pattern[str]] = {
+    language: re.compile(pattern)
+    for language, pattern in {
+        "python": _PYTHON,
+        "cython": _PYTHON.replace("import", "c?import"),
+        "javascript": _JAVASCRIPT,
+        "typescript": _JAVASCRIPT,
+        "tsx": _JAVASCRIPT,
+        "c": _C,
+        "cpp": _C,
+        "java": _JAVA,
+        "kotlin": r"import\s+[\w.*]+",
+        "scala": r"import\s+[\w.]+",
+        "go": r"import\b",
+        "rust": r"(?:pub\s+)?use\s+[\w:{]|extern\s+crate\b",
+        "php": r"use\s+(?:function\s+|const\s+)?[\w\\]+|(?:require|include)(?:_once)?\b",
+        "ruby": r"require(?:_relative)?\b",
+        "csharp": r"(?:global\s+)?using\s+(?:static\s+)?[\w.=\s]+;",
+    }.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportStatement:
+    """An import statement on lines `start`..`end`, and the identifiers in it."""
+
+    start: int
+    end: int
+    names: frozenset[str]
+
+
+def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatement, ...]:
+    """Return the top-level import statements of a file; none for unknown languages.
+
+    They are found line by line, without a parser. A false match costs a few tokens only, since the
+    lines are shown unchanged.
+    """
+    pattern = _STARTS.get(language)
+    if pattern is None:
+        return ()
+    found: list[ImportStatement] = []
+    after = 0
+    for index, line in enumerate(lines):
+        if index < after or not pattern.match(line):
+            continue
+        after = end_of_statement(lines, index)
+        if after - index > _MAX_STATEMENT:
+            after = index + 1
+        names = frozenset(_IDENTIFIER.findall("\n".join(lines[index:after])))
+        found.append(ImportStatement(index + 1, after, names))
+    return tuple(found)

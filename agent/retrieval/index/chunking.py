@@ -1,0 +1,356 @@
+"""Cuts a file into chunks: functions, class headers, module remainder, or windows of lines.
+
+Every line of a file belongs to exactly one chunk: the chunks' lines without their holes partition
+the file. Blank lines belong to the chunk of the line before them. No text makes this module raise.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from agent.retrieval.index.grammars import GRAMMARS, Grammar
+from agent.retrieval.index.outline import Definition, Outliner, Role, roles_of
+from agent.types import Chunk, ChunkKind
+
+if TYPE_CHECKING:
+    from tree_sitter import Parser, Point, Tree
+
+    from agent.types import SourceFile
+
+MAX_PARSED_CHARS = 2_000_000
+"""Larger files are data or amalgamations. They are cut into windows without parsing."""
+
+MINIFIED_LINE_CHARS = 300
+"""Mean line length from which a file counts as machine-made; its lines are not useful units."""
+
+_READ_BYTES = 512
+"""Bytes given to a parser at a time; it asks again for bytes that it goes back to."""
+
+_BASE_READ, _READ_FACTOR = 8_000_000, 64
+"""Limit on the bytes that a parser may request: this many, plus this many times the length.
+Scanners look past blank lines, comments and continued lines for the next indentation, and start
+again from each of them, so the cost can be quadratic. Of 12 800 Python files (standard library,
+installed packages) the worst took 1.5 MB.
+"""
+
+MAX_REMAINDER_LINES = 200
+"""A longer module remainder is cut, so that one relevant constant does not use a whole budget."""
+
+_REMAINDER_PART_LINES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk without its file, as the index stores it. Lines are 1-based and inclusive."""
+
+    start: int
+    end: int
+    symbol: str
+    kind: ChunkKind
+    signature: str = ""
+    holes: tuple[tuple[int, int], ...] = ()
+
+    def chunk(self, file: SourceFile, lines: Sequence[str]) -> Chunk:
+        """Return the chunk of this piece, with its text taken from the file's lines."""
+        return Chunk(
+            path=file.path,
+            start=self.start,
+            end=self.end,
+            symbol=self.symbol,
+            kind=self.kind,
+            text=self.text(lines),
+            blob=file.blob,
+            language=file.language,
+            signature=self.signature,
+            holes=self.holes,
+        )
+
+    def text(self, lines: Sequence[str]) -> str:
+        """Return the lines outside holes, joined by `\\n`, without a final line feed."""
+        parts: list[str] = []
+        first = self.start
+        for hole_start, hole_end in self.holes:
+            parts.extend(lines[first - 1 : hole_start - 1])
+            first = hole_end + 1
+        parts.extend(lines[first - 1 : self.end])
+        return "\n".join(parts)
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a text with `\\n` line ends. A final `\\n` starts no new line."""
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return lines
+
+
+class TreeSitterChunker:
+    """The `Chunker`. It keeps one parser per language; use one instance per thread."""
+
+    def __init__(self) -> None:
+        self._parsers: dict[str, Parser] = {}
+        self._roles: dict[str, Mapping[str, Role]] = {}
+
+    def __call__(self, file: SourceFile, text: str, /) -> tuple[Chunk, ...]:
+        """Return the chunks of one file in order of `start`."""
+        lines = split_lines(text)
+        return tuple(piece.chunk(file, lines) for piece in self.pieces(text, file.language))
+
+    def pieces(self, text: str, language: str) -> tuple[Piece, ...]:
+        """Return the chunks without the file's name. They depend on text and language only."""
+        lines = split_lines(text)
+        if not lines:
+            return ()
+        grammar = GRAMMARS.get(language)
+        if grammar is None or len(text) > MAX_PARSED_CHARS or _is_minified(text, lines):
+            return _windows(lines, language)
+        definitions = self._outline(text, language, grammar)
+        return _windows(lines, language) if definitions is None else _partition(lines, definitions)
+
+    def _outline(self, text: str, language: str, grammar: Grammar) -> list[Definition] | None:
+        """Return the definitions of a file; None if a parser would take too long."""
+        if language == "python":
+            from agent.retrieval.index.python_outline import (
+                python_outline,  # compiles patterns on import
+            )
+
+            definitions = python_outline(text)
+            if definitions is not None:
+                return definitions
+        data = text.encode("utf-8", "replace")
+        tree = _parsed(self._parser(language, grammar), data)
+        if tree is None:
+            return None
+        outliner = Outliner(grammar, self._roles[language], data.split(b"\n"))
+        return outliner.collect(tree.root_node)
+
+    def _parser(self, language: str, grammar: Grammar) -> Parser:
+        parser = self._parsers.get(language)
+        if parser is None:
+            from tree_sitter import Language, Parser
+
+            module = importlib.import_module(grammar.module)
+            parser = Parser(Language(getattr(module, grammar.factory)()))
+            self._parsers[language] = parser
+            self._roles[language] = roles_of(grammar)
+        return parser
+
+
+def _parsed(parser: Parser, data: bytes) -> Tree | None:
+    """Return the tree of a file; None if the parser goes back too often (counted, not timed)."""
+    parts_left = (_BASE_READ + _READ_FACTOR * len(data)) // _READ_BYTES
+
+    def read(at: int, _: Point) -> bytes:
+        nonlocal parts_left
+        parts_left -= 1
+        return data[at : at + _READ_BYTES] if parts_left >= 0 else b""
+
+    tree = parser.parse(read)
+    return tree if parts_left >= 0 else None
+
+
+def _is_minified(text: str, lines: Sequence[str]) -> bool:
+    return len(text) > MINIFIED_LINE_CHARS * len(lines)
+
+
+def _windows(lines: Sequence[str], language: str) -> tuple[Piece, ...]:
+    return tuple(
+        Piece(rows.start + 1, rows.stop, "", ChunkKind.WINDOW) for rows in cut_file(lines, language)
+    )
+
+
+def _partition(lines: Sequence[str], definitions: Sequence[Definition]) -> tuple[Piece, ...]:
+    runs: dict[int, list[tuple[int, int]]] = {}
+    for owner, start, end in _runs(lines, definitions):
+        if start < end:
+            runs.setdefault(owner, []).append((start, end))
+    remainder = runs.pop(_MODULE, [])
+    pieces = [_piece(own, definitions[index]) for index, own in runs.items()]
+    pieces.extend(_remainder(remainder, lines))
+    return tuple(sorted(pieces, key=lambda piece: (piece.start, piece.end)))
+
+
+_MODULE = -1
+
+
+def _runs(
+    lines: Sequence[str], definitions: Sequence[Definition]
+) -> Iterator[tuple[int, int, int]]:
+    """Yield runs of rows: index of the innermost definition (-1 for none), first row, end.
+
+    A run may be empty. A row belongs to one definition only: if two are on the same line, the first
+    has it, and an inner one without a line of its own stays inside its parent. Blank lines belong
+    to the line before, those at the top of a file to the first line of text.
+    """
+    top, row = _filled(lines, 0), 0  # the first row of text, the first row without an owner
+    around = {_MODULE: len(lines)}  # open definitions and their ends, outermost first
+    for index, definition in enumerate(definitions):
+        parent = _MODULE if definition.parent is None else definition.parent
+        if parent not in around:
+            continue  # it has no line of its own
+        while next(reversed(around)) != parent:
+            ended, end = around.popitem()
+            after = _after(lines, row, end)
+            yield ended, row, after
+            row = after
+        start = _filled(lines, max(definition.start, row))
+        end = min(definition.end + 1, around[parent])
+        if start < end:
+            start = 0 if start == top else start
+            yield parent, row, start
+            row, around[index] = start, end
+    while around:
+        ended, end = around.popitem()
+        after = _after(lines, row, end)
+        yield ended, row, after
+        row = after
+
+
+def _after(lines: Sequence[str], row: int, end: int) -> int:
+    """Return the end of a run from `row` to `end`, including the blank lines after it."""
+    return _filled(lines, end) if row < end else row
+
+
+def _filled(lines: Sequence[str], row: int) -> int:
+    """Return the next row that is not blank, or the number of rows."""
+    while row < len(lines) and not lines[row].strip():
+        row += 1
+    return row
+
+
+def _piece(runs: Sequence[tuple[int, int]], definition: Definition) -> Piece:
+    return Piece(
+        start=runs[0][0] + 1,
+        end=runs[-1][1],
+        symbol=definition.symbol,
+        kind=definition.kind,
+        signature=definition.signature,
+        holes=_holes(runs),
+    )
+
+
+def _holes(runs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return inclusive 1-based line ranges between ascending runs of 0-based rows."""
+    return tuple((end + 1, start) for (_, end), (start, _) in pairwise(runs))
+
+
+def _remainder(runs: Sequence[tuple[int, int]], lines: Sequence[str]) -> Iterable[Piece]:
+    """Return the pieces of the rows that belong to no definition."""
+    size = sum(end - start for start, end in runs)
+    if not size:
+        return
+    if size <= MAX_REMAINDER_LINES:
+        yield Piece(runs[0][0] + 1, runs[-1][1], "", ChunkKind.MODULE, "", _holes(runs))
+        return
+    rows = [row for run in runs for row in range(*run)]
+    for part in cut_rows(rows, lines, _REMAINDER_PART_LINES):
+        own = rows[part.start : part.stop]
+        holes = tuple((a + 2, b) for a, b in pairwise(own) if b > a + 1)
+        yield Piece(own[0] + 1, own[-1] + 1, "", ChunkKind.MODULE, "", holes)
+
+
+# --------------------------------------------------------------------------------- windows of lines
+
+WINDOW_LINES = 60
+"""Lines of a window: about the length of a long function."""
+
+WINDOW_CHARS = 6_000
+"""A window is closed at this size: with long lines, 60 of them are too much."""
+
+MAX_WINDOWS = 200
+"""Most windows of a file; they grow instead, so that data does not outnumber code."""
+
+_SOFT = 0.6  # a window may close at a blank line once it is this full
+
+_ATX = re.compile(r"#{1,6}(\s|$)")
+_FENCE = re.compile(r"\s{0,3}(```|~~~)")
+_UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
+
+
+def cut_rows(rows: Sequence[int], lines: Sequence[str], limit: int = WINDOW_LINES) -> list[range]:
+    """Cut ascending `rows` into runs of about `limit` lines, after blank lines where possible.
+
+    Returns ranges of positions in `rows` (not rows).
+    """
+    limit = max(limit, -(-len(rows) // MAX_WINDOWS))
+    chars_limit = max(WINDOW_CHARS, sum(len(lines[row]) for row in rows) // MAX_WINDOWS)
+    cuts, start, chars = [0], 0, 0
+    for position, row in enumerate(rows):
+        chars += len(lines[row])
+        count = position + 1 - start
+        blank = not lines[row].strip()
+        if count >= limit or chars >= chars_limit or (blank and count >= limit * _SOFT):
+            cuts.append(position + 1)
+            start, chars = position + 1, 0
+    if cuts[-1] != len(rows):
+        cuts.append(len(rows))
+    return [range(a, b) for a, b in pairwise(cuts)]
+
+
+def cut_file(lines: Sequence[str], language: str) -> list[range]:
+    """Return the rows of each window of a whole file. Prose is first cut at headings."""
+    sections = _SECTIONS.get(language, _whole)(lines)
+    spans: list[range] = []
+    for section in _merged(sections):
+        spans.extend(
+            range(section[r.start], section[r.stop - 1] + 1) for r in cut_rows(section, lines)
+        )
+    return spans
+
+
+def _whole(lines: Sequence[str]) -> list[range]:
+    return [range(len(lines))] if lines else []
+
+
+def _merged(sections: Sequence[range]) -> list[range]:
+    """Join neighbouring short sections up to a window's size. Long ones are returned unchanged."""
+    merged: list[range] = []
+    target = max(WINDOW_LINES, sections[-1].stop // MAX_WINDOWS) if sections else 0
+    for section in sections:
+        if merged and section.stop - merged[-1].start <= target:
+            merged[-1] = range(merged[-1].start, section.stop)
+        else:
+            merged.append(section)
+    return merged
+
+
+def _at(starts: Sequence[int], count: int) -> list[range]:
+    bounds = sorted({0, count, *starts})
+    return [range(a, b) for a, b in pairwise(bounds)]
+
+
+def _markdown(lines: Sequence[str]) -> list[range]:
+    starts: list[int] = []
+    fenced = False
+    for row, line in enumerate(lines):
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif not fenced and _ATX.match(line):
+            starts.append(row)
+    return _at(starts, len(lines))
+
+
+def _rst(lines: Sequence[str]) -> list[range]:
+    """Find headings: lines underlined by punctuation that is at least as long."""
+    starts = [
+        row - 1
+        for row, line in enumerate(lines)
+        if row and _UNDERLINE.match(line) and _underlines(lines[row - 1], line)
+    ]
+    return _at(starts, len(lines))
+
+
+def _underlines(title: str, line: str) -> bool:
+    title = title.rstrip()
+    return bool(title) and not _UNDERLINE.match(title) and len(line.rstrip()) >= len(title)
+
+
+_SECTIONS: dict[str, Callable[[Sequence[str]], list[range]]] = {
+    "markdown": _markdown,
+    "rst": _rst,
+}

@@ -1,0 +1,345 @@
+"""Converts a syntax tree to definitions: spans, qualified names and signatures.
+
+Rows are 0-based lines, as in tree-sitter. If the tree has errors, the definitions that the parser
+recovered are used, and the rest stays in the remainder of the file.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.types import ChunkKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tree_sitter import Node
+
+    from agent.retrieval.index.grammars import Grammar
+
+MAX_DEPTH = 30
+"""Most classes inside one another; only a hostile file exceeds it."""
+
+_MAX_SYMBOL = 200  # characters; a longer "name" is an expression
+_MAX_SIGNATURE_LINES = (
+    12  # a longer one is a parametrisation table: only its end names the function
+)
+_MAX_SIGNATURE = 1_200  # characters
+_PASCAL_CLASSES = frozenset({"declClass", "declIntf", "declHelper"})
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function or class. Rows are inclusive; `parent` is an index into the same list or None."""
+
+    start: int
+    end: int
+    symbol: str
+    kind: ChunkKind
+    signature: str
+    parent: int | None
+
+
+class Role(enum.Enum):
+    """The role of a node type in the outline."""
+
+    FUNCTION = enum.auto()
+    CLASS = enum.auto()
+    WRAPPER = enum.auto()
+    LITERAL = enum.auto()
+    BINDING = enum.auto()
+    CONTAINER = enum.auto()
+    LEAD = enum.auto()  # a comment or attribute: may belong to the definition below it
+
+
+def roles_of(grammar: Grammar) -> Mapping[str, Role]:
+    """Return roles by node type. A type in several sets has the role that comes first in `Role`."""
+    names = (
+        (Role.FUNCTION, grammar.functions),
+        (Role.CLASS, grammar.classes),
+        (Role.WRAPPER, grammar.wrappers),
+        (Role.LITERAL, grammar.literals),
+        (Role.BINDING, grammar.bindings),
+        (Role.CONTAINER, grammar.containers),
+        (Role.LEAD, grammar.comments | grammar.attributes),
+    )
+    roles: dict[str, Role] = {}
+    for role, types in names:
+        for name in types:
+            roles.setdefault(name, role)
+    return roles
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """A node's enclosing class, and the first row that a definition may start on."""
+
+    prefix: str = ""
+    parent: int | None = None
+    floor: int = 0
+    wrapper: Node | None = None
+
+
+class Outliner:
+    """Collects the definitions of one file, outermost first, in order of their position."""
+
+    def __init__(self, grammar: Grammar, roles: Mapping[str, Role], lines: Sequence[bytes]) -> None:
+        self._grammar = grammar
+        self._roles = roles
+        self._lines = lines
+        self._found: list[Definition] = []
+        self._lead: dict[int, tuple[int, bool]] = {}  # last row -> (first row, is attribute)
+
+    def collect(self, root: Node) -> list[Definition]:
+        """Walk the tree without recursion, because the input decides the nesting depth."""
+        roles = self._roles
+        stack: list[tuple[Node, _Scope]] = [(root, _Scope())]
+        while stack:
+            node, scope = stack.pop()
+            inner = self._visit(node, scope)
+            if inner is not None:
+                # Most nodes have no role. Skipping them here is cheapest.
+                children = [child for child in node.named_children if child.type in roles]
+                stack.extend((child, inner) for child in reversed(children))
+        return self._found
+
+    def _visit(self, node: Node, scope: _Scope) -> _Scope | None:
+        """Record the definition of `node`. Return the scope of its children, None to skip them."""
+        role = self._roles.get(node.type)
+        if role is Role.LEAD:
+            self._note_lead(node)
+        elif role is Role.CONTAINER:
+            # A declaration keeps its wrapper (`export const f = ...`); a block does not.
+            return scope if scope.wrapper is None or not _is_block(node) else _unwrapped(scope)
+        elif role is Role.FUNCTION:
+            self._function(node, node, node.child_by_field_name("name"), scope)
+        elif role is Role.CLASS:
+            return self._class(node, scope)
+        elif role is Role.WRAPPER:
+            return _Scope(scope.prefix, scope.parent, scope.floor, scope.wrapper or node)
+        elif role is Role.LITERAL:
+            floor = max(scope.floor, node.start_point[0] + 1)
+            return _Scope(scope.prefix, scope.parent, floor)
+        elif role is Role.BINDING:
+            return self._binding(node, scope)
+        return None
+
+    def _note_lead(self, node: Node) -> None:
+        attribute = node.type in self._grammar.attributes
+        row, column = node.start_point
+        if not self._lines[row][:column].strip():
+            self._lead[_last_row(node)] = (row, attribute)
+
+    def _binding(self, node: Node, scope: _Scope) -> _Scope | None:
+        name_field, value_field = self._grammar.bindings[node.type]
+        value = node.child_by_field_name(value_field)
+        if value is None:
+            return None
+        if value.type in self._grammar.function_values:
+            self._function(node, value, node.child_by_field_name(name_field), scope)
+            return None
+        return scope
+
+    def _function(self, node: Node, owner: Node, name: Node | None, scope: _Scope) -> None:
+        """Record a function. `owner` has body and parameters; `node` is the whole definition."""
+        if self._grammar.function_needs_body and not _has_body(owner):
+            return
+        text = _function_name(node, name)
+        receiver = _receiver(node)
+        symbol = qualified(scope.prefix, receiver, text)
+        method = scope.parent is not None or "." in symbol
+        kind = ChunkKind.METHOD if method else ChunkKind.FUNCTION
+        self._add(node, owner, symbol, kind, scope)
+
+    def _class(self, node: Node, scope: _Scope) -> _Scope | None:
+        body = _class_body(node)
+        if body is None:
+            return None
+        symbol = qualified(scope.prefix, _class_name(node))
+        index = self._add(node, node, symbol, ChunkKind.CLASS, scope)
+        if symbol.count(".") >= MAX_DEPTH:
+            return None
+        if index is None:
+            return _unwrapped(scope)
+        return _Scope(symbol, index, _header_end(node)[0] + 1)
+
+    def _add(
+        self, node: Node, owner: Node, symbol: str, kind: ChunkKind, scope: _Scope
+    ) -> int | None:
+        first = (scope.wrapper or node).start_point[0]
+        if not symbol or first < scope.floor:
+            return None
+        start, head = self._with_lead(first, scope.floor)
+        signature = self._signature(head, _header_end(owner))
+        end = max(_last_row(scope.wrapper or node), _last_row(node))
+        self._found.append(Definition(start, end, symbol, kind, signature, scope.parent))
+        return len(self._found) - 1
+
+    def _with_lead(self, first: int, floor: int) -> tuple[int, int]:
+        """Return the first row including comments above, and the first row of the signature."""
+        start = head = first
+        while (lead := self._lead.get(start - 1)) is not None and lead[0] >= floor:
+            start = lead[0]
+            head = start if lead[1] else head
+        return start, head
+
+    def _signature(self, first: int, end: tuple[int, int]) -> str:
+        row, column = end
+        lines = [*self._lines[first:row], self._lines[row][:column]]
+        return signature_of(b"\n".join(lines).decode("utf-8", "replace"))
+
+
+def signature_of(header: str) -> str:
+    """Return the last lines of a header, at most `_MAX_SIGNATURE` characters."""
+    if header.count("\n") >= _MAX_SIGNATURE_LINES:
+        header = "\n".join(header.split("\n")[-_MAX_SIGNATURE_LINES:])
+    return header.rstrip()[:_MAX_SIGNATURE]
+
+
+def qualified(*parts: str) -> str:
+    """Join all parts that are not empty with dots."""
+    return ".".join(filter(None, parts))[:_MAX_SYMBOL]
+
+
+def _unwrapped(scope: _Scope) -> _Scope:
+    return _Scope(scope.prefix, scope.parent, scope.floor)
+
+
+def _is_block(node: Node) -> bool:
+    return node.type in {"block", "statement_block", "declaration_list", "class_body"}
+
+
+def _last_row(node: Node) -> int:
+    """Return the last row with text: some grammars include the line end in a comment."""
+    row, column = node.end_point
+    return row - 1 if column == 0 and row > node.start_point[0] else row
+
+
+def _has_body(node: Node) -> bool:
+    return node.child_by_field_name("body") is not None
+
+
+def _class_body(node: Node) -> Node | None:
+    body = node.child_by_field_name("body")
+    if node.type == "declType":  # Pascal: only classes, records and interfaces have parts
+        kind = node.child_by_field_name("type")
+        return kind if kind is not None and kind.type in _PASCAL_CLASSES else None
+    return node.child_by_field_name("type") if body is None and node.type == "type_spec" else body
+
+
+def _header_end(owner: Node) -> tuple[int, int]:
+    """Return row and column after the last token before the body (`:`, `)`, `->` type)."""
+    body = _class_body(owner)
+    last = _last_of_header(owner, body)
+    if owner.type in {"type_spec", "declType"} and body is not None and body.child_count:
+        last = body.children[0]  # Go: `type S struct`; Pascal: `TCart = class`
+    elif owner.type == "defProc":
+        last = owner.child_by_field_name("header")  # local variables follow
+    if last is None:
+        return owner.end_point[0], owner.end_point[1]
+    return last.end_point[0], last.end_point[1]
+
+
+def _last_of_header(owner: Node, body: Node | None) -> Node | None:
+    """Return the last child before the body that is not a comment, `end` or `;`."""
+    last: Node | None = None
+    for child in owner.children:
+        kind = child.type  # each access creates a new string
+        if kind in {"end", ";"} or child == body:
+            break
+        if not kind.endswith("comment"):
+            last = child
+    return last
+
+
+def _text(node: Node | None) -> str:
+    if node is None or node.text is None:
+        return ""
+    return " ".join(node.text.decode("utf-8", "replace").split())
+
+
+def _plain(name: str) -> str:
+    """Return a name without type arguments, pointers and C++ scope marks."""
+    name = name.split("<", 1)[0].split("[", 1)[0] if not name.startswith("operator") else name
+    return name.replace("::", ".").strip("*& .'\"")
+
+
+def _function_name(node: Node, name: Node | None) -> str:
+    header = node.child_by_field_name("header")
+    if name is None and header is not None:  # Pascal
+        name = header.child_by_field_name("name")
+    if name is not None:
+        return _bound_name(name)
+    declarator = node.child_by_field_name("declarator")
+    if declarator is not None:
+        return _declared_name(declarator)
+    return _text(node.child_by_field_name("operator")) and "operator " + _text(
+        node.child_by_field_name("operator")
+    )
+
+
+def _bound_name(name: Node) -> str:
+    """Return the name a function is bound to: the last part of `exports.a` or `A.prototype.b`."""
+    text = _text(name)
+    if text.isidentifier():  # nearly all
+        return text
+    text = _plain(text)
+    for noise in ("module.exports.", "exports.", "this.", "self."):
+        text = text.removeprefix(noise)
+    return text.replace(".prototype.", ".")
+
+
+def _declared_name(node: Node) -> str:
+    """C and C++: return the identifier inside nested declarators, with scopes joined by dots."""
+    for _ in range(32):  # `int *(*f(int))(void)` nests, but never this deep
+        inner = node.child_by_field_name("declarator") or _only_declarator(node)
+        if node.type == "qualified_identifier" or node.type == "operator_cast" or inner is None:
+            break
+        node = inner
+    if node.type == "qualified_identifier":
+        return qualified(*_scopes(node))
+    if node.type == "operator_cast":
+        return f"operator {_text(node.child_by_field_name('type'))}"
+    return _plain(_text(node))
+
+
+def _only_declarator(node: Node) -> Node | None:
+    """Return the inner declarator of a reference or parenthesis, which has no field name."""
+    if node.type not in {"reference_declarator", "parenthesized_declarator"}:
+        return None
+    return node.named_children[0] if node.named_children else None
+
+
+def _scopes(node: Node) -> Iterator[str]:
+    current: Node | None = node
+    while current is not None and current.type == "qualified_identifier":
+        scope = current.child_by_field_name("scope")
+        if scope is not None:
+            yield _plain(_text(scope))
+        current = current.child_by_field_name("name")
+    if current is not None:
+        yield _plain(_text(current))
+
+
+def _receiver(node: Node) -> str:
+    """Go: return the type that a method belongs to."""
+    receiver = node.child_by_field_name("receiver")
+    if receiver is None:
+        return ""
+    declaration = receiver.named_children[0] if receiver.named_children else None
+    return _plain(_text(declaration and declaration.child_by_field_name("type")))
+
+
+def _class_name(node: Node) -> str:
+    """Return the class's name.
+
+    A Rust `impl` block has its type's name, an anonymous C struct its typedef's.
+    """
+    name = node.child_by_field_name("name")
+    if name is None and node.type == "impl_item":
+        name = node.child_by_field_name("type")
+    if name is None and node.parent is not None and node.parent.type == "type_definition":
+        name = node.parent.child_by_field_name("declarator")
+    return _plain(_text(name))

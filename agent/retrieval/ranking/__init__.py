@@ -1,0 +1,75 @@
+"""Ranks the files and pieces of a snapshot for a problem.
+
+Start from `HybridRetriever`. Its first stage (`stages`) measures BM25, mentions, commit history and
+static vectors, selects candidates by the plain sum of these, and orders them with a learned ranker.
+Its second stage (`fuse`) adds the cosine of an embedding model. `RerankingRetriever` adds a
+cross-encoder behind it. `RetrievalOptions` turns parts on
+and off.
+"""
+
+from agent.retrieval.ranking.evidence import (
+    MAX_AMBIGUITY,
+    Evidence,
+    EvidenceSource,
+    mention_evidence,
+)
+from agent.retrieval.ranking.graph import neighbours
+from agent.retrieval.ranking.history_evidence import LocalNames, spread_shares
+from agent.retrieval.ranking.lexical import (
+    K1,
+    NAME_WEIGHT,
+    LexicalQuery,
+    inverse_frequency,
+    length_norm,
+    make_query,
+)
+from agent.retrieval.ranking.mentions import (
+    Frame,
+    MentionPlace,
+    Mentions,
+    read_mentions,
+    text_parts,
+)
+from agent.retrieval.ranking.options import RetrievalOptions, preset, split_name
+from agent.retrieval.ranking.ranker import load_shipped
+from agent.retrieval.ranking.reranking import RerankingRetriever
+from agent.retrieval.ranking.retriever import HybridRetriever, no_words
+from agent.retrieval.ranking.scope import in_scope
+from agent.retrieval.ranking.signals import Signals
+from agent.retrieval.ranking.stages import RankingInput, candidate_files, signals_over
+from agent.retrieval.ranking.texts import document_text, without_boilerplate
+
+__all__ = [
+    "K1",
+    "MAX_AMBIGUITY",
+    "NAME_WEIGHT",
+    "Evidence",
+    "EvidenceSource",
+    "Frame",
+    "HybridRetriever",
+    "LexicalQuery",
+    "LocalNames",
+    "MentionPlace",
+    "Mentions",
+    "RankingInput",
+    "RerankingRetriever",
+    "RetrievalOptions",
+    "Signals",
+    "candidate_files",
+    "document_text",
+    "in_scope",
+    "inverse_frequency",
+    "length_norm",
+    "load_shipped",
+    "make_query",
+    "mention_evidence",
+    "neighbours",
+    "no_words",
+    "preset",
+    "read_mentions",
+    "signals_over",
+    "split_name",
+    "spread_shares",
+    "text_parts",
+    "without_boilerplate",
+]

@@ -1,0 +1,229 @@
+"""Neighbours of the best pieces: callers, callees, base and derived classes, same names, imports.
+
+References are resolved by name alone. A name that several pieces define therefore counts less for
+each, and a name that more than `MAX_DEFINERS` pieces define is ignored.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.retrieval.index import ModuleTable
+from agent.retrieval.ranking.evidence import Evidence
+from agent.types import Reason
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.retrieval.index import Corpus
+
+MAX_DEFINERS = 12
+"""Most pieces or files that may share a name. A `get` that forty classes define is not evidence."""
+
+_MAX_IMPORTERS = 2_000  # most lines that are resolved to find importers of one name
+_FILTER_BITS = 16  # the filter's table has 2**16 entries; it removes most uses cheaply
+
+
+def neighbours(corpus: Corpus, pieces: Mapping[int, float], files: Mapping[int, float]) -> Evidence:
+    """Return evidence for the neighbours of the seeds: `pieces` and `files` with scores in (0, 1].
+
+    Features of pieces: "calls" (a seed calls it), "called-by" (it calls a seed), "inherits" (it is
+    a base or derived class of a seed or of the seed's class, or the method of that class with the
+    same name), "same-name". Features of files: "imports" (a seed imports it), "imported-by". A
+    value is the seed's score divided by the number of pieces or files that the name may mean; the
+    best value over all seeds counts. A seed is in the result only if another seed leads to it.
+    """
+    evidence = Evidence()
+    links = _PieceLinks(corpus, evidence)
+    for seed in sorted(pieces):
+        links.add_called(seed, pieces[seed])
+        links.add_relatives(seed, pieces[seed])
+        links.add_namesakes(seed, pieces[seed])
+    links.add_callers(pieces)
+    _add_imports(corpus, files, evidence)
+    return evidence
+
+
+@dataclass(frozen=True, slots=True)
+class _Definers:
+    """Pieces by the last part of their symbol: `order` sorts `leaves`, `sorted` is the result.
+
+    The order of equal leaves is undefined: a stable sort takes five times as long.
+    """
+
+    order: NDArray[np.int64]
+    sorted: NDArray[np.uint64]
+
+    def of(self, names: NDArray[np.uint64]) -> list[list[int]]:
+        """Return the numbers of the pieces that each name may mean; [] if none or too many."""
+        starts = np.searchsorted(self.sorted, names).tolist()
+        ends = np.searchsorted(self.sorted, names, side="right").tolist()
+        return [
+            sorted(self.order[start:end].tolist()) if name and end - start <= MAX_DEFINERS else []
+            for name, start, end in zip(names.tolist(), starts, ends, strict=True)
+        ]
+
+
+@dataclass(slots=True)
+class _PieceLinks:
+    """Adds reasons for pieces."""
+
+    corpus: Corpus
+    evidence: Evidence
+    definers: _Definers = field(init=False)
+    known: dict[int, dict[str, int]] = field(default_factory=dict)  # file -> symbol -> piece
+
+    def __post_init__(self) -> None:
+        order = np.argsort(self.corpus.names.leaves)
+        self.definers = _Definers(order, self.corpus.names.leaves[order])
+
+    def add_called(self, seed: int, score: float) -> None:
+        """Add the pieces that the seed calls or refers to, those of its own file first."""
+        names = self.corpus.names.uses.of(seed)
+        note = f"called by {self._name(seed)}"
+        for found in self.definers.of(names):
+            near = [piece for piece in found if self._file(piece) == self._file(seed)]
+            for piece in found:
+                share = score / (len(near) if piece in near else len(found))
+                self._add(piece, seed, Reason("calls", share, note))
+
+    def add_namesakes(self, seed: int, score: float) -> None:
+        """Add the pieces with the same name in other classes and files."""
+        leaf = self.corpus.names.leaves[seed : seed + 1]
+        note = f"has the name of {self._name(seed)}"
+        for found in self.definers.of(leaf):
+            for piece in found:
+                if piece != seed:
+                    self._add(piece, seed, Reason("same-name", score / (len(found) - 1), note))
+
+    def add_relatives(self, seed: int, score: float) -> None:
+        """Add base and derived classes of the seed or its class, and methods of its name."""
+        own, method = self._class_of(seed)
+        if own is None:
+            return
+        for relative, share, note in self._related(own):
+            reason = Reason("inherits", score * share, note)
+            self._add(relative, seed, reason)
+            same = self._symbols(relative).get(f"{self.corpus.symbols[relative]}.{method}")
+            if method and same is not None:
+                self._add(same, seed, reason)
+
+    def _class_of(self, seed: int) -> tuple[int | None, str]:
+        """Return the class that the seed is, or is a method of, and the method's name."""
+        symbol = self.corpus.symbols[seed]
+        if self.corpus.pieces[seed].kind == "class":
+            return seed, ""
+        prefix, _, method = symbol.rpartition(".")
+        return self._symbols(seed).get(prefix) if prefix else None, method
+
+    def _related(self, own: int) -> Iterator[tuple[int, float, str]]:
+        """Yield the base and derived classes of a class, the weight of each, and a note."""
+        corpus = self.corpus
+        for found in self.definers.of(corpus.names.bases.of(own)):
+            bases = [piece for piece in found if corpus.pieces[piece].kind == "class"]
+            for piece in bases:
+                yield piece, 1 / len(bases), f"base of {self._name(own)}"
+        leaf = corpus.names.leaves[own]
+        positions = np.flatnonzero(corpus.names.bases.values == leaf)
+        derived = np.searchsorted(corpus.names.bases.offsets, positions, side="right") - 1
+        if leaf and derived.size <= MAX_DEFINERS:
+            for piece in derived.tolist():
+                yield piece, 1 / derived.size, f"derived from {self._name(own)}"
+
+    def add_callers(self, seeds: Mapping[int, float]) -> None:
+        """Add the pieces that use the name of a seed. The more there are, the less each counts."""
+        leaves = self.corpus.names.leaves
+        numbers = sorted(seeds)
+        names = leaves[numbers]
+        counts = [len(found) for found in self.definers.of(names)]
+        by_name = self._users(names)
+        for seed, name, count in zip(numbers, names.tolist(), counts, strict=True):
+            users = by_name.get(name, [])
+            if not (count and users):
+                continue
+            value = seeds[seed] / count / len(users) ** 0.5
+            note = f"calls {self._name(seed)}"
+            for piece in users:
+                self._add(piece, seed, Reason("called-by", value, note))
+
+    def _users(self, names: NDArray[np.uint64]) -> dict[int, list[int]]:
+        """Return the pieces that use each of the names."""
+        uses = self.corpus.names.uses
+        mask = np.uint64((1 << _FILTER_BITS) - 1)
+        wanted = np.zeros(1 << _FILTER_BITS, dtype=np.bool_)
+        wanted[(names & mask).astype(np.int64)] = True
+        places = np.flatnonzero(wanted[(uses.values & mask).astype(np.int64)])
+        places = places[np.isin(uses.values[places], names)]
+        users = np.searchsorted(uses.offsets, places, side="right") - 1
+        found: dict[int, list[int]] = {}
+        for name, piece in zip(uses.values[places].tolist(), users.tolist(), strict=True):
+            found.setdefault(name, []).append(piece)
+        return found
+
+    def _add(self, piece: int, seed: int, reason: Reason) -> None:
+        if piece != seed:
+            self.evidence.add_piece(piece, reason)
+
+    def _file(self, piece: int) -> int:
+        return int(self.corpus.piece_file[piece])
+
+    def _name(self, piece: int) -> str:
+        symbol = self.corpus.symbols[piece]
+        return f"{self.corpus.path_of(piece)}:{symbol}" if symbol else self.corpus.path_of(piece)
+
+    def _symbols(self, piece: int) -> dict[str, int]:
+        """Return the first piece of each symbol in the same file."""
+        file = self._file(piece)
+        if file not in self.known:
+            first, end = self.corpus.first_piece[file], self.corpus.first_piece[file + 1]
+            names = self.corpus.symbols[first:end]
+            self.known[file] = {names[i]: first + i for i in reversed(range(len(names)))}
+        return self.known[file]
+
+
+# -------------------------------------------------------------------------------------------- files
+
+
+def _add_imports(corpus: Corpus, seeds: Mapping[int, float], evidence: Evidence) -> None:
+    modules = ModuleTable([file.path for file in corpus.files])
+    importers = _Importers(corpus.imports)
+    for seed in sorted(seeds):
+        path, score = corpus.files[seed].path, seeds[seed]
+        for line in corpus.imports[seed].splitlines():
+            found = modules.find(line, seed)
+            for file in found if len(found) <= MAX_DEFINERS else ():
+                if file != seed:
+                    reason = Reason("imports", score / len(found), f"imported by {path}")
+                    evidence.add_file(file, reason)
+        for file, line in importers.of(modules.leaf(seed)):
+            found = modules.find(line, file)
+            if seed in found and len(found) <= MAX_DEFINERS and file != seed:
+                reason = Reason("imported-by", score / len(found), f"imports {path}")
+                evidence.add_file(file, reason)
+
+
+class _Importers:
+    """Finds import lines in all files that import a given name."""
+
+    def __init__(self, imports: Sequence[str]) -> None:
+        files = list(imports)  # copied once: each access builds the items again
+        self._text = "\n".join(files) + "\n"
+        self._ends = list(accumulate(len(lines) + 1 for lines in files))
+
+    def of(self, name: str) -> Iterator[tuple[int, str]]:
+        """Yield the importing file's number and the import line."""
+        if not name:
+            return
+        text, at, left = self._text, -1, _MAX_IMPORTERS
+        while left and (at := text.find(name, at + 1)) >= 0:
+            end = at + len(name)
+            if text[end] in "/\n" and (at == 0 or text[at - 1] in "/\n"):
+                start = text.rfind("\n", 0, at) + 1
+                yield bisect_right(self._ends, at), text[start : text.index("\n", end)]
+                left -= 1

@@ -1,0 +1,360 @@
+"""The retriever: first stage, embedding of the best chunks, fusion, total order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.errors import ProviderError
+from agent.retrieval.ranking.explain import scored_chunk
+from agent.retrieval.ranking.mentions import Mentions, read_mentions
+from agent.retrieval.ranking.stages import Ranked, files_in_order, in_order
+from agent.retrieval.ranking.texts import FileNames, document_text, query_text, without_boilerplate
+from agent.shared.threads import in_thread
+from agent.types import Ranking, Reason, ScoredChunk, ScoredFile
+from agent.types.events import Notice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from agent.retrieval.ranking.evidence import EvidenceSource
+    from agent.retrieval.ranking.options import RetrievalOptions
+    from agent.shared.cache import Records
+    from agent.types import Chunk, Problem
+    from agent.types.protocols import Embedder, Reporter, Snapshot
+
+_ZERO_NORM = 1e-6  # shorter rows belong to texts that could not be embedded
+LEARNED_COSINE_WEIGHT = 1.5
+"""Weight of the best cosine relative to the ranker's margins, which have a range of about ten.
+Chosen on four projects that neither ranker nor encoder was trained on; 0.5 to 3 give nearly the
+same results.
+"""
+UNRANKED = -1.0
+"""Score of a chunk without a vector if only the cosine decides: below every real cosine."""
+
+
+def cosines(query: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the cosine of each row of `documents` (n, d) with `query` (d,); NaN for zero rows.
+
+    Both arrays are float32 and L2-normalised. Sums are float64, so that the order does not depend
+    on how the platform adds floats.
+    """
+    rows = documents.astype(np.float64)
+    values = rows @ query.astype(np.float64)
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    sound = np.isfinite(values) & (lengths > _ZERO_NORM)
+    return np.where(sound, np.clip(values, -1.0, 1.0), np.nan)
+
+
+def fuse(
+    first: Ranked, values: NDArray[np.float64], names: FileNames, options: RetrievalOptions
+) -> Ranked:
+    """Add the cosines of the first n chunks, `values` float64 (n,), to the first stage's scores.
+
+    With `lexical_weight` 0 the result has only those n chunks.
+    """
+    head, tail = first.chunks[: values.size], first.chunks[values.size :]
+    terms = _cosine_terms(values, options)
+    if first.learned:
+        terms *= LEARNED_COSINE_WEIGHT
+    scale = _scale(first, [chunk.score for chunk in first.chunks], options)
+    chunks = [
+        _fused(chunk, scale, value, term)
+        for chunk, value, term in zip(head, values.tolist(), terms.tolist(), strict=True)
+    ]
+    if options.lexical_weight:
+        chunks.extend(_rescaled(chunk, scale) for chunk in tail)
+    files = _fused_files(first, head, terms, options)
+    fused = replace(first, chunks=in_order(chunks), files=files)
+    bonus = options.bonus(learned=first.learned, embedded=True)
+    # A zero vector must not rank above a real cosine, if nothing but the cosine decides.
+    blank = frozenset() if options.normalise_cosine else _blank(head, values)
+    return _with_bonus(fused, names, bonus, options, blank)
+
+
+def _blank(head: Sequence[ScoredChunk], values: NDArray[np.float64]) -> frozenset[Chunk]:
+    """Return the chunks that could not be embedded."""
+    unknown = np.isnan(values).tolist()
+    return frozenset(one.chunk for one, out in zip(head, unknown, strict=True) if out)
+
+
+def _with_bonus(
+    ranked: Ranked,
+    names: FileNames,
+    bonus: float,
+    options: RetrievalOptions,
+    blank: Container[Chunk] = (),
+) -> Ranked:
+    """Add `bonus` to the chunks of files that the problem names, and to the files themselves."""
+    if not bonus:
+        return ranked
+    chunks = [
+        scored
+        if scored.chunk in blank or not (name := names.found(scored.chunk.path))
+        else scored_chunk(scored, [*scored.reasons, _named(name, bonus)])
+        for scored in ranked.chunks
+    ]
+    files = ranked.files
+    if options.file_scores:
+        files = files_in_order([_with_file_bonus(file, names, bonus) for file in ranked.files])
+    return replace(ranked, chunks=in_order(chunks), files=files)
+
+
+def _with_file_bonus(file: ScoredFile, names: FileNames, bonus: float) -> ScoredFile:
+    if not (name := names.found(file.path)):
+        return file
+    return ScoredFile(file.path, file.score + bonus, (*file.reasons, _named(name, bonus)))
+
+
+def _named(name: str, bonus: float) -> Reason:
+    return Reason("filename", bonus, f"{name} is in the problem")
+
+
+def _scale(first: Ranked, scores: Sequence[float], options: RetrievalOptions) -> float:
+    """Return the factor for the first stage's scores; the ranker's margins have no maximum."""
+    return options.lexical_weight if first.learned else options.lexical_weight / _top(scores)
+
+
+def _cosine_terms(values: NDArray[np.float64], options: RetrievalOptions) -> NDArray[np.float64]:
+    """Return what each cosine adds to a score. A zero vector never adds more than a real one."""
+    if not options.normalise_cosine:
+        return options.cosine_weight * np.nan_to_num(values, nan=UNRANKED)
+    positive = np.clip(np.nan_to_num(values, nan=0.0), 0.0, None)
+    return options.cosine_weight * positive / _top(positive.tolist())
+
+
+def _top(scores: Sequence[float]) -> float:
+    return max((score for score in scores if score > 0.0), default=1.0)
+
+
+def _fused(chunk: ScoredChunk, scale: float, value: float, term: float) -> ScoredChunk:
+    note = "could not be embedded" if np.isnan(value) else f"cosine {value:.3f}"
+    return scored_chunk(chunk, [*_rescaled(chunk, scale).reasons, Reason("cosine", term, note)])
+
+
+def _rescaled(chunk: ScoredChunk, scale: float) -> ScoredChunk:
+    reasons = [replace(reason, value=reason.value * scale) for reason in chunk.reasons]
+    return scored_chunk(chunk, reasons)
+
+
+def _fused_files(
+    first: Ranked,
+    head: Sequence[ScoredChunk],
+    terms: NDArray[np.float64],
+    options: RetrievalOptions,
+) -> tuple[ScoredFile, ...]:
+    """Score files by their own score and the cosine of their best chunk."""
+    best: dict[str, float] = {}
+    for chunk, term in zip(head, terms.tolist(), strict=True):
+        best[chunk.chunk.path] = max(term, best.get(chunk.chunk.path, UNRANKED))
+    scale = _scale(first, [file.score for file in first.files], options)
+    files: list[ScoredFile] = []
+    for file in first.files:
+        if not options.lexical_weight and file.path not in best:
+            continue
+        reasons = [replace(reason, value=reason.value * scale) for reason in file.reasons]
+        reasons.append(Reason("cosine", best.get(file.path, 0.0), "of its best chunk"))
+        kept = tuple(reason for reason in reasons if reason.value)
+        files.append(ScoredFile(file.path, sum(reason.value for reason in kept), kept))
+    return files_in_order(files)
+
+
+_NO_WORDS = "no word of the problem occurs in the code"
+
+
+class HybridRetriever:
+    """The `Retriever`. With `index_path` None, nothing is stored between runs.
+
+    `sources` None: only mentions in the problem are evidence. `workers` limits the processes that
+    build the index. `models`: the folder of the static encoder and the ranker; if one is missing,
+    ranking continues without it and reports that once. `shared`: as for `agent.retrieval.index.index.Index`.
+    """
+
+    def __init__(
+        self,
+        options: RetrievalOptions,
+        *,
+        embedder: Embedder | None,
+        index_path: Path | None,
+        reporter: Reporter,
+        sources: Sequence[EvidenceSource] | None = None,
+        workers: int | None = None,
+        models: Path | None = None,
+        shared: Callable[[], Records | None] | None = None,
+    ) -> None:
+        self._options = options
+        self._embedder = embedder if options.embedding else None
+        self._index_path = index_path
+        self._report = reporter
+        self._sources = sources
+        self._workers = workers
+        self._models = models
+        self._shared = shared
+        self._said: set[str] = set()
+
+    async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking:
+        """Rank the snapshot's chunks. If the embedder fails, the first stage decides."""
+        if self._options.boilerplate:
+            problem = without_boilerplate(problem, snapshot)
+        mentions = read_mentions(problem)
+        first = await self._first_stage(problem, mentions, snapshot)
+        first = _without_hidden(first, problem.text)
+        if self._embedder is None or not first.chunks:
+            named = self._named_first(problem, first)
+            return _ranking(named, (*first.notes, *_unmatched(first)))
+        return await self._second_stage(problem, mentions, first, self._embedder)
+
+    async def _first_stage(
+        self, problem: Problem, mentions: Mentions, snapshot: Snapshot
+    ) -> Ranked:
+        def rank(cancel: threading.Event) -> Ranked:
+            return self._rank_words(problem, mentions, snapshot, cancel)
+
+        return await in_thread(rank)
+
+    def _rank_words(
+        self, problem: Problem, mentions: Mentions, snapshot: Snapshot, cancel: threading.Event
+    ) -> Ranked:
+        # Imported here: tree-sitter would delay the command line.
+        from agent.retrieval.history import CommitHistory, history_path
+        from agent.retrieval.index import Index
+        from agent.retrieval.ranking.evidence import mention_evidence
+        from agent.retrieval.ranking.ranker import load_shipped
+        from agent.retrieval.ranking.stages import lexical_stage, overlap_stage
+
+        options = self._options
+        if options.first_stage == "overlap":
+            return overlap_stage(problem, snapshot, options.max_results, cancel)
+        models = load_shipped(options, self._models)
+        for note in models.notes:
+            self._say(note)
+        index = Index(
+            self._report,
+            self._index_path,
+            self._workers,
+            encoder=models.encoder,
+            shared=self._shared,
+        )
+        history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
+        sources = (mention_evidence,) if self._sources is None else self._sources
+        ranked = lexical_stage(
+            problem, mentions, snapshot, index, sources, history, models.ranker, options, cancel
+        )
+        return replace(ranked, notes=models.notes)
+
+    async def _second_stage(
+        self, problem: Problem, mentions: Mentions, first: Ranked, embedder: Embedder
+    ) -> Ranking:
+        head = first.chunks[: self._options.prefilter]
+        texts = [document_text(scored.chunk) for scored in head]
+        try:
+            query, documents = await embed_both(embedder, query_text(problem, mentions), texts)
+        except ProviderError as error:
+            return self._degraded(problem, first, f"no embeddings, ranked by words alone: {error}")
+        return await asyncio.to_thread(self._fuse, problem, first, query, documents)
+
+    def _fuse(
+        self,
+        problem: Problem,
+        first: Ranked,
+        query: NDArray[np.float32],
+        documents: NDArray[np.float32],
+    ) -> Ranking:
+        if query.ndim != 2 or query.shape[0] != 1 or query.shape[1] != documents.shape[1]:
+            return self._degraded(
+                problem, first, "embeddings of different sizes, ranked by words alone"
+            )
+        if not query.any():
+            return self._degraded(
+                problem, first, "the problem was not embedded, ranked by words alone"
+            )
+        values = cosines(query[0], documents)
+        failed = int(np.isnan(values).sum())
+        fused = fuse(first, values, FileNames(problem), self._options)
+        notes = (*first.notes, *_unmatched(first, "embeddings, "))
+        if not failed:
+            return _ranking(fused, notes)
+        note = f"{failed} of {values.size} chunks could not be embedded"
+        self._say(note)
+        return _ranking(fused, (*notes, note), "some chunks could not be embedded")
+
+    def _named_first(self, problem: Problem, first: Ranked) -> Ranked:
+        """Return the first stage with the bonus for file names, where no cosine follows."""
+        bonus = self._options.bonus(learned=first.learned, embedded=False)
+        return _with_bonus(first, FileNames(problem), bonus, self._options)
+
+    def _degraded(self, problem: Problem, first: Ranked, note: str) -> Ranking:
+        self._say(note)
+        named = self._named_first(problem, first)
+        return _ranking(named, (*first.notes, note, *_unmatched(first)), note)
+
+    def _say(self, message: str) -> None:
+        """Report a message once, because every problem of a batch fails for the same reason."""
+        if message not in self._said:
+            self._said.add(message)
+            self._report(Notice(message, "warning"))
+
+
+async def embed_both(
+    embedder: Embedder, query: str, texts: Sequence[str]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Embed query and texts at the same time. Returns (1, d) and (n, d).
+
+    If the dimensions differ, asks once more. Raises ProviderError.
+    """
+    first, second = await _at_once(embedder, query, texts)
+    if first.shape[1] != second.shape[1]:  # one answer was wrong; the embedder has found out which
+        return await _at_once(embedder, query, texts)
+    return first, second
+
+
+async def _at_once(
+    embedder: Embedder, query: str, texts: Sequence[str]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
+    first, second = await asyncio.gather(*tasks, return_exceptions=True)
+    if isinstance(first, BaseException):
+        raise first
+    if isinstance(second, BaseException):
+        raise second
+    return first, second
+
+
+def no_words(ranking: Ranking) -> tuple[str, ...]:
+    """Return the note that no word of the problem occurs in the repository, or ().
+
+    Only callers that rank the user's own problem report it; a model's searches often find nothing.
+    """
+    return tuple(note for note in ranking.notes if note.startswith(_NO_WORDS))
+
+
+def _unmatched(first: Ranked, by: str = "") -> tuple[str, ...]:
+    if not first.instead or not first.chunks:
+        return ()
+    return (f"{_NO_WORDS}: ordered by {by}{first.instead}",)
+
+
+def _without_hidden(ranked: Ranked, problem: str) -> Ranked:
+    """Leave out hidden folders (`.github/`), unless the problem names the folder or the file."""
+    paths = {scored.chunk.path for scored in ranked.chunks} | {one.path for one in ranked.files}
+    shown = {path for path in paths if _is_visible(path, problem)}
+    chunks = tuple(scored for scored in ranked.chunks if scored.chunk.path in shown)
+    files = tuple(one for one in ranked.files if one.path in shown)
+    return replace(ranked, chunks=chunks, files=files) if chunks else ranked
+
+
+def _is_visible(path: str, problem: str) -> bool:
+    *folders, name = path.split("/")
+    hidden = [folder for folder in folders if folder.startswith(".")]
+    return not hidden or any(one in problem for one in (*hidden, name))
+
+
+def _ranking(ranked: Ranked, notes: tuple[str, ...], degraded: str = "") -> Ranking:
+    return Ranking(ranked.chunks, ranked.files, ranked.total, notes, degraded)

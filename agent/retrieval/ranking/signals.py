@@ -1,0 +1,376 @@
+"""Signals of one problem for every file and piece of a corpus. Features are computed from them.
+
+Dense signals (word statistics, cosine of static vectors) are computed for everything. Together with
+the evidence they form the plain sum, which selects the candidates. Features are computed for
+candidates only.
+
+    file  = best piece + whole file + evidence
+    piece = piece + file_weight * file / best file + evidence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agent.retrieval.index import PROSE_AND_DATA, without_suffix
+from agent.retrieval.ranking.features import FILE_FEATURES, FILE_NAMES, PIECE_FEATURES, group_of
+from agent.retrieval.ranking.texts import FileNames
+from agent.types import ChunkKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.retrieval.index import Corpus
+    from agent.retrieval.ranking.evidence import Evidence
+    from agent.retrieval.ranking.lexical import Bags, LexicalQuery
+    from agent.retrieval.ranking.mentions import Mentions
+    from agent.types import Problem, Reason
+
+# Weights in the plain sum. The lexical scores in it are normalised to a maximum of 1.
+STATIC_WEIGHT = 0.5
+EVIDENCE_WEIGHTS: Mapping[str, float] = {"history": 0.4, "history-function": 0.3, "churn": 1e-6}
+"""Weights of groups; all others are 1. Frequent changes are a prior, not a match. The small weight
+only breaks ties between candidates without other evidence, such as all code if the problem shares
+no word with it. The learned ranker applies its own weight.
+"""
+
+AROUND = frozenset({"graph", "imports", "cochange"})
+"""Groups outside the plain sum: they are computed only for its best candidates."""
+
+_KINDS = {kind: number for number, kind in enumerate(ChunkKind)}
+_ASIDE = frozenset(
+    {"example", "examples", "doc", "docs", "demo", "demos", "script", "scripts", "benchmark",
+     "benchmarks", "asv_bench", "tools", "tool", "contrib", "samples", "tutorials", "ci", "build"}
+)  # fmt: skip
+"""Folders whose code issues are rarely about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights of the plain sum; see `RetrievalOptions`."""
+
+    file: float
+    prose: float
+    file_scores: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Signals of `n` pieces and `f` files; every array is float64, normalised to a maximum of 1.
+
+    `pieces`, `files`: the plain sums. `static`: cosine of each piece, or None. `piece_columns` and
+    `file_columns` hold the dense features by name.
+    """
+
+    corpus: Corpus
+    evidence: Evidence
+    pieces: NDArray[np.float64]
+    files: NDArray[np.float64]
+    piece_columns: Mapping[str, NDArray[np.float64]]
+    file_columns: Mapping[str, NDArray[np.float64]]
+    query: Mapping[str, float]
+    names: FileNames
+
+
+def measure(
+    problem: Problem,
+    mentions: Mentions,
+    corpus: Corpus,
+    bags: Bags,
+    query: LexicalQuery,
+    evidence: Evidence,
+    static: NDArray[np.float64] | None,
+    weights: Weights,
+) -> Signals:
+    """Compute all dense signals and the plain sums.
+
+    `static` float64 (n,): cosines, NaN for pieces without a vector.
+    """
+    factors = np.array(
+        [weights.prose if f.language in PROSE_AND_DATA else 1.0 for f in corpus.files]
+    )
+    spread = factors[corpus.piece_file] if len(corpus.files) else np.empty(0)
+    pieces = {
+        "bm25": normalised(bags.pieces.bm25(query.weights) * spread),
+        "title": normalised(bags.pieces.bm25(query.title) * spread),
+        "prose": normalised(bags.pieces.bm25(query.prose) * spread),
+        "code": normalised(bags.pieces.bm25(query.code) * spread),
+        "coverage": bags.pieces.coverage(query.weights),
+        "name": normalised(bags.names),
+    }
+    files = {
+        "file-bm25": normalised(bags.files.bm25(query.weights) * factors),
+        "file-title": normalised(bags.files.bm25(query.title) * factors),
+        "file-prose": normalised(bags.files.bm25(query.prose) * factors),
+        "file-code": normalised(bags.files.bm25(query.code) * factors),
+        "file-coverage": bags.files.coverage(query.weights),
+        "file-path-coverage": bags.path_coverage,
+    }
+    files["file-best"], files["file-second"] = _two_best(corpus, pieces["bm25"])
+    known = np.zeros(0)
+    if static is not None:
+        known = normalised(np.clip(np.nan_to_num(static, nan=0.0), 0.0, None))
+        pieces["static"] = known
+        files["file-static"], _ = _two_best(corpus, known)
+        files["file-static-mean"] = _means(corpus, known)
+    file_sum = files["file-best"] + _sums(evidence.files, len(corpus.files))
+    if weights.file_scores:
+        file_sum = file_sum + files["file-bm25"]
+    piece_sum = pieces["bm25"] + _sums(evidence.pieces, len(corpus.piece_file))
+    if static is not None:
+        file_sum = file_sum + STATIC_WEIGHT * files["file-static"]
+        piece_sum = piece_sum + STATIC_WEIGHT * known
+    if weights.file_scores:
+        piece_sum = piece_sum + (weights.file * normalised(file_sum))[corpus.piece_file]
+    return Signals(
+        corpus,
+        evidence,
+        piece_sum,
+        file_sum,
+        pieces,
+        files,
+        _query_features(query, mentions, evidence),
+        FileNames(problem),
+    )
+
+
+def words_missed(signals: Signals) -> bool:
+    """Whether the problem has words to search for, but none occurs in any text, name or path."""
+    texts = signals.piece_columns["bm25"], signals.file_columns["file-bm25"]
+    return signals.query["query-terms"] > 0.0 and not any(bool(scores.any()) for scores in texts)
+
+
+def told_without_words(signals: Signals) -> str:
+    """Describe what orders the candidates if no word of the problem occurs."""
+    found = (signals.evidence.pieces, signals.evidence.files)
+    features = {feature for kind in found for numbers in kind.values() for feature in numbers}
+    groups = {group_of(feature) for feature in features} - AROUND
+    known = sorted(groups - {"churn"})
+    if bool(signals.piece_columns.get("static", np.zeros(0)).any()):
+        known.append("static vectors")
+    if "churn" in groups:
+        known.append("how often files change")
+    return " and ".join(known) or "properties of the code that do not depend on the problem"
+
+
+def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide by the maximum if it is above 0."""
+    top = float(scores.max(initial=0.0))
+    return scores / top if top > 0.0 else scores
+
+
+def ranks_of(chosen: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the ranks of the chosen positions among all: 1 is the highest score; ties by position.
+
+    Sorting values is many times faster than sorting positions, so ties are counted afterwards.
+    """
+    values, ordered = scores[chosen], np.sort(scores)
+    ends = np.searchsorted(ordered, values, side="right")
+    places = scores.size - ends + 1
+    tied = ends - np.searchsorted(ordered, values) > 1
+    for value in np.unique(values[tied]):
+        mine = values == value
+        places[mine] += np.searchsorted(np.flatnonzero(scores == value), chosen[mine])
+    return places.astype(np.int64)
+
+
+def _two_best(
+    corpus: Corpus, scores: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the two highest scores among each file's pieces, (f,) each, 0 for none."""
+    best = _best_of_files(corpus, scores)
+    at_top = np.flatnonzero(scores == best[corpus.piece_file])
+    one_each = at_top[np.flatnonzero(np.diff(corpus.piece_file[at_top], prepend=-1))]
+    others = scores.copy()
+    others[one_each] = 0.0
+    return best, _best_of_files(corpus, others)
+
+
+def _best_of_files(corpus: Corpus, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the highest score among each file's pieces, (f,), at least 0."""
+    first = np.array(corpus.first_piece, dtype=np.int64)
+    filled = np.flatnonzero(np.diff(first))
+    best = np.zeros(len(corpus.files))
+    if filled.size:
+        best[filled] = np.maximum.reduceat(scores, first[filled])
+    return np.clip(best, 0.0, None)
+
+
+def _means(corpus: Corpus, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    count = len(corpus.files)
+    sizes = np.maximum(np.bincount(corpus.piece_file, minlength=count), 1)
+    return normalised(np.bincount(corpus.piece_file, scores, count) / sizes)
+
+
+def _sums(reasons: Mapping[int, Mapping[str, Reason]], count: int) -> NDArray[np.float64]:
+    sums = np.zeros(count)
+    for number, features in reasons.items():
+        values = sorted(r.value * EVIDENCE_WEIGHTS.get(r.feature, 1.0) for r in features.values())
+        sums[number] = sum(values)  # sorted: independent of the order of the sources
+    return sums
+
+
+def _query_features(
+    query: LexicalQuery, mentions: Mentions, evidence: Evidence
+) -> dict[str, float]:
+    found = {r.feature for features in evidence.files.values() for r in features.values()}
+    return {
+        "query-terms": float(np.log1p(query.hashes.size)),
+        "query-frames": float("traceback" in found),
+        "query-paths": float("path" in found),
+        "query-symbols": float(np.log1p(len(mentions.names))),
+        "query-code": float(query.code.any()),
+    }
+
+
+# -------------------------------------------------------------------------------------- candidates
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Numbers of the candidate pieces and files in falling order of the plain sum, int64."""
+
+    pieces: NDArray[np.int64]
+    files: NDArray[np.int64]
+
+
+def choose_candidates(signals: Signals, limit: int) -> Candidates:
+    """Select the `limit` best pieces and files; any of them if nothing scores above 0."""
+    return Candidates(_best(signals.pieces, limit), _best(signals.files, limit))
+
+
+def _best(scores: NDArray[np.float64], limit: int) -> NDArray[np.int64]:
+    positions = np.flatnonzero(scores > 0.0)
+    if not positions.size:
+        positions = np.arange(scores.size)
+    if positions.size > limit:
+        values = scores[positions]
+        positions = positions[values >= np.partition(values, -limit)[-limit]]
+    return positions[np.argsort(-scores[positions], kind="stable")][:limit].astype(np.int64)
+
+
+# ----------------------------------------------------------------------------------------- features
+
+
+def file_matrix(
+    signals: Signals, files: NDArray[np.int64], without: frozenset[str] = frozenset()
+) -> NDArray[np.float32]:
+    """Return the features of these files, (len(files), len(FILE_NAMES))."""
+    corpus = signals.corpus
+    position = {int(number): row for row, number in enumerate(files)}
+    table: dict[str, NDArray[np.float64]] = {
+        "file-score": normalised(signals.files)[files],
+        "file-rank": np.log1p(ranks_of(files, signals.files)),
+        "file-size": np.log1p(np.diff(np.array(corpus.first_piece))[files]),
+    }
+    table |= {name: values[files] for name, values in signals.file_columns.items()}
+    table |= {name: np.full(files.size, value) for name, value in signals.query.items()}
+    table |= _path_columns(signals, files)
+    _add_evidence(table, signals.evidence.files, position, "file-")
+    names = [feature.name for feature in FILE_FEATURES if feature.group not in without]
+    return _stacked(table, FILE_NAMES, names, files.size)
+
+
+def _path_columns(signals: Signals, files: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    sources = [signals.corpus.files[number] for number in files]
+    paths = [source.path.split("/") for source in sources]
+    return {
+        "file-depth": np.array([float(len(path)) for path in paths]),
+        "file-init": np.array([float(without_suffix(path[-1]) == "__init__") for path in paths]),
+        "file-aside": np.array([float(not _ASIDE.isdisjoint(path[:-1])) for path in paths]),
+        "file-prose-language": np.array([float(s.language in PROSE_AND_DATA) for s in sources]),
+        "file-name-found": np.array([float(bool(signals.names.found(s.path))) for s in sources]),
+    }
+
+
+def piece_matrix(
+    signals: Signals, pieces: NDArray[np.int64], without: frozenset[str] = frozenset()
+) -> NDArray[np.float32]:
+    """Return the features of these pieces and then of their files,
+    (len(pieces), len(PIECE_NAMES)).
+    """
+    corpus = signals.corpus
+    position = {int(number): row for row, number in enumerate(pieces)}
+    bm25 = signals.piece_columns["bm25"]
+    owners = corpus.piece_file[pieces]
+    table: dict[str, NDArray[np.float64]] = {
+        "score": normalised(signals.pieces)[pieces],
+        "rank": np.log1p(ranks_of(pieces, signals.pieces)),
+        "bm25-rank": np.log1p(ranks_of(pieces, bm25)),
+        "bm25-in-file": bm25[pieces] / np.maximum(signals.file_columns["file-best"][owners], 1e-9),
+        "rank-in-file": np.log1p(_ranks_in_files(corpus, bm25, pieces)),
+        "length": np.log1p(corpus.text_lengths[pieces]),
+        "siblings": np.log1p(np.diff(np.array(corpus.first_piece))[owners]),
+    }
+    static = signals.piece_columns.get("static")
+    if static is not None:
+        best = np.maximum(signals.file_columns["file-static"][owners], 1e-9)
+        table["static-rank"] = np.log1p(ranks_of(pieces, static))
+        table["static-in-file"] = static[pieces] / best
+    table |= {name: values[pieces] for name, values in signals.piece_columns.items()}
+    table |= _symbol_columns(corpus, pieces)
+    _add_evidence(table, signals.evidence.pieces, position, "")
+    names = [feature.name for feature in PIECE_FEATURES if feature.group not in without]
+    own = _stacked(table, [f.name for f in PIECE_FEATURES], names, pieces.size)
+    distinct, rows = np.unique(owners, return_inverse=True)
+    return np.hstack([own, file_matrix(signals, distinct, without)[rows]])
+
+
+def _symbol_columns(corpus: Corpus, pieces: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    found = [corpus.pieces[number] for number in pieces]
+    leaves = [piece.symbol.rpartition(".")[2] for piece in found]
+    return {
+        "kind": np.array([float(_KINDS[piece.kind]) for piece in found]),
+        "nesting": np.array(
+            [float(piece.symbol.count(".") + bool(piece.symbol)) for piece in found]
+        ),
+        "private": np.array([float(leaf.startswith("_")) for leaf in leaves]),
+        "dunder": np.array(
+            [float(leaf.startswith("__") and leaf.endswith("__")) for leaf in leaves]
+        ),
+    }
+
+
+def _ranks_in_files(
+    corpus: Corpus, scores: NDArray[np.float64], pieces: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the rank of each of `pieces` within its file, 1 for the best; ties by position."""
+    places = np.empty(pieces.size, dtype=np.int64)
+    owners = corpus.piece_file[pieces]
+    for file in np.unique(owners).tolist():
+        first, end = corpus.first_piece[file], corpus.first_piece[file + 1]
+        mine = owners == file
+        places[mine] = ranks_of(pieces[mine] - first, scores[first:end])
+    return places
+
+
+def _add_evidence(
+    table: dict[str, NDArray[np.float64]],
+    evidence: Mapping[int, Mapping[str, Reason]],
+    position: Mapping[int, int],
+    prefix: str,
+) -> None:
+    for number, reasons in evidence.items():
+        row = position.get(number)
+        if row is None:
+            continue
+        for reason in reasons.values():
+            name = prefix + reason.feature
+            column = table.setdefault(name, np.zeros(len(position)))
+            column[row] = reason.value
+
+
+def _stacked(
+    table: Mapping[str, NDArray[np.float64]],
+    columns: Sequence[str],
+    kept: Sequence[str],
+    rows: int,
+) -> NDArray[np.float32]:
+    on = frozenset(kept)
+    zeros = np.zeros(rows)
+    stack = [table.get(name, zeros) if name in on else zeros for name in columns]
+    return np.stack(stack, axis=1).astype(np.float32) if stack else np.zeros((rows, 0), np.float32)

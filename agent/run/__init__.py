@@ -1,0 +1,1 @@
+"""One run: from an issue to a validated patch. Start with `agent.run.pipeline`."""

@@ -1,0 +1,147 @@
+"""The context of one run: ranked, located and packed, and packed again when its budget changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from agent.errors import ConfigurationError
+from agent.retrieval.context import PackingOptions, make_receipt, pack
+from agent.retrieval.ranking import in_scope, no_words
+from agent.run import locating
+from agent.run.prompting import with_background
+from agent.run.result import Ledger
+from agent.run.stages import StageTimer
+from agent.types import ContextBundle, Problem, Ranking
+from agent.types.events import Notice
+from agent.types.protocols import Services, Snapshot
+
+# Most of the context's budget that past changes, documents and a plan take together.
+BACKGROUND_SHARE = 0.25
+
+
+@dataclass(slots=True)
+class ContextSteps:
+    """The steps before the first call. The ledger holds what they made last.
+
+    `view` has the files that retrieval sees: all, or those of the snapshot's scope. `background`
+    is what stands beside the code in every context of this run.
+    """
+
+    problem: Problem
+    snapshot: Snapshot
+    view: Snapshot
+    services: Services
+    options: PackingOptions
+    ledger: Ledger
+    timer: StageTimer
+    background: str = ""
+
+    @property
+    def ranking(self) -> Ranking:
+        """The last ranking."""
+        assert self.ledger.ranking is not None
+        return self.ledger.ranking
+
+    @property
+    def bundle(self) -> ContextBundle:
+        """The context as it was last packed."""
+        assert self.ledger.bundle is not None
+        return self.ledger.bundle
+
+    async def rank(self) -> None:
+        """Order the files and chunks of the view."""
+        with self.timer.stage("retrieve") as note:
+            self.view = await asyncio.to_thread(in_scope, self.problem, self.snapshot)
+            ranking = await self.services.retriever.rank(self.problem, self.view)
+            self.ledger.ranking = ranking
+            note.append(f"{len(self.view.files):,} files, {ranking.total_chunks:,} chunks")
+        for missing in no_words(ranking):
+            self.services.reporter(Notice(missing, "warning"))
+
+    async def locate(self, when: locating.LocateWhen) -> PackingOptions:
+        """Let a model name code if that is wanted. Return the options to pack with."""
+        services = self.services
+        if services.locator is None or not await asyncio.to_thread(
+            locating.is_wanted, when, self.ranking, self.options, services.counter
+        ):
+            return self.options
+        with self.timer.stage("locate", services.locator.model) as note:
+            found = await locating.locate(
+                self.problem, self.view, self.ranking, self.options, services, services.locator
+            )
+            note.append(found.summary)
+        if found.failure:
+            text = f"the locating call has failed ({found.failure}); the ordinary context is used"
+            services.reporter(Notice(text, "warning"))
+        self.ledger.ranking = found.ranking
+        return found.packing
+
+    async def find_background(self) -> None:
+        """Search past changes, documents and plans, as far as they are asked for."""
+        room = int(self.options.budget * BACKGROUND_SHARE)
+        for finder in self.services.background:
+            with self.timer.stage("background") as note:
+                used = self.services.counter.count(self.background)
+                found = await finder.find(self.problem, self.view, self.ranking, room - used)
+                self.background = f"{self.background}\n\n{found}".strip()
+                note.append(f"{self.services.counter.count(found):,} tokens")
+
+    async def pack(self, options: PackingOptions, *notes: str) -> None:
+        """Pack the best chunks of the ranking."""
+        beside = self.services.counter.count(self.background)
+        options = replace(options, budget=max(options.budget - beside, beside))
+        with self.timer.stage("pack") as note:
+            bundle = await asyncio.to_thread(
+                pack,
+                self.problem,
+                self.ranking,
+                self.view,
+                self.services.counter,
+                options,
+                chunker=self.services.chunker,
+            )
+            bundle = replace(bundle, notes=(*bundle.notes, *notes))
+            if self.background:
+                bundle = with_background(bundle, self.background, beside)
+            self.ledger.bundle = bundle
+            tokens = f"{bundle.tokens:,} of {bundle.budget:,} tokens"
+            note.append(f"{len(bundle.pieces)} piece{'s' * (len(bundle.pieces) != 1)}, {tokens}")
+            if bundle.likely_complete is not None:
+                note.append(f"likely complete: {bundle.likely_complete:.1f}")
+
+    def refuse_empty(self) -> None:
+        """Raise ConfigurationError if there is code and none of it fits: no call could succeed."""
+        cut = any(dropped.cut_by == "budget" for dropped in self.bundle.dropped)
+        if cut and not self.bundle.pieces:
+            raise ConfigurationError(
+                f"no code fits into the context of {self.bundle.budget:,} tokens: raise "
+                "--context-tokens, or give --allow-empty-context"
+            )
+
+    async def shrink(self, budget: int, note: str) -> None:
+        """Pack at most `budget` tokens, because a server found the prompt too long."""
+        smaller = replace(self.options, budget=budget, automatic=False, reserve=0.0)
+        await self.pack(smaller, note)
+
+    async def widen(self, budget: int, lacking: Sequence[str]) -> None:
+        """Pack up to `budget` tokens for the iterative mode, if that is more than there is.
+
+        `lacking`: code that the replies so far asked for.
+        """
+        if budget <= self.bundle.budget + self.bundle.reserve:
+            return
+        if self.services.widener is not None:
+            with self.timer.stage("plan"):
+                self.ledger.ranking = await self.services.widener.widen(
+                    self.problem, self.view, self.ranking, self.bundle, tuple(lacking)
+                )
+        note = f"widened to {budget:,} tokens for the iterative mode"
+        await self.pack(replace(self.options, budget=budget, automatic=False), note)
+
+    def receipt(self) -> dict[str, object] | None:
+        """What was ranked and packed, for the result; None before that."""
+        if self.ledger.ranking is None or self.ledger.bundle is None:
+            return None
+        return make_receipt(self.ranking, self.bundle).as_json()

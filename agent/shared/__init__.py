@@ -1,0 +1,1 @@
+"""What every package uses: secrets, caches, tokens, files, events, the console."""

@@ -1,0 +1,37 @@
+"""Cached state on disk: the one place that decides how cache files are opened and replaced.
+
+`SqliteFile` runs transactions on a SQLite file of a known format. `RecordStore` keeps byte records
+by key in such a file, within a limit; `ReadThrough` puts it in front of records that several
+machines share. `agent.shared.cache.sqlite_file` states what happens to damaged and foreign files.
+"""
+
+from agent.shared.cache.compression import ENCODINGS, Unpacker, compress, expand
+from agent.shared.cache.records import (
+    DEFAULT_LIMIT,
+    ReadThrough,
+    Records,
+    RecordStore,
+    record_format,
+)
+from agent.shared.cache.sqlite_file import (
+    DamagedFile,
+    ForeignFile,
+    SqliteFile,
+    SqliteFormat,
+)
+
+__all__ = [
+    "DEFAULT_LIMIT",
+    "ENCODINGS",
+    "DamagedFile",
+    "ForeignFile",
+    "ReadThrough",
+    "RecordStore",
+    "Records",
+    "SqliteFile",
+    "SqliteFormat",
+    "Unpacker",
+    "compress",
+    "expand",
+    "record_format",
+]

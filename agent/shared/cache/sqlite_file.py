@@ -1,0 +1,326 @@
+"""SQLite files that hold what can be made again: how they are opened, checked and replaced.
+
+One policy for all of them:
+
+- A file is ours if its header holds the application id and the version of its `SqliteFormat`. A
+  missing or empty file gets the format's schema.
+- A damaged file is renamed to `NAME.bad`, with its write-ahead log, and a new one is begun. It is
+  never deleted; a later `NAME.bad` replaces the earlier one.
+- A file of another program or version is treated the same way (`replace_foreign`), or refused with
+  `ForeignFile` and left alone. The caller chooses: users name some files themselves.
+- Files use SQLite's write-ahead log, so readers do not wait for a writer. Several processes may use
+  a file; one that waits for longer than `busy_seconds` gets an error.
+- `SqliteFile` raises where a file cannot be used (no permission, full disk, locked). `CacheFile`
+  reports that once and works without a cache from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
+
+from agent.types.events import Notice
+
+if TYPE_CHECKING:
+    from agent.types.protocols import Reporter
+
+_T = TypeVar("_T")
+
+IN_MEMORY = ":memory:"
+"""SQLite's name for a database without a file."""
+
+_MAGIC = b"SQLite format 3\x00"
+_ID_AT = 68  # offset of the application id in the header (https://www.sqlite.org/fileformat.html)
+_PAUSE_SECONDS = 0.02
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_COMPANIONS = ("-wal", "-journal", "-shm")
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFormat:
+    """A kind of file: what identifies it, and what a new one is made of.
+
+    `name` is what messages call it ("index cache"). `durable` False skips waiting for the disk:
+    a killed process harms nothing, a power failure may damage the file, which is then replaced.
+    """
+
+    name: str
+    application_id: int
+    version: int
+    schema: str
+    busy_seconds: float = 5.0
+    page_bytes: int = 4_096
+    durable: bool = False
+
+
+class ForeignFile(Exception):
+    """The file is sound, or no SQLite file at all, but not of the expected format."""
+
+    def __init__(self, application_id: int = 0, version: int = 0) -> None:
+        super().__init__("a file of another program or version")
+        self.application_id = application_id
+        self.version = version
+
+
+class DamagedFile(Exception):
+    """An action read something from the file that this program cannot have written."""
+
+
+class SqliteFile:
+    """Runs transactions on one file. Safe for threads; other processes may use the file too.
+
+    The file is opened at the first `run`. `notify` is given one sentence whenever the file is set
+    aside. With `read_only`, nothing is created, changed or set aside.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        file_format: SqliteFormat,
+        notify: Callable[[str], None],
+        *,
+        replace_foreign: bool = False,
+        read_only: bool = False,
+    ) -> None:
+        self.path = path
+        self._format = file_format
+        self._notify = notify
+        self._replace_foreign = replace_foreign and not read_only
+        self._read_only = read_only
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+
+    def run(self, action: Callable[[sqlite3.Connection], _T], *, writing: bool = False) -> _T:
+        """Return what `action` returns, run in one transaction.
+
+        If the file proves to be damaged, it is set aside and `action` runs again on a new one.
+        Raises sqlite3.Error, OSError or DamagedFile if the file cannot be used, ForeignFile if it
+        is of another format.
+        """
+        begin = "BEGIN IMMEDIATE" if writing else "BEGIN"
+        with self._lock:
+            try:
+                return self._attempt(action, begin)
+            except ForeignFile:
+                if not self._replace_foreign:
+                    raise
+                self._set_aside("belongs to another program or version")
+            except (sqlite3.Error, DamagedFile) as error:
+                if self._read_only or not is_damage(error):
+                    raise
+                self._set_aside("is damaged")
+            return self._attempt(action, begin)
+
+    def close(self) -> None:
+        """Close the connection. A later `run` opens the file again."""
+        with self._lock:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _attempt(self, action: Callable[[sqlite3.Connection], _T], begin: str) -> _T:
+        connection = self._opened()
+        connection.execute(begin)
+        try:
+            result = action(connection)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+        return result
+
+    def _opened(self) -> sqlite3.Connection:
+        """The connection; a new one if the file was moved or removed since it was opened."""
+        if self._connection is not None and self._identity == _identity(self.path):
+            return self._connection
+        self._disconnect()
+        if not self._read_only:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._connection = self._connect()
+        self._identity = _identity(self.path)
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        self._refuse_other_kinds()
+        connection = sqlite3.connect(
+            _address(self.path, read_only=self._read_only),
+            timeout=self._format.busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
+        )
+        try:
+            connection.execute("PRAGMA trusted_schema = OFF")
+            if self._read_only:
+                self._is_ours(connection)
+            else:
+                self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _refuse_other_kinds(self) -> None:
+        """Raise ForeignFile for a file that has neither SQLite's magic bytes nor our id."""
+        try:
+            with self.path.open("rb") as file:
+                head = file.read(_ID_AT + 4)
+        except FileNotFoundError:
+            return
+        ours = head[_ID_AT:] == self._format.application_id.to_bytes(4, "big")
+        if head and not ours and not head.startswith(_MAGIC):
+            raise ForeignFile
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        if not self._is_ours(connection):
+            connection.execute(f"PRAGMA page_size = {self._format.page_bytes}")
+            _use_write_ahead_log(connection, self._format.busy_seconds)
+            self._create(connection)
+        connection.execute(f"PRAGMA synchronous = {'NORMAL' if self._format.durable else 'OFF'}")
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        """Write the schema, unless another process has just done so."""
+        # One transaction: another process sees all of the schema or nothing.
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if not self._is_ours(connection):
+                for statement in filter(str.strip, self._format.schema.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id = {self._format.application_id}")
+                connection.execute(f"PRAGMA user_version = {self._format.version}")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file has our format; False for an empty one. Raises ForeignFile."""
+        # One statement, so one moment: half of what another process creates would look foreign.
+        tables, application_id, version = connection.execute(
+            "SELECT (SELECT COUNT(*) FROM sqlite_master), application_id, user_version"
+            " FROM pragma_application_id, pragma_user_version"
+        ).fetchone()
+        if (application_id, version) == (self._format.application_id, self._format.version):
+            return True
+        if tables or application_id or version:
+            raise ForeignFile(application_id, version)
+        return False
+
+    def _set_aside(self, problem: str) -> None:
+        """Rename the file to NAME.bad, unless another process has replaced it already."""
+        moved = self._identity is not None and self._identity != _identity(self.path)
+        self._disconnect()
+        self._identity = None
+        if moved:
+            return
+        aside = self.path.with_name(self.path.name + ".bad")
+        for suffix in _COMPANIONS:
+            companion = self.path.with_name(self.path.name + suffix)
+            target = aside.with_name(aside.name + suffix)
+            if companion.exists() and suffix != "-shm":
+                companion.replace(target)
+            else:
+                companion.unlink(missing_ok=True)
+                target.unlink(missing_ok=True)
+        self.path.replace(aside)
+        self._notify(f"{self._format.name} {self.path} {problem}; moved to {aside.name}")
+
+
+class CacheFile:
+    """A `SqliteFile` that may be lost at any time and never raises.
+
+    A file that cannot be used, and one that was replaced, are each reported once as a Notice.
+    `path` None keeps nothing.
+    """
+
+    def __init__(self, path: Path | None, file_format: SqliteFormat, reporter: Reporter) -> None:
+        self._format = file_format
+        self._report = reporter
+        self._file: SqliteFile | None = None
+        if path is not None:
+            self._file = SqliteFile(path, file_format, self._say_rebuilt, replace_foreign=True)
+
+    def run(
+        self, action: Callable[[sqlite3.Connection], _T], instead: _T, *, writing: bool = False
+    ) -> _T:
+        """Return what `action` returns, run in one transaction; `instead` if there is no cache."""
+        if self._file is None:
+            return instead
+        try:
+            return self._file.run(action, writing=writing)
+        except (sqlite3.Error, OSError, ForeignFile, DamagedFile) as error:
+            path = self._file.path
+            self.close()
+            self._file = None
+            self._say(f"{self._format.name} {path} cannot be used ({error}); going on without it")
+            return instead
+
+    def close(self) -> None:
+        """Close the file. A later `run` opens it again."""
+        if self._file is not None:
+            self._file.close()
+
+    def _say_rebuilt(self, message: str) -> None:
+        self._say(f"{message} and rebuilt")
+
+    def _say(self, message: str) -> None:
+        self._report(Notice(message, "warning"))
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error means that the file is damaged, and not only unusable for the moment."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest is the extended code
+    missing = isinstance(error, sqlite3.OperationalError) and "no such" in str(error)
+    return isinstance(error, DamagedFile) or code in _DAMAGED or missing
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, seconds: float) -> None:
+    """Switch the write-ahead log on. SQLite's own waiting does not cover this statement."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _address(path: Path, *, read_only: bool) -> str:
+    """The file as SQLite's URI, for writing where that is allowed and wanted.
+
+    With a write-ahead log SQLite creates files beside the database even to read it. Where it cannot
+    and there is no log, `immutable` does without (https://www.sqlite.org/wal.html#readonly).
+    """
+    if str(path) == IN_MEMORY:
+        return IN_MEMORY
+    uri = f"file:{quote(str(path.absolute()))}"
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    if not read_only and (writable or not path.exists()):
+        return uri
+    log = path.with_name(f"{path.name}-wal")
+    return f"{uri}?mode=ro" if log.exists() else f"{uri}?mode=ro&immutable=1"
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode; None if there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

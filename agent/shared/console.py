@@ -1,0 +1,207 @@
+"""Renders progress events to stderr: with rich on a terminal, as plain lines elsewhere.
+
+Nothing here writes to stdout, which carries results only.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from agent.shared.terminal import inert, say, unfiltered
+from agent.types.events import (
+    Event,
+    ModelCall,
+    ModelExchange,
+    Notice,
+    StageFinished,
+    StageProgress,
+    StageStarted,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+
+# A phrase for each running stage.
+_DOING = {
+    "snapshot": "reading the repository",
+    "index": "cutting files into chunks",
+    "embed": "embedding chunks",
+    "retrieve": "ranking code",
+    "locate": "asking which code to show",
+    "pack": "packing the context",
+    "call": "waiting for the model",
+    "apply": "reading and applying the reply",
+    "validate": "testing before and after",
+    "evaluate": "measuring retrieval",
+    "score": "judging predictions",
+    "test": "running",
+    "iterate": "working step by step",
+    "vectors": "reading vectors",
+    "import": "writing vectors",
+}
+
+# What the progress of a stage counts, where its name does not say it.
+_UNITS = {"call": " tokens"}
+
+
+Redact = Callable[[str], str]
+
+
+class QuietReporter:
+    """The reporter of `--quiet`."""
+
+    def __call__(self, event: Event, /) -> None:
+        """Drop the event."""
+
+
+class PlainReporter:
+    """Prints one line for each event. With `verbose`, also one for each model call."""
+
+    def __init__(self, *, verbose: bool = False, redact: Redact = str) -> None:
+        self._verbose = verbose
+        self._redact = redact
+        self._lock = threading.Lock()
+        self._tenths: dict[str, int] = {}
+
+    def __call__(self, event: Event, /) -> None:
+        """Print the event's line. Progress is printed at each tenth of the total only."""
+        line = self._line(event)
+        if line is None:
+            return
+        with self._lock:
+            say(self._redact(line))
+
+    def _line(self, event: Event) -> str | None:
+        match event:
+            case StageStarted(stage, detail):
+                doing = _DOING.get(stage, stage)
+                return f"{stage}: {doing}{f' ({detail})' if detail else ''} ..."
+            case StageFinished(stage, seconds, summary, ok):
+                return f"{stage}: {summary or ('done' if ok else 'stopped')} [{seconds:.2f} s]"
+            case StageProgress(stage, done, total):
+                tenth = done * 10 // total if total else 10
+                if self._tenths.get(stage) == tenth or done == total:
+                    return None
+                self._tenths[stage] = tenth
+                return f"{stage}: {done:,} of {total:,}"
+            case Notice(message, level):
+                return f"{'warning: ' if level == 'warning' else ''}{message}"
+            case ModelCall():
+                return call_in_words(event) if self._verbose else None
+            case ModelExchange():
+                return None
+
+
+class TerminalReporter:
+    """Shows a spinner for the running stage and a line for each finished one.
+
+    It is a context manager. With `verbose` it prints a line for each model call too.
+    """
+
+    def __init__(self, console: Console, *, verbose: bool = False, redact: Redact = str) -> None:
+        self._verbose = verbose
+        self._redact = redact
+        self._console = console
+        self._status: Status | None = None
+        self._running: list[str] = []
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def __call__(self, event: Event, /) -> None:
+        """Show the event."""
+        with self._lock:
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
+        match event:
+            case StageStarted(stage, detail):
+                self._running.append(stage)
+                doing = _DOING.get(stage, stage)
+                self._spin(f"{doing}{f' ({detail})' if detail else ''}")
+            case StageProgress(stage, done, total):
+                self._spin(
+                    f"{_DOING.get(stage, stage)} {done:,} of {total:,}{_UNITS.get(stage, '')}"
+                )
+            case StageFinished(stage, seconds, summary, ok):
+                if stage in self._running:
+                    self._running.remove(stage)
+                mark = "[green]✓[/green]" if ok else "[yellow]·[/yellow]"
+                said = self._plain(summary)
+                self._print(f"{mark} {stage:<9} [dim]{seconds:7.2f} s[/dim]  {said}")
+                if not self._running:
+                    self._stop()
+            case Notice(message, level):
+                style = "yellow" if level == "warning" else "dim"
+                self._print(f"  [{style}]{self._plain(message)}[/{style}]")
+            case ModelCall():
+                if self._verbose:
+                    self._print(f"  [dim]{self._plain(call_in_words(event))}[/dim]")
+            case ModelExchange():
+                pass
+
+    def _spin(self, text: str) -> None:
+        if self._status is None:
+            self._status = self._console.status(self._plain(text))
+            self._status.start()
+        else:
+            self._status.update(self._plain(text))
+
+    def _stop(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def _print(self, markup: str) -> None:
+        self._console.print(markup, highlight=False, soft_wrap=True)
+
+    def _plain(self, text: str) -> str:
+        """Return untrusted text for rich, with markup escaped and control characters removed."""
+        from rich.markup import escape
+
+        return escape(inert(self._redact(text), " ", kept=""))
+
+
+def call_in_words(call: ModelCall) -> str:
+    """Describe one model call in one line: the model, how it ended, tokens, cost and time."""
+    what = f"{call.texts:,} text{'s' * (call.texts != 1)} to" if call.texts is not None else "to"
+    facts = [call.status]
+    if call.attempt > 1:
+        facts.append(f"try {call.attempt}")
+    if call.input_tokens is not None:
+        facts.append(f"{call.input_tokens:,} tokens in")
+    if call.output_tokens is not None:
+        facts.append(f"{call.output_tokens:,} out")
+    if call.cost_usd is not None:
+        facts.append(f"${call.cost_usd:.4f}")
+    facts.append(f"{call.seconds:.2f} s")
+    error = f": {call.error}" if call.error else ""
+    return f"{call.kind} {what} {call.model}: {', '.join(facts)}{error}"
+
+
+def reporter_for(
+    *, quiet: bool, verbose: bool = False, redact: Redact = str
+) -> QuietReporter | PlainReporter | TerminalReporter:
+    """Return the reporter for this stderr. All texts pass through `redact`."""
+    if quiet:
+        return QuietReporter()
+    if not sys.stderr.isatty():
+        return PlainReporter(verbose=verbose, redact=redact)
+    from rich.console import Console
+
+    console = Console(file=unfiltered(sys.stderr))
+    return TerminalReporter(console, verbose=verbose, redact=redact)

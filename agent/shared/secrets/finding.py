@@ -1,0 +1,366 @@
+"""Finds secrets by a few strict rules and by the known forms of `detect-secrets`.
+
+The rules are strict because a model cannot quote a masked line of ordinary code. They cover key
+formats that vendors document, private key blocks, and random-looking values assigned to names like
+`API_TOKEN`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from agent.shared.secrets.detectors import known_forms, lines_with, places_of
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SecretSpan:
+    """A secret value at `text[start:end]`, on one line.
+
+    `known_form`: its own shape shows that it is a secret (a token of a vendor, a line of a private
+    key). Otherwise it is a random value after a telling name or in a URL.
+    """
+
+    start: int
+    end: int
+    what: str
+    known_form: bool
+
+
+# Formats documented by their vendors. A match is a secret in any context.
+_TOKENS = re.compile(
+    r"""(?<![A-Za-z0-9_])(?:
+      (?:AKIA|ASIA)[0-9A-Z]{16}                       # AWS access key id
+    | gh[pousr]_[A-Za-z0-9]{36,255}                   # GitHub
+    | github_pat_[A-Za-z0-9_]{60,255}
+    | gl(?:pat|ptt|dt|soat|cbt|ft|agent|imt)-[A-Za-z0-9_-]{20,64}  # GitLab
+    | xox[abeoprs]-[A-Za-z0-9-]{10,255}               # Slack
+    | xapp-\d-[A-Za-z0-9-]{20,255}
+    | AIza[0-9A-Za-z_-]{35}                           # Google
+    | GOCSPX-[A-Za-z0-9_-]{24,40}
+    | ya29\.[A-Za-z0-9_-]{50,1000}
+    | [sr]k_(?:live|test)_[0-9a-zA-Z]{20,255}         # Stripe
+    | whsec_[A-Za-z0-9+/]{24,100}
+    | npm_[A-Za-z0-9]{36}
+    | sk-ant-[a-z]{2,12}\d\d-[A-Za-z0-9_-]{20,255}    # Anthropic
+    | gsk_[A-Za-z0-9]{32,100}                         # Groq
+    | xai-[A-Za-z0-9]{60,100}
+    | pplx-[A-Za-z0-9]{40,64}                         # Perplexity
+    | r8_[A-Za-z0-9]{37}                              # Replicate
+    | pypi-AgEIcHlwaS5vcmc[A-Za-z0-9_-]{50,255}
+    | rubygems_[0-9a-f]{48}
+    | dckr_pat_[A-Za-z0-9_-]{27}                      # Docker
+    | hf_[A-Za-z0-9]{34,40}                           # Hugging Face
+    | SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}        # SendGrid
+    | key-[0-9a-f]{32}                                # Mailgun
+    | hv[sbr]\.[A-Za-z0-9_-]{20,300}                  # HashiCorp Vault
+    | do[por]_v1_[0-9a-f]{64}                         # DigitalOcean
+    | shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{32}              # Shopify
+    | dapi[0-9a-f]{32}(?:-\d)?                        # Databricks
+    | lin_api_[A-Za-z0-9]{32,48}                      # Linear
+    | ntn_[A-Za-z0-9]{40,60}                          # Notion
+    | figd_[A-Za-z0-9_-]{40,60}                       # Figma
+    | sbp_[0-9a-f]{40}                                # Supabase
+    | pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.-]{32,64}   # PlanetScale
+    | tskey-[a-z]{3,10}-[A-Za-z0-9-]{20,80}           # Tailscale
+    | NRAK-[A-Z0-9]{27}                               # New Relic
+    | PMAK-[0-9a-f]{24}-[0-9a-f]{34}                  # Postman
+    | sq0[a-z]{3}-[A-Za-z0-9_-]{22,43}                # Square
+    | pat[A-Za-z0-9]{14}\.[0-9a-f]{64}                # Airtable
+    | ATATT3[A-Za-z0-9_=-]{60,300}                    # Atlassian
+    | AGE-SECRET-KEY-1[0-9A-Z]{58}                    # age
+    | LS0tLS1CRUdJTi(?!BDRVJU|BQVUJMSUM)[A-Za-z0-9+/]{40,20000}={0,2}  # "-----BEGIN " in Base64
+    | eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{16,1000}  # JSON Web Token
+    )(?![A-Za-z0-9_])""",
+    re.VERBOSE,
+)
+# Each match begins with one of these, so the pattern is tried there only. Patterns below have such
+# marks too.
+_TOKEN_MARKS = (
+    *("AKIA", "ASIA", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox"),
+    *("glptt-", "gldt-", "glsoat-", "glcbt-", "glft-", "glagent-", "glimt-", "GOCSPX-", "ya29."),
+    *("xapp-", "AIza", "sk_live_", "sk_test_", "rk_live_", "rk_test_", "npm_", "sk-ant-"),
+    *("whsec_", "gsk_", "xai-", "pplx-", "r8_", "rubygems_", "dckr_pat_", "key-", "hvs.", "hvb."),
+    *("hvr.", "dop_v1_", "doo_v1_", "dor_v1_", "shpat_", "shpca_", "shppa_", "shpss_", "dapi"),
+    *("lin_api_", "ntn_", "figd_", "sbp_", "pscale_", "tskey-", "NRAK-", "PMAK-", "sq0", "pat"),
+    *("ATATT3", "LS0tLS1CRUdJTi", "AGE-SECRET-KEY-1"),
+    *("pypi-AgEIcHlwaS5vcmc", "hf_", "SG.", "eyJ"),
+)
+# Keys of OpenAI, Anthropic and OpenRouter; a CSS class or package name unless it looks random.
+_SK_KEY = re.compile(r"(?<![A-Za-z0-9_-])(?P<key>sk-[A-Za-z0-9_-]{20,255})")
+_SK_MARKS = ("sk-",)
+
+# The body ends at the next dashes; a block that is cut off has no end line.
+_KEY_BLOCK = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
+    r"(?P<body>(?>(?:[^-]|-(?!----)){0,20000}))"
+)
+_KEY_BLOCK_MARKS = ("-----BEGIN ",)
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
+_FULL_KEY_LINE = 40  # characters; PEM lines have 64, the last one fewer
+
+_KEY_KINDS = (
+    *("api", "access", "private", "account", "encryption", "signing", "auth", "master", "shared"),
+    *("storage", "jwt", "hmac", "fernet", "session"),
+)
+_NAME = rf"""(?<!public)(?<!publickey)
+    (?:secret|token|passw(?:or)?d|passphrase|pwd|[_-]pass(?![a-z])|credential
+      |(?:{"|".join(_KEY_KINDS)})[_-]?key)s?[\w-]{{0,40}}+"""
+_NAME_MARKS = (
+    *("secret", "token", "passwd", "password", "passphrase", "pwd", "_pass", "-pass", "credential"),
+    *(f"{kind}{joined}key" for kind in _KEY_KINDS for joined in ("", "_", "-")),
+)
+# What a language writes between the name and a quoted value: the end of a subscript or of a quoted
+# key, a type, a comma or a parenthesis of a call.
+_QUOTED = re.compile(
+    _NAME
+    + r"""\\?["'`]?\]?
+        (?:(?:\s{0,4}:\s{0,4}[A-Za-z_][\w.]{0,30}(?:\[[\w., |]{0,40}\])?(?=\s{0,4}=)
+            |[ \t]{1,8}string(?=[ \t]{0,4}=))?
+            \s{0,8}(?::=|=>|===?|[:=])\s{0,8}\(?\s{0,8}
+          |(?P<call>(?<=["']),[ \t]{0,4}|\(\s{0,8}))
+        (?:f|rf|fr|br?|rb?|u)?
+        (?:"(?:"")?(?P<double>[^\s"]{8,512})"|'(?:'')?(?P<single>[^\s']{8,512})'
+          |`(?P<tick>[^\s`]{8,512})`
+          |\\"(?P<escaped>[^\s"\\]{8,512})\\")     # JSON in a string, or a quoted line
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# Without quotes: a line of .env, INI, YAML or shell, a parameter of a URL, a part of a connection
+# string, an option of a command, an element of XML.
+_UNQUOTED = re.compile(
+    _NAME
+    + r"""["']?(?:[ \t]{0,8}(?::=|=>|[:=])[ \t]{0,8}|(?P<space>[ \t]{1,4})|>)
+        (?:(?P<line>[A-Za-z0-9+/_=-]{20,512})[ \t]*(?:[;#].*)?$
+          |(?P<part>[^\s"'`;,&<>(){}\[\]\\]{8,512})(?=[\s"'`;,&<\\]|$))
+    """,
+    re.VERBOSE | re.IGNORECASE | re.MULTILINE,
+)
+_HEADER = re.compile(
+    r"(?:bearer|basic)[ \t]{1,3}(?P<value>[A-Za-z0-9._~+/-]{12,4000}={0,2})", re.IGNORECASE
+)
+_HEADER_MARKS = ("bearer", "basic")
+_FIELD = re.compile(r"\{[^{}]*\}")  # of a format string
+# Names for which a value of a few characters counts too.
+_PASSWORD = re.compile(r"passw|pwd|.pass|secret", re.IGNORECASE)
+_LONG = 16  # characters of a random value
+_OPTION = re.compile(r"(?<![\w-])--[\w-]{0,40}$")  # what stands before `token x`
+_LONGEST_OPTION = 48
+_SIGN = re.compile(r"[^\w./:\\-]")  # what no name and no path of code has
+_CLASSES = tuple(map(re.compile, (r"[a-z]", r"[A-Z]", r"[0-9]", r"[^A-Za-z0-9]")))
+_LETTER_AND_DIGIT = re.compile(r"(?=.*[0-9]).*[A-Za-z]")
+_HEX = re.compile(r"(?=.*[a-f])[0-9a-f]{20,}")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+# Letters outside of ASCII that equal an ASCII letter where case is ignored.
+_FOLDED = "\u0130\u0131\u017f\u212a"
+_URL_PASSWORD = re.compile(
+    r"[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"]{0,64}:(?P<password>[^\s/@,'\"]{8,256})@"
+)
+
+_PLACEHOLDER = re.compile(
+    r"example|sample|changeme|placeholder|dummy|your|xxxx|1234567|[{}<>$()]|\.\.\.", re.I
+)
+_LETTER_RUN = re.compile(r"[a-z]{9,}|[A-Z]{9,}")
+_BITS_OF_A_PASSWORD = 2.5  # of eight characters, six differ
+_BITS_PER_CHARACTER = 3.0  # random hexadecimal of 16 digits has 3.4, words and paths less than 3
+
+
+def find_secrets(text: str) -> tuple[SecretSpan, ...]:
+    """Return all secret values in order, without overlaps.
+
+    Overlapping finds of two rules are merged and described as the first one.
+    """
+    found = sorted((*_key_lines(text), *_tokens(text), *_named_values(text)))
+    merged: list[SecretSpan] = []
+    for one in found:
+        if merged and one.start < merged[-1].end:
+            last = merged[-1]
+            known = last.known_form or one.known_form
+            merged[-1] = SecretSpan(last.start, max(last.end, one.end), last.what, known)
+        else:
+            merged.append(one)
+    return tuple(merged)
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether a value is obviously made up (`your-api-key`, `xxxxxxxx`)."""
+    return _PLACEHOLDER.search(value) is not None
+
+
+def _key_lines(text: str) -> Iterator[SecretSpan]:
+    for block in _matches(_KEY_BLOCK, text, places_of(text, _KEY_BLOCK_MARKS)):
+        for line in _KEY_LINE.finditer(text, *block.span("body")):
+            # A program may just compare with the header, and words of its code are no key.
+            if len(line[0]) >= _FULL_KEY_LINE or _looks_random(line[0]):
+                yield SecretSpan(*line.span(), "private key", known_form=True)
+
+
+def _tokens(text: str) -> Iterator[SecretSpan]:
+    for match in _matches(_TOKENS, text, places_of(text, _TOKEN_MARKS)):
+        yield SecretSpan(*match.span(), "token of a known form", known_form=True)
+    for match in _matches(_SK_KEY, text, places_of(text, _SK_MARKS)):
+        if _looks_random(match["key"]):
+            yield SecretSpan(*match.span("key"), "API key", known_form=True)
+    for start, end, what in known_forms(text):
+        yield SecretSpan(start, end, what, known_form=True)
+
+
+def _named_values(text: str) -> Iterator[SecretSpan]:
+    for match in _passwords_in_urls(text):
+        if _looks_random(match["password"]) or _looks_chosen(match["password"]):
+            yield SecretSpan(*match.span("password"), "password in a URL", known_form=False)
+    for match in _matches(_HEADER, text, places_of(text, _HEADER_MARKS, any_case=True)):
+        if _is_credential(match["value"], basic=match[0][1] in "aA"):
+            yield SecretSpan(*match.span("value"), "credentials of a header", known_form=False)
+    for match in _assigned(text):
+        group = match.lastgroup or ""
+        if match.re is _QUOTED:
+            is_secret = _is_quoted_secret(match, _FIELD.sub("", match[group]))
+        else:
+            is_secret = _is_unquoted_secret(match, group)
+        if is_secret:
+            yield SecretSpan(*match.span(group), "value of a telling name", known_form=False)
+
+
+def _is_quoted_secret(match: re.Match[str], value: str) -> bool:
+    if len(value) >= _LONG:  # a call may well take two names
+        return _looks_mixed(value) if match["call"] else _looks_random(value)
+    return _PASSWORD.search(match[0]) is not None and _looks_chosen(value)
+
+
+def _is_unquoted_secret(match: re.Match[str], group: str) -> bool:
+    """Code has names and numbers in the place of such values, so more is asked of them."""
+    value, start = match[group], match.start()
+    if match["space"] and not _OPTION.search(match.string, max(start - _LONGEST_OPTION, 0), start):
+        return False
+    if group == "line":
+        return _looks_random(value)
+    if len(value) >= _LONG and _looks_mixed(value):
+        return True
+    named = _PASSWORD.search(match[0]) is not None
+    return named and _SIGN.search(value) is not None and _looks_chosen(value)
+
+
+def _is_credential(value: str, *, basic: bool) -> bool:
+    if not basic:
+        return len(value) >= _LONG and _looks_random(value)
+    password = _decoded(value).partition(":")[2]
+    return _LETTER_AND_DIGIT.search(password) is not None and not is_placeholder(password)
+
+
+# RFC 4648, section 4. The library's function is a word that uploads of the bundle refuse.
+_ALPHABET = {
+    letter: number
+    for number, letter in enumerate(
+        f"{string.ascii_uppercase}{string.ascii_lowercase}{string.digits}+/"
+    )
+}
+
+
+def _decoded(value: str) -> str:
+    """Return the text that the value encodes, "" for none."""
+    letters = value.rstrip("=")
+    if len(value) % 4 or not all(letter in _ALPHABET for letter in letters):
+        return ""
+    bits = 0
+    for letter in letters:
+        bits = bits << 6 | _ALPHABET[letter]
+    size = len(letters) * 6
+    try:
+        return (bits >> size % 8).to_bytes(size // 8, "big").decode("utf-8")
+    except ValueError:
+        return ""
+
+
+def _passwords_in_urls(text: str) -> Iterator[re.Match[str]]:
+    for start, end in lines_with(text, "://"):
+        yield from _URL_PASSWORD.finditer(text, start, end)
+
+
+def _assigned(text: str) -> Iterator[re.Match[str]]:
+    if not text.isascii() and any(letter in text for letter in _FOLDED):
+        yield from _QUOTED.finditer(text)
+        yield from _UNQUOTED.finditer(text)
+        return
+    places = places_of(text, _NAME_MARKS, any_case=True)
+    yield from _matches(_QUOTED, text, places)
+    yield from _matches(_UNQUOTED, text, places)
+
+
+def _matches(pattern: re.Pattern[str], text: str, places: Sequence[int]) -> Iterator[re.Match[str]]:
+    """Return what `finditer` returns for a pattern that matches at these places only."""
+    done = 0
+    for place in places:
+        match = pattern.match(text, place) if place >= done else None
+        if match is not None:
+            done = match.end()
+            yield match
+
+
+def _looks_random(value: str) -> bool:
+    """Whether a value has letters and digits, no long word, no placeholder, and enough entropy."""
+    return (
+        any(character.isdigit() for character in value)
+        and any(character.isalpha() for character in value)
+        and not is_placeholder(value)
+        and _LETTER_RUN.search(value) is None
+        and _entropy(value) >= _BITS_PER_CHARACTER
+    )
+
+
+def _looks_chosen(value: str) -> bool:
+    """Whether a value looks like a password: three kinds of characters, digits among them."""
+    return (
+        sum(kind.search(value) is not None for kind in _CLASSES) >= 3
+        and any(character.isdigit() for character in value)
+        and not is_placeholder(value)
+        and _LETTER_RUN.search(value) is None
+        and _entropy(value) >= _BITS_OF_A_PASSWORD
+    )
+
+
+def _looks_mixed(value: str) -> bool:
+    """Whether a value is random beyond what a name of code is: digits stand in several places."""
+    if _HEX.fullmatch(value):
+        return _looks_random(value)
+    return (
+        len(re.findall(r"[0-9]+", value)) >= 2
+        and all(kind.search(value) for kind in _CLASSES[:2])
+        and not _DOTTED.fullmatch(value)
+        and _looks_random(value)
+    )
+
+
+def _entropy(value: str) -> float:
+    """Return the Shannon entropy of the characters, in bits per character."""
+    total = len(value)
+    return -sum(n / total * math.log2(n / total) for n in Counter(value).values())
+
+
+# ------------------------------------------------------------------------------------------ masking
+
+MASK = "<secret removed>"
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A text without its secrets. `count` is the number of values replaced by MASK."""
+
+    text: str
+    count: int
+
+
+def mask_secrets(text: str) -> Masked:
+    """Replace secrets by MASK. The number of lines stays the same."""
+    found = find_secrets(text)
+    parts: list[str] = []
+    position = 0
+    for one in found:
+        parts += (text[position : one.start], MASK)
+        position = one.end
+    parts.append(text[position:])
+    return Masked("".join(parts), len(found))

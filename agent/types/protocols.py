@@ -1,0 +1,250 @@
+"""The interfaces between the core and its parts.
+
+Each has a real and a deterministic implementation; both pass the same tests. Implementations are
+passed in (see `agent.wiring`), never looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from agent.types import (
+        AppliedPatch,
+        Chunk,
+        CommandRun,
+        Completion,
+        ContextBundle,
+        OutdatedTest,
+        Problem,
+        Prompt,
+        Ranking,
+        ReproductionTest,
+        SkippedFile,
+        SourceFile,
+        TestRun,
+        ValidationReport,
+    )
+    from agent.types.events import Event
+
+
+class Reporter(Protocol):
+    """Takes one progress event. It must not raise, and may be called from worker threads."""
+
+    def __call__(self, event: Event, /) -> None: ...
+
+
+class Snapshot(Protocol):
+    """An immutable view of a repository's text files at one moment. Never writes to the repository.
+
+    `commit` is the id (40 hex digits) of the commit it is based on; with `dirty` the work tree
+    differed from it and the files are those of the work tree. `root` is the user's repository.
+    `scope` is the folder that retrieval and tests are limited to, "" for the whole repository.
+    """
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def commit(self) -> str: ...
+    @property
+    def dirty(self) -> bool: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def files(self) -> Mapping[str, SourceFile]:
+        """Usable files by path, in path order."""
+        ...
+
+    @property
+    def skipped(self) -> Sequence[SkippedFile]: ...
+
+    def read(self, path: str) -> bytes:
+        """The file's bytes. Raises KeyError for a path that is not in `files`."""
+        ...
+
+    def text(self, path: str) -> str:
+        """The file decoded (BOM removed, undecodable bytes replaced) with `\\n` line ends."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether the repository has this path at all, usable or skipped."""
+        ...
+
+    def overlay(self) -> Mapping[str, bytes | None]:
+        """The work tree's differences from `commit`: path -> bytes, None for deleted files.
+
+        It includes files that retrieval skips, such as a changed binary fixture.
+        """
+        ...
+
+
+class Chunker(Protocol):
+    """Cuts one file. Pure: the same file gives the same chunks, in order of `start`."""
+
+    def __call__(self, file: SourceFile, text: str, /) -> tuple[Chunk, ...]: ...
+
+
+class TokenCounter(Protocol):
+    """Exact token counts of one tokenizer."""
+
+    @property
+    def name(self) -> str: ...
+    def count(self, text: str) -> int: ...
+    def truncate(self, text: str, limit: int) -> str:
+        """The longest prefix of `text` that has at most `limit` tokens."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors.
+
+    `embed` returns float32 of shape (len(texts), d), each row L2-normalised; a text that could not
+    be embedded gives a zero row, which never ranks above a real one. The dimension is discovered,
+    never configured. Raises ProviderError only when nothing at all can be embedded.
+    """
+
+    @property
+    def name(self) -> str:
+        """Identifies model and settings; part of every cache key."""
+        ...
+
+    async def embed(
+        self, texts: Sequence[str], *, kind: Literal["query", "document"]
+    ) -> NDArray[np.float32]: ...
+
+
+class Reranker(Protocol):
+    """A model that reads a query and a text together and says how relevant the text is."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """One finite score a text, in their order; only their order means something.
+
+        Raises ProviderError.
+        """
+        ...
+
+
+class Retriever(Protocol):
+    async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking: ...
+
+
+class Widener(Protocol):
+    """Ranks the code again for a wider context after a failure."""
+
+    async def widen(
+        self,
+        problem: Problem,
+        snapshot: Snapshot,
+        ranking: Ranking,
+        bundle: ContextBundle,
+        told: Sequence[str],
+    ) -> Ranking:
+        """The ranking that the wider context is packed from.
+
+        `bundle` was shown to the failed attempts; `told` names code that they lacked.
+        """
+        ...
+
+
+class IntentFinder(Protocol):
+    """Answers the action `find` of the iterative mode."""
+
+    async def find(self, intents: Sequence[str], snapshot: Snapshot, *, keywords: bool) -> str:
+        """Return, for each intent, the code that matches it, as text for the model.
+
+        With `keywords` a model may be asked for further search words first.
+        """
+        ...
+
+
+class BackgroundFinder(Protocol):
+    """Finds what stands beside the code in the context: past changes, documents, a plan."""
+
+    async def find(
+        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
+    ) -> str:
+        """Return text for the model of at most `tokens`, escaped as data; "" for nothing."""
+        ...
+
+
+class ChatModel(Protocol):
+    """One call, one reply. It retries transport faults itself; budgets are checked around it."""
+
+    @property
+    def model(self) -> str: ...
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Send the prompt. `schema` (JSON Schema) is used where the server supports it.
+
+        Raises ProviderError (or a subclass).
+        """
+        ...
+
+
+class Validator(Protocol):
+    """Checks a patch against the snapshot it was made for; owns the sandboxed copies it needs."""
+
+    async def check(self) -> None:
+        """Try what the user named for the tests (interpreter, command) on the base.
+
+        Called before the first model call. Raises ConfigurationError if it cannot be used.
+        """
+        ...
+
+    async def prepare(self) -> None:
+        """Do the work that needs no patch, while the model thinks. Raises no `PatchshotError`."""
+        ...
+
+    async def validate(
+        self,
+        patch: AppliedPatch,
+        test: ReproductionTest | None,
+        earlier: Sequence[ReproductionTest] = (),
+        outdated: Sequence[OutdatedTest] = (),
+    ) -> ValidationReport:
+        """Check a patch with the reply's test, and with those of `earlier` replies.
+
+        `outdated` are existing tests of which the reply says that the issue calls them wrong.
+        """
+        ...
+
+    async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
+        """Run the given test files on the patched tree (None: the base), for the iterative mode."""
+        ...
+
+    @property
+    def why_no_commands(self) -> str:
+        """Why `run_command` runs nothing; "" where a sandbox isolates the command."""
+        ...
+
+    async def run_command(self, patch: AppliedPatch | None, script: str) -> CommandRun:
+        """Run a shell command on a fresh copy of the patched tree, without network."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of a run: real ones from `agent.wiring`, fakes in tests."""
+
+    retriever: Retriever
+    chunker: Chunker
+    counter: TokenCounter
+    chat: ChatModel
+    validator: Validator
+    reporter: Reporter
+    widener: Widener | None = None  # None: more of the same ranking
+    finder: IntentFinder | None = None  # None: the iterative mode offers no action `find`
+    escalation: ChatModel | None = None  # the model of repairs and steps; None: `chat`
+    locator: ChatModel | None = None  # the model of the locating call; None: there is none
+    background: Sequence[BackgroundFinder] = ()

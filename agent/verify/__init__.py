@@ -1,0 +1,80 @@
+"""Runs a project's tests before and after a patch, and reaches a verdict on the patch.
+
+`SandboxValidator` is the pipeline's validator; `NullValidator` only checks the syntax. Read
+`validator`, then `patch_validation` (the steps for one patch), `plan` (what runs on which trees),
+`runs` and `executor`. `choosing` selects test files, `runners` knows how projects run tests,
+`reports` reads what runs leave behind, `judging` decides, and `inside` runs in the sandbox.
+"""
+
+from agent.verify.choosing.hints import TestHints, find_test_hints
+from agent.verify.executor import SuiteExecutor
+from agent.verify.jobs import ProjectSetup, SuiteJob, Task, ValidationOptions
+from agent.verify.judging.compare import (
+    collection_error,
+    doubtful,
+    executed,
+    is_whole,
+    suspicion,
+)
+from agent.verify.judging.declared import placed_test
+from agent.verify.judging.known import IdList, read_known
+from agent.verify.judging.tricks import find_tricks
+from agent.verify.judging.wording import (
+    failure_texts,
+    first_failure,
+    how_it_ended,
+    listed,
+    number,
+)
+from agent.verify.path_rules import free_path, is_test_file, is_test_side, unsafe
+from agent.verify.plan import group_changes, import_roots
+from agent.verify.reports.run_results import nothing_run
+from agent.verify.runners.base import PYTHON, Suite
+from agent.verify.runners.commands import COMMAND
+from agent.verify.runners.programs import Tools
+from agent.verify.runners.registry import RUNNERS, STANDS_IN, runner_of
+from agent.verify.tools import candidates
+from agent.verify.trees import known_secrets
+from agent.verify.validator import NullValidator, SandboxValidator
+
+__all__ = [
+    "COMMAND",
+    "PYTHON",
+    "RUNNERS",
+    "STANDS_IN",
+    "IdList",
+    "NullValidator",
+    "ProjectSetup",
+    "SandboxValidator",
+    "Suite",
+    "SuiteExecutor",
+    "SuiteJob",
+    "Task",
+    "TestHints",
+    "Tools",
+    "ValidationOptions",
+    "candidates",
+    "collection_error",
+    "doubtful",
+    "executed",
+    "failure_texts",
+    "find_test_hints",
+    "find_tricks",
+    "first_failure",
+    "free_path",
+    "group_changes",
+    "how_it_ended",
+    "import_roots",
+    "is_test_file",
+    "is_test_side",
+    "is_whole",
+    "known_secrets",
+    "listed",
+    "nothing_run",
+    "number",
+    "placed_test",
+    "read_known",
+    "runner_of",
+    "suspicion",
+    "unsafe",
+]

@@ -1,0 +1,369 @@
+"""Builds virtual environments: one for each Python and set of packages, kept in a folder.
+
+FOLDER/KEY.json      names the folder of the environment; written last, so it is complete
+FOLDER/KEY-x1y2z3/   the environment; killed builds left other folders of the same key
+FOLDER/KEY.log       the output of pip
+FOLDER/KEY.lock      held by the builder
+
+Only wheels are installed, so that no code of a package runs on this machine, unless the spec says
+`sdist = true`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from agent.errors import ConfigurationError
+from agent.shared.files import locked, replace_file
+from agent.verify.environments.spec import NO_INDEX
+
+# Change it when environments are built in another way.
+_FORMAT = 1
+
+# Time for a large stack of scientific wheels over a slow line.
+_PIP_SECONDS = 1800.0
+_VENV_SECONDS = 180.0
+
+_POLL_SECONDS = 0.1
+_MOST_CHARACTERS = 300  # of pip's reason in a message
+
+# Words of pip and its resolver when the network is unreachable.
+_NO_NETWORK = re.compile(
+    r"Failed to establish a new connection|Temporary failure in name resolution|"
+    r"Network is unreachable|Name or service not known|Connection refused|ConnectTimeoutError"
+)
+_ONLY_SOURCE = re.compile(r"No matching distribution|Could not find a version")
+
+# The environment variables that builds of packages may see.
+_KEPT = re.compile(
+    r"PATH|HOME|TMPDIR|LANG|NETRC|XDG_\w+|PIP_\w+|SSL_CERT_\w+|REQUESTS_CA_BUNDLE"
+    r"|(?i:https?_proxy|all_proxy|no_proxy)"
+)
+
+# Lines of pip that do not state the reason.
+_NOISE = re.compile(
+    r"^\[notice\]|^WARNING: (?:Retrying|Running pip as)|^ERROR: ResolutionImpossible|^\s*$"
+)
+
+_PACKAGE_LIST = """
+import importlib.metadata as m, json
+found = {d.metadata["Name"].lower() + "==" + d.version for d in m.distributions()}
+print(json.dumps(sorted(found)))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What an environment is made of. `index`, `find_links` and `sdist` are as in the spec."""
+
+    python: HostPython
+    packages: tuple[str, ...]
+    index: str = ""
+    find_links: tuple[str, ...] = ()
+    sdist: bool = False
+
+    @property
+    def key(self) -> str:
+        """The key of the environment, the same for the same Python and packages in any order."""
+        parts = {**asdict(self), "python": [str(self.python.path), self.python.version]}
+        parts |= {"packages": sorted(set(self.packages)), "format": _FORMAT}
+        text = json.dumps(parts, sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEnvironment:
+    """A finished environment. `installed` are `name==version` in order of names."""
+
+    python: Path
+    installed: tuple[str, ...]
+
+
+def build_environment(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    note: Callable[[str], None] = lambda _: None,
+    cancel: threading.Event | None = None,
+) -> BuiltEnvironment:
+    """Return the environment of a recipe, and build it first if it is missing.
+
+    Other processes that need it wait. Tells `note` before a long step. Raises ConfigurationError
+    with pip's last words, also when `cancel` is set meanwhile.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    known = _read(folder, recipe.key)
+    if known is not None:
+        return known
+    with locked(folder / f"{recipe.key}.lock", wait=True):
+        return _read(folder, recipe.key) or _make(recipe, folder, note, cancel)
+
+
+def _read(folder: Path, key: str) -> BuiltEnvironment | None:
+    """Return a finished environment, None if it is missing or its interpreter is."""
+    try:
+        data = json.loads((folder / f"{key}.json").read_bytes())
+        home = folder / str(data["folder"])
+        installed = tuple(map(str, data["installed"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    python = home / "bin" / "python"
+    whole = home.parent == folder and os.access(python, os.X_OK)
+    return BuiltEnvironment(python, installed) if whole else None
+
+
+def _make(
+    recipe: Recipe,
+    folder: Path,
+    note: Callable[[str], None],
+    cancel: threading.Event | None,
+) -> BuiltEnvironment:
+    key = recipe.key
+    for left in sorted(folder.glob(f"{key}-*")):
+        shutil.rmtree(left, ignore_errors=True)
+    home = folder / f"{key}-{secrets.token_hex(4)}"
+    packages = " ".join(recipe.packages) or "no packages"
+    note(f"environment: Python {recipe.python.version} with {packages}")
+    if recipe.sdist:
+        note("environment: sdist = true, so builds of packages may run their code on this machine")
+    try:
+        with (folder / f"{key}.log").open("w+b") as log:
+            builder = _Builder(recipe, home, log, cancel)
+            builder.create()
+            builder.install()
+            installed = builder.list_packages()
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        raise
+    entry = {
+        "folder": home.name,
+        "installed": installed,
+        # For people who look at the file.
+        "python": str(recipe.python.path),
+        "packages": sorted(set(recipe.packages)),
+    }
+    text = f"{json.dumps(entry, indent=2, sort_keys=True)}\n"
+    replace_file(folder / f"{key}.json", [text.encode()])
+    return BuiltEnvironment(home / "bin" / "python", tuple(installed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    """The steps of one build. Each raises ConfigurationError when it fails or takes too long."""
+
+    recipe: Recipe
+    home: Path
+    log: IO[bytes]
+    cancel: threading.Event | None
+
+    def create(self) -> None:
+        what = "making the virtual environment (Debian: python3-venv)"
+        self._run(self.recipe.python.path, "-m", "venv", str(self.home), what=what)
+        self.home.chmod(0o755)  # the user of the sandbox has to enter it
+
+    def install(self) -> None:
+        recipe = self.recipe
+        if not recipe.packages:
+            return
+        argv = ["-m", "pip", "install", "--no-input"]
+        argv += ["--disable-pip-version-check", "--progress-bar=off", "--no-warn-script-location"]
+        argv += [] if recipe.sdist else ["--only-binary=:all:"]
+        if recipe.index == NO_INDEX:
+            argv.append("--no-index")
+        elif recipe.index:
+            argv.append(f"--index-url={recipe.index}")
+        argv += [f"--find-links={link}" for link in recipe.find_links]
+        argv += ["--", *dict.fromkeys(recipe.packages)]
+        self._run(
+            self._python, *argv, what="pip install", seconds=_PIP_SECONDS, advise=self._advise
+        )
+
+    def list_packages(self) -> list[str]:
+        said = self._run(self._python, "-c", _PACKAGE_LIST, what="listing packages")
+        return list(json.loads(said.strip().splitlines()[-1]))
+
+    @property
+    def _python(self) -> Path:
+        return self.home / "bin" / "python"
+
+    def _advise(self, said: str) -> str:
+        if _NO_NETWORK.search(said):
+            return (
+                "; the package index cannot be reached from here: go on line once, or name a "
+                'folder of wheels with find_links and index = "none"'
+            )
+        if _ONLY_SOURCE.search(said) and not self.recipe.sdist:
+            return (
+                "; only wheels are taken: choose a version or Python that has one, or allow "
+                "builds with sdist = true"
+            )
+        return "; correct packages in the spec"
+
+    def _run(
+        self,
+        python: Path,
+        *arguments: str,
+        what: str,
+        seconds: float = _VENV_SECONDS,
+        advise: Callable[[str], str] = lambda _: "",
+    ) -> str:
+        """Run an isolated Python and return what it printed."""
+        begin = self.log.seek(0, os.SEEK_END)
+        code = _run([str(python), "-I", *arguments], self.log, seconds, self.cancel)
+        self.log.seek(begin)
+        said = self.log.read().decode("utf-8", "replace")
+        if code == 0:
+            return said
+        ended = "took too long" if code is None else f"failed ({code})"
+        raise ConfigurationError(f"{what} {ended}: {_find_reason(said)}{advise(said)}")
+
+
+def _find_reason(said: str) -> str:
+    """Return the last line that states a reason, shortened; the rest is in the log."""
+    lines = [line.strip() for line in said.splitlines() if not _NOISE.search(line)]
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    why = (errors or lines or ["it printed nothing"])[-1]
+    return why if len(why) <= _MOST_CHARACTERS else f"{why[: _MOST_CHARACTERS - 1]}…"
+
+
+def _run(
+    argv: Sequence[str], log: IO[bytes], seconds: float, cancel: threading.Event | None
+) -> int | None:
+    """Run a command and then kill its process group; return its exit code, None after a timeout."""
+    deadline = time.monotonic() + seconds
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=_environment(),
+            cwd="/",
+            start_new_session=True,
+            umask=0o022,
+        )
+    except OSError as error:
+        raise ConfigurationError(f"{argv[0]}: {error.strerror or error}") from None
+    try:
+        while process.poll() is None:
+            if time.monotonic() > deadline:
+                return None
+            if cancel is not None and cancel.is_set():
+                raise ConfigurationError("the environment was not built: stopped")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_POLL_SECONDS)
+        return process.returncode
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Keep the user's variables that pip needs: settings, proxies, certificates, home. No keys."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if _KEPT.fullmatch(name) and name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_USER")
+    }
+    return {**kept, "PIP_REQUIRE_VIRTUALENV": "0", "LC_ALL": "C.UTF-8"}
+
+
+# ------------------------------------------------------------------------ interpreters of the host
+
+_VERSION = re.compile(r"\d+(?:\.\d+){0,2}")
+_ANSWER_SECONDS = 20.0
+
+# Asks for the base installation, because another environment may be removed.
+_QUESTION = (
+    "import sys; print(sys.version.split()[0]); "
+    "print(getattr(sys, '_base_executable', '') or sys.executable)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPython:
+    """An installed interpreter, as it describes itself."""
+
+    path: Path
+    version: str
+
+
+def find_python(name: str, *, search_path: str | None = None) -> HostPython:
+    """Find the Python of a spec: a version ("3.11"), a name on PATH, an absolute path; "": ours.
+
+    Looks for a version as `python3.11` on PATH, then among the versions of pyenv. Raises
+    ConfigurationError.
+    """
+    tried: list[str] = []
+    for path in _candidates(name, search_path):
+        found = _ask_python(path)
+        if found is not None and _fits(name, found.version):
+            return found
+        tried.append(str(path) if found is None else f"{path} is {found.version}")
+    seen = f" (tried: {', '.join(tried)})" if tried else ""
+    raise ConfigurationError(
+        f"python = {name!r}: no such Python here{seen}; install it, or name the path of one"
+    )
+
+
+def _candidates(name: str, search_path: str | None) -> Iterator[Path]:
+    if not name:
+        yield Path(sys.executable)
+    elif name.startswith(("/", "~")):
+        yield Path(name).expanduser()
+    elif _VERSION.fullmatch(name):
+        yield from _find_version(name, search_path)
+    else:
+        found = shutil.which(name, path=search_path)
+        if found:
+            yield Path(found).absolute()
+
+
+def _find_version(version: str, search_path: str | None) -> Iterator[Path]:
+    short = ".".join(version.split(".")[:2])
+    found = shutil.which(f"python{short}", path=search_path)
+    if found:
+        yield Path(found).absolute()
+    roots = [os.environ.get("PYENV_ROOT", ""), str(Path("~/.pyenv").expanduser())]
+    for root in dict.fromkeys(filter(None, roots)):
+        yield from sorted(Path(root, "versions").glob(f"{short}*/bin/python{short}"), reverse=True)
+    if f"{sys.version_info[0]}.{sys.version_info[1]}" == short:
+        yield Path(sys.executable)
+
+
+def _ask_python(path: Path) -> HostPython | None:
+    """Ask an interpreter; None when it does not start (a shim without a version, say)."""
+    try:
+        done = subprocess.run(
+            [str(path), "-I", "-S", "-c", _QUESTION],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd="/",
+            timeout=_ANSWER_SECONDS,
+            check=True,
+        )
+        version, executable = done.stdout.decode("utf-8", "surrogateescape").splitlines()
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return HostPython(Path(executable), version)
+
+
+def _fits(name: str, version: str) -> bool:
+    wanted = name.split(".") if _VERSION.fullmatch(name) else []
+    return version.split(".")[: len(wanted)] == wanted

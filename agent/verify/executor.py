@@ -1,0 +1,476 @@
+"""Runs test suites on private copies of the target. Synchronous.
+
+Runs of the unpatched base are cached, in memory between attempts and on disk between runs of the
+program, because every patch is compared with the same base. Where the backend allows it,
+independent runs happen at the same time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from agent.errors import ConfigurationError
+from agent.types import FileChange, SyntaxProblem, TestRun
+from agent.types.events import Notice, StageFinished, StageStarted
+from agent.types.protocols import Reporter, Snapshot
+from agent.verify.cache import (
+    CacheFolder,
+    ProbeCache,
+    RunCache,
+    files_digest,
+    installed_packages,
+    is_named_by,
+    key_of,
+)
+from agent.verify.jobs import SuiteJob, Task, ValidationOptions
+from agent.verify.reports import report_lines
+from agent.verify.reports.run_results import counts
+from agent.verify.runners.base import RunContext, Suite
+from agent.verify.runners.commands import (
+    COMMAND,
+    INSIDE,
+    LOADS_PLUGIN,
+    ORDER_FILE,
+    following_order,
+    split_command,
+    syntax_command,
+    with_variables,
+)
+from agent.verify.runners.programs import Tools
+from agent.verify.runners.registry import detect, fitting, readable, runner_of
+from agent.verify.tools import PROBE_SECONDS, ToolChoices, ToolFinder, last_json, limits_of
+from agent.verify.trees import IN_PLACE, PrivateTrees, known_secrets
+from sandbox import (
+    ChangedFiles,
+    Command,
+    Ended,
+    RunResult,
+    Sandbox,
+    Workspace,
+    find_changed,
+    stamp_files,
+)
+
+# Namespaces keep the runs of these backends apart; the process backend separates them less well.
+_PARALLEL = frozenset({"bwrap", "container"})
+
+# The folder of the tree into which pip installs for the setup command, because the target's
+# interpreter is read-only, and where it then puts packages. `path_rules` keeps patches out of it.
+_PREFIX = ".patchshot-packages"
+_PACKAGES = ("lib/python*/site-packages", "local/lib/python*/dist-packages")
+
+# Upper bound of parallel runs, because each may use as much memory as its limits allow.
+_MOST_AT_ONCE = 4
+
+# Limits of a command of the step-by-step mode: what a model can read, and what a step may take.
+_SCRIPT_SECONDS = 120.0
+_SCRIPT_OUTPUT = 16 * 1024  # bytes of each stream
+_SCRIPT_FILES = 60  # as many as one reply may edit
+_SCRIPT_FILE_BYTES = 1024 * 1024
+
+# Lines of a failed setup that are shown.
+_SETUP_LINES = 10
+
+# npm starts each line of an error so. The error itself is between the facts that come first and the
+# name of a log file, which is in the sandbox and gone.
+_NPM_ERROR = re.compile(r"npm (?:error|ERR!)(?:\s+|$)(?!A complete log of this run)")
+_NPM_FACT = re.compile(r"(?:code|syscall|path|dest|errno)\s|$")
+
+_SYNTAX: TypeAdapter[list[SyntaxProblem]] = TypeAdapter(list[SyntaxProblem])
+
+
+class SuiteExecutor:
+    """Runs tasks. It takes one call at a time. Close it to remove the private copies."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        sandbox: Sandbox,
+        options: ValidationOptions,
+        reporter: Reporter,
+    ) -> None:
+        self._snapshot = snapshot
+        self._sandbox = sandbox
+        self._options = options
+        self._reporter = reporter
+        self._trees = PrivateTrees(snapshot, sandbox, options.setup.files)
+        self._known = known_secrets(snapshot)
+        self._finished: dict[str, TestRun] = {}
+        self._fallbacks: dict[str, Suite] = {}
+        self._replaced: dict[str, Suite] = {}  # whose runs of the base could not be read
+        self._is_set_up = options.setup_cmd is None
+        self._built: set[str] = set()  # suites whose tests were built on the base
+        self._packages: tuple[str, ...] = ()  # folders of what the setup command has installed
+        self._installed: tuple[str, ...] = ()  # the modules in them
+        choices = ToolChoices(options.python, options.virtual_env, options.search_path)
+        # A run without isolation is not cached, and neither is one in an image or after a setup
+        # command, whose content has no name here.
+        cacheable = sandbox.name not in IN_PLACE and not sandbox.foreign_root and self._is_set_up
+        folder = CacheFolder(options.cache) if options.cache and cacheable else None
+        self._finder = ToolFinder(
+            snapshot, sandbox, choices, ProbeCache(folder) if folder else None
+        )
+        self._cache = RunCache(folder) if folder else None
+
+    def close(self) -> None:
+        """Remove the private copies. Safe to call twice."""
+        self._trees.close()
+
+    def prepare(self, cancel: threading.Event) -> None:
+        """Check out the base and find the interpreter. Raises as `suite`."""
+        self.set_up(cancel)
+        self._trees.base()
+        self._build(self.suite((), cancel)[0], cancel)
+
+    def set_up(self, cancel: threading.Event) -> None:
+        """Run the user's setup command on the base, once; what it leaves becomes the base.
+
+        No patch is there yet, so that none can steer what the command does. Raises
+        ConfigurationError if it fails, and SandboxError.
+        """
+        given = self._options.setup_cmd
+        if self._is_set_up or given is None:
+            return
+        argv = split_command(given, "--setup-cmd")
+        suite = Suite(COMMAND, "chosen with --setup-cmd", argv, self._snapshot.scope or ".")
+        self._reporter(StageStarted("setup", given))
+        tree = self._trees.with_changes(())
+        try:
+            root = self._trees.root_inside(tree)
+            command = self._command(SuiteJob(suite), root, cancel)
+            pip = {"PIP_PREFIX": str(root / _PREFIX), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+            command = replace(with_variables(command, pip), report=False)
+            command = replace(command, network=self._options.setup_network)
+            result = self._sandbox.run(command, tree, cancel=cancel)
+            self._check_setup(given, result)
+        except BaseException:
+            tree.close()
+            raise
+        self._reporter(StageFinished("setup", result.seconds, given))
+        self._trees.replace_base(tree)
+        self._packages, self._installed = _installed_in(tree.path)
+        self._is_set_up = True
+
+    def _build(self, suite: Suite, cancel: threading.Event) -> None:
+        """Build the tests of the base once, if the runner can; the base then has the cache.
+
+        No patch is there yet, and each run gets a copy of its own, so that no run can change what
+        another one takes from the cache. What was built within the limit is kept.
+        """
+        runner, key = runner_of(suite), _suite_key(suite)
+        if key in self._built or self._tools(suite, cancel).toolchain.missing:
+            return
+        self._built.add(key)
+
+        def command_in(tree: Workspace) -> Command | None:
+            root = self._trees.root_inside(tree)
+            return runner.building(suite, self._context(SuiteJob(suite), root, cancel))
+
+        if command_in(self._trees.base()) is None:
+            return
+        tree = self._trees.with_changes(())
+        try:
+            command = command_in(tree)
+            assert command is not None
+            self._reporter(StageStarted("setup", "building the tests"))
+            result = self._sandbox.run(replace(command, report=False), tree, cancel=cancel)
+            self._reporter(StageFinished("setup", result.seconds, "the tests are built"))
+        except BaseException:
+            tree.close()
+            raise
+        self._trees.replace_base(tree)
+
+    def _check_setup(self, given: str, result: RunResult) -> None:
+        """Report the lines that say why a setup failed. Raises ConfigurationError if it failed."""
+        if result.ended == Ended.EXITED and result.exit_code == 0:
+            return
+        said = (result.stdout + b"\n" + result.stderr).decode("utf-8", "replace")
+        shown, quoted = _setup_error(self._known.masked(said))
+        for line in shown:
+            self._reporter(Notice(f"--setup-cmd: {line}", "warning"))
+        how = f"exit code {result.exit_code}" if result.ended == Ended.EXITED else result.ended
+        network = "" if self._options.setup_network else "; it had no network (--setup-network)"
+        why = f": {quoted}" if quoted else ""
+        raise ConfigurationError(f"--setup-cmd {given!r} failed ({how}{network}){why}")
+
+    def suite(self, changed: Sequence[str], cancel: threading.Event) -> tuple[Suite, Tools]:
+        """Return how the tests of a change to these paths are run, and the tools for it.
+
+        Raises ConfigurationError when the interpreter that the user named does not work, and
+        SandboxError.
+        """
+        options, setup = self._options, self._options.setup
+        named = setup.suite if options.test_cmd is None else None
+        suite = setup.applied_to(named or detect(self._snapshot, options.test_cmd, changed))
+        tools = self._tools(suite, cancel)
+        suite = fitting(suite, tools)
+        return self._replaced.get(_suite_key(suite), suite), tools
+
+    def other_suite(self, suite: Suite, cancel: threading.Event) -> Suite | None:
+        """Return pytest's suite in the place of one whose run of the base cannot be read.
+
+        From then on it is taken wherever the first one would be. None for a command that the user
+        named, and where pytest cannot be imported.
+        """
+        named = self._options.test_cmd is not None and suite.runner == COMMAND
+        other = None if named else readable(suite, self._snapshot, self.python(cancel))
+        if other is not None:
+            self._replaced[_suite_key(suite)] = other
+        return other
+
+    def suite_of_files(self, paths: Sequence[str], cancel: threading.Event) -> Suite:
+        """Return how only these test files are run, also if the user named a command."""
+        suite = self._options.setup.applied_to(detect(self._snapshot, None, paths))
+        suite = fitting(suite, self.python(cancel))
+        return self._replaced.get(_suite_key(suite), suite)
+
+    def python(self, cancel: threading.Event) -> Tools:
+        """Return the target's Python. Raises as `suite`."""
+        return self._with_setup(self._finder.python(cancel))
+
+    def job(
+        self, suite: Suite, paths: Sequence[str], roots: tuple[str, ...], label: str
+    ) -> SuiteJob:
+        """Return the job that runs these test files; without targets where it can run none."""
+        targets = runner_of(suite).targets(suite, paths, self._snapshot)
+        return SuiteJob(suite, tuple(targets), roots, label)
+
+    def run(self, tasks: Sequence[Task], cancel: threading.Event) -> list[TestRun]:
+        """Run each task on a fresh copy, and return the results in the order of the tasks.
+
+        Raises SandboxError.
+        """
+        self.set_up(cancel)
+        for task in tasks:  # tools are found before threads need them
+            self._tools(task.job.suite, cancel)
+            self._build(task.job.suite, cancel)
+        self._trees.base()
+        processors = len(os.sched_getaffinity(0))
+        most = min(processors, _MOST_AT_ONCE) if self._sandbox.name in _PARALLEL else 1
+        at_once = max(1, min(len(tasks), most))
+        if at_once == 1:
+            return [self._run(task, cancel) for task in tasks]
+        with ThreadPoolExecutor(at_once, "patchshot-run") as pool:
+            return list(pool.map(lambda task: self._run(task, cancel), tasks))
+
+    def python_errors(
+        self, paths: Sequence[str], changes: Sequence[FileChange], cancel: threading.Event
+    ) -> tuple[SyntaxProblem, ...]:
+        """Return what the target's interpreter can parse without the changes but not with them.
+
+        Raises SandboxError.
+        """
+        after = self._unparsable(paths, changes, cancel) if paths else []
+        if not after:
+            return ()
+        before = {problem.path for problem in self._unparsable(paths, (), cancel)}
+        return tuple(problem for problem in after if problem.path not in before)
+
+    def run_script(
+        self,
+        script: str,
+        changes: Sequence[FileChange],
+        roots: tuple[str, ...],
+        cancel: threading.Event,
+    ) -> tuple[RunResult, ChangedFiles]:
+        """Run a shell command on a fresh copy. Return also the files that it changed there.
+
+        Raises SandboxError.
+        """
+        self.set_up(cancel)
+        argv = ("/bin/sh", "-c", script)
+        suite = Suite(COMMAND, "a step of the model", argv, self._snapshot.scope or ".")
+        with closing(self._trees.with_changes(changes)) as tree:
+            root = self._trees.root_inside(tree)
+            made = self._command(SuiteJob(suite, (), roots), root, cancel)
+            wall = min(self._options.timeout, _SCRIPT_SECONDS)
+            limits = replace(made.limits, wall_seconds=wall, output=_SCRIPT_OUTPUT)
+            plain = {k: v for k, v in made.environment.items() if k not in LOADS_PLUGIN}
+            command = replace(made, limits=limits, environment=plain, report=False)
+            before = stamp_files(tree.path)
+            result = self._sandbox.run(command, tree, cancel=cancel)
+            found = find_changed(
+                tree.path, before, most_files=_SCRIPT_FILES, most_bytes=_SCRIPT_FILE_BYTES
+            )
+        output = self._known.masked(result.stdout.decode("utf-8", "replace")).encode()
+        errors = self._known.masked(result.stderr.decode("utf-8", "replace")).encode()
+        return replace(result, stdout=output, stderr=errors), found
+
+    # --------------------------------------------------------------------------------- one task
+
+    def _run(self, task: Task, cancel: threading.Event) -> TestRun:
+        key = "" if task.changes else self._key(task.job, cancel)
+        cached = None if task.again or not key else self._cached(key)
+        if cached is not None:
+            return cached
+        what = f"{task.job.label} on {task.where}"
+        self._reporter(StageStarted("test", what))
+        run = self._run_with_fallback(task, cancel)
+        summary = counts(run) if run.ended == Ended.EXITED else f"{run.ended}: {counts(run)}"
+        # The name is repeated because parallel runs end in any order. The seconds are the run's
+        # own, without the time that it waited.
+        self._reporter(StageFinished("test", run.seconds, f"{what}: {summary}"))
+        if key and not cancel.is_set() and not task.again:
+            self._finished[key] = run
+            if self._cache is not None:
+                self._cache.put(key, run)
+        return run
+
+    def _cached(self, key: str) -> TestRun | None:
+        if key in self._finished:
+            return replace(self._finished[key], cached=True)
+        return self._cache.get(key, time.time()) if self._cache is not None else None
+
+    def _run_with_fallback(self, task: Task, cancel: threading.Event) -> TestRun:
+        """Run the job. If the runner refuses to start, run it in another way."""
+        job = task.job
+        suite = self._fallbacks.get(_suite_key(job.suite), job.suite)
+        run = self._run_once(replace(job, suite=suite), task, cancel)
+        other = runner_of(suite).again(suite, run)
+        if other is None:
+            return run
+        second = self._run_once(replace(job, suite=other), task, cancel)
+        if second.exit_code == run.exit_code and not second.outcomes:
+            return run  # the other way did not help, so the first message is shown
+        self._fallbacks[_suite_key(job.suite)] = other
+        return second
+
+    def _run_once(self, job: SuiteJob, task: Task, cancel: threading.Event) -> TestRun:
+        runner = runner_of(job.suite)
+        signs = runner.signs(job.suite)
+        order = task.order if signs else None
+        elsewhere = order is not None and self._is_movable(job.suite, cancel)
+        with closing(self._trees.with_changes(task.changes, elsewhere=elsewhere)) as tree:
+            root = self._trees.root_inside(tree)
+            command = signed = self._command(job, root, cancel)
+            key = report_lines.new_key() if signs else b""
+            if key:
+                tree.write(report_lines.KEY_FILE, key)
+                signed = with_variables(
+                    command, {report_lines.KEY_VARIABLE: str(root / report_lines.KEY_FILE)}
+                )
+            if order is not None:
+                tree.write(ORDER_FILE, order.as_json())
+                signed = following_order(signed, root / ORDER_FILE)
+            result = self._sandbox.run(signed, tree, cancel=cancel)
+        if key:
+            result = replace(result, report=report_lines.verified(result.report, key))
+        return self._masked(runner.read(job.suite, command, result))
+
+    def _masked(self, run: TestRun) -> TestRun:
+        """Return the run without the values of files of secrets, which sources may repeat."""
+        masked = self._known.masked
+        failures = {test: masked(text) for test, text in run.failures.items()}
+        return replace(run, output_tail=masked(run.output_tail), failures=failures)
+
+    def _is_movable(self, suite: Suite, cancel: threading.Event) -> bool:
+        """Whether tests find the project at another path: no installed package names its path."""
+        if self._options.setup_cmd is not None:  # what it made may name the path
+            return False
+        python = self._tools(suite, cancel).interpreter
+        root = self._snapshot.root.resolve()
+        return python is not None and root.name != "" and not is_named_by(python.path, root)
+
+    def _command(self, job: SuiteJob, root: Path, cancel: threading.Event) -> Command:
+        context = self._context(job, root, cancel)
+        return runner_of(job.suite).command(job.suite, job.targets, context)
+
+    def _context(self, job: SuiteJob, root: Path, cancel: threading.Event) -> RunContext:
+        tools, limits = self._tools(job.suite, cancel), limits_of(self._options.timeout)
+        roots = self._options.setup.import_roots(job.import_roots)
+        return RunContext(tools, root, limits, (*roots, *self._packages))
+
+    def _tools(self, suite: Suite, cancel: threading.Event) -> Tools:
+        return self._with_setup(self._finder.tools(runner_of(suite).programs(suite), cancel))
+
+    def _with_setup(self, tools: Tools) -> Tools:
+        """Return the tools with what the setup command makes in place of what the user has."""
+        if self._options.setup_cmd is None:
+            return tools
+        shown = tuple(path for path in tools.toolchain.read_only if not self._is_made(path))
+        tools = replace(tools, toolchain=replace(tools.toolchain, read_only=shown))
+        pytest = tools.pytest or "" if "pytest" in self._installed else tools.pytest
+        modules = tuple(sorted({*tools.modules, *self._installed}))
+        return replace(tools, pytest=pytest, modules=modules)
+
+    def _is_made(self, path: Path) -> bool:
+        """Whether the setup command makes a folder of the user's work tree, such as node_modules.
+
+        While it runs, it may make any of them, which a read-only mount would prevent.
+        """
+        root = self._snapshot.root.resolve()
+        if not path.is_relative_to(root):
+            return False
+        return not self._is_set_up or os.path.lexists(
+            self._trees.base().path / path.relative_to(root)
+        )
+
+    def _key(self, job: SuiteJob, cancel: threading.Event) -> str:
+        """Return the cache key of a run of the base: everything that its result may depend on."""
+        tools = self._tools(job.suite, cancel)
+        command = self._command(job, self._trees.base().mount, cancel)
+        python = tools.interpreter
+        return key_of(
+            {
+                "tree": self._trees.base_identity(),
+                "suite": _suite_key(job.suite),
+                "argv": command.argv,
+                "cwd": command.cwd,
+                "environment": dict(command.environment),
+                "limits": dataclasses.asdict(command.limits),
+                "shown": [str(path) for path in command.read_only],
+                "python": [python.version, tools.pytest] if python else [],
+                "installed": installed_packages(python.path) if python else "",
+                "inside": files_digest(INSIDE),
+                "backend": self._sandbox.name,
+            }
+        )
+
+    def _unparsable(
+        self, paths: Sequence[str], changes: Sequence[FileChange], cancel: threading.Event
+    ) -> list[SyntaxProblem]:
+        interpreter = self.python(cancel).interpreter
+        if interpreter is None:
+            return []
+        command = syntax_command(interpreter, paths, limits_of(PROBE_SECONDS))
+        with closing(self._trees.with_changes(changes)) as tree:
+            result = self._sandbox.run(command, tree, cancel=cancel)
+        return last_json(result, _SYNTAX) or []
+
+
+def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the folders of the tree into which pip has installed, and the modules in them."""
+    prefix = tree / _PREFIX
+    if prefix.is_symlink():
+        return (), ()
+    found = (folder for pattern in _PACKAGES for folder in prefix.glob(pattern))
+    folders = sorted(folder for folder in found if folder.is_dir())
+    names = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
+    return tuple(str(folder.relative_to(tree)) for folder in folders), tuple(sorted(names))
+
+
+def _setup_error(output: str) -> tuple[list[str], str]:
+    """Return the lines of a failed setup to show, and the one that says the error best."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if _NPM_ERROR.match(line)]
+    if not errors:
+        return lines[-_SETUP_LINES:], lines[-1].strip() if lines else ""
+    said = (line for line in errors if not _NPM_FACT.match(_NPM_ERROR.sub("", line, count=1)))
+    return errors[:_SETUP_LINES], next(said, errors[-1]).strip()
+
+
+def _suite_key(suite: Suite) -> str:
+    """Return a suite as text; all its fields are plain values."""
+    plain = (*suite.argv, "", suite.cwd, *sorted(suite.environment.items()))
+    return repr((suite.runner, plain, sorted(suite.settings.items())))

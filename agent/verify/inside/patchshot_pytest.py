@@ -1,0 +1,210 @@
+"""A pytest plugin that writes one JSON line for each thing that happens to a test.
+
+It runs inside the sandbox, in the target's interpreter: Python 3.7 or later and pytest 5 or later,
+nothing beside the standard library and pytest, and no warnings (projects turn them into errors). It
+is in a folder of its own, because that folder joins the target's PYTHONPATH.
+
+The lines go to the pipe that SANDBOX_REPORT names. The last one is `finish`: without it the run
+ended before pytest did, and the report is incomplete. Two more accounts of the same run come beside
+it: the JUnit file that pytest itself writes to SANDBOX_JUNIT, and the exit code. PATCHSHOT_SEAL
+names a file with the key that lines are signed with (`agent.verify.reports.report_lines`).
+
+The variables and the key are read and removed before any file of the target is imported; so pytest
+runs that tests start write nothing. The reader is `agent.verify.reports.run_results`.
+
+This makes tampering evident, not impossible: code under test shares this process, and code that is
+written against this very file can find the key and write what it likes.
+
+PYTEST_DONT_REWRITE: nothing here is an assertion of a test, and rewriting takes time.
+"""
+
+# ruff: noqa: D102  (hooks are documented by pytest)
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+from typing import Any
+
+import patchshot_trace  # type: ignore[import-not-found]  # beside this file, inside
+import patchshot_watch  # type: ignore[import-not-found]
+import pytest
+
+OUTCOMES = ("passed", "failed", "skipped")
+
+
+class PytestRecorder:
+    """A pytest plugin that writes what happens to the tests."""
+
+    def __init__(self, path: str, key: bytes, junit: str) -> None:
+        self._lines = patchshot_watch.LineWriter(path, key)
+        self._junit = junit
+        self._session: Any = None
+        self._traces: set[str] = set()
+        self._watch = patchshot_watch.RunnerWatch(__name__)
+        self._collected: dict[str, Any] = {}
+        self._trace = patchshot_trace.from_environment()
+
+    @property
+    def traces(self) -> bool:
+        """Whether this run records what the tests execute."""
+        return self._trace is not None
+
+    # Before pytest's own plugin reads it.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: Any) -> None:
+        if hasattr(config, "workerinput"):
+            self._lines.stop()  # a worker of pytest-xdist: its controller reports for it
+        elif self._junit and hasattr(config.option, "xmlpath"):
+            config.option.xmlpath = self._junit
+        else:
+            self._junit = ""
+
+    def pytest_sessionstart(self, session: Any) -> None:
+        self._session = session
+        runner = "pytest " + pytest.__version__
+        self._lines.write(event="begin", runner=runner, junit=bool(self._junit))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_itemcollected(self, item: Any) -> None:
+        self._collected[item.nodeid] = patchshot_watch.code_of(item)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        if self._trace is not None and self._trace.reverse:
+            items.reverse()
+
+    # First of all to begin and last to end, so that set-up and tear-down belong to the test.
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: Any) -> Any:
+        if self._trace is None:
+            yield
+            return
+        self._write_account("", self._trace.begin(item.nodeid))
+        yield
+        self._write_account(item.nodeid, self._trace.end())
+
+    # Last of all before the call: whatever hooks and fixtures put in its place is there by now.
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_setup(self, item: Any) -> None:
+        code = patchshot_watch.code_of(item)
+        if code is not self._collected.get(item.nodeid):
+            self._traces.add("the function of " + item.nodeid)
+        elif patchshot_trace.is_of_source(code, str(item.fspath), str(item.config.rootdir)):
+            self._traces.add("the function of " + item.nodeid + ", which is not of its file")
+
+    def _write_account(self, test: str, account: Any) -> None:
+        if not test or self._trace.decides(test):
+            self._lines.write(event="trace", id=test, **account.as_line())
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        self._traces.update(self._watch.changed())
+        count = len({item.nodeid for item in session.items})
+        self._lines.write(event="collected", count=count)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._lines.write(event="start", id=nodeid, at=self._lines.seconds())
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
+        outcome = yield
+        if call.excinfo is not None and call.excinfo.type is AssertionError:
+            values = _values(call.excinfo)
+            if values:
+                outcome.get_result().patchshot_values = values
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.outcome not in OUTCOMES:  # pytest-rerunfailures: the last try follows
+            return
+        if report.outcome == "passed" and report.when != "call":
+            return  # nothing is known of the test before it was called, nor changed after
+        self._lines.write(
+            event="result",
+            id=report.nodeid,
+            phase=report.when,
+            outcome=report.outcome,
+            xfail=hasattr(report, "wasxfail"),
+            text=_text(report),
+        )
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.outcome != "passed":
+            self._lines.write(
+                event="result",
+                id=report.nodeid,
+                phase="collect",
+                outcome=report.outcome,
+                xfail=False,
+                text=_text(report),
+            )
+
+    # Last of all: other plugins may still change the exit status of the session.
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: Any) -> None:
+        self._traces.update(self._watch.changed())
+        self._traces.update(patchshot_watch.steering(session.config))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self) -> None:
+        session = self._session
+        if session is None:
+            return
+        if self._trace is not None:
+            self._write_account("", self._trace.end())
+        self._lines.write(
+            event="finish",
+            status=int(session.exitstatus),
+            failed=int(session.testsfailed),
+            stopped=bool(session.shouldstop or getattr(session, "shouldfail", False)),
+            traces=sorted(self._traces)[: patchshot_watch.TRACES_LIMIT],
+        )
+
+
+# The first hook of all, called before any conftest.py of the target is imported.
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: Any) -> None:
+    """Start recording if a report is asked for."""
+    path = os.environ.pop("SANDBOX_REPORT", "")
+    junit = os.environ.pop("SANDBOX_JUNIT", "")
+    key = patchshot_watch.take_key(os.environ.pop("PATCHSHOT_SEAL", ""))
+    if not path:
+        return
+    recorder = PytestRecorder(path, key, junit)
+    early_config.pluginmanager.register(recorder, "patchshot-recorder")
+    options = early_config.known_args_namespace
+    if recorder.traces and getattr(options, "cov_source", None):
+        options.cov_source = None  # pytest-cov and our trace would replace each other
+
+
+def _text(report: Any) -> str:
+    if report.outcome == "passed":
+        return ""
+    longrepr = report.longrepr
+    if isinstance(longrepr, tuple):  # a skip: (path, line, reason)
+        return str(longrepr[-1])
+    text = str(longrepr or "") + getattr(report, "patchshot_values", "")
+    return text[-patchshot_watch.TEXT_LIMIT :]
+
+
+VALUE_LIMIT = 150  # characters of one value
+VALUES_SHOWN = 6
+
+
+def _values(info: Any) -> str:
+    """Return the values of the names in an assertion that pytest has not rewritten, or ""."""
+    if info.value.args:
+        return ""
+    entry = info.tb
+    while entry.tb_next is not None:
+        entry = entry.tb_next
+    frame = entry.tb_frame
+    try:
+        line = linecache.getline(frame.f_code.co_filename, entry.tb_lineno).strip()
+        names = [node.id for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Name)]
+        known = [name for name in dict.fromkeys(names) if name in frame.f_locals]
+        values = ((name, repr(frame.f_locals[name])[:VALUE_LIMIT]) for name in known)
+        shown = [name + " = " + " ".join(value.split("\n")) for name, value in values]
+    except Exception:  # noqa: BLE001  (a value of the target may raise anything)
+        return ""
+    return "\nE   " + line + ", with " + ", ".join(shown[:VALUES_SHOWN]) if shown else ""

@@ -1,0 +1,183 @@
+"""What our runners share: the writer of report lines, and a check of the test runner itself.
+
+It runs inside the sandbox beside our runners, under Python 3.7 or later, with the standard library
+only. `RunnerWatch` notices when the code under test changes the test runner that judges it: it
+remembers the runner before any file of the target is imported, and compares once tests are
+collected and again when they have run. Fixtures that patch for the length of one test are gone by
+then.
+"""
+
+# ruff: noqa: PTH108, PTH123  (pathlib would be imported for a few calls)
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import hmac
+import json
+import os
+import sys
+import time
+import types
+from collections.abc import Iterator
+from typing import Any
+
+# The end of a failure report names the error; what is above it is source that the reader knows.
+TEXT_LIMIT = 6000
+
+# Of each line's signature, in hexadecimal digits: 64 bits cannot be guessed in one run.
+SIGNATURE_DIGITS = 16
+
+# The code that decides whether a test passes; code under test must not replace any of it.
+PACKAGES = ("_pytest.", "pluggy.")
+MODULES = ("unittest.case", "unittest.loader", "unittest.result", "unittest.suite")
+OWN = "patchshot_"
+
+# How many replaced functions are named: enough to say what happened.
+TRACES_LIMIT = 200
+
+# Hooks by which a plugin can choose tests, run them in its own way, or rewrite their results.
+STEERING = (
+    "pytest_collect_file",
+    "pytest_collection_modifyitems",
+    "pytest_ignore_collect",
+    "pytest_itemcollected",
+    "pytest_make_collect_report",
+    "pytest_pycollect_makeitem",
+    "pytest_pyfunc_call",
+    "pytest_report_teststatus",
+    "pytest_runtest_call",
+    "pytest_runtest_logreport",
+    "pytest_runtest_makereport",
+    "pytest_runtest_protocol",
+    "pytest_runtest_setup",
+    "pytest_runtestloop",
+    "pytest_sessionfinish",
+)
+
+# Marks the body of a function, which can be exchanged while the function stays.
+CODE = " (code)"
+
+_CALLABLE = (types.FunctionType, types.BuiltinFunctionType, type)
+
+
+class LineWriter:
+    """Writes JSON lines from the process that created it; a forked child of a test writes none.
+
+    With a `key` each line is signed (`agent.verify.reports.report_lines`), so that code that
+    finds the pipe cannot add lines that look like ours.
+    """
+
+    def __init__(self, path: str, key: bytes = b"") -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._descriptor = os.open(path, flags, 0o600)
+        self._process = os.getpid()
+        self._key = key
+        self._last = b""
+        # Bound here: tests may replace the clock.
+        self._clock, self._began = time.perf_counter, time.perf_counter()
+
+    def seconds(self) -> float:
+        """Return the seconds since the writer was made."""
+        return round(self._clock() - self._began, 3)
+
+    def stop(self) -> None:
+        """Write nothing from now on."""
+        self._process = -1
+
+    def write(self, **line: Any) -> None:
+        """Write one line."""
+        if os.getpid() != self._process:
+            return
+        data = self._signed(json.dumps(line).encode("ascii"))
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+    def _signed(self, data: bytes) -> bytes:
+        if not self._key:
+            return data + b"\n"
+        digest = hmac.new(self._key, self._last + data, hashlib.sha256).hexdigest()
+        self._last = digest[:SIGNATURE_DIGITS].encode("ascii")
+        return data + b"\t" + self._last + b"\n"
+
+
+def take_key(path: str) -> bytes:
+    """Read the key from its file and remove the file; b"" for no path."""
+    if not path:
+        return b""
+    with open(path, "rb") as file:
+        key = file.read()
+    os.unlink(path)
+    return key
+
+
+class RunnerWatch:
+    """Remembers the test runner as it is now; `own` is one more module to look at."""
+
+    def __init__(self, own: str) -> None:
+        self._modules = sorted(
+            name
+            for name in sys.modules
+            if name.startswith((*PACKAGES, OWN)) or name in MODULES or name == own
+        )
+        self._before = dict(_machinery(self._modules))
+
+    def changed(self) -> list[str]:
+        """Return the dotted names of what has changed since."""
+        now = dict(_machinery(self._modules))
+        gone = (name for name, value in self._before.items() if now.get(name) is not value)
+        return sorted({name[: -len(CODE)] if name.endswith(CODE) else name for name in gone})
+
+
+def code_of(item: Any) -> Any:
+    """Return the code object that a test of pytest runs, None where it has none (a doctest)."""
+    function = getattr(item, "obj", None)
+    function = getattr(function, "__func__", function)
+    return getattr(function, "__code__", None)
+
+
+def steering(config: Any) -> list[str]:
+    """Return the plugins that can choose tests or change their results, beside pytest itself."""
+    found = set()
+    for name in STEERING:
+        # Not `config.hook`: in some versions that is a proxy without implementations.
+        caller = getattr(config.pluginmanager.hook, name, None)
+        for implementation in getattr(caller, "get_hookimpls", list)():
+            module = getattr(implementation.function, "__module__", "") or ""
+            if not module.startswith(("_pytest.", "patchshot_")):
+                found.add(name + " of " + _plugin_name(implementation))
+    return sorted(found)
+
+
+def _plugin_name(implementation: Any) -> str:
+    """Return the plugin's name, or its class where pytest named it after its address."""
+    name = str(implementation.plugin_name)
+    return type(implementation.plugin).__qualname__ if name.isdigit() else name
+
+
+def _machinery(modules: list[str]) -> Iterator[tuple[str, Any]]:
+    for name in modules:
+        yield from _of_module(name, sys.modules.get(name))
+    for name, value in list(vars(builtins).items()):
+        yield "builtins." + name, value
+
+
+def _of_module(module: str, value: Any) -> Iterator[tuple[str, Any]]:
+    for name, member in list(getattr(value, "__dict__", {}).items()):
+        if not isinstance(member, _CALLABLE):
+            continue
+        label = module + "." + name
+        yield label, member
+        if isinstance(member, types.FunctionType):
+            yield label + CODE, member.__code__
+        elif isinstance(member, type) and member.__module__ == module:
+            yield from _of_class(label, member)
+
+
+def _of_class(label: str, value: type) -> Iterator[tuple[str, Any]]:
+    for name, member in list(vars(value).items()):
+        function = getattr(member, "__func__", member)  # of a class method or static method
+        function = getattr(member, "fget", function)
+        if isinstance(function, types.FunctionType):
+            yield label + "." + name, member
+            yield label + "." + name + CODE, function.__code__

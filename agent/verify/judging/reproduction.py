@@ -1,0 +1,236 @@
+"""Judges the tests that a patch brings: the reply's reproduction test and new test files. Pure.
+
+Such a test is evidence if it fails on the base and passes with the patch. It is not proof, because
+the author of the patch wrote it. It must fail for the issue's reason: a test that fails on the base
+only because it uses a name that the patch adds would fail there in any case. A test of a new
+feature looks like that, so it counts if the issue itself mentions the name, and not otherwise. (A
+test that cannot be collected or set up for a reason of its own fails with the patch too.)
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agent.types import BAD_OUTCOMES, Outcome, TestRun
+from agent.verify.judging.build_errors import names_of_build
+from agent.verify.judging.compare import (
+    collection_error,
+    doubtful,
+    failed,
+    is_whole,
+    suspicion,
+    to_blame,
+)
+from agent.verify.judging.second_runs import SecondRuns
+from agent.verify.judging.wording import (
+    failure_texts,
+    how_it_ended,
+    listed,
+    number,
+    tail,
+)
+
+_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+
+# What names something that is missing: the last line of a traceback of CPython, errors of V8 and
+# of TypeScript's compiler.
+_MISSING_NAME = re.compile(
+    r"(?:ImportError: cannot import name '(?P<imported>\w+)'"
+    r"|ModuleNotFoundError: No module named '(?:\w+\.)*(?P<module>\w+)'"
+    r"|AttributeError: .* has no attribute '(?P<attribute>\w+)'"
+    r"|NameError: name '(?P<name>\w+)' is not defined"
+    r"|TypeError: .* unexpected keyword argument '(?P<argument>\w+)'"
+    r"|TypeError: (?:.*\.)?(?P<function>\w+)\)? is not a (?:function|constructor)"
+    r"|ReferenceError: (?P<variable>\w+) is not defined"
+    r"|does not provide an export named '(?P<export>\w+)'"
+    r"|TS\d+: (?:Property|Cannot find name|.* has no exported member(?: named)?) '(?P<typed>\w+)')"
+)
+
+# The number of proving tests that a message names. The JSON result has all of them.
+_SHOWN = 2
+
+
+class Standing(enum.Enum):
+    """What a new test shows about the patch."""
+
+    PROVES = "fails before, passes after"
+    NEEDS_NEW_NAME = "fails before for the lack of a name that the issue does not speak of"
+    SUSPECT = "its run cannot be believed"
+    FLAKY = "fails before, passes after, and not so once more"
+    UNRELATED = "fails before, passes after, and has nothing to do with the patch"
+    PASSES_BEFORE = "passes before and after"
+    STILL_FAILS = "fails, vanishes or skips itself with the patch"
+    SAYS_NOTHING = "could not be run"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`tests` are the ids that decide it; `text` explains it, first line first."""
+
+    standing: Standing
+    text: str
+    tests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NameChecks:
+    """Answers questions about a name.
+
+    `in_repository`: is the top-level module the target's own? A test that needs another module,
+    which is not installed, shows nothing. `brought`: does the patch's source add the name?
+    `in_issue`: does the issue mention it?
+    """
+
+    in_repository: Callable[[str], bool]
+    brought: Callable[[str], bool] = lambda _: False
+    in_issue: Callable[[str], bool] = lambda _: False
+
+
+def judge(before: TestRun, after: TestRun, names: NameChecks) -> Judgement:
+    """Compare the runs of the new tests."""
+    ids = sorted({*before.outcomes, *after.outcomes})
+    doubt = suspicion(before, after)
+    if doubt and not any(outcome in BAD_OUTCOMES for outcome in after.outcomes.values()):
+        return Judgement(Standing.SUSPECT, f"the reproduction test: {doubt}", tuple(ids))
+    if _is_silent(before) and _is_silent(after):
+        text = "the reproduction test gives no outcome that can be read, with or without the patch"
+        return Judgement(Standing.SAYS_NOTHING, text)
+    if not is_whole(after):
+        text = f"The reproduction test {how_it_ended(after)} with the patch."
+        return Judgement(Standing.STILL_FAILS, f"{text}\n\n{tail(after.output_tail)}", tuple(ids))
+    if not after.outcomes and all("::" not in test for test in ids):
+        text = f"the reproduction test holds no test that runs ({how_it_ended(after)})"
+        return Judgement(Standing.SAYS_NOTHING, text)
+    missing = _missing_module(after, names.in_repository)
+    if missing:
+        text = f"the reproduction test needs {missing}, which is not installed"
+        return Judgement(Standing.SAYS_NOTHING, text)
+    return _judge_outcomes(before, after, ids, names)
+
+
+def confirm(
+    found: Judgement,
+    again: Mapping[str, SecondRuns],
+    mentioned: Callable[[str], bool],
+    why_weak: Callable[[str], str] = lambda _: "",
+) -> Judgement:
+    """Judge tests that prove once more, by their second runs. One that holds proves for all.
+
+    `mentioned`: do the issue and the tests mention a name? `why_weak` says why a test is no
+    evidence whatever it executes, or "".
+    """
+    if found.standing is not Standing.PROVES:
+        return found
+    steady = [test for test in found.tests if test in again and again[test].is_steady(test)]
+    if not steady:
+        text = f"the reproduction test gives other results once more: {listed(found.tests, _SHOWN)}"
+        return Judgement(Standing.FLAKY, text, found.tests)
+    doubts = {t: again[t].why_unrelated(t, mentioned, given=False) or why_weak(t) for t in steady}
+    if all(doubts.values()):
+        reasons = listed(sorted(set(doubts.values())), _SHOWN)
+        text = f"the reproduction test is no evidence ({listed(steady, _SHOWN)}): {reasons}"
+        return Judgement(Standing.UNRELATED, text, found.tests)
+    return replace(found, tests=tuple(test for test in steady if not doubts[test]))
+
+
+def with_source(found: Judgement, earlier: Sequence[str]) -> Judgement:
+    """Say where a test that refutes the patch comes from, if from one of the `earlier` files."""
+    if found.standing is not Standing.STILL_FAILS:
+        return found
+    paths = sorted({test.partition("::")[0] for test in found.tests}.intersection(earlier))
+    if not paths:
+        return found
+    first, _, rest = found.text.partition("\n")
+    source = (
+        f"An earlier reply brought {listed(paths)}; it counts until `wrong_tests` says why not."
+    )
+    return replace(found, text=f"{first} {source}\n{rest}")
+
+
+def _is_silent(run: TestRun) -> bool:
+    """Whether nothing of a run can be read. A test that ends the process leaves a report behind."""
+    return not run.outcomes and doubtful(run) and "report" not in run.channels.read
+
+
+def _judge_outcomes(
+    before: TestRun, after: TestRun, ids: list[str], names: NameChecks
+) -> Judgement:
+    passing = [test for test in ids if after.outcomes.get(test) is Outcome.PASSED]
+    bad = [test for test in ids if _still_bad(before, after, test)]
+    if bad:
+        blamed = to_blame(after, bad)
+        was = "still fails" if any(failed(before, test) for test in bad) else "fails"
+        text = f"The reproduction test {was} with the patch: {listed(blamed)}."
+        details = failure_texts(after, blamed) or tail(after.output_tail)
+        return Judgement(Standing.STILL_FAILS, f"{text}\n\n{details}", tuple(bad))
+    proving = tuple(test for test in passing if failed(before, test))
+    if proving:
+        return _judge_proof(before, proving, names)
+    if passing:
+        text = f"the reproduction test passes on the base already ({listed(passing)})"
+        return Judgement(Standing.PASSES_BEFORE, text, tuple(passing))
+    return Judgement(Standing.SAYS_NOTHING, "the reproduction test skips itself")
+
+
+def _judge_proof(before: TestRun, proving: tuple[str, ...], names: NameChecks) -> Judgement:
+    """Judge tests by why they failed on the base; one that needs no new name proves for all."""
+    needs = {test: _needed_names(before, test, names) for test in proving}
+    text = f"{number(len(proving), 'test')} of the reproduction: {listed(proving, _SHOWN)}"
+    if all(needs[test] is None for test in proving):
+        text = (
+            "the reproduction test does not compile on the base, and not for lack of a name alone"
+        )
+        return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
+    strong = tuple(test for test in proving if needs[test] == ())
+    if strong:
+        return Judgement(Standing.PROVES, text, proving)
+    wanted = sorted({name for found in needs.values() for name in found or ()})
+    words = f"on the base only for the lack of {listed(wanted, _SHOWN)}, which the patch brings"
+    if any(map(names.in_issue, wanted)):
+        return Judgement(Standing.PROVES, f"{text} ({words})", proving)
+    text = f"the reproduction test fails {words} and the issue does not speak of"
+    return Judgement(Standing.NEEDS_NEW_NAME, text, proving)
+
+
+def _needed_names(before: TestRun, test: str, names: NameChecks) -> tuple[str, ...] | None:
+    """Return the names that the patch adds and without which alone a test failed on the base.
+
+    None if the test did not compile there for other reasons.
+    """
+    collector = collection_error(before, test)
+    text = before.failures.get(test) or before.failures.get(collector or "", "")
+    of_build = names_of_build(text) if collector is not None else None
+    if of_build is not None:
+        return tuple(filter(names.brought, of_build)) or None
+    found = list(_MISSING_NAME.finditer(text))
+    name = next(filter(None, found[-1].groups()), "") if found else ""
+    return (name,) if name and names.brought(name) else ()
+
+
+def _still_bad(before: TestRun, after: TestRun, test: str) -> bool:
+    """Whether a test fails after the patch, or failed before it and is skipped or gone after it."""
+    now = after.outcomes.get(test)
+    if now in BAD_OUTCOMES:
+        return True
+    if now is Outcome.PASSED or before.outcomes.get(test) in (None, Outcome.SKIPPED):
+        return False
+    return not _was_collector(after, test)
+
+
+def _was_collector(run: TestRun, test: str) -> bool:
+    """Whether the id is a module that could not be collected before and can be now."""
+    return any(known.startswith(f"{test}::") for known in run.outcomes)
+
+
+def _missing_module(run: TestRun, in_repository: Callable[[str], bool]) -> str | None:
+    """Return the missing package that prevented the collection of all tests, or None."""
+    if any(outcome not in BAD_OUTCOMES or "::" in test for test, outcome in run.outcomes.items()):
+        return None
+    for test in sorted(run.outcomes):
+        for name in reversed(_MISSING_MODULE.findall(run.failures.get(test, ""))):
+            package = str(name).partition(".")[0]
+            return None if in_repository(package) else package
+    return None

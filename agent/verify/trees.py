@@ -1,0 +1,188 @@
+"""Private copies of the target in which tests run.
+
+The base is checked out once and nothing runs in it. Every run gets a fresh copy, so that it does
+not see files of earlier runs.
+
+The copies include files that a build wrote beside the sources and that git ignores, because imports
+may need them: `_version.py` of setuptools-scm, or the `*.so` of an in-place build. They are read
+from the user's work tree without following links.
+
+Of files of secrets they have placeholders, and their git history has no content of them. Fixtures
+in folders of tests stay as they are, because tests compare with what is in them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from agent.repository import is_test_path
+from agent.shared.secrets import KnownSecrets, is_secret_path, placeholder
+from agent.types import FileChange
+from agent.types.protocols import Snapshot
+from agent.verify.cache import digest_of
+from agent.verify.tools import mount_of
+from sandbox import Sandbox, SandboxError, Workspace, prepare_products, prepare_workspace
+
+# These backends show the workspace at its own path instead of mounting it.
+IN_PLACE = frozenset({"process", "landlock"})
+
+_BYTE_CODE = (".pyc", ".pyo")
+
+# The end of the name of the folder in which tests are run a second time.
+_ELSEWHERE = "-again"
+
+_PRODUCT = re.compile(r"_*(?:scm_|generated_|build_)?version_*\.py|.*\.(?:so|pyd)")
+
+# The compiled extensions of a large project fit in it; further files are not copied.
+_MOST_PRODUCT_BYTES = 512 * 1024 * 1024
+
+
+class PrivateTrees:
+    """Makes copies of the base. `files` (path -> bytes) are written over it. Close it."""
+
+    def __init__(self, snapshot: Snapshot, sandbox: Sandbox, files: Mapping[str, bytes]) -> None:
+        self._snapshot = snapshot
+        self._sandbox = sandbox
+        self._files = files
+        self._base: Workspace | None = None
+        self._digest = ""
+
+    def close(self) -> None:
+        """Remove the base's copy. Safe to call twice."""
+        if self._base is not None:
+            self._base.close()
+            self._base = None
+
+    def base(self) -> Workspace:
+        """Return the copy of the base, which is made on the first call."""
+        if self._base is None:
+            snapshot = self._snapshot
+            # Python would run committed byte code in place of the patched source.
+            skipped = (skip.path for skip in snapshot.skipped if skip.path.endswith(_BYTE_CODE))
+            overlay = {
+                **self._products(),
+                **snapshot.overlay(),
+                **self._files,
+                **dict.fromkeys(skipped, None),
+            }
+            hidden = {
+                path
+                for path in {*overlay, *snapshot.files, *_unread(snapshot)}
+                if _is_withheld(path)
+            }
+            overlay |= {path: self._placeholder(path, overlay) for path in hidden}
+            mount = mount_of(snapshot, self._sandbox)
+            self._base = prepare_workspace(
+                snapshot.root, snapshot.commit, overlay, mount=mount, withheld=hidden
+            )
+            self._digest = digest_of(overlay)
+        return self._base
+
+    def replace_base(self, tree: Workspace) -> None:
+        """Take a tree, in which a command has run, for the base; `close` closes it."""
+        self.close()
+        self._base = tree
+
+    def base_identity(self) -> tuple[str, str]:
+        """Return the commit and a digest of what was written over it."""
+        self.base()
+        return self._snapshot.commit, self._digest
+
+    def with_changes(self, changes: Sequence[FileChange], *, elsewhere: bool = False) -> Workspace:
+        """Return a fresh copy with the changes written over it; the caller closes it.
+
+        `elsewhere` shows it at another path than that of the target, where the backend can.
+        """
+        tree = self.base().copy()
+        if elsewhere and not self._sandbox.foreign_root:
+            tree.mount = tree.mount.with_name(f"{tree.mount.name}{_ELSEWHERE}")
+        try:
+            # Deletions first: a folder may replace a file.
+            for change in sorted(changes, key=lambda c: (c.after is not None, c.path)):
+                if not change.path.endswith(_BYTE_CODE):
+                    data = change.after
+                    if data is not None and _is_withheld(change.path):
+                        data = placeholder(data)
+                    tree.write(change.path, data, change.executable or None)
+        except SandboxError:
+            tree.close()
+            raise
+        return tree
+
+    def _placeholder(self, path: str, overlay: Mapping[str, bytes | None]) -> bytes | None:
+        if path in overlay:
+            data = overlay[path]
+            return None if data is None else placeholder(data)
+        return placeholder(self._snapshot.read(path)) if path in self._snapshot.files else b""
+
+    def root_inside(self, tree: Workspace) -> Path:
+        """Return where a command finds the tree: some backends mount nothing."""
+        return tree.path if self._sandbox.name in IN_PLACE else tree.mount
+
+    def _products(self) -> Mapping[str, bytes]:
+        if self._sandbox.foreign_root:
+            return prepare_products(self._sandbox, tracked=self._snapshot.exists)
+        return build_products(self._snapshot)
+
+
+def _is_withheld(path: str) -> bool:
+    return is_secret_path(path) and not is_test_path(path)
+
+
+def _unread(snapshot: Snapshot) -> Iterator[str]:
+    """Return the paths of files that are in the commit but that the snapshot has no text of."""
+    kinds = ("binary", "too-large", "unreadable")
+    return (skip.path for skip in snapshot.skipped if skip.reason in kinds)
+
+
+def known_secrets(snapshot: Snapshot) -> KnownSecrets:
+    """Return the values of the files of secrets, fixtures of tests excepted."""
+    return KnownSecrets(snapshot.read(path) for path in snapshot.files if _is_withheld(path))
+
+
+def build_products(snapshot: Snapshot) -> Mapping[str, bytes]:
+    """Return the build products in folders of tracked Python files, as path -> bytes."""
+    found: dict[str, bytes] = {}
+    left = _MOST_PRODUCT_BYTES
+    for path in _ignored_products(snapshot):
+        data = _read_regular(snapshot.root / path, left)
+        if data is not None:
+            found[path] = data
+            left -= len(data)
+    return found
+
+
+def _ignored_products(snapshot: Snapshot) -> Iterator[str]:
+    folders = {str(PurePosixPath(path).parent) for path in snapshot.files if path.endswith(".py")}
+    for folder in sorted(folders):
+        for name in _file_names(snapshot.root / folder):
+            path = name if folder == "." else f"{folder}/{name}"
+            if _PRODUCT.fullmatch(name) and not snapshot.exists(path):
+                yield path
+
+
+def _file_names(folder: Path) -> Iterable[str]:
+    """Return the sorted names of a folder's regular files; none for a link or a missing folder."""
+    try:
+        if folder.is_symlink():
+            return ()
+        with os.scandir(folder) as entries:
+            return sorted(e.name for e in entries if e.is_file(follow_symlinks=False))
+    except OSError:
+        return ()
+
+
+def _read_regular(path: Path, most: int) -> bytes | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode) or state.st_size > most:
+            return None
+        return file.read(most)

@@ -1,0 +1,326 @@
+"""The validators of the pipeline.
+
+`SandboxValidator` checks the syntax, runs tests before and after the patch, and reaches a verdict;
+the steps are in `agent.verify.patch_validation`. `NullValidator` (`--no-tests`) runs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from agent.errors import ConfigurationError, PatchshotError, SandboxUnavailable
+from agent.patching import check_syntax
+from agent.repository import is_below
+from agent.types import (
+    AppliedPatch,
+    CommandRun,
+    FileChange,
+    Outcome,
+    OutdatedTest,
+    Problem,
+    ReproductionTest,
+    TestRun,
+    ValidationReport,
+    Verdict,
+)
+from agent.types.events import Event, Notice
+from agent.types.protocols import Reporter, Snapshot
+from agent.verify.choosing.chooser import TestChooser
+from agent.verify.choosing.selection import select_tests
+from agent.verify.executor import SuiteExecutor
+from agent.verify.jobs import SuiteJob, Task, ValidationOptions
+from agent.verify.judging.compare import is_unreadable
+from agent.verify.judging.needs import not_started
+from agent.verify.judging.wording import listed
+from agent.verify.patch_validation import PatchValidation
+from agent.verify.path_rules import is_test_file
+from agent.verify.plan import group_changes, import_roots
+from agent.verify.reporting import broken_syntax
+from agent.verify.reports.run_results import COMMAND_ID, nothing_run, streams
+from agent.verify.runners.commands import split_command
+from agent.verify.runners.registry import runner_of
+from agent.verify.runs import BASE, SOURCE
+from sandbox import Sandbox, SandboxError
+
+_NO_TESTS = "Tests are switched off (--no-tests); only the syntax was checked."
+
+_NO_TESTS_FOUND = "no test file is tied to the change; name some"
+
+_FAILS = (
+    "the test command fails on the base (exit code {code}) and reports no tests that can be read: "
+    "only a patch with which it passes can be more than unverified"
+)
+
+_OUTSIDE = "the patch edits {paths} outside of {scope}; only tests of {scope} were run"
+
+# The backend of --unsafe-no-sandbox.
+_WITHOUT_ISOLATION = "process"
+_NOT_ISOLATED = "run without isolation"
+
+_T = TypeVar("_T")
+
+
+class NullValidator:
+    """Checks syntax only: the verdict is BROKEN_SYNTAX or UNVERIFIED, the backend "none"."""
+
+    async def check(self) -> None:
+        """Do nothing: no command is run."""
+
+    async def prepare(self) -> None:
+        """Do nothing."""
+
+    async def validate(
+        self,
+        patch: AppliedPatch,
+        test: ReproductionTest | None,
+        earlier: Sequence[ReproductionTest] = (),
+        outdated: Sequence[OutdatedTest] = (),
+    ) -> ValidationReport:
+        """Report what no longer parses. No test is run."""
+        started = time.perf_counter()
+        problems = check_syntax(patch.changes)
+        if problems:
+            return broken_syntax(problems, "none", time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return ValidationReport(Verdict.UNVERIFIED, _NO_TESTS, "none", seconds=seconds)
+
+    async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
+        """Return a run without outcomes."""
+        return nothing_run(_NO_TESTS)
+
+    @property
+    def why_no_commands(self) -> str:
+        """Nothing is run."""
+        return "commands are switched off with the tests (--no-tests)"
+
+    async def run_command(self, patch: AppliedPatch | None, script: str) -> CommandRun:
+        """Run nothing."""
+        return CommandRun(self.why_no_commands)
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+def quiet(event: Event, /) -> None:
+    """Ignore progress events."""
+
+
+class SandboxValidator:
+    """Runs tests in `sandbox`, on private copies of `snapshot`. Close it to remove the copies.
+
+    It runs one validation at a time; concurrent calls wait. Raises SandboxUnavailable when the
+    sandbox itself fails and ConfigurationError for an interpreter or command that cannot be used.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        problem: Problem,
+        sandbox: Sandbox,
+        options: ValidationOptions | None = None,
+        reporter: Reporter = quiet,
+    ) -> None:
+        self._snapshot = snapshot
+        self._problem = problem
+        self._options = options or ValidationOptions()
+        if self._options.test_cmd is not None:
+            split_command(self._options.test_cmd)  # raises for what cannot be split
+        if self._options.setup_cmd is not None:
+            split_command(self._options.setup_cmd, "--setup-cmd")
+        self._backend = sandbox.name
+        self._reporter = reporter
+        self._is_checked = False  # the user's test command starts on the base
+        self._executor = SuiteExecutor(snapshot, sandbox, self._options, reporter)
+        self._choosers: dict[str, TestChooser] = {}
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Remove the private copies. Safe to call twice."""
+        async with self._lock:
+            await asyncio.to_thread(self._executor.close)
+
+    async def prepare(self) -> None:
+        """Check out the base and find the interpreter. The first validation reports any error."""
+        with suppress(PatchshotError):
+            await self._in_thread(self._executor.prepare)
+
+    async def check(self) -> None:
+        """Run the setup command, start the interpreter and run the test command of the user.
+
+        Raises ConfigurationError if one of them does not start, and SandboxUnavailable.
+        """
+        options = self._options
+        if (options.python, options.test_cmd, options.setup_cmd) != (None, None, None):
+            await self._in_thread(self._check)
+
+    async def validate(
+        self,
+        patch: AppliedPatch,
+        test: ReproductionTest | None,
+        earlier: Sequence[ReproductionTest] = (),
+        outdated: Sequence[OutdatedTest] = (),
+    ) -> ValidationReport:
+        """Check a patch, and the reproduction tests of its reply and of `earlier` replies.
+
+        `outdated` are existing tests of which the reply says that the issue calls them wrong.
+        """
+        started = time.perf_counter()
+        problems = check_syntax(patch.changes)
+        if problems:
+            return broken_syntax(problems, self._backend, time.perf_counter() - started)
+        await self.check()
+        report = await self._in_thread(
+            lambda cancel: self._patch_validation(cancel).report(patch, test, earlier, outdated)
+        )
+        if self._backend == _WITHOUT_ISOLATION:
+            report = _without_isolation(report)
+        outside = [c.path for c in patch.changes if not is_below(self._snapshot.scope, c.path)]
+        if outside:
+            note = _OUTSIDE.format(paths=listed(outside), scope=self._snapshot.scope)
+            report = replace(report, notes=(*report.notes, note))
+        return replace(report, seconds=time.perf_counter() - started)
+
+    async def run_tests(self, patch: AppliedPatch | None, paths: Sequence[str]) -> TestRun:
+        """Run test files on the patched tree, or on the base where `patch` is None.
+
+        The tests' configuration is as on the base. Missing paths are left out. Without paths it
+        runs the tests that belong to the patch, or to the problem where there is no patch.
+        """
+        roots = import_roots(self._snapshot, patch.changes if patch else ())
+        groups = group_changes(patch.changes if patch else (), self._snapshot, roots)
+        changes = tuple(sorted((*groups.source, *groups.tests), key=lambda c: c.path))
+        asked = tuple(paths) or self._tests_for(changes)
+        wanted = tuple(dict.fromkeys(path for path in asked if self._is_there(path, patch)))
+        if not wanted:
+            return nothing_run(f"no such test file: {listed(asked)}" if asked else _NO_TESTS_FOUND)
+        return await self._in_thread(
+            lambda cancel: self._run_files(
+                wanted, changes, roots, SOURCE if patch else BASE, cancel
+            )
+        )
+
+    @property
+    def why_no_commands(self) -> str:
+        """Why no command of a model is run: only tests may run without isolation."""
+        if self._backend == _WITHOUT_ISOLATION:
+            return f"the sandbox {self._backend!r} does not isolate commands (--unsafe-no-sandbox)"
+        return ""
+
+    async def run_command(self, patch: AppliedPatch | None, script: str) -> CommandRun:
+        """Run a shell command on a fresh copy of the patched tree, without network."""
+        if self.why_no_commands:
+            return CommandRun(self.why_no_commands)
+        changes = patch.changes if patch else ()
+        roots = import_roots(self._snapshot, changes)
+        result, found = await self._in_thread(
+            lambda cancel: self._executor.run_script(script, changes, roots, cancel)
+        )
+        return CommandRun(
+            streams(result), result.exit_code, result.ended.value, found.contents, found.left_out
+        )
+
+    # ------------------------------------------------------------------------------- in the thread
+
+    def _patch_validation(self, cancel: threading.Event) -> PatchValidation:
+        return PatchValidation(
+            self._executor,
+            self._snapshot,
+            self._problem.text,
+            self._options,
+            self._backend,
+            cancel,
+            self._choosers,
+        )
+
+    def _check(self, cancel: threading.Event) -> None:
+        self._executor.set_up(cancel)
+        suite, _ = self._executor.suite((), cancel)
+        if self._options.test_cmd is None or self._is_checked:
+            return
+        job = SuiteJob(suite, (), import_roots(self._snapshot, ()), "the test command")
+        (run,) = self._executor.run([Task(job, (), BASE)], cancel)
+        if cancel.is_set():
+            return
+        why = not_started(run)
+        if why:
+            raise ConfigurationError(f"--test-cmd {self._options.test_cmd!r}: on the base {why}")
+        self._is_checked = True
+        if run.outcomes.get(COMMAND_ID) is Outcome.FAILED:
+            self._reporter(Notice(_FAILS.format(code=run.exit_code), "warning"))
+
+    def _run_files(
+        self,
+        paths: Sequence[str],
+        changes: tuple[FileChange, ...],
+        roots: tuple[str, ...],
+        where: str,
+        cancel: threading.Event,
+    ) -> TestRun:
+        suite, tools = self._executor.suite(paths, cancel)
+        if not runner_of(suite).selects(suite):  # the user's command cannot run single files
+            suite = self._executor.suite_of_files(paths, cancel)
+        if tools.interpreter is None and tools.problem:
+            return nothing_run(tools.problem)
+        job = self._executor.job(suite, paths, roots, listed(paths))
+        if not job.targets:
+            return nothing_run(f"these files cannot be run by {suite.runner}: {listed(paths)}")
+        (run,) = self._executor.run([Task(job, changes, where)], cancel)
+        if not is_unreadable(run) or suite.runner == "pytest" or cancel.is_set():
+            return run
+        (base,) = [run] if where == BASE else self._executor.run([Task(job, (), BASE)], cancel)
+        if not is_unreadable(base) or self._executor.other_suite(suite, cancel) is None:
+            return run
+        return self._run_files(paths, changes, roots, where, cancel)
+
+    def _tests_for(self, changes: Sequence[FileChange]) -> tuple[str, ...]:
+        limit = self._options.max_test_files
+        chosen = select_tests(self._snapshot, changes, self._problem.text, limit)
+        new = (c.path for c in changes if c.before is None and is_test_file(c.path))
+        return (*(test.path for test in chosen), *sorted(new))
+
+    def _is_there(self, path: str, patch: AppliedPatch | None) -> bool:
+        changed = {c.path: c.after is not None for c in patch.changes} if patch else {}
+        return changed.get(path, self._snapshot.exists(path))
+
+    # ------------------------------------------------------------------------------ the event loop
+
+    async def _in_thread(self, work: Callable[[threading.Event], _T]) -> _T:
+        """Run blocking work in a thread. A cancellation stops its processes and awaits its end."""
+        async with self._lock:
+            cancel = threading.Event()
+            task = asyncio.ensure_future(asyncio.to_thread(work, cancel))
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                cancel.set()
+                await asyncio.wait({task})  # no process and no copy outlives this call
+                if not task.cancelled():
+                    task.exception()  # its own error does not matter any more
+                raise
+            except SandboxError as error:
+                raise SandboxUnavailable(str(error)) from error
+
+
+def _without_isolation(report: ValidationReport) -> ValidationReport:
+    """Add the warning to the notes and to the first line of the reason."""
+    first, line_end, rest = report.reason.partition("\n")
+    reason = f"{first} ({_NOT_ISOLATED}){line_end}{rest}"
+    return replace(report, reason=reason, notes=(*report.notes, _NOT_ISOLATED))

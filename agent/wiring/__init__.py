@@ -1,0 +1,64 @@
+"""The composition root: builds the real parts from settings and passes them in."""
+
+from agent.wiring.composition import apply_reply, make_planner, open_services, solve_options
+from agent.wiring.embedding import embedding_endpoint, embedding_in_words, live_embedding
+from agent.wiring.model import (
+    Recordings,
+    SharedClient,
+    endpoint,
+    is_local,
+    live_call,
+    make_chat_model,
+    make_clock,
+    make_counter,
+    model_in_words,
+    open_chat,
+)
+from agent.wiring.retrieval import (
+    fill_history,
+    fill_index,
+    index_path,
+    missing_models,
+    open_retriever,
+    packing_options,
+    retrieval_options,
+)
+from agent.wiring.validation import (
+    Ahead,
+    make_sandbox,
+    open_validator,
+    probe_sandboxes,
+    why_no_python,
+)
+
+__all__ = [
+    "Ahead",
+    "Recordings",
+    "SharedClient",
+    "apply_reply",
+    "embedding_endpoint",
+    "embedding_in_words",
+    "endpoint",
+    "fill_history",
+    "fill_index",
+    "index_path",
+    "is_local",
+    "live_call",
+    "live_embedding",
+    "make_chat_model",
+    "make_clock",
+    "make_counter",
+    "make_planner",
+    "make_sandbox",
+    "missing_models",
+    "model_in_words",
+    "open_chat",
+    "open_retriever",
+    "open_services",
+    "open_validator",
+    "packing_options",
+    "probe_sandboxes",
+    "retrieval_options",
+    "solve_options",
+    "why_no_python",
+]

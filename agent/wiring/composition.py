@@ -1,0 +1,308 @@
+"""The composition root: builds the real parts from settings and passes them in.
+
+Each kind of part has its own module. Functions import heavy packages themselves, so that a command
+only pays for what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import ConfigurationError
+from agent.settings import Settings
+from agent.types.events import Notice
+from agent.types.protocols import (
+    BackgroundFinder,
+    ChatModel,
+    IntentFinder,
+    Reporter,
+    Retriever,
+    Services,
+    Snapshot,
+    TokenCounter,
+    Widener,
+)
+from agent.wiring.embedding import make_embedder, make_reranker
+from agent.wiring.model import (
+    ChosenModel,
+    Gate,
+    Recordings,
+    SharedClient,
+    dearest,
+    make_chat_model,
+    make_clock,
+    make_counter,
+    make_escalation,
+    make_locator,
+    within_budget,
+)
+from agent.wiring.planned_calls import (
+    may_ask_for_test,
+    most_in_words,
+    most_plan_calls,
+    plan_in_words,
+)
+from agent.wiring.retrieval import (
+    make_index,
+    make_retriever,
+    packing_options,
+    retrieval_options,
+    with_words,
+)
+from agent.wiring.validation import open_validator
+
+if TYPE_CHECKING:
+    from agent.run.attempts import Attempt
+    from agent.run.pipeline import SolveOptions
+    from agent.run.result import Ledger
+    from agent.search.plans import Planner
+    from agent.shared.secrets import KnownSecrets
+    from agent.types import Completion, Problem, Prompt
+    from sandbox import Sandbox
+
+
+def make_widener(settings: Settings, chat: ChatModel, reporter: Reporter) -> Widener | None:
+    """Make the plan search if the settings ask for it.
+
+    Raises ConfigurationError if it is not installed.
+    """
+    if settings.widening != "plan":
+        return None
+    planner = make_planner(settings, make_counter(chat.model), reporter)
+    from agent.search.plans import PlanWidener
+
+    return PlanWidener(planner, chat, reporter)
+
+
+def make_planner(settings: Settings, counter: TokenCounter, reporter: Reporter) -> Planner:
+    """Make the plan search. Raises ConfigurationError if it is not installed."""
+    try:
+        from agent.search.plans import Planner, PlanOptions
+    except ModuleNotFoundError:  # the miner bundle leaves plan search out
+        raise ConfigurationError(
+            "plan search is not in this bundle; leave out --plan and --widening plan"
+        ) from None
+    planned = PlanOptions(
+        calls=settings.plan_calls, tokens=settings.wider_tokens, width=settings.plan_beam
+    )
+    return Planner(make_index(settings, reporter), retrieval_options(settings), counter, planned)
+
+
+def make_finder(settings: Settings, retriever: Retriever, chat: ChatModel) -> IntentFinder | None:
+    """Make the action `find` if the settings offer it and its package is installed."""
+    # The miner bundle leaves the package out. Looking for it does not import it.
+    offered = settings.find_action and find_spec("agent.search") is not None
+    return LateFinder(retriever, chat) if offered else None
+
+
+@dataclass(frozen=True, slots=True)
+class LateFinder:
+    """The action `find`. Its packages are imported when the model uses it first."""
+
+    retriever: Retriever
+    chat: ChatModel
+
+    async def find(
+        self, intents: Sequence[str], snapshot: Snapshot, *, keywords: bool = False
+    ) -> str:
+        """Answer as `FindAction` does."""
+        from agent.search.plans import FindAction
+
+        action = FindAction(self.retriever, self.chat, make_counter(self.chat.model))
+        return await action.find(intents, snapshot, keywords=keywords)
+
+
+def make_background(
+    settings: Settings, chat: ChatModel, reporter: Reporter
+) -> tuple[BackgroundFinder, ...]:
+    """Make what finds the text beside the code. Raises ConfigurationError."""
+    found: list[BackgroundFinder] = []
+    if settings.plan:
+        spared = settings.model_copy(update={"plan_calls": most_plan_calls(settings)})
+        planner = make_planner(spared, make_counter(chat.model), reporter)
+        from agent.search.plans import PlanBackground
+
+        found.append(PlanBackground(planner, chat, reporter))
+    if settings.corpora:
+        from agent.wiring.search import PassageBackground
+
+        found.append(PassageBackground(settings, reporter, make_counter(chat.model)))
+    return tuple(found)
+
+
+class MaskingChatModel:
+    """A `ChatModel` whose inner one gets prompts without the values that are known to be secret.
+
+    Every prompt passes here: of the one call, of a repair, of the iterative mode and of searches.
+    """
+
+    def __init__(self, inner: ChatModel, known: KnownSecrets, counter: TokenCounter) -> None:
+        self._inner = inner
+        self._known = known
+        self._counter = counter
+
+    @property
+    def model(self) -> str:
+        """The inner model's name."""
+        return self._inner.model
+
+    async def complete(
+        self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
+    ) -> Completion:
+        """Ask the inner model. Raises what it raises."""
+        from agent.run.prompting import make_prompt
+
+        messages = [replace(m, content=self._known.masked(m.content)) for m in prompt.messages]
+        if tuple(messages) != prompt.messages:
+            dialogue = prompt.dialogue and prompt.dialogue.mapped(self._known.masked)
+            prompt = make_prompt(messages, self._counter, dialogue)
+        return await self._inner.complete(
+            prompt, max_output_tokens=max_output_tokens, schema=schema
+        )
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings,
+    problem: Problem,
+    snapshot: Snapshot,
+    reporter: Reporter,
+    ledger: Ledger,
+    *,
+    record: Path | None = None,
+    replay: Path | None = None,
+    announce: bool = False,
+    gate: Gate | None = None,
+    sandbox_tried: bool = False,
+    trial: Callable[[], Sandbox] | None = None,
+    around: Callable[[Sandbox], Sandbox] | None = None,
+    streaming: bool = False,
+) -> AsyncIterator[Services]:
+    """Open all parts of one `solve`. Closes connections, files and private copies at the end.
+
+    `gate`: what each model call passes, if replies are kept or runs share a budget.
+    `announce`: report the most that the run may use, unless its replies are recorded ones.
+    `sandbox_tried`: a run with the same settings has just tested the sandbox on this machine.
+    `trial`: waits for a sandbox test that was started earlier (`validation.Ahead`).
+    `around`: wraps the sandbox when runs of several programs share the machine.
+    `streaming`: show how long a reply is while it is being written.
+    Raises ConfigurationError or SandboxUnavailable before the first paid call.
+    """
+    from agent.llm import LoggedChatModel
+    from agent.retrieval.index import TreeSitterChunker
+    from agent.verify import known_secrets
+
+    async with AsyncExitStack() as stack:
+        validator = await open_validator(
+            stack,
+            settings,
+            problem,
+            snapshot,
+            reporter,
+            sandbox_tried=sandbox_tried,
+            trial=trial,
+            around=around,
+        )
+        time_left = make_clock(settings.timeout, lambda: ledger.waited)
+        files = Recordings(stack, record, replay, reporter)
+        client = SharedClient(stack, streaming=streaming)
+
+        async def choose(settings: Settings) -> ChosenModel:
+            return await make_chat_model(stack, settings, client, reporter, time_left, files, gate)
+
+        budgeted = within_budget(settings, await choose(settings), gate)
+        ledger.usage = lambda: budgeted.usage
+        escalation = await make_escalation(settings, budgeted, choose, gate)
+        if announce and replay is None:
+            models = [budgeted] if escalation is None else [budgeted, escalation]
+            most = most_in_words(settings, dearest([model.budget for model in models]))
+            reporter(Notice(f"{plan_in_words(settings)}; {most}"))
+        embedder = await make_embedder(stack, settings, client, reporter, time_left, files)
+
+        def masked(model: ChatModel) -> ChatModel:
+            logged = LoggedChatModel(model, reporter, bodies=settings.log_bodies)
+            return MaskingChatModel(logged, known_secrets(snapshot), make_counter(model.model))
+
+        chat = masked(budgeted)
+        locator = await make_locator(settings, budgeted, choose, gate)
+        reranker = make_reranker(settings, client, time_left)
+        retriever = make_retriever(settings, embedder, reporter, reranker=reranker)
+        yield Services(
+            retriever=with_words(settings, retriever, chat, reporter, problem),
+            chunker=TreeSitterChunker(),
+            counter=make_counter(budgeted.model),
+            chat=chat,
+            validator=validator,
+            reporter=reporter,
+            widener=make_widener(settings, chat, reporter),
+            finder=make_finder(settings, retriever, chat),
+            escalation=None if escalation is None else masked(escalation),
+            locator=None if locator is None else masked(locator),
+            background=make_background(settings, chat, reporter),
+        )
+
+
+def solve_options(settings: Settings) -> SolveOptions:
+    """Return the pipeline options that the settings ask for."""
+    from agent.iterative import IterativeOptions
+    from agent.patching import switched_off
+    from agent.run.pipeline import SolveOptions
+    from agent.run.policy import PolicyOptions
+
+    # Unknown names are rejected before the first model call.
+    switched_off(settings.no_repair)
+    retrieval_options(settings)
+    return SolveOptions(
+        packing=packing_options(settings),
+        locate=settings.locate,
+        policy=PolicyOptions(
+            repairs=settings.repairs,
+            iterative=settings.iterative,
+            another_test=may_ask_for_test(settings),
+        ),
+        iterative=IterativeOptions(
+            max_steps=settings.max_steps,
+            max_output_tokens=settings.max_output_tokens,
+            allow=settings.allow,
+            no_repair=settings.no_repair,
+            include_test=settings.include_test,
+            edit_tests=settings.outdated_tests == "edit",
+        ),
+        max_output_tokens=settings.max_output_tokens,
+        samples=settings.samples,
+        timeout=settings.timeout,
+        allow=settings.allow,
+        no_repair=settings.no_repair,
+        include_test=settings.include_test,
+        outdated_tests=settings.outdated_tests,
+        code_tokens=settings.wider_tokens,
+        wider_tokens=None if settings.widening == "off" else settings.wider_tokens,
+    )
+
+
+def apply_reply(
+    text: str, snapshot: Snapshot, settings: Settings, *, include_test: bool = False
+) -> Attempt:
+    """Read a saved reply or a diff and apply it in memory; the attempt says how far it came."""
+    from agent.patching import apply_proposal, parse_reply
+    from agent.run.attempts import Attempt
+    from agent.types import ApplyFailure, ParseFailure
+
+    proposal = parse_reply(text)
+    if isinstance(proposal, ParseFailure):
+        return Attempt("saved-reply", parse_failure=proposal)
+    applied = apply_proposal(
+        proposal,
+        snapshot,
+        allow=settings.allow,
+        include_test=include_test,
+        no_repair=settings.no_repair,
+    )
+    if isinstance(applied, ApplyFailure):
+        return Attempt("saved-reply", proposal=proposal, apply_failure=applied)
+    return Attempt("saved-reply", proposal=proposal, patch=applied)

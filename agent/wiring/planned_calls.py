@@ -1,0 +1,92 @@
+"""The calls that a run makes at most, from its settings: whether each is made, and in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent.settings import AUTO_CONTEXT, CODE_ROUNDS, HISTORY_TOKENS, Settings
+
+if TYPE_CHECKING:
+    from agent.llm import Budget
+
+# Estimated tokens of a prompt beside the context: instructions, the issue, and the text that a
+# repair call adds. It is only used to choose a model with a large enough window.
+_PROMPT_TOKENS = 10_000
+
+
+def plan_in_words(settings: Settings) -> str:
+    """Return what a run does, in its order. `agent.run.policy` says why it is always this one.
+
+    `plan: at most 1 locating call first, then 1 call; if that fails, 1 repair (5 of 8 measured
+    runs), then up to 40 steps (4 of 6); if no test shows the fix, 1 call for a test` is that of the
+    defaults. The counts are of runs that the step ended with an accepted patch.
+    """
+    from agent.run.policy import MEASURED, NextStep
+
+    locating = "at most 1 locating call first, then " if may_locate(settings) else ""
+    first = f"{settings.samples} calls at once" if settings.samples > 1 else "1 call"
+    repairs = f"{settings.repairs} repair{'s' * (settings.repairs != 1)}"
+    steps = {NextStep.REPAIR: repairs} if settings.repairs else {}
+    if settings.iterative:
+        steps[NextStep.ITERATE] = f"up to {settings.max_steps} steps"
+    ordered = sorted(steps, key=lambda step: -MEASURED[step].gain)
+    rates = [f"{MEASURED[step].solved} of {MEASURED[step].tries}" for step in ordered]
+    rates[:1] = [f"{rate} measured runs" for rate in rates[:1]]
+    then = [f"{steps[step]} ({rate})" for step, rate in zip(ordered, rates, strict=True)]
+    failed = f"{'; if that fails, ' * bool(then)}{', then '.join(then)}"
+    test = "; if no test shows the fix, 1 call for a test" * may_ask_for_test(settings)
+    return f"plan: {locating}{first}{failed}{test}"
+
+
+def most_in_words(settings: Settings, budget: Budget) -> str:
+    """Return the most that a run may use: `at most 1 + 1 + 2 + 1 + 40 + 1 calls, 400,000 tokens`.
+
+    The calls are the locating one, those for a plan, the first ones (`--samples`), those with code
+    that a reply asks for, repairs, steps, and the one for another test. A run may not reach it:
+    every reply would have to be as long as it may be.
+    """
+    steps = settings.max_steps if settings.iterative else 0
+    widening = settings.plan_calls if steps and settings.widening == "plan" else 0
+    stages = [int(may_locate(settings)), most_plan_calls(settings) + widening]
+    stages += [settings.samples, CODE_ROUNDS, settings.repairs, steps]
+    stages.append(int(may_ask_for_test(settings)))
+    planned = sum(stages)
+    calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
+    each = " + ".join(str(stage) for stage in stages if stage)
+    parts = [f"{each if calls == planned else calls} call{'s' * (calls != 1)}"]
+    written = calls * settings.max_output_tokens
+    read = calls * max(prompt_tokens(settings, AUTO_CONTEXT[1]), HISTORY_TOKENS)
+    tokens = written + read if budget.max_tokens is None else min(written + read, budget.max_tokens)
+    parts.append(f"{tokens:,} tokens")
+    worst = budget.worst_case(max(0, tokens - written), min(written, tokens)).cost_usd
+    bounds = [bound for bound in (worst, budget.max_cost, budget.ceiling) if bound is not None]
+    if bounds:
+        parts.append(f"${min(bounds):.2f}")
+    return f"at most {', '.join(parts)}"
+
+
+def may_ask_for_test(settings: Settings) -> bool:
+    """Whether a call for another test may follow: not where given tests, or none, decide."""
+    enough = settings.max_calls is None or settings.max_calls > 1
+    given = settings.tests_from or settings.fail_to_pass or settings.pass_to_pass
+    return settings.another_test and settings.tests and not given and enough
+
+
+def may_locate(settings: Settings) -> bool:
+    """Whether a locating call may come before the first call."""
+    enough = settings.max_calls is None or settings.max_calls > 1
+    return settings.locate == "always" or (settings.locate == "auto" and enough)
+
+
+def most_plan_calls(settings: Settings) -> int:
+    """How many calls may propose a plan before the first calls, for which `max_calls` must do."""
+    if not settings.plan or settings.max_calls is None:
+        return settings.plan_calls * settings.plan
+    left = settings.max_calls - may_locate(settings) - settings.samples
+    return min(settings.plan_calls, max(0, left))
+
+
+def prompt_tokens(settings: Settings, automatic: int) -> int:
+    """Return the tokens of a prompt; `automatic`: those of a context whose budget is not fixed."""
+    context = settings.context_tokens
+    return (automatic if context == "auto" else context) + _PROMPT_TOKENS

@@ -1,0 +1,221 @@
+"""The retriever, its index and the commit history."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.errors import ConfigurationError
+from agent.settings import CONTEXT_TOKENS, Settings
+from agent.types.protocols import ChatModel, Embedder, Reporter, Reranker, Retriever, Snapshot
+from agent.wiring.embedding import make_embedder, make_reranker
+from agent.wiring.model import Recordings, SharedClient, open_chat
+
+if TYPE_CHECKING:
+    from agent.retrieval.context import PackingOptions
+    from agent.retrieval.index import Index, IndexSummary
+    from agent.retrieval.ranking import RetrievalOptions
+    from agent.shared.cache import Records
+    from agent.types import Problem
+
+
+def packing_options(settings: Settings) -> PackingOptions:
+    """Return the options for filling the context."""
+    from agent.retrieval.context import PackingOptions
+    from agent.retrieval.ranking import split_name
+
+    fixed = settings.context_tokens
+    options = PackingOptions(
+        budget=CONTEXT_TOKENS if fixed == "auto" else fixed,
+        automatic=fixed == "auto",
+        reserve=settings.context_reserve,
+        max_chunks=settings.max_chunks,
+        floor=settings.context_floor,
+        allow_empty=settings.allow_empty_context,
+    )
+    if split_name(settings.preset)[0] == "original":
+        # Add only whole chunks without surrounding lines, and stop at the first that does not fit.
+        return replace(
+            options,
+            automatic=False,
+            max_chunks=settings.max_chunks or 30,
+            support_share=0.0,
+            chunk_share=1.0,
+            part_share=0.0,
+            stop_at_oversized=True,
+        )
+    return options
+
+
+@asynccontextmanager
+async def open_retriever(
+    settings: Settings, reporter: Reporter, *, workers: int | None = None
+) -> AsyncIterator[Retriever]:
+    """Open a retriever for commands that make no model call.
+
+    `workers`: processes that chunk files when the cache is cold; None means one per core.
+    """
+    async with AsyncExitStack() as stack:
+        client = SharedClient(stack)
+        embedder = await make_embedder(
+            stack, settings, client, reporter, lambda: math.inf, Recordings(stack)
+        )
+        retriever = make_retriever(
+            settings, embedder, reporter, workers, reranker=make_reranker(settings, client)
+        )
+        asks = settings.expand == "llm" and retrieval_options(settings).first_stage == "bm25"
+        chat = await open_chat(stack, settings, reporter) if asks else None
+        yield with_words(settings, retriever, chat, reporter)
+
+
+def make_retriever(
+    settings: Settings,
+    embedder: Embedder | None,
+    reporter: Reporter,
+    workers: int | None = None,
+    *,
+    reranker: Reranker | None = None,
+) -> Retriever:
+    """Make the retriever of the settings over the index on disk."""
+    from agent.retrieval.ranking import HybridRetriever, RerankingRetriever
+
+    options = retrieval_options(settings)
+    sources = None
+    if settings.corpora or _remembers(settings):
+        from agent.wiring.search import evidence_sources
+
+        index = make_index(settings, reporter)
+        sources = evidence_sources(settings, options, index, reporter)
+    hybrid = HybridRetriever(
+        options,
+        embedder=embedder,
+        index_path=index_path(settings),
+        reporter=reporter,
+        sources=sources,
+        workers=workers,
+        shared=shared_records(settings, reporter),
+    )
+    # The original system has no such step.
+    if reranker is None or options.first_stage == "overlap":
+        return hybrid
+    return RerankingRetriever(hybrid, reranker, reporter)
+
+
+def with_words(
+    settings: Settings,
+    retriever: Retriever,
+    chat: ChatModel | None,
+    reporter: Reporter,
+    problem: Problem | None = None,
+) -> Retriever:
+    """Return a retriever that ranks with the words of `--expand`, if the settings ask for it.
+
+    `problem`: the only one that gets words; None: every one. Raises ConfigurationError where the
+    search over corpora is not installed.
+    """
+    if settings.expand == "off" or retrieval_options(settings).first_stage == "overlap":
+        return retriever
+    try:
+        from agent.search import ExpandingRetriever
+        from agent.wiring.search import word_finder
+    except ModuleNotFoundError:  # the miner bundle leaves it out
+        raise ConfigurationError("--expand is not in this bundle; leave it out") from None
+    find = word_finder(settings, chat, reporter)
+    return ExpandingRetriever(retriever, problem, find, reporter)
+
+
+def _remembers(settings: Settings) -> bool:
+    """Whether patches that the user accepted are kept here, and this program can read them."""
+    # The miner bundle leaves the package out.
+    return (settings.data_dir / "memory").is_dir() and bool(find_spec("agent.wiring.search"))
+
+
+def retrieval_options(settings: Settings) -> RetrievalOptions:
+    """Return the preset with the options that were set separately.
+
+    Raises ConfigurationError for unknown names.
+    """
+    from agent.retrieval.ranking import preset
+
+    options = preset(settings.preset)
+    options = replace(options, without=options.without.union(settings.without))
+    if settings.prefilter is not None:
+        options = replace(options, prefilter=settings.prefilter)
+    if settings.filename_bonus is not None:
+        options = replace(options, filename_bonus=settings.filename_bonus)
+    return options
+
+
+def index_path(settings: Settings) -> Path:
+    """Return the path of the cached chunks."""
+    return settings.cache_dir / "index.sqlite"
+
+
+def shared_records(settings: Settings, reporter: Reporter) -> Callable[[], Records | None] | None:
+    """Return a function that opens the shared index records; None without a PostgreSQL store.
+
+    The function returns None if the server cannot be reached, and does not try it again.
+    """
+    url = settings.store or ""
+    if not url.startswith(("postgresql:", "postgres:")):
+        return None
+    gone = False
+
+    def opened() -> Records | None:
+        nonlocal gone
+        from agent.search.stores import open_records
+
+        records = None if gone else open_records(url, reporter)
+        gone = records is None
+        return records
+
+    return opened
+
+
+def fill_index(
+    settings: Settings, snapshot: Snapshot, reporter: Reporter, *, workers: int | None = None
+) -> IndexSummary:
+    """Chunk and cache the files that are not cached yet, in the form that the retriever reads.
+
+    `workers` as for `open_retriever`.
+    """
+    return make_index(settings, reporter, workers).refresh(snapshot)
+
+
+def make_index(settings: Settings, reporter: Reporter, workers: int | None = None) -> Index:
+    """Make the code index of the settings, as the retriever reads it."""
+    from agent.retrieval.index import Index
+    from agent.retrieval.ranking import load_shipped
+
+    return Index(
+        reporter,
+        index_path(settings),
+        workers,
+        encoder=load_shipped(retrieval_options(settings)).encoder,
+        shared=shared_records(settings, reporter),
+    )
+
+
+def missing_models(settings: Settings) -> tuple[str, ...]:
+    """Return one line for each model that the settings need and that is not installed."""
+    from agent.retrieval.ranking import load_shipped
+
+    return load_shipped(retrieval_options(settings)).notes
+
+
+def fill_history(settings: Settings, snapshot: Snapshot, reporter: Reporter) -> int:
+    """Read and cache the commit history that the retriever uses; return the number of commits.
+
+    Returns 0 if the settings turn history off, or if the snapshot is not from a repository on disk.
+    """
+    from agent.retrieval.history import CommitHistory, history_path
+
+    if not retrieval_options(settings).uses_history:
+        return 0
+    history = CommitHistory(history_path(index_path(settings)), reporter)
+    return len(history.table(snapshot).commits)

@@ -1,0 +1,109 @@
+"""Evidence for functions from the corpora beside the code, if a setting names them.
+
+`solve` imports this module only in that case. The miner bundle does not contain it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from agent.errors import ConfigurationError
+from agent.search import Label
+
+if TYPE_CHECKING:
+    from agent.retrieval.history import HunkFilter
+    from agent.retrieval.index import Index
+    from agent.retrieval.ranking import EvidenceSource, RetrievalOptions
+    from agent.search import SearchPaths
+    from agent.settings import Settings
+    from agent.types.protocols import Reporter
+
+
+def read_labels(names: Iterable[str]) -> tuple[Label, ...]:
+    """Return the corpora by name, each once. A text may hold several with commas between them.
+
+    Raises ConfigurationError for an unknown name.
+    """
+    found: dict[Label, None] = {}
+    for name in (part.strip() for text in names for part in text.split(",")):
+        try:
+            found[Label(name)] = None
+        except ValueError:
+            known = ", ".join(label.value for label in Label)
+            raise ConfigurationError(
+                f"unknown corpus {name!r} (--corpus, PATCHSHOT_CORPORA); known: {known}"
+            ) from None
+    return tuple(found)
+
+
+def places_of(settings: Settings) -> SearchPaths:
+    """Return the cache and data paths of the settings."""
+    from agent.search import SearchPaths
+
+    return SearchPaths(settings.cache_dir, settings.data_dir)
+
+
+def hunk_filter(settings: Settings) -> HunkFilter:
+    """Return which past changes the settings select."""
+    from agent.retrieval.history import HunkFilter
+
+    return HunkFilter(
+        settings.history_exclude, settings.history_min_lines, settings.history_max_hunks
+    )
+
+
+def read_weights(settings: Settings) -> Mapping[Label, float]:
+    """Return the corpus weights of the settings. Raises ConfigurationError."""
+    found: dict[Label, float] = {}
+    for text in settings.corpus_weights:
+        name, _, number = text.partition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not 0.0 <= weight < math.inf:
+            raise ConfigurationError(
+                f"--corpus-weights {text!r} is not NAME=NUMBER, as in history=0.5; the number is "
+                "0 or more"
+            )
+        (label,) = read_labels([name.strip()])
+        found[label] = weight
+    return found
+
+
+def evidence_sources(
+    settings: Settings, options: RetrievalOptions, index: Index, reporter: Reporter
+) -> tuple[EvidenceSource, ...]:
+    """Return the evidence sources: mentions in the problem, and the corpora of the settings.
+
+    Raises ConfigurationError.
+    """
+    from agent.retrieval.history import HunkHistory, history_path
+    from agent.retrieval.ranking import mention_evidence
+    from agent.search import (
+        FEATURE,
+        FEATURES,
+        DocumentSource,
+        HunkEvidence,
+        IntentSource,
+        MemoryEvidence,
+        PassageEvidence,
+        WordIndexCache,
+    )
+
+    labels = read_labels(settings.corpora)
+    if Label.VECTORS in labels and settings.precomputed is None:
+        raise ConfigurationError("the corpus vectors needs its folder: give --precomputed FOLDER")
+    places = places_of(settings)
+    shelves = WordIndexCache(places.cache / "shelves.sqlite", reporter)
+    found: list[EvidenceSource] = [mention_evidence]
+    for source in (DocumentSource(index), IntentSource(index)):
+        if source.label in labels and FEATURES[source.label] not in options.without:
+            found.append(PassageEvidence(source, shelves))
+    if Label.HISTORY in labels and FEATURE not in options.without:
+        history = HunkHistory(history_path(places.index), reporter, chosen=hunk_filter(settings))
+        found.append(HunkEvidence(history))
+    found.append(MemoryEvidence(places))
+    return tuple(found)

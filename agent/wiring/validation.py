@@ -1,0 +1,207 @@
+"""The sandbox and the validator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.errors import ConfigurationError, SandboxUnavailable
+from agent.settings import Settings, environment, work_tree_of
+from agent.types.events import Notice
+from agent.types.protocols import Reporter, Snapshot, Validator
+from agent.wiring.model import make_counter
+
+if TYPE_CHECKING:
+    from agent.types import KnownTests, Problem
+    from agent.verify import ProjectSetup
+    from sandbox import Probe, Sandbox
+
+
+class Ahead:
+    """Tests the sandbox and loads the tokenizer in threads that start at once.
+
+    The interpreter joins these threads at exit.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        threads = ThreadPoolExecutor(2, thread_name_prefix="ahead")
+        self._sandbox = threads.submit(self._made_sure) if settings.tests else None
+        threads.submit(self._load_ranks)
+        threads.shutdown(wait=False)
+
+    def sandbox(self) -> Sandbox:
+        """Wait for the test to end and return the sandbox of the settings.
+
+        Raises SandboxError if the sandbox lacks a guarantee, and ConfigurationError if the settings
+        contradict each other.
+        """
+        return self._made_sure() if self._sandbox is None else self._sandbox.result()
+
+    def _made_sure(self) -> Sandbox:
+        from sandbox import check_isolation
+
+        return check_isolation(make_sandbox(self._settings))
+
+    def _load_ranks(self) -> None:
+        with suppress(ConfigurationError):
+            make_counter(self._settings.model).count("ready")
+
+
+async def open_validator(
+    stack: AsyncExitStack,
+    settings: Settings,
+    problem: Problem,
+    snapshot: Snapshot,
+    reporter: Reporter,
+    *,
+    sandbox_tried: bool = False,
+    trial: Callable[[], Sandbox] | None = None,
+    around: Callable[[Sandbox], Sandbox] | None = None,
+) -> Validator:
+    """Make a validator in the sandbox of the settings; without tests it checks only the syntax.
+
+    `sandbox_tried`: the sandbox has just been tested on this machine. `trial`: waits for a running
+    test (`Ahead`). `around`: wraps the sandbox. `stack` closes the validator.
+
+    Raises ConfigurationError and SandboxUnavailable.
+    """
+    from agent.verify import NullValidator, SandboxValidator, ValidationOptions
+    from sandbox import SandboxError, check_isolation
+
+    if not settings.tests:
+        return NullValidator()
+    if settings.setup_network and settings.setup_cmd is None:
+        raise ConfigurationError("--setup-network is for --setup-cmd: give that too")
+    untried = make_sandbox(settings)
+    try:
+        make_sure = trial or partial(check_isolation, untried)
+        sandbox = untried if sandbox_tried else await asyncio.to_thread(make_sure)
+    except SandboxError as error:
+        raise SandboxUnavailable(
+            f"{error} (or --no-tests to check the syntax only, {_other_backends(settings)} where "
+            "`agent doctor` shows that it works, or --unsafe-no-sandbox to run the target's tests "
+            "without isolation)"
+        ) from None
+    python, surroundings = await _environment(settings, snapshot, reporter)
+    options = ValidationOptions(
+        python=python,
+        test_cmd=settings.test_cmd,
+        setup_cmd=settings.setup_cmd,
+        setup_network=settings.setup_network,
+        max_test_files=settings.max_test_files,
+        timeout=settings.test_timeout,
+        virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),
+        known=_known_tests(settings),
+        allow=settings.allow,
+        cache=settings.cache_dir / "runs" if settings.run_cache else None,
+        setup=surroundings,
+    )
+    if around is not None:
+        sandbox = around(sandbox)
+    validator = SandboxValidator(snapshot, problem, sandbox, options, reporter)
+    return await stack.enter_async_context(validator)
+
+
+async def _environment(
+    settings: Settings, snapshot: Snapshot, reporter: Reporter
+) -> tuple[Path | None, ProjectSetup]:
+    """Return the interpreter for the target's tests and the setup of the project; build them if
+    needed.
+
+    Raises ConfigurationError.
+    """
+    from agent.verify import ProjectSetup
+
+    if settings.environments is None:
+        return settings.python, ProjectSetup()
+    from agent.verify.environments import prepare_target
+
+    def note(text: str) -> None:
+        reporter(Notice(text))
+
+    return await asyncio.to_thread(prepare_target, settings, snapshot, note)
+
+
+def _other_backends(settings: Settings) -> str:
+    """Return the command line options that choose another backend."""
+    backend = "container" if settings.image is not None else settings.sandbox
+    options = {"container": "--image", "landlock": "--sandbox landlock"}
+    if backend in options:
+        options["bwrap"] = "--sandbox bwrap"
+    return " or ".join(option for name, option in options.items() if name != backend)
+
+
+def _known_tests(settings: Settings) -> KnownTests | None:
+    """Return the tests that decide whether a patch is accepted, or None.
+
+    Raises ConfigurationError.
+    """
+    from agent.types import KnownTests
+    from agent.verify import read_known
+
+    named = KnownTests(settings.fail_to_pass, settings.pass_to_pass)
+    row = read_known(settings.tests_from) if settings.tests_from else KnownTests()
+    both = KnownTests(
+        (*named.fail_to_pass, *row.fail_to_pass), (*named.pass_to_pass, *row.pass_to_pass)
+    )
+    return both if both.fail_to_pass or both.pass_to_pass else None
+
+
+def make_sandbox(settings: Settings) -> Sandbox:
+    """Make the backend of the settings without testing it.
+
+    Raises ConfigurationError if the settings contradict each other.
+    """
+    from sandbox import SandboxError
+    from sandbox import make_sandbox as make_one
+
+    unsafe, backend, image = settings.unsafe_no_sandbox, settings.sandbox, settings.image
+    try:
+        return make_one(unsafe=unsafe, backend=backend, image=image)
+    except SandboxError as error:
+        given = (
+            (f"--sandbox {backend}", backend != "auto"),
+            ("--image", image is not None),
+            ("--unsafe-no-sandbox", unsafe),
+        )
+        at_fault = ", ".join(option for option, is_given in given if is_given)
+        raise ConfigurationError(f"{at_fault}: {error}") from None
+
+
+def why_no_python(settings: Settings) -> str:
+    """Return why the interpreter that is tried first for tests cannot start in the sandbox.
+
+    Returns "" if it can.
+    """
+    from agent.verify import candidates
+    from sandbox import SandboxError, explain_closed_paths, find_interpreter
+
+    sandbox = make_sandbox(settings)
+    if sandbox.foreign_root:
+        return ""
+    active = environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV")
+    try:
+        root = work_tree_of(Path.cwd())
+        first = candidates(root, settings.python, active)[0]
+        found = find_interpreter(first.path, work_tree=root)
+    except (ConfigurationError, SandboxError) as error:
+        return str(error)
+    why = explain_closed_paths(sandbox, (found.executable, *found.paths))
+    return f"{found.executable} does not start inside the sandbox: {why}" if why else ""
+
+
+def probe_sandboxes(settings: Settings) -> tuple[Probe, ...]:
+    """Test which guarantees the backends give here: the chosen one first, then the others.
+
+    Raises ConfigurationError if the settings contradict each other.
+    """
+    from sandbox import other_backends
+
+    chosen = make_sandbox(settings)
+    return (chosen.probe(), *other_backends(chosen.name, settings.image))

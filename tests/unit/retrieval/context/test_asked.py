@@ -1,0 +1,198 @@
+"""Each form in which a reply may name code, and what it is sent for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.retrieval.context import AskedCode, asked_code
+from agent.retrieval.index.chunking import TreeSitterChunker
+from agent.types import Chunk, ChunkKind, Ranking, ScoredChunk
+from tests.support.fakes import MemorySnapshot
+from tests.support.tokens import ApproximateCounter
+
+DOCSTRING = "".join(f"        Sentence {number} of the documentation.\n" for number in range(80))
+OPERATORS = (
+    '''"""Operators."""
+
+# Which binds closest.
+PRECEDENCE = {
+    "(": 10,
+    "[": 9,
+    "+": 5,
+}
+
+
+class Column:
+    """A column."""
+
+    COLUMN_OPERATORS = (
+        "in",
+        "like",
+    )
+
+    def __init__(self):
+        self.alias = None
+
+    def label(self, name):
+        """Name it.
+
+'''
+    + DOCSTRING
+    + '''        """
+        chosen = name or self.alias
+        return chosen.strip()
+
+
+def outer():
+    def inner():
+        return 1
+
+    return inner
+'''
+)
+LONG = "".join(f"def step_{number}():\n    return {number}\n\n\n" for number in range(150))
+FILES = {
+    "db/operators.py": OPERATORS,
+    "db/long.py": LONG,
+    "db/other.py": "class Row:\n    def label(self):\n        return 2\n",
+    "web/table.js": 'const ORDER = {\n  "}": 1,\n  plus: 2,\n};\nfunction show() {}\n',
+    "many.py": "\n".join(f"class C{n}:\n    def twin(self):\n        pass\n" for n in range(6)),
+    ".env": "KEY=1\n",
+}
+COUNTER = ApproximateCounter()
+
+
+def ask(*names: str, budget: int = 12_000, shown=None, ranking=None) -> AskedCode:
+    return asked_code(
+        names,
+        ranking or Ranking((), (), 0),
+        shown or {},
+        MemorySnapshot(FILES),
+        COUNTER,
+        TreeSitterChunker(),
+        budget=budget,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "holds"),
+    [
+        ("db/operators.py:Column.label", "### db/operators.py:L", "return chosen.strip()"),
+        ("Column.label", "### db/operators.py:L", "Sentence 79"),
+        ("`Column.label()`", "### db/operators.py:L", "return chosen.strip()"),
+        ("def outer", "### db/operators.py:L", "return inner"),
+        ("outer(a, b) (the function)", "### db/operators.py:L", "return inner"),
+        ("db.operators.outer", "### db/operators.py:L", "return inner"),
+        ("db/operators.py::Column::label", "### db/operators.py:L", "return chosen.strip()"),
+        ("inner", "### db/operators.py:L", "def inner"),
+        ("Column.alias", "### db/operators.py:L", "self.alias = None"),
+        ("PRECEDENCE", "### db/operators.py:L4-8\n", '    "+": 5,\n}\n'),
+        ("db/operators.py:PRECEDENCE", "### db/operators.py:L4-8\n", '"(": 10'),
+        ("COLUMN_OPERATORS", "### db/operators.py:L14-17", '"like",\n    )\n'),
+        ("Column.COLUMN_OPERATORS", "### db/operators.py:L14-17", '"in"'),
+        ("ORDER", "### web/table.js:L1-4\n", "plus: 2,\n};\n"),
+        ("Column", "### db/operators.py:L11-", "return chosen.strip()"),
+        ("db/other.py", "### db/other.py:L1-3\n", "return 2"),
+        ("other.py", "### db/other.py:L1-3\n", "return 2"),
+        ("db/long.py:L120-122", "### db/long.py:L120-122\n", "step_"),
+        ("db/long.py:120-122", "### db/long.py:L120-122\n", "step_"),
+        ("db/long.py#L121", "### db/long.py:L121-121\n", "step_30"),
+        ("long.py:590-9000", "### db/long.py:L590-", "return 149"),
+    ],
+)
+def test_every_form_of_a_name_is_sent_whole(name: str, header: str, holds: str) -> None:
+    answer = ask(name)
+    assert answer.text.startswith(header)
+    assert holds in answer.text
+    assert answer.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("Column.lable", "not found: Column.lable (nearest: Column.label)"),
+        ("db/operator.py", "not found: db/operator.py (nearest: db/operators.py"),
+        ("sql/other.py", "not found: sql/other.py (nearest: db/other.py)"),
+        ("db/other.py:Row.lable", "not found: db/other.py:Row.lable (nearest: Row.label"),
+        ("db/other.py:L40-50", "db/other.py has only 3 lines"),
+        ("twin", "twin is defined 6 times: many.py:2, many.py:6"),
+        ("db/long.py", "db/long.py has 600 lines, too many to show whole"),
+        ("db/long.py", "it defines step_0 L1-4"),
+        ("db", "db is a folder: db/long.py, db/operators.py, db/other.py"),
+        (".env", ".env is not shown: such files hold secrets"),
+        (".env:1-2", ".env is not shown: such files hold secrets"),
+    ],
+)
+def test_what_cannot_be_sent_is_answered(name: str, note: str) -> None:
+    ranked = Chunk("db/operators.py", 1, 2, "Column.label", ChunkKind.METHOD, "", "", "python")
+    answer = ask(name, ranking=Ranking((ScoredChunk(ranked, 1.0),), (), 1))
+    assert answer.text == ""
+    assert note in answer.notes[0]
+
+
+def test_few_definitions_of_a_name_are_all_sent() -> None:
+    answer = ask("label")
+    assert "### db/operators.py" in answer.text
+    assert "### db/other.py" in answer.text
+
+
+def test_a_symbol_that_stands_in_another_file_is_found_there() -> None:
+    answer = ask("db/other.py:PRECEDENCE")
+    assert "### db/operators.py:L4-8" in answer.text
+    assert answer.notes == ("db/other.py does not define PRECEDENCE; what is sent does",)
+
+
+def test_the_order_is_that_of_the_request() -> None:
+    answer = ask("db/other.py", "nowhere_at_all", "PRECEDENCE", "Column.label")
+    places = [answer.text.index(part) for part in ("class Row", "PRECEDENCE", "chosen =")]
+    assert places == sorted(places)
+    assert answer.notes == ("not found: nowhere_at_all",)
+
+
+def test_a_docstring_is_left_out_before_a_body() -> None:
+    answer = ask("Column.label", budget=300)
+    assert "return chosen.strip()" in answer.text
+    assert "Sentence" not in answer.text
+    assert "shortened to fit: Column.label" in answer.notes[0]
+    assert answer.tokens <= 300
+
+
+def test_what_does_not_fit_is_named_with_its_size() -> None:
+    answer = ask("db/other.py", "db/long.py:1-300", budget=200)
+    assert "class Row" in answer.text
+    assert "step_0" not in answer.text
+    assert answer.notes[0].startswith("did not fit (")
+    assert answer.notes[0].endswith("db/long.py:L1-300")
+
+
+def test_of_the_first_request_the_lines_that_fit_are_sent() -> None:
+    answer = ask("db/long.py:1-300", budget=400)
+    assert "def step_0" in answer.text
+    assert "only the lines up to" in answer.notes[0]
+    assert 200 < answer.tokens <= 400
+
+
+def test_code_that_was_shown_is_not_sent_again() -> None:
+    answer = ask("db/other.py", "PRECEDENCE", shown={"db/other.py": [(1, 3)]})
+    assert "class Row" not in answer.text
+    assert answer.notes == ("shown already: db/other.py:L1-3",)
+    assert answer.shown == {"db/operators.py": ((4, 8),)}
+
+
+def test_forty_names_are_looked_up() -> None:
+    answer = ask(*(f"step_{n}" for n in range(49)))
+    assert answer.text.count("### ") == 40
+    assert answer.notes == ("9 further names were not looked up",)
+
+
+def test_a_long_file_is_answered_with_its_likeliest_parts_and_its_definitions() -> None:
+    snapshot = MemorySnapshot(FILES)
+    chunks = TreeSitterChunker()(snapshot.files["db/long.py"], LONG)
+    ranked = [c for c in chunks if c.symbol in ("step_77", "step_3")]
+    scored = tuple(ScoredChunk(chunk, -n) for n, chunk in enumerate(reversed(ranked)))
+    answer = ask("db/long.py", ranking=Ranking(scored, (), len(chunks)))
+    assert [line for line in answer.text.split("\n") if "return" in line] == [
+        "    return 77",
+        "    return 3",
+    ]
+    assert "too many to show whole: name symbols or lines" in answer.notes[0]

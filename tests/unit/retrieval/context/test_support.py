@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from agent.retrieval.context.layout import FileViews
+from agent.retrieval.context.support import ImportStatement, SupportFinder, import_statements
+from tests.support.chunks import make_chunk, make_ranking
+from tests.support.fakes import MemorySnapshot
+
+
+def found(language: str, source: str) -> list[tuple[int, int]]:
+    return [(s.start, s.end) for s in import_statements(source.split("\n"), language)]
+
+
+PYTHON = '''\
+"""Doc.
+
+from time to time this is prose
+import this because it is so
+"""
+from __future__ import annotations
+import os, sys
+from a.b import (
+    c,
+    d as e,
+)
+import x.y as z  # why
+from . import q \\
+    , r
+if TYPE_CHECKING:
+    import inner
+def f():
+    import local
+importlib.reload(x)
+'''
+
+
+def test_python() -> None:
+    assert found("python", PYTHON) == [(6, 6), (7, 7), (8, 11), (12, 12), (13, 14)]
+
+
+def test_names() -> None:
+    (statement,) = import_statements(["from a.b import (", "    c as d,", ")"], "python")
+    assert statement == ImportStatement(
+        1, 3, frozenset({"from", "a", "b", "import", "c", "as", "d"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "expected"),
+    [
+        (
+            "javascript",
+            "import {\n  a,\n} from 'b';\nconst c = require('c');\nimport('d');\nlet e = 1;",
+            [(1, 3), (4, 4)],
+        ),
+        (
+            "typescript",
+            "import type { A } from './a';\nexport * from './b';\nexport const c = 1;",
+            [(1, 1), (2, 2)],
+        ),
+        ("go", 'import (\n\t"fmt"\n)\nimport "os"\nimportant := 1', [(1, 3), (4, 4)]),
+        ("rust", "use std::{\n    fmt,\n};\npub use crate::a;\nuseful();", [(1, 3), (4, 4)]),
+        ("java", "import java.util.*;\nimport static a.B.c;\nclass A {}", [(1, 1), (2, 2)]),
+        ("c", '#include <a.h>\n#  include "b.h"\n#define X 1', [(1, 1), (2, 2)]),
+        ("php", "<?php\nuse A\\B;\nrequire_once 'x.php';", [(2, 2), (3, 3)]),
+        ("ruby", "require 'a'\nrequire_relative 'b'\nrequired = 1", [(1, 1), (2, 2)]),
+        ("csharp", "using System;\nusing var f = Open();\nusing A = B.C;", [(1, 1), (3, 3)]),
+        ("brainfuck", "import a", []),
+    ],
+)
+def test_other_languages(language: str, source: str, expected: list[tuple[int, int]]) -> None:
+    assert found(language, source) == expected
+
+
+def test_a_bracket_that_never_closes_takes_one_line() -> None:
+    assert found("python", "from a import (\n" + "x = 1\n" * 100) == [(1, 1)]
+
+
+def supported(text: str, line: int, *functions: tuple[int, int, str]) -> list[list[int]]:
+    """Return the lines of each item of support of the last of the functions."""
+    snapshot = MemorySnapshot({"a.py": text})
+    chunks = [make_chunk(snapshot, "a.py", *function) for function in functions]
+    finder = SupportFinder(make_ranking(chunks), snapshot, FileViews(snapshot), None)
+    return [sorted(item.lines) for item in finder.around(chunks[-1], frozenset({line}))]
+
+
+@pytest.mark.parametrize(("count", "block"), [(12, True), (13, False)])
+def test_a_short_block_of_imports_is_shown_as_a_whole(count: int, block: bool) -> None:
+    imports = "".join(f"import a{n}\n" for n in range(1, count + 1))
+    found = supported(f"{imports}\ndef f(): a5()\n", count + 2, (count + 2, count + 2, "f"))
+    assert found == [*([[*range(1, count + 1)]] if block else []), [5]]
+
+
+@pytest.mark.parametrize(("length", "whole"), [(5, True), (6, False)])
+def test_a_short_function_that_is_called_is_shown_as_a_whole(length: int, whole: bool) -> None:
+    text = "def g():\n" + "    pass\n" * length + "def f(): g()\n"
+    last = length + 2
+    found = supported(text, last, (1, length + 1, "g"), (last, last, "f"))
+    assert found == [*([[*range(1, last)]] if whole else []), [1]]

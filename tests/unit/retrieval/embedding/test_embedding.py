@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from agent.errors import (
+    AuthenticationFailed,
+    EmbeddingsUnsupported,
+    InputTooLong,
+    ProviderError,
+)
+from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
+from agent.retrieval.embedding.vector_cache import VectorCache
+from agent.types.events import Event, ModelCall, Notice, StageProgress
+from agent.types.protocols import Embedder
+from tests.support.embedders import DIMENSION, FakeBatchEmbedder, hashed_vector
+
+_FAST = EmbeddingOptions(backoff=0.0, longest_wait=0.0, timeout=0.2)
+Fault = Callable[[Sequence[str]], NDArray[np.float32] | None]
+
+
+def unit(text: str) -> NDArray[np.float32]:
+    vector = hashed_vector(text)
+    return vector / np.linalg.norm(vector)
+
+
+def make(
+    model: FakeBatchEmbedder,
+    events: list[Event] | None = None,
+    options: EmbeddingOptions = _FAST,
+    cache: VectorCache | None = None,
+) -> Embedder:
+    return ParallelEmbedder(model, (events if events is not None else []).append, options, cache)
+
+
+def embed(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    return asyncio.run(embedder.embed(texts, kind="document"))
+
+
+def failing_on(word: str, error: ProviderError, times: int = 10**9) -> Fault:
+    left = [times]
+
+    def _on_call(texts: Sequence[str]) -> None:
+        if any(word in text for text in texts) and left[0]:
+            left[0] -= 1
+            raise error
+
+    return _on_call
+
+
+def calls(events: Sequence[Event]) -> list[ModelCall]:
+    return [event for event in events if isinstance(event, ModelCall)]
+
+
+def notices(events: Sequence[Event]) -> list[str]:
+    return [event.message for event in events if isinstance(event, Notice)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    texts=st.lists(st.sampled_from(["a", "b b", "c d", " ", "", "long text here"]), max_size=12),
+    batch=st.integers(1, 5),
+)
+def test_rows_are_in_order_normalised_and_zero_for_blank_texts(
+    texts: list[str], batch: int
+) -> None:
+    rows = embed(make(FakeBatchEmbedder(max_batch=batch)), texts)
+    assert rows.dtype == np.float32
+    blank = not any(text.strip() for text in texts)
+    assert rows.shape == (len(texts), 0 if blank else DIMENSION)
+    for text, row in zip(texts, rows, strict=True):
+        expected = unit(text) if text.strip() else np.zeros(rows.shape[1])
+        np.testing.assert_allclose(row, expected, atol=1e-6)
+
+
+def test_no_more_calls_at_once_than_allowed() -> None:
+    texts = [f"text {i}" for i in range(40)]
+    for own, models, expected in ((8, None, 8), (8, 3, 3), (2, 5, 2)):
+        model = FakeBatchEmbedder(max_batch=1, max_concurrency=models, seconds=lambda _: 0.005)
+        embed(make(model, options=EmbeddingOptions(concurrency=own)), texts)
+        assert model.most_at_once == expected
+        assert len(model.calls) == 40
+
+
+def test_default_concurrency_and_tries_are_the_original_systems() -> None:
+    assert (EmbeddingOptions().concurrency, EmbeddingOptions().tries) == (8, 3)
+
+
+def test_equal_texts_are_embedded_once_and_remembered() -> None:
+    model = FakeBatchEmbedder()
+    embedder = make(model)
+    first = embed(embedder, ["a", "a", "b"])
+    second = embed(embedder, ["b", "a"])
+    assert sorted(text for call in model.calls for text in call) == ["a", "b"]
+    np.testing.assert_array_equal(second, first[[2, 0]])
+
+
+def test_memory_is_bounded() -> None:
+    model = FakeBatchEmbedder(max_batch=1)
+    embedder = make(model, options=EmbeddingOptions(memory_entries=2))
+    for text in ("a", "b", "a", "c", "a", "b"):
+        embed(embedder, [text])
+    # "a" was used again before "c" came, so "b" went.
+    assert [call[0] for call in model.calls] == ["a", "b", "c", "b"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_passing_fault_is_tried_again(times: int) -> None:
+    model = FakeBatchEmbedder(failing_on("a", ProviderError("busy"), times))
+    events: list[Event] = []
+    np.testing.assert_allclose(embed(make(model, events), ["a"])[0], unit("a"), atol=1e-6)
+    assert len(model.calls) == times + 1
+    assert [(call.status, call.attempt, call.texts) for call in calls(events)] == [
+        *(("failed", number + 1, 1) for number in range(times)),
+        ("ok", times + 1, 1),
+    ]
+    assert len(events) == times + 1
+
+
+def test_a_text_that_always_fails_costs_itself_only() -> None:
+    model = FakeBatchEmbedder(failing_on("poison", ProviderError("500")), max_batch=8)
+    events: list[Event] = []
+    texts = ["a", "b", "poison", "c", "d", "e"]
+    rows = embed(make(model, events), texts)
+    assert [bool(row.any()) for row in rows] == [True, True, False, True, True, True]
+    assert notices(events) == ["1 of 6 texts could not be embedded: ranked without"]
+
+
+def test_a_single_text_has_three_tries() -> None:
+    model = FakeBatchEmbedder(failing_on("poison", ProviderError("500")), max_batch=1)
+    embed(make(model), ["a", "poison"])
+    assert model.calls.count(("poison",)) == 3
+
+
+def test_a_failed_text_is_tried_afresh_next_time() -> None:
+    model = FakeBatchEmbedder(failing_on("late", ProviderError("500"), 3), max_batch=1)
+    embedder = make(model)
+    assert not embed(embedder, ["ok", "late"])[1].any()
+    assert embed(embedder, ["ok", "late"])[1].any()
+
+
+def test_nothing_embedded_is_an_error() -> None:
+    model = FakeBatchEmbedder(failing_on("", ProviderError("down")))
+    with pytest.raises(ProviderError, match="check the embedding server"):
+        embed(make(model), ["a", "b"])
+
+
+def test_a_server_that_is_down_is_not_asked_for_every_text() -> None:
+    model = FakeBatchEmbedder(failing_on("", ProviderError("down")), max_batch=1)
+    with pytest.raises(ProviderError):
+        embed(make(model), [f"text {i}" for i in range(500)])
+    assert len(model.calls) <= 3 * (_FAST.give_up_after + _FAST.concurrency)
+
+
+def test_a_slow_text_times_out_alone() -> None:
+    model = FakeBatchEmbedder(
+        max_batch=1, seconds=lambda texts: 30.0 if "slow" in texts[0] else 0.0
+    )
+    start = time.perf_counter()
+    rows = embed(make(model, options=EmbeddingOptions(timeout=0.1, backoff=0)), ["a", "slow", "b"])
+    assert time.perf_counter() - start < 2
+    assert [bool(row.any()) for row in rows] == [True, False, True]
+    assert model.calls.count(("slow",)) == 3
+
+
+def test_too_long_input_is_halved_and_pooled_by_length() -> None:
+    def _on_call(texts: Sequence[str]) -> None:
+        if any(len(text) > 100 for text in texts):
+            raise InputTooLong("too long")
+
+    model = FakeBatchEmbedder(_on_call)
+    text = "alpha " * 30 + "beta " * 6
+    row = embed(make(model), ["short", text])[1]
+    pieces = [call[0] for call in model.calls if len(call) == 1 and len(call[0]) <= 100]
+    assert "".join(piece for piece in pieces if piece != "short") == text
+    assert np.linalg.norm(row) == pytest.approx(1, abs=1e-6)
+    # Nearly all of the text is "alpha": an unweighted mean of halves would not tell.
+    assert float(row @ unit("alpha")) > 0.9
+
+
+def test_input_that_is_always_too_long_gives_a_zero_row() -> None:
+    model = FakeBatchEmbedder(failing_on("x", InputTooLong("too long")))
+    rows = embed(make(model), ["a", "x" * 1000])
+    assert rows[0].any()
+    assert not rows[1].any()
+
+
+@pytest.mark.parametrize("error", [EmbeddingsUnsupported("501: no"), AuthenticationFailed("401")])
+def test_a_server_without_embeddings_switches_them_off_once(error: ProviderError) -> None:
+    model = FakeBatchEmbedder(failing_on("", error), max_batch=1)
+    events: list[Event] = []
+    embedder = make(model, events, EmbeddingOptions(concurrency=1, backoff=0))
+    for _ in range(3):
+        with pytest.raises(type(error), match=str(error)):
+            embed(embedder, ["a", "b", "c"])
+    assert len(model.calls) == 1
+    assert notices(events) == [f"embeddings are switched off: {error}"]
+
+
+@pytest.mark.parametrize(
+    "answer", [np.zeros((2, 0)), np.zeros(3), np.zeros((1, 4)), np.zeros((3, 4))]
+)
+def test_an_answer_of_the_wrong_shape_is_refused(answer: NDArray[np.float32]) -> None:
+    model = FakeBatchEmbedder(lambda texts: answer if len(texts) == 2 else np.zeros((9, 9)))
+    with pytest.raises(ProviderError):
+        embed(make(model), ["a", "b"])
+
+
+def test_a_row_that_is_not_finite_or_has_no_direction_is_zero() -> None:
+    rows = np.array([[np.nan, 1], [0, 0], [3e38, 3e38], [1, 0]], dtype=np.float32)
+    vectors = dict(zip("abcd", rows, strict=True))
+    model = FakeBatchEmbedder(lambda texts: np.stack([vectors[text] for text in texts]))
+    found = embed(make(model), list("abcd"))
+    half = np.sqrt(0.5)
+    np.testing.assert_allclose(found, [[0, 0], [0, 0], [half, half], [1, 0]], atol=1e-6)
+
+
+def test_a_change_of_dimension_is_refused() -> None:
+    model = FakeBatchEmbedder(
+        lambda texts: np.ones((len(texts), 5 if texts[0] == "c" else 4)), max_batch=1
+    )
+    embedder = make(model, options=EmbeddingOptions(concurrency=1, backoff=0))
+    embed(embedder, ["a", "b"])
+    with pytest.raises(ProviderError, match="5 dimensions after 4"):
+        embed(embedder, ["c"])
+
+
+def test_vectors_are_kept_between_runs(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.sqlite"
+    first = embed(make(FakeBatchEmbedder(), cache=VectorCache(path, [].append)), ["a", "b"])
+    model = FakeBatchEmbedder()
+    again = embed(make(model, cache=VectorCache(path, [].append)), ["b", "a"])
+    assert model.calls == []
+    np.testing.assert_array_equal(again, first[::-1])
+
+
+def test_failed_texts_are_not_cached(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.sqlite"
+    model = FakeBatchEmbedder(failing_on("b", ProviderError("500")), max_batch=1)
+    embed(make(model, cache=VectorCache(path, [].append)), ["a", "b"])
+    healthy = FakeBatchEmbedder()
+    assert embed(make(healthy, cache=VectorCache(path, [].append)), ["a", "b"])[1].any()
+    assert healthy.calls == [("b",)]
+
+
+def test_cached_vectors_of_another_dimension_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.sqlite"
+    old = FakeBatchEmbedder(lambda texts: np.ones((len(texts), 3), dtype=np.float32))
+    embed(make(old, cache=VectorCache(path, [].append)), ["a", "b"])
+    embedder = make(FakeBatchEmbedder(), cache=VectorCache(path, [].append))
+    rows = embed(embedder, ["a", "b", "new"])
+    assert rows.shape == (3, DIMENSION)
+    np.testing.assert_allclose(rows[0], unit("a"), atol=1e-6)
+
+
+def test_queries_and_documents_are_cached_apart() -> None:
+    model = FakeBatchEmbedder()
+    embedder = make(model)
+    asyncio.run(embedder.embed(["a"], kind="query"))
+    asyncio.run(embedder.embed(["a"], kind="document"))
+    assert model.calls == [("a",), ("a",)]
+
+
+def test_progress_is_told() -> None:
+    events: list[Event] = []
+    embed(make(FakeBatchEmbedder(max_batch=2), events), ["a", "b", "c"])
+    assert [event for event in events if isinstance(event, StageProgress)] == [
+        StageProgress("embedding", 2, 3),
+        StageProgress("embedding", 3, 3),
+    ]
+    assert sorted(call.texts or 0 for call in calls(events)) == [1, 2]
+
+
+def test_cancelling_leaves_no_call_running() -> None:
+    model = FakeBatchEmbedder(max_batch=1, seconds=lambda _: 30.0)
+
+    async def _main() -> None:
+        embedder = make(model, options=EmbeddingOptions(timeout=60))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await embedder.embed(["a", "b", "c"], kind="document")
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(_main())
+    assert model.most_at_once == 3
+
+
+def test_one_answer_of_another_dimension_is_asked_for_again() -> None:
+    slips = iter([None, np.ones((1, 5), dtype=np.float32)])
+    model = FakeBatchEmbedder(lambda _: next(slips, None), max_batch=1)
+    rows = embed(make(model, options=EmbeddingOptions(concurrency=1, backoff=0)), ["a", "b", "c"])
+    np.testing.assert_allclose(rows, np.stack([unit(t) for t in "abc"]), atol=1e-6)
+    assert len(model.calls) == 4
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_first_answer_of_another_dimension_is_outvoted(concurrency: int) -> None:
+    slips = iter([np.ones((1, 5), dtype=np.float32)])
+    model = FakeBatchEmbedder(lambda _: next(slips, None), max_batch=1)
+    embedder = make(model, options=EmbeddingOptions(concurrency=concurrency, backoff=0))
+    rows = embed(embedder, ["a", "b", "c"])
+    np.testing.assert_allclose(rows, np.stack([unit(t) for t in "abc"]), atol=1e-6)
+
+
+def test_a_hanging_text_in_a_batch_costs_itself_only() -> None:
+    model = FakeBatchEmbedder(max_batch=8, seconds=lambda texts: 30.0 if "slow" in texts else 0.0)
+    texts = [*"abcdefg", "slow", *"hijklmno"]
+    started = time.monotonic()
+    rows = embed(make(model, options=EmbeddingOptions(timeout=0.2, backoff=0)), texts)
+    assert time.monotonic() - started < 2.0
+    assert [text for text, row in zip(texts, rows, strict=True) if not row.any()] == ["slow"]
+    assert sum("slow" in call for call in model.calls) == 3  # the batch twice, then alone
+
+
+def test_patience_follows_the_speed_of_the_server() -> None:
+    model = FakeBatchEmbedder(
+        max_batch=1, seconds=lambda texts: 30.0 if texts[0] == "zz-slow" else 0.0
+    )
+    options = EmbeddingOptions(concurrency=1, tries=1, timeout=20.0, least_patience=0.1, backoff=0)
+    started = time.monotonic()
+    rows = embed(make(model, options=options), [*"abcdef", "zz-slow"])
+    assert time.monotonic() - started < 5.0
+    assert not rows[-1].any()
+
+
+def bounded(
+    model: FakeBatchEmbedder, events: list[Event], options: EmbeddingOptions, left: float
+) -> Embedder:
+    return ParallelEmbedder(model, events.append, options, None, lambda: left)
+
+
+@pytest.mark.parametrize(
+    ("left", "options"),
+    [
+        (1.0, EmbeddingOptions()),  # a fifth of what is left of the run
+        (600.0, EmbeddingOptions(longest_silence=0.2)),
+        (600.0, EmbeddingOptions(timeout=0.1, backoff=0.0)),  # the batch's two tries
+    ],
+)
+def test_a_server_that_never_answers_is_given_up_once(
+    left: float, options: EmbeddingOptions
+) -> None:
+    model = FakeBatchEmbedder(max_batch=2, seconds=lambda _: 30.0)
+    events: list[Event] = []
+    embedder = bounded(model, events, options, left)
+    started = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(ProviderError, match="gave no vectors within"):
+            embed(embedder, ["a", "b", "c"])
+    assert time.monotonic() - started < 1.0
+    assert len(notices(events)) == 1
+    assert notices(events)[0].startswith("embeddings are switched off")
+    assert len(model.calls) <= 6  # a batch and a single text
+
+
+def test_what_came_back_within_the_share_counts() -> None:
+    model = FakeBatchEmbedder(
+        max_batch=1, seconds=lambda texts: 30.0 if texts[0] == "slow" else 0.0
+    )
+    events: list[Event] = []
+    started = time.monotonic()
+    rows = embed(bounded(model, events, EmbeddingOptions(), 1.5), ["a", "b", "slow"])
+    assert 0.2 < time.monotonic() - started < 2.0
+    assert [bool(row.any()) for row in rows] == [True, True, False]
+    assert notices(events) == ["1 of 3 texts could not be embedded: ranked without"]
+
+
+def test_a_server_that_has_answered_may_take_its_whole_share() -> None:
+    model = FakeBatchEmbedder(max_batch=1, seconds=lambda _: 0.06)
+    options = EmbeddingOptions(concurrency=1, longest_silence=0.1)
+    rows = embed(bounded(model, [], options, 60.0), ["a", "b", "c", "d"])
+    assert all(row.any() for row in rows)

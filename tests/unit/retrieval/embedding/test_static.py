@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from agent.repository.languages import language_of
+from agent.retrieval.embedding import static as module
+from agent.retrieval.embedding.static import (
+    StaticEncoder,
+    load,
+    read_static,
+    static_cosines,
+    static_in,
+    write_static,
+)
+from agent.retrieval.index.contents import PieceTerms
+from agent.retrieval.index.identifiers import Terms, term_hash
+from agent.retrieval.index.index import record_keys
+from agent.retrieval.ranking.lexical import make_query
+from agent.retrieval.weights.archive import model_path, read_arrays, write_arrays
+from agent.types import Problem, SourceFile
+from tests.support.models import static_bytes
+
+WORDS = {"alpha": (1.0, 0.0, 0.5), "beta": (0.0, 1.0, 0.0), "gamma": (0.2, 0.2, -1.0)}
+
+
+def encoder_of(folder: Path, data: bytes, name: str = "s.npz") -> StaticEncoder:
+    (folder / name).write_bytes(data)
+    encoder = read_static(folder / name)
+    assert encoder is not None
+    return encoder
+
+
+def piece_terms(rng: np.random.Generator, hashes: NDArray[np.uint64], size: int) -> PieceTerms:
+    """Random terms in random pieces, some without any; ordered by term."""
+    vocabulary = np.sort(hashes)
+    pairs = [(t, p) for t in range(vocabulary.size) for p in range(size) if rng.random() < 0.4]
+    terms, pieces = (np.array(c, np.int64) for c in zip(*pairs, strict=True))
+    counts, names = (rng.integers(0, 4, len(pairs)).astype(np.int64) for _ in range(2))
+    return PieceTerms(size, vocabulary, pieces, terms, counts, names)
+
+
+def slow_rows(encoder: StaticEncoder, terms: PieceTerms) -> NDArray[np.float64]:
+    """By the definition, one term of one piece after the other, in float64."""
+    known = {int(h): i for i, h in enumerate(encoder.hashes)}
+    rows = np.zeros((terms.size, encoder.dimension))
+    for piece, term, count, named in zip(
+        terms.pieces, terms.terms, terms.counts, terms.name_counts, strict=True
+    ):
+        i = known.get(int(terms.vocabulary[term]))
+        if i is not None:
+            weight = np.log1p(count) + module.NAME_BOOST * named
+            vector = encoder.vectors[i].astype(float) * float(encoder.scales[i])
+            rows[piece] += weight * float(encoder.document_weights[i]) * vector
+    return rows
+
+
+def random_encoder(folder: Path, rng: np.random.Generator, terms: int = 40) -> StaticEncoder:
+    hashes = np.unique(rng.integers(0, 2**63, terms).astype(np.uint64))
+    vectors = rng.normal(size=(hashes.size, 8)).astype(np.float32)
+    first, second = (rng.random(hashes.size).astype(np.float32) for _ in range(2))
+    return encoder_of(folder, write_static(hashes, vectors, first, second))
+
+
+@pytest.mark.parametrize("at_once", [3, 1_000])
+def test_a_piece_is_the_weighted_sum_of_its_terms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(module, "_AT_ONCE", at_once)
+    rng = np.random.default_rng(5)
+    encoder = random_encoder(tmp_path, rng)
+    unknown = rng.integers(0, 2**63, 10).astype(np.uint64)
+    terms = piece_terms(rng, np.concatenate([encoder.hashes[::2], unknown]), 12)
+    found = np.frombuffer(encoder.encode(terms), np.int8).reshape(12, 8).astype(float)
+    wanted = slow_rows(encoder, terms)
+    top = np.abs(wanted).max(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, wanted * 127 / np.maximum(top, 1e-12), atol=0.51)
+    assert np.abs(found).max(axis=1).tolist() == [127.0 if t else 0.0 for t in top[:, 0]]
+
+
+def test_pieces_of_unknown_terms_are_zero_and_their_cosine_is_unknown(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, static_bytes(WORDS))
+    nothing = np.array([term_hash("delta")], np.uint64)
+    one = np.zeros(1, np.int64)
+    terms = PieceTerms(2, nothing, one, one, one + 1, one)
+    rows = np.frombuffer(encoder.encode(terms), np.int8).reshape(2, 3)
+    assert not rows.any()
+    query = encoder.query(make_query(Problem("alpha", ""), Terms()))
+    assert np.isnan(static_cosines(query, rows)).all()
+
+
+def test_a_problem_is_a_normalised_sum_and_zero_where_nothing_is_known(tmp_path: Path) -> None:
+    encoder = encoder_of(tmp_path, static_bytes(WORDS, (2.0, 1.0)))
+    query = encoder.query(make_query(Problem("alpha", "beta unheard"), Terms()))
+    assert query.dtype == np.float32
+    assert float(np.linalg.norm(query)) == pytest.approx(1.0)
+    assert query[0] > query[1] > 0.0  # the title weighs more
+    assert not encoder.query(make_query(Problem("unheard", ""), Terms())).any()
+
+
+def test_cosines_are_those_of_the_vectors() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.integers(-127, 128, (6, 5)).astype(np.int8)
+    rows[2] = 0
+    query = rng.normal(size=5).astype(np.float32)
+    query /= np.linalg.norm(query)
+    found = static_cosines(query, rows)
+    assert np.isnan(found).tolist() == [False, False, True, False, False, False]
+    for row, cosine in zip(rows.astype(float), found, strict=True):
+        if row.any():
+            assert cosine == pytest.approx(row @ query / np.linalg.norm(row), abs=1e-6)
+
+
+def test_vectors_are_quantised_to_half_a_step(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    vectors = rng.normal(size=(20, 6)).astype(np.float32)
+    vectors[4] = 0.0
+    ones = np.ones(20, np.float32)
+    encoder = encoder_of(
+        tmp_path, write_static(np.arange(20, dtype=np.uint64), vectors, ones, ones)
+    )
+    restored = encoder.vectors.astype(np.float64) * encoder.scales[:, None]
+    step = np.abs(vectors).max(axis=1, keepdims=True) / 127
+    assert (np.abs(restored - vectors) <= 0.501 * step).all()
+
+
+def test_the_same_bytes_each_time_and_the_same_encoder_again(tmp_path: Path) -> None:
+    data = static_bytes(WORDS)
+    assert data == static_bytes(WORDS)
+    encoder = encoder_of(tmp_path, data)
+    assert load(tmp_path / "s.npz").fingerprint == encoder.fingerprint
+    assert static_in(tmp_path / "s.npz") is static_in(tmp_path / "s.npz")
+
+
+def test_records_of_two_encoders_never_meet(tmp_path: Path) -> None:
+    first = encoder_of(tmp_path, static_bytes(WORDS), "1.npz")
+    second = encoder_of(tmp_path, static_bytes(WORDS, (1.0, 0.5)), "2.npz")
+    again = encoder_of(tmp_path, static_bytes(WORDS), "3.npz")
+    files = [SourceFile("a.py", "0" * 40, 10, language_of("a.py"))]
+    keys = [record_keys(files, encoder)[0] for encoder in (None, first, second)]
+    assert len(set(keys)) == 3
+    assert record_keys(files, again) == record_keys(files, first)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"header": np.array("{}")},
+        {"hashes": np.array([3, 2, 1], np.uint64)},
+        {"hashes": np.array([1, 2, 3], np.int64)},
+        {"vectors": np.zeros((2, 3), np.int8)},
+        {"vectors": np.zeros((3, 3), np.float32)},
+        {"vectors": np.zeros((3, 0), np.int8)},
+        {"scales": np.zeros(2, np.float32)},
+        {"query_weights": np.zeros(3, np.float64)},
+    ],
+)
+def test_foreign_files_are_refused(tmp_path: Path, wrong: dict[str, NDArray[np.generic]]) -> None:
+    arrays = read_arrays(static_bytes(WORDS))
+    assert arrays is not None
+    file = tmp_path / "other.npz"
+    file.write_bytes(write_arrays({**arrays, **wrong}))
+    assert read_static(file) is None
+    with pytest.raises(ValueError, match="not a static encoder"):
+        load(file)
+
+
+def test_damaged_and_missing_files(tmp_path: Path) -> None:
+    file = tmp_path / "s.npz"
+    assert static_in(file) is None
+    file.write_bytes(static_bytes(WORDS)[:-30])
+    assert read_static(file) is None
+
+
+def test_the_shipped_encoder_can_be_read() -> None:
+    encoder = read_static(model_path("static.npz"))
+    assert encoder is not None
+    assert encoder.hashes.size > 10_000

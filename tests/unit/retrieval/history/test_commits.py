@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import RepositoryError
+from agent.repository.git import open_repository
+from agent.retrieval.history.commits import (
+    MAX_HUNK_FILES,
+    MAX_LISTED_FILES,
+    MAX_MESSAGE,
+    CommitFacts,
+    Touch,
+    parse_hunks,
+    parse_listing,
+    read_commits,
+)
+from tests.conftest import run_git
+from tests.support.fingerprint import fingerprint
+from tests.support.histories import write_and_commit as commit
+
+Make = Callable[[Mapping[str, str | bytes]], Path]
+
+CLIENT = """\
+import os
+
+
+class Client:
+    retries = 3
+
+    def get(self, url):
+        return self.send(url)
+
+    def send(self, url):
+        return url
+
+
+def helper():
+    return 1
+"""
+
+
+def read(root: Path, revision: str = "HEAD", limit: int = 100) -> list[CommitFacts]:
+    with open_repository(root) as git:
+        commits = git.ancestors(git.resolve(revision), limit)
+        return [facts for batch in read_commits(git, commits) for facts in batch]
+
+
+def test_messages_files_and_functions(make_repository: Make) -> None:
+    root = make_repository({"client.py": CLIENT})
+    body = "Sends twice.\n\nAlso this.\n\nSigned-off-by: A <a@example.invalid>"
+    changed = CLIENT.replace("return url", "return url * 2").replace("retries = 3", "retries = 4")
+    second = commit(root, f"Fix send\n\n{body}", {"client.py": changed, "new.txt": "x\n"})
+    first = run_git(root, "rev-parse", "HEAD~1").strip()
+    assert read(root) == [
+        CommitFacts(
+            second,
+            "Fix send",
+            "Sends twice.\n\nAlso this.",
+            2,
+            (Touch("client.py", ("Client", "send")), Touch("new.txt")),
+        ),
+        CommitFacts(first, "base", "", 1, (Touch("client.py"),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "functions"),
+    [
+        ("return 1", "return 2", ("helper",)),
+        ("def helper():", "def helper(x):", ("helper",)),  # git's header says `send` here
+        ("def helper():", "def renamed():", ("helper", "renamed")),
+        ("def helper():", "def new():\n    pass\n\n\ndef helper():", ("new",)),
+        ("def helper():", "\n\n@cached\ndef helper():", ()),  # of what follows
+        ("import os", "import os\n\n\n\n", ()),
+    ],
+    ids=["body", "signature", "rename", "added-before", "decorator", "blank-lines"],
+)
+def test_functions_of_hunks(
+    make_repository: Make, before: str, after: str, functions: tuple[str, ...]
+) -> None:
+    root = make_repository({"client.py": CLIENT})
+    commit(root, "change", {"client.py": CLIENT.replace(before, after)})
+    found = read(root)[0].touches[0].functions
+    assert set(functions) <= set(found) <= {*functions, "helper"}
+    assert ("helper" in found) == ("helper" in functions)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "name"),
+    [
+        ("a.js", "export async function load(x) {\n  let a = x;\n  return 1;\n}\n", "load"),
+        (
+            "a.ts",
+            "class A {\n  private get(x: T): U {\n    if (x) {\n return 1;\n }\n }\n}\n",
+            "get",
+        ),
+        ("a.tsx", "const View = (props) => {\n  let a = 0;\n  return 1;\n};\n", "View"),
+        ("a.go", "func (s *Server) Serve(a int) error {\n\ta++\n\treturn 1\n}\n", "Serve"),
+        (
+            "a.rs",
+            "impl A {\n    pub fn run(&self) {\n        x();\n        return 1;\n }\n}\n",
+            "run",
+        ),
+        (
+            "A.java",
+            "class A {\n    int size(int x) {\n        x++;\n        return 1;\n }\n}\n",
+            "size",
+        ),
+        ("a.rb", "class A\n  def self.make(x)\n    x += 1\n    return 1\n  end\nend\n", "make"),
+        ("a.php", "<?php\nfunction show($x) {\n  $x++;\n  return 1;\n}\n", "show"),
+        ("a.cpp", "int Box::area(int x) {\n  x++;\n  return 1;\n}\n", "area"),
+        (
+            "a.cs",
+            "class A {\n    public int Sum(int x)\n    {\n        return 1;\n    }\n}\n",
+            "Sum",
+        ),
+    ],
+    ids=lambda value: value if "." in value and "\n" not in value else "",
+)
+def test_languages(make_repository: Make, path: str, source: str, name: str) -> None:
+    root = make_repository({path: source})
+    commit(root, "change", {path: source.replace("return 1", "return 2")})
+    assert read(root)[0].touches == (Touch(path, (name,)),)
+
+
+def test_content_that_looks_like_a_diff_is_content(make_repository: Make) -> None:
+    fake = "++ b/other.py\n-- a/other.py\n"
+    root = make_repository(
+        {"a.py": f"def f():\n    return 1\n{fake}", "b.py": "def g():\n    pass\n"}
+    )
+    forged = "commit " + "1" * 40 + "\ndiff --git a/x b/x\n@@ -1 +1 @@ def evil():\n"
+    commit(
+        root,
+        "two\n\ncommit " + "2" * 40,
+        {"a.py": f"def f():\n    return 2\n{forged}", "b.py": "def g():\n    return 1\n"},
+    )
+    assert read(root)[0].touches == (Touch("a.py", ("f",)), Touch("b.py", ("g",)))
+
+
+def test_renames(make_repository: Make) -> None:
+    root = make_repository({"old/client.py": CLIENT, "plain.txt": "one\ntwo\nthree\n"})
+    moved = {"old/client.py": None, "new/client.py": CLIENT.replace("return url", "return 2")}
+    commit(root, "move", {**moved, "plain.txt": None, "other.txt": "one\ntwo\nthree\n"})
+    facts = read(root)[0]
+    assert facts.renames == (("old/client.py", "new/client.py"), ("plain.txt", "other.txt"))
+    assert facts.touches == (Touch("new/client.py", ("send",)), Touch("other.txt"))
+
+
+def test_odd_names_and_binary_files(make_repository: Make) -> None:
+    source = "def f():\n    return 1\n"
+    odd = ['a "quoted".py', "new\nline.py", "ü/ñ.py", "tab\t.py", "-M.py", "A", " b/ a"]
+    root = make_repository(dict.fromkeys(odd, source) | {"x.py": b"\0def f():\n return 1\n"})
+    raw = os.fsencode(root) + b"/\xff.py"
+    Path(os.fsdecode(raw)).write_text(source)
+    changed = {name: source.replace("1", "2") for name in odd}
+    commit(root, "all", changed | {"x.py": b"\0def f():\n return 2\n"})
+    facts = read(root)[0]
+    touched = {touch.path: touch.functions for touch in facts.touches}
+    assert touched == {n: ("f",) if n.endswith(".py") else () for n in odd} | {"x.py": ()}
+    assert facts.size == len(odd) + 2  # with the name that is not UTF-8
+
+
+def test_root_merge_and_empty_commits(make_repository: Make) -> None:
+    root = make_repository({"a.py": "a = 1\n"})
+    run_git(root, "checkout", "-q", "-b", "side")
+    side = commit(root, "on the side", {"b.py": "b = 1\n"})
+    run_git(root, "checkout", "-q", "main")
+    own = commit(root, "", {"c.py": "c = 1\n"})
+    empty = commit(root, "nothing changed")
+    run_git(root, "merge", "-q", "--no-ff", "-m", "merge side", "side")
+    facts = {one.commit: one for one in read(root)}
+    base = run_git(root, "rev-list", "--max-parents=0", "HEAD").strip()
+    assert set(facts) == {side, own, empty, base}
+    assert facts[own] == CommitFacts(own, "", "", 1, (Touch("c.py"),))
+    assert facts[empty] == CommitFacts(empty, "nothing changed", "", 0, ())
+    assert facts[base].touches == (Touch("a.py"),)
+
+
+def test_only_ancestors_are_seen(make_repository: Make) -> None:
+    root = make_repository({"a.py": "a = 1\n"})
+    base = commit(root, "asked about", {"a.py": "a = 2\n"})
+    commit(root, "later", {"a.py": "a = 3\n"})
+    run_git(root, "checkout", "-q", "-b", "other", f"{base}~1")
+    commit(root, "elsewhere", {"a.py": "a = 4\n"})
+    run_git(root, "tag", "v9")
+    assert [one.subject for one in read(root, base)] == ["asked about", "base"]
+    assert [one.subject for one in read(root, base, limit=1)] == ["asked about"]
+
+
+def test_large_commits(make_repository: Make) -> None:
+    names = [f"pkg/m{number:04}.py" for number in range(1_000)]
+    root = make_repository({name: f"def f():\n    return '{name}'\n" for name in names})
+    commit(root, "some", {n: f"def f():\n    return 2, '{n}'\n" for n in names[:MAX_LISTED_FILES]})
+    commit(root, "few", dict.fromkeys(names[:MAX_HUNK_FILES], "def f():\n    return 3\n"))
+    run_git(root, "mv", "pkg", "lib")
+    commit(root, "move all")
+    move, few, some, base = read(root)
+    assert (move.size, len(move.touches), len(move.renames)) == (1_000, 0, 1_000)
+    assert {touch.functions for touch in few.touches} == {("f",)}
+    assert (some.size, {touch.functions for touch in some.touches}) == (MAX_LISTED_FILES, {()})
+    assert (base.size, base.touches) == (1_000, ())
+
+
+def test_long_messages_are_cut(make_repository: Make) -> None:
+    root = make_repository({"a.py": "a = 1\n"})
+    commit(root, "log\n\n" + "x" * 10_000)
+    assert len(read(root)[0].body) == MAX_MESSAGE
+
+
+def test_a_shallow_clone(make_repository: Make, tmp_path: Path) -> None:
+    root = make_repository({"a.py": "a = 1\n"})
+    for number in range(4):
+        commit(root, f"change {number}", {"a.py": f"a = {number + 2}\n"})
+    run_git(tmp_path, "clone", "-q", "--depth", "3", f"file://{root}", "shallow")
+    with open_repository(tmp_path / "shallow") as git:
+        assert len(git.shallow_ends()) == 1
+    assert [one.subject for one in read(tmp_path / "shallow")] == ["change 3", "change 2"]
+    with open_repository(root) as git:
+        assert git.shallow_ends() == frozenset()
+
+
+def test_a_partial_clone_gives_names(make_repository: Make, tmp_path: Path) -> None:
+    root = make_repository({"client.py": CLIENT, "moved.txt": "same\n"})
+    run_git(root, "config", "uploadpack.allowFilter", "true")
+    run_git(root, "mv", "moved.txt", "to.txt")
+    commit(root, "Fix send", {"client.py": CLIENT.replace("return url", "return 2")})
+    run_git(tmp_path, "clone", "-q", "--bare", "--filter=blob:none", f"file://{root}", "partial")
+    facts = read(tmp_path / "partial")[0]
+    assert not facts.complete
+    assert facts.touches == (Touch("client.py"), Touch("to.txt"))
+    assert facts.renames == (("moved.txt", "to.txt"),)
+
+
+def test_a_missing_commit_is_an_error(make_repository: Make) -> None:
+    root = make_repository({"a.py": "a = 1\n"})
+    with open_repository(root) as git, pytest.raises(RepositoryError):
+        list(read_commits(git, ["1" * 40]))
+
+
+def test_a_hostile_repository_runs_nothing(make_repository: Make, tmp_path: Path) -> None:
+    root = make_repository({"a.py": "def f():\n    return 1\n"})
+    commit(root, "change", {"a.py": "def f():\n    return 2\n"})
+    canary = tmp_path / "canary"
+    script = tmp_path / "evil"
+    script.write_text(f"#!/bin/sh\ntouch {canary}\ncat /dev/null\n")
+    script.chmod(0o755)
+    for name in ("diff.evil.textconv", "diff.evil.command", "diff.external", "gpg.program"):
+        run_git(root, "config", name, str(script))
+    run_git(root, "config", "log.showSignature", "true")
+    run_git(root, "config", "diff.python.textconv", str(script))
+    (root / ".git" / "info" / "attributes").write_text("*.py diff=evil\n")
+    run_git(root, "log", "-p", "-1")
+    assert canary.exists()  # the attack is live
+    canary.unlink()
+    os.mkfifo(root / ".gitattributes")  # whoever reads it waits for ever
+    before = fingerprint(root / ".git")
+    assert read(root)[0].touches == (Touch("a.py", ("f",)),)
+    assert not canary.exists()
+    assert fingerprint(root / ".git") == before
+
+
+@given(st.binary(max_size=400))
+def test_parsers_take_any_bytes(output: bytes) -> None:
+    list(parse_listing(output))
+    parse_hunks(output)
+
+
+def test_the_same_twice(make_repository: Make) -> None:
+    root = make_repository({"client.py": CLIENT})
+    commit(root, "change", {"client.py": CLIENT.replace("return", "yield")})
+    assert read(root) == read(root)

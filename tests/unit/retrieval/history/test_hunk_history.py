@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.repository.snapshot import take_snapshot
+from agent.retrieval.history.cached import history_path
+from agent.retrieval.history.commit_history import CommitHistory
+from agent.retrieval.history.hunk_history import HunkHistory, encode_table
+from agent.retrieval.history.hunk_table import HunkTable
+from agent.retrieval.history.hunks import HunkFilter
+from agent.search.corpora.history import HunkSource
+from agent.search.passages import CorpusUnavailable, Label
+from agent.shared.threads import Cancelled
+from agent.types.events import Event, Notice, StageProgress
+from tests.conftest import run_git
+from tests.support.fakes import MemorySnapshot
+from tests.support.full_disk import full_at
+from tests.support.ignored_events import ignore
+
+Make = Callable[[Mapping[str, str | bytes]], Path]
+
+QUIET = threading.Event()
+
+
+@pytest.fixture
+def said() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "history.sqlite"
+
+
+@pytest.fixture
+def root(make_repository: Make) -> Path:
+    """Three commits after the first; the second moves the file."""
+    root = make_repository({"old.py": "import os\n\n\ndef parse():\n    return 0\n"})
+    grow(root, "old.py", "quote", "Parse quotes")
+    run_git(root, "mv", "old.py", "reader.py")
+    run_git(root, "commit", "-q", "-m", "Move the reader")
+    grow(root, "reader.py", "comma", "Parse commas")
+    return root
+
+
+def grow(root: Path, path: str, word: str, subject: str) -> str:
+    body = f"    {word} = find_{word}()\n    if {word}:\n        skip({word})\n    return 0\n"
+    file = root / path
+    file.write_text(file.read_text().replace("    return 0\n", body))
+    run_git(root, "commit", "-q", "-a", "-m", subject)
+    return run_git(root, "rev-parse", "HEAD").strip()
+
+
+def places(table: HunkTable) -> list[tuple[str, str]]:
+    """Path of then and of today of each occurrence."""
+    return [
+        (table.paths[then], table.paths[now])
+        for then, now in zip(table.path, table.today, strict=True)
+    ]
+
+
+def same(left: HunkTable, right: HunkTable) -> bool:
+    return encode_table(left) == encode_table(right)
+
+
+def hide_git(root: Path) -> None:
+    """What is read of the repository from now on fails."""
+    (root / ".git" / "objects").rename(root / ".git" / "hidden")
+
+
+def test_the_hunks_of_a_real_repository(root: Path, cache: Path, said: list[Event]) -> None:
+    table = HunkHistory(cache, said.append).table(take_snapshot(root))
+    then = ("old.py", "reader.py")
+    assert places(table) == [("reader.py", "reader.py"), then, then]
+    assert said == [StageProgress("hunks", 4, 4)]
+
+
+def test_a_known_state_needs_no_git(root: Path, cache: Path, said: list[Event]) -> None:
+    snapshot = take_snapshot(root)
+    first = HunkHistory(cache, said.append).table(snapshot)
+    hide_git(root)
+    assert same(HunkHistory(cache, said.append).table(snapshot), first)
+    assert len(said) == 1
+
+
+def test_a_later_commit_costs_itself_only(root: Path, cache: Path, said: list[Event]) -> None:
+    HunkHistory(cache, said.append).table(take_snapshot(root))
+    grow(root, "reader.py", "tab", "Parse tabs")
+    later = take_snapshot(root)
+    table = HunkHistory(cache, said.append).table(later)
+    assert said == [StageProgress("hunks", 4, 4), StageProgress("hunks", 1, 1)]
+    assert same(table, HunkHistory(None, ignore).table(later))
+
+
+def test_no_commit_that_came_later(root: Path, cache: Path, said: list[Event]) -> None:
+    HunkHistory(cache, said.append).table(take_snapshot(root))
+    old = take_snapshot(root, commit="HEAD~2")
+    assert places(HunkHistory(cache, said.append).table(old)) == [("old.py", "old.py")] * 2
+
+
+def test_patterns_and_limits_have_their_own_records(root: Path, cache: Path) -> None:
+    snapshot = take_snapshot(root)
+    whole = HunkHistory(cache, ignore).table(snapshot)
+    none = HunkHistory(cache, ignore, chosen=HunkFilter(("*.py",))).table(snapshot)
+    small = HunkHistory(cache, ignore, chosen=HunkFilter(min_added=50)).table(snapshot)
+    few = HunkHistory(cache, ignore, chosen=HunkFilter(max_hunks=1)).table(snapshot)
+    assert small.text.size == 0
+    assert 0 < few.text.size <= whole.text.size
+    newest = HunkHistory(cache, ignore, limit=1).table(snapshot)
+    assert (whole.text.size, none.text.size, newest.text.size) == (3, 0, 1)
+    assert same(HunkHistory(cache, ignore).table(snapshot), whole)
+
+
+@pytest.mark.parametrize("record", [b"", b"garbage", b"x\x9cK\xcaMM", b"pht1\xff\xff\xff\xff"])
+def test_a_damaged_cache_is_read_again(root: Path, cache: Path, record: bytes) -> None:
+    snapshot = take_snapshot(root)
+    first = HunkHistory(cache, ignore).table(snapshot)
+    with sqlite3.connect(cache) as connection:
+        connection.execute("UPDATE record SET data = ?", (record,))
+    connection.close()
+    assert same(HunkHistory(cache, ignore).table(snapshot), first)
+    cache.write_bytes(b"no database" * 1_000)
+    assert same(HunkHistory(cache, ignore).table(snapshot), first)
+
+
+def test_a_full_disk_costs_the_cache_only(root: Path, cache: Path, said: list[Event]) -> None:
+    snapshot = take_snapshot(root)
+    want = HunkHistory(None, ignore).table(snapshot)
+    with full_at(8_000):
+        assert same(HunkHistory(cache, said.append).table(snapshot), want)
+    assert any(isinstance(event, Notice) for event in said)
+
+
+_INDEXING = """
+import sys
+from pathlib import Path
+from agent.retrieval.history.hunk_history import HunkHistory
+from agent.repository.snapshot import take_snapshot
+HunkHistory(Path(sys.argv[2]), lambda _: None).table(take_snapshot(Path(sys.argv[1])))
+"""
+
+
+def start(root: Path, cache: Path) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-c", _INDEXING, str(root), str(cache)]
+    return subprocess.Popen(argv, start_new_session=True)
+
+
+def grow_much(root: Path, count: int) -> None:
+    """That many commits of one new file each, in one call of git."""
+    branch = run_git(root, "symbolic-ref", "HEAD").strip()
+    parts = []
+    for number in range(count):
+        text = f"a = {number}\nb = 1\nc = 2\n"
+        origin = f"from {branch}^0\n" if number == 0 else ""
+        parts.append(
+            f"commit {branch}\ncommitter A <a@b> {number + 2_000_000_000} +0000\n"
+            f"data 3\nnew\n{origin}M 644 inline n{number}.py\ndata {len(text)}\n{text}\n"
+        )
+    stream = "".join(parts).encode()
+    argv = ["git", "-C", str(root), "fast-import", "--quiet"]
+    subprocess.run(argv, input=stream, check=True, timeout=30)
+
+
+@pytest.mark.slow
+def test_two_processes_and_one_that_is_killed(root: Path, cache: Path) -> None:
+    grow_much(root, 120)  # more than one batch
+    killed = start(root, cache)
+    deadline = time.monotonic() + 30
+    while not cache.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    together = [start(root, cache), start(root, cache)]
+    assert [process.wait(timeout=60) for process in together] == [0, 0]
+    snapshot = take_snapshot(root)
+    want = HunkHistory(None, ignore).table(snapshot)
+    hide_git(root)
+    assert same(HunkHistory(cache, ignore).table(snapshot), want)
+
+
+def test_a_shallow_clone_is_not_remembered_as_the_whole(
+    root: Path, cache: Path, tmp_path: Path
+) -> None:
+    run_git(tmp_path, "clone", "-q", "--depth", "2", f"file://{root}", "shallow")
+    clone = tmp_path / "shallow"
+    snapshot = take_snapshot(clone)
+    assert places(HunkHistory(cache, ignore).table(snapshot)) == [("reader.py", "reader.py")]
+    run_git(clone, "fetch", "-q", "--unshallow")
+    assert len(places(HunkHistory(cache, ignore).table(snapshot))) == 3
+
+
+def test_a_partial_clone_is_no_corpus_until_it_is_whole(
+    root: Path, cache: Path, tmp_path: Path
+) -> None:
+    run_git(root, "config", "uploadpack.allowFilter", "true")
+    run_git(tmp_path, "clone", "-q", "--filter=blob:none", f"file://{root}", "partial")
+    clone = tmp_path / "partial"
+    snapshot = take_snapshot(clone)
+    source = HunkSource(HunkHistory(cache, ignore))
+    assert HunkHistory(cache, ignore).table(snapshot).text.size == 0
+    with pytest.raises(CorpusUnavailable, match=r"git fetch --refetch --no-filter"):
+        source.passages(snapshot, QUIET)
+    run_git(clone, "fetch", "-q", "--refetch", "--no-filter")
+    assert len(source.passages(snapshot, QUIET)) == 3
+
+
+def test_no_repository_and_no_such_commit(root: Path, cache: Path, said: list[Event]) -> None:
+    history = HunkHistory(cache, said.append)
+    memory = MemorySnapshot({"a.py": "a = 1\n"})
+    unknown = replace(take_snapshot(root), commit="1" * 40)
+    for snapshot in (memory, unknown):
+        assert history.table(snapshot).commits == ()
+        with pytest.raises(CorpusUnavailable, match="no commit history"):
+            HunkSource(history).passages(snapshot, QUIET)
+    assert said == []
+
+
+def test_a_failure_of_git_is_one_notice(root: Path, cache: Path, said: list[Event]) -> None:
+    snapshot = take_snapshot(root)
+    tree = run_git(root, "rev-parse", "HEAD~1^{tree}").strip()
+    (root / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    assert HunkHistory(cache, said.append).table(snapshot).commits == ()
+    (notice,) = said
+    assert isinstance(notice, Notice)
+    assert "going on without the commit history" in notice.message
+    with pytest.raises(CorpusUnavailable, match="git"):
+        HunkSource(HunkHistory(cache, ignore)).passages(snapshot, QUIET)
+
+
+def test_cancelled(root: Path, cache: Path) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(Cancelled):
+        HunkHistory(cache, ignore, cancel=cancel).table(take_snapshot(root))
+    with pytest.raises(Cancelled):
+        HunkSource(HunkHistory(None, ignore)).passages(take_snapshot(root), cancel)
+
+
+def test_the_corpus(root: Path, cache: Path) -> None:
+    source = HunkSource(HunkHistory(cache, ignore))
+    found = source.passages(take_snapshot(root), QUIET)
+    assert source.label is Label.HISTORY
+    assert [(p.title[12:], p.path, p.start, p.end, p.symbol) for p in found] == [
+        ("Parse commas", "reader.py", 8, 10, "parse"),
+        ("Parse quotes", "old.py", 5, 7, "parse"),
+        ("base", "old.py", 1, 5, "parse"),
+    ]
+    assert found[0].origin == run_git(root, "rev-parse", "HEAD").strip()
+    assert len({passage.place for passage in found}) == len(found)
+    hide_git(root)
+    with pytest.raises(CorpusUnavailable):
+        HunkSource(HunkHistory(None, ignore)).passages(take_snapshot_of(root), QUIET)
+
+
+def take_snapshot_of(root: Path) -> MemorySnapshot:
+    """A snapshot of a repository whose objects are gone."""
+    snapshot = MemorySnapshot({})
+    snapshot.root = root
+    return snapshot
+
+
+def test_the_cache_lies_beside_the_index(tmp_path: Path) -> None:
+    assert history_path(tmp_path / "index.sqlite") == tmp_path / "history.sqlite"
+    assert history_path(None) is None
+
+
+def test_both_kinds_of_history_share_one_file(root: Path, cache: Path, said: list[Event]) -> None:
+    snapshot = take_snapshot(root)
+    hunks = HunkHistory(cache, said.append).table(snapshot)
+    commits = CommitHistory(cache, said.append).table(snapshot)
+    hide_git(root)
+    assert same(HunkHistory(cache, said.append).table(snapshot), hunks)
+    assert CommitHistory(cache, said.append).table(snapshot).subjects == commits.subjects
+    assert [type(event) for event in said] == [StageProgress, StageProgress]

@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.repository.git import open_repository
+from agent.retrieval.history.commits import MAX_LISTED_FILES
+from agent.retrieval.history.hunks import (
+    MAX_CHARS,
+    MAX_HUNKS,
+    MAX_LINES,
+    MIN_ADDED,
+    AddedHunk,
+    CommitHunks,
+    HunkFilter,
+    parse_patch,
+    read_hunks,
+)
+from tests.conftest import run_git
+from tests.support.fingerprint import fingerprint
+from tests.support.histories import write_and_commit as commit
+
+Make = Callable[[Mapping[str, str | bytes]], Path]
+
+CLIENT = """\
+import os
+
+
+class Client:
+    retries = 3
+
+    def get(self, url):
+        return self.send(url)
+
+    def send(self, url):
+        return url
+
+
+def helper():
+    return 1
+"""
+THREE = "one = 1\ntwo = 2\nthree = 3\n"
+
+
+def read(root: Path, *patterns: str, revision: str = "HEAD") -> list[CommitHunks]:
+    with open_repository(root) as git:
+        commits = git.ancestors(git.resolve(revision), 200)
+        return [one for batch in read_hunks(git, commits, HunkFilter(patterns)) for one in batch]
+
+
+def test_a_hunk_is_where_it_stands_after_the_commit(make_repository: Make) -> None:
+    root = make_repository({"client.py": CLIENT})
+    body = "        for _ in range(3):\n            self.try_it(url)\n        url = url.strip()\n"
+    changed = CLIENT.replace("        return url\n", body + "        return url\n")
+    newest = commit(
+        root, "Try again\n\nSigned-off-by: A <a@example.invalid>", {"client.py": changed}
+    )
+    assert read(root)[0] == CommitHunks(
+        newest,
+        "Try again",
+        1,
+        (AddedHunk("client.py", 11, 13, "def send(self, url):", ("send",), body.rstrip(), 3),),
+    )
+
+
+def test_close_changes_are_one_hunk_as_in_gits_default_diff(make_repository: Make) -> None:
+    lines = [f"line_{number} = {number}" for number in range(40)]
+    root = make_repository({"a.py": "\n".join(lines) + "\n"})
+    for at in (5, 12, 30):
+        lines[at] = f"line_{at} = (\n    {at}\n)"
+    commit(root, "change", {"a.py": "\n".join(lines) + "\n"})
+    found = read(root)[0].hunks
+    default = run_git(root, "show", "--format=", "HEAD")
+    assert len(found) == default.count("\n@@ ") == 2
+    # Context between the changes counts as lines of the hunk, but is not among the added ones.
+    assert [(hunk.start, hunk.end, hunk.added) for hunk in found] == [(6, 17, 6), (35, 37, 3)]
+    assert "line_8" not in found[0].text
+
+
+def test_small_hunks_and_deletions_are_left_out(make_repository: Make) -> None:
+    root = make_repository({"a.py": THREE * 9, "b.py": THREE, "c.py": THREE, "d.py": THREE})
+    commit(
+        root,
+        "change",
+        {
+            "a.py": THREE * 3,
+            "b.py": None,
+            "c.py": THREE + "x = 1\ny = 2\n",
+            "d.py": THREE + "x = 1\ny = 2\nz = 3\n",
+        },
+    )
+    assert [(hunk.path, hunk.added) for hunk in read(root)[0].hunks] == [("d.py", MIN_ADDED)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "context", "names"),
+    [
+        ("    return 1\n", "    a = 1\n    b = 2\n    return a\n", "def helper():", ("helper",)),
+        (
+            "def helper():\n",
+            "def new():\n    a = 1\n    return a\n\n\ndef helper():\n",
+            "def new():",
+            ("new",),
+        ),
+        (
+            "def helper():\n    return 1\n",
+            "def helper(x):\n    a = x\n    b = a\n    return b\n",
+            "def helper(x):",
+            ("helper",),
+        ),
+        ("import os\n", "import os\nimport re\nimport sys\nimport time\n", "", ()),
+    ],
+    ids=["body", "added-before", "signature", "module"],
+)
+def test_the_function_a_hunk_is_in(
+    make_repository: Make, before: str, after: str, context: str, names: tuple[str, ...]
+) -> None:
+    root = make_repository({"client.py": CLIENT})
+    commit(root, "change", {"client.py": CLIENT.replace(before, after)})
+    (hunk,) = read(root)[0].hunks
+    assert (hunk.context, set(hunk.names) - {"helper"} | set(names)) == (context, set(names))
+    assert set(names) <= set(hunk.names)
+
+
+def test_a_new_file_names_what_it_defines(make_repository: Make) -> None:
+    root = make_repository({"a.py": "x = 1\n"})
+    commit(root, "add", {"client.py": CLIENT})
+    (hunk,) = read(root)[0].hunks
+    assert hunk.names == ("Client", "get", "send", "helper")
+    assert (hunk.start, hunk.end, hunk.added) == (1, 15, 15)
+
+
+def test_no_newline_at_the_end(make_repository: Make) -> None:
+    root = make_repository({"a.py": "x = 1"})
+    commit(root, "more", {"a.py": "x = 1\ny = 2\nz = 3\nlast = 4", "b.py": THREE})
+    assert [(h.path, h.start, h.end, h.added, h.text) for h in read(root)[0].hunks] == [
+        ("a.py", 1, 4, 4, "x = 1\ny = 2\nz = 3\nlast = 4"),
+        ("b.py", 1, 3, 3, THREE.rstrip()),
+    ]
+
+
+def test_encodings_and_line_ends(make_repository: Make) -> None:
+    root = make_repository({"a.txt": "x\n"})
+    commit(
+        root,
+        "add",
+        {
+            "crlf.py": THREE.replace("\n", "\r\n"),
+            "latin.py": "a = 'caf\xe9'\nb = 2\nc = 3\n".encode("latin-1"),
+            "utf.py": "a = 'café'\nb = 2\nc = 3\n",
+            "zero.bin": b"\0\1\n" * 10,
+        },
+    )
+    found = {hunk.path: hunk.text for hunk in read(root)[0].hunks}
+    assert found == {
+        "crlf.py": THREE.rstrip(),
+        "latin.py": "a = 'café'\nb = 2\nc = 3",
+        "utf.py": "a = 'café'\nb = 2\nc = 3",
+    }
+
+
+def test_renames_modes_links_and_submodules(make_repository: Make, tmp_path: Path) -> None:
+    root = make_repository({"old name.py": THREE * 5, "run.sh": THREE})
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    run_git(inner, "init", "-q")
+    commit(inner, "inner", {"x.py": THREE})
+    (root / "old name.py").unlink()
+    (root / "run.sh").chmod(0o755)
+    (root / "link").symlink_to("run.sh")
+    run_git(root, "-c", "protocol.file.allow=always", "submodule", "-q", "add", str(inner), "sub")
+    (root / ".gitmodules").write_text("x = 1\n")  # three lines would be a hunk of their own
+    commit(root, "move", {"new name.py": THREE * 5 + "def f():\n    a = 1\n    return a\n"})
+    newest = read(root)[0]
+    assert newest.renames == (("old name.py", "new name.py"),)
+    assert [(hunk.path, hunk.start, hunk.names) for hunk in newest.hunks] == [
+        ("new name.py", 16, ("f",))
+    ]
+    assert newest.size == 4  # a submodule is no file
+
+
+def test_merges_are_left_out(make_repository: Make) -> None:
+    root = make_repository({"a.py": "x = 1\n"})
+    run_git(root, "checkout", "-q", "-b", "side")
+    commit(root, "side", {"side.py": THREE})
+    run_git(root, "checkout", "-q", "-")
+    commit(root, "main", {"main.py": THREE})
+    run_git(root, "merge", "-q", "--no-ff", "-m", "merge", "side")
+    assert sorted(one.subject for one in read(root)) == ["base", "main", "side"]
+
+
+def test_only_ancestors_are_read(make_repository: Make) -> None:
+    root = make_repository({"a.py": THREE})
+    then = commit(root, "then", {"b.py": THREE})
+    commit(root, "later", {"c.py": THREE})
+    assert [one.subject for one in read(root, revision=then)] == ["then", "base"]
+
+
+def test_the_end_of_a_shallow_clone_adds_nothing(make_repository: Make, tmp_path: Path) -> None:
+    root = make_repository({"a.py": THREE * 9})
+    commit(root, "newest", {"b.py": THREE})
+    clone = tmp_path / "clone"
+    run_git(tmp_path, "clone", "-q", "--depth", "1", f"file://{root}", str(clone))
+    assert read(clone) == []
+    commit(clone, "own", {"c.py": THREE})
+    assert [one.subject for one in read(clone)] == ["own"]
+
+
+def test_a_partial_clone_says_that_contents_are_missing(
+    make_repository: Make, tmp_path: Path
+) -> None:
+    root = make_repository({"a.py": THREE * 9})
+    commit(root, "move", {"a.py": None, "b.py": THREE * 9})
+    run_git(root, "config", "uploadpack.allowFilter", "true")
+    clone = tmp_path / "clone"
+    arguments = ("--bare", "--filter=blob:none", f"file://{root}", str(clone))
+    run_git(tmp_path, "clone", "-q", *arguments)
+    found = read(clone)
+    assert [(one.subject, one.hunks, one.complete) for one in found] == [
+        ("move", (), False),
+        ("base", (), False),
+    ]
+    assert found[0].renames == (("a.py", "b.py"),)
+
+
+def test_left_out_by_name_and_taken_in_again(make_repository: Make) -> None:
+    paths = (
+        "app.py", "poetry.lock", "web/app.min.js", "vendor/x/a.py", "api_pb2.py", "notes.ipynb",
+        "docs/guide.md",
+    )  # fmt: skip
+    root = make_repository({"x.txt": "x\n"})
+    commit(root, "add", dict.fromkeys(paths, THREE))
+
+    def found(*patterns: str) -> list[str]:
+        return [hunk.path for hunk in read(root, *patterns)[0].hunks]
+
+    assert found() == ["app.py", "docs/guide.md"]
+    assert found("docs/*") == ["app.py"]
+    assert found("*", "!*.py") == ["api_pb2.py", "app.py", "vendor/x/a.py"]
+    assert found("docs/") == ["app.py"]
+    assert found("!poetry.lock", "*.md", "!vendor/*", "vendor/x/a.*") == ["app.py", "poetry.lock"]
+
+
+def test_the_largest_hunks_of_a_large_commit(make_repository: Make) -> None:
+    def source(added: int) -> str:
+        return "".join(
+            f"value_{n} = {n}\n" + (f"x = {n}\n" * (3 + n % 5 if added else 0)) + "pass\n" * 8
+            for n in range(MAX_HUNKS + 20)
+        )
+
+    root = make_repository({"a.py": source(0)})
+    commit(root, "many", {"a.py": source(1)})
+    newest = read(root)[0]
+    assert (len(newest.hunks), newest.left_out) == (MAX_HUNKS, 20)
+    starts = [hunk.start for hunk in newest.hunks]
+    assert starts == sorted(starts)
+    # Of equals, the first in the file.
+    sizes = [hunk.added for hunk in newest.hunks]
+    assert [sizes.count(size) for size in (7, 6, 5, 4, 3)] == [24, 24, 24, 24, 4]
+    assert [hunk.start for hunk in newest.hunks if hunk.added == 3] == sorted(starts)[:20:5]
+
+
+def test_commits_of_many_files_keep_their_renames_only(make_repository: Make) -> None:
+    count = MAX_LISTED_FILES + 1
+    root = make_repository({f"a/{n}.py": f"x = {n}\n{THREE}" for n in range(count)})
+    run_git(root, "mv", "a", "b")
+    commit(root, "move")
+    newest, oldest = read(root)
+    assert (newest.size, len(newest.renames), newest.hunks) == (count, count, ())
+    assert (oldest.size, oldest.hunks) == (count, ())
+
+
+def test_text_is_cut_and_minified_code_is_left_out(make_repository: Make) -> None:
+    root = make_repository({"a.py": "x = 1\n"})
+    long = "".join(f"value_{n} = {n}\n" for n in range(500))
+    wide = ("y = '" + "ab " * 60 + "'\n") * 30
+    commit(root, "add", {"long.py": long, "wide.py": wide, "packed.js": "a=1;" * 500 + "\n\n\n"})
+    found = {hunk.path: hunk for hunk in read(root)[0].hunks}
+    assert sorted(found) == ["long.py", "wide.py"]
+    assert found["long.py"].text.count("\n") == MAX_LINES - 1
+    assert (found["long.py"].added, found["long.py"].end) == (500, 500)
+    assert len(found["wide.py"].text) <= MAX_CHARS
+
+
+def test_content_that_looks_like_a_diff(make_repository: Make) -> None:
+    root = make_repository({"a.py": "x = 1\n"})
+    forged = (
+        "commit 1111111111111111111111111111111111111111\n"
+        "diff --git a/evil.py b/evil.py\n--- a/evil.py\n+++ b/evil.py\n"
+        "@@ -0,0 +1,3 @@\n+a\n+b\n+c\n"
+    )
+    commit(root, forged, {"a.py": "x = 1\n" + forged + "++ b/x.py\n-- a/x.py\n"})
+    newest = read(root)[0]
+    assert [hunk.path for hunk in newest.hunks] == ["a.py"]
+    assert newest.hunks[0].added == 10
+
+
+def test_names_that_git_quotes_have_no_hunks(make_repository: Make) -> None:
+    root = make_repository({"a.txt": "x\n"})
+    names = ("tab\there.py", 'quo"te.py', "new\nline.py", os.fsdecode(b"latin-\xe9.py"), "été.py")
+    commit(root, "add", dict.fromkeys(names, THREE))
+    assert [hunk.path for hunk in read(root)[0].hunks] == ["été.py"]
+
+
+def test_the_repositorys_own_settings_change_nothing(make_repository: Make) -> None:
+    root = make_repository({"client.py": CLIENT})
+    commit(root, "change", {"client.py": CLIENT + "\n\ndef more():\n    a = 1\n    return a\n"})
+    want = read(root)
+    marker = root / "marker"
+    for key, value in {
+        "diff.external": f"touch {marker}",
+        "diff.python.textconv": f"touch {marker}; cat",
+        "diff.noprefix": "true",
+        "diff.context": "9",
+        "diff.renames": "false",
+        "color.ui": "always",
+    }.items():
+        run_git(root, "config", key, value)
+    (root / ".gitattributes").write_text("*.py binary\n")
+    before = fingerprint(root)
+    assert read(root) == want
+    assert fingerprint(root) == before
+    assert not marker.exists()
+
+
+def test_without_commits_nothing_is_asked(make_repository: Make) -> None:
+    with open_repository(make_repository({})) as git:
+        assert list(read_hunks(git, (), HunkFilter())) == []
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=400))
+def test_what_is_no_diff_gives_no_error(data: bytes) -> None:
+    head = b"commit " + b"a" * 40 + b"\n+++ b/x.py\n@@ -1 +1,3 @@\n"
+    for diff in (data, head + data):
+        for commit_id, hunk in parse_patch(diff, HunkFilter()):
+            assert commit_id
+            assert hunk.added >= MIN_ADDED
+
+
+_LINE = st.sampled_from(
+    ["x = 1", "def f():", "", "@@ -1 +1 @@", "+++ b/z.py", "\\ No", "diff --git"]
+)
+
+
+@settings(max_examples=40, deadline=None)  # each runs git
+@given(st.lists(_LINE, max_size=30), st.lists(_LINE, max_size=30))
+def test_added_lines_are_those_of_git(
+    tmp_path_factory: pytest.TempPathFactory, old: list[str], new: list[str]
+) -> None:
+    """`git diff --numstat` is the oracle of how many lines were added in all."""
+    folder = tmp_path_factory.mktemp("pair")
+    for name, lines in (("old.py", old), ("new.py", new)):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines))
+
+    def diff(*arguments: str) -> bytes:
+        argv = ["git", "diff", "--no-index", *arguments, "old.py", "new.py"]
+        return subprocess.run(argv, cwd=folder, capture_output=True, timeout=30, check=False).stdout
+
+    patch = diff("-U0", "--inter-hunk-context=6")
+    found = [hunk for _, hunk in parse_patch(b"commit " + b"a" * 40 + b"\n" + patch, HunkFilter())]
+    added = int(diff("--numstat").split(b"\t")[0] or 0)
+    assert sum(hunk.added for hunk in found) <= added
+    for hunk in found:
+        shown = hunk.text.split("\n")
+        inside = "\n".join(new[hunk.start - 1 : hunk.end])
+        assert all(line in inside for line in shown)
+        assert hunk.end <= len(new)

@@ -1,0 +1,657 @@
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.retrieval.index.chunking import (
+    MAX_REMAINDER_LINES,
+    MAX_WINDOWS,
+    WINDOW_LINES,
+    TreeSitterChunker,
+    split_lines,
+)
+from agent.retrieval.index.grammars import GRAMMARS
+from agent.types import Chunk, ChunkKind, SourceFile
+
+PYTHON = '''\
+"""Module."""
+import os
+
+LIMIT = 1
+
+# Above the decorator.
+@decorate(
+    LIMIT,
+)
+# Between.
+async def fetch(url,
+                retries=3) -> str:
+    """Doc."""
+    def inner():
+        return 1
+
+    return inner()
+
+
+class Outer(Base):
+    """Doc."""
+
+    attribute = 1
+
+    @property
+    def value(self): return 1
+
+    class Inner:
+        def method(self):
+            pass
+
+    def last(self):
+        return 2
+
+if LIMIT:
+    def conditional():
+        pass
+print(fetch)
+'''
+
+
+def chunk(text: str, language: str = "python", path: str = "pkg/mod.py") -> tuple[Chunk, ...]:
+    return TreeSitterChunker()(SourceFile(path, "b" * 40, len(text), language), text)
+
+
+def outline(text: str, language: str) -> list[tuple[str, str, int, int]]:
+    return [(c.kind.value, c.symbol, c.start, c.end) for c in chunk(text, language)]
+
+
+def own_lines(piece: Chunk) -> list[int]:
+    hidden = {line for start, end in piece.holes for line in range(start, end + 1)}
+    return [line for line in range(piece.start, piece.end + 1) if line not in hidden]
+
+
+def assert_partition(text: str, language: str) -> None:
+    """Each line in exactly one chunk, and each chunk's text made of exactly its lines."""
+    chunks = chunk(text, language)
+    lines = split_lines(text)
+    owned = sorted(line for piece in chunks for line in own_lines(piece))
+    assert owned == list(range(1, len(lines) + 1))
+    for piece in chunks:
+        assert piece.text == "\n".join(lines[line - 1] for line in own_lines(piece))
+        assert piece.start == own_lines(piece)[0]
+        assert piece.end == own_lines(piece)[-1]
+    assert [c.start for c in chunks] == sorted(c.start for c in chunks)
+    assert len({c.id for c in chunks}) == len(chunks)
+
+
+def test_python_outline() -> None:
+    assert outline(PYTHON, "python") == [
+        ("module", "", 1, 38),
+        ("function", "fetch", 6, 19),
+        ("class", "Outer", 20, 24),
+        ("method", "Outer.value", 25, 27),
+        ("class", "Outer.Inner", 28, 28),
+        ("method", "Outer.Inner.method", 29, 31),
+        ("method", "Outer.last", 32, 34),
+        ("function", "conditional", 36, 37),
+    ]
+    assert_partition(PYTHON, "python")
+
+
+def test_module_chunk_leaves_out_what_has_its_own_chunk() -> None:
+    module = chunk(PYTHON)[0]
+    assert module.holes == ((6, 34), (36, 37))
+    assert module.text == '"""Module."""\nimport os\n\nLIMIT = 1\n\nif LIMIT:\nprint(fetch)'
+
+
+def test_a_chunk_carries_its_file() -> None:
+    method = chunk(PYTHON)[3]
+    assert method == Chunk(
+        path="pkg/mod.py",
+        start=25,
+        end=27,
+        symbol="Outer.value",
+        kind=ChunkKind.METHOD,
+        text="    @property\n    def value(self): return 1\n",
+        blob="b" * 40,
+        language="python",
+        signature="    @property\n    def value(self):",
+    )
+
+
+def test_signature_is_decorators_and_header() -> None:
+    fetch = chunk(PYTHON)[1]
+    assert fetch.text.startswith("# Above the decorator.\n@decorate(")
+    assert fetch.signature == (
+        "@decorate(\n    LIMIT,\n)\n# Between.\n"
+        "async def fetch(url,\n                retries=3) -> str:"
+    )
+
+
+def test_a_trailing_comment_is_not_the_next_functions() -> None:
+    assert outline("x = 1  # one\ndef f():\n    pass\n", "python") == [
+        ("module", "", 1, 1),
+        ("function", "f", 2, 3),
+    ]
+
+
+def test_definitions_sharing_a_line_keep_the_partition() -> None:
+    text = "class A: x = 1; y = 2\nif x: f = lambda: 1\n"
+    assert_partition(text, "python")
+    assert_partition("function a() {} function b() {}\n", "javascript")
+    assert_partition("class A { a() {} b() {\n} c() {} }\n", "javascript")
+
+
+def test_of_two_definitions_on_a_line_the_first_has_it() -> None:
+    assert outline("function a() {} function b() {\n}\n", "javascript") == [
+        ("function", "a", 1, 1),
+        ("function", "b", 2, 2),
+    ]
+
+
+def test_a_literals_first_line_is_not_its_first_functions() -> None:
+    assert outline("module.exports = { a() {\n  return 1;\n} };\n", "javascript") == [
+        ("module", "", 1, 3)
+    ]
+
+
+def test_a_comment_before_the_class_is_not_its_first_methods() -> None:
+    assert outline("/* c\n */ class A {\n  void f() {\n  }\n}\n", "java") == [
+        ("module", "", 1, 1),
+        ("class", "A", 2, 5),
+        ("method", "A.f", 3, 4),
+    ]
+
+
+LANGUAGES = {
+    "javascript": (
+        """\
+        import x from 'y';
+
+        /** Doc. */
+        export default class A extends B {
+          static x = 1;
+
+          /** Doc. */
+          foo(a) {
+            return 1;
+          }
+          bar = () => {
+            return 2;
+          };
+        }
+        export const f = async (a) => {
+          return 1;
+        };
+        Foo.prototype.b = function () {
+          return 3;
+        };
+        module.exports = {
+          c() {
+            return 1;
+          },
+        };
+        (function () {
+          function inner() {
+            return 1;
+          }
+        })();
+        """,
+        [
+            ("module", "", 1, 30),
+            ("class", "A", 3, 14),
+            ("method", "A.foo", 7, 10),
+            ("method", "A.bar", 11, 13),
+            ("function", "f", 15, 17),
+            ("method", "Foo.b", 18, 20),
+            ("function", "c", 22, 24),
+            ("function", "inner", 27, 29),
+        ],
+    ),
+    "typescript": (
+        """\
+        @Component({
+          a: 1,
+        })
+        export class A {
+          @Input()
+          foo(a: string): void {
+            x();
+          }
+          abstract bar(): void;
+        }
+        export interface I {
+          a: string;
+        }
+        namespace N {
+          export function q(): number {
+            return 1;
+          }
+        }
+        """,
+        [
+            ("class", "A", 1, 10),
+            ("method", "A.foo", 5, 8),
+            ("class", "I", 11, 13),
+            ("module", "", 14, 18),
+            ("function", "q", 15, 17),
+        ],
+    ),
+    "tsx": (
+        "const El = (p: P) => <div>{p.x}</div>;\nexport default El;\n",
+        [("function", "El", 1, 1), ("module", "", 2, 2)],
+    ),
+    "go": (
+        """\
+        package a
+
+        // S is.
+        type S struct {
+            a int
+        }
+
+        // M does.
+        func (s *S) M(x int) error {
+            return nil
+        }
+
+        func F[T any](a T) T {
+            return a
+        }
+        """,
+        [
+            ("module", "", 1, 2),
+            ("class", "S", 3, 7),
+            ("method", "S.M", 8, 12),
+            ("function", "F", 13, 15),
+        ],
+    ),
+    "rust": (
+        """\
+        use a::b;
+
+        /// Doc.
+        #[derive(Debug)]
+        pub struct S {
+            a: i32,
+        }
+
+        impl<T> Tr for S<T> {
+            /// Doc.
+            #[inline]
+            pub fn f(&self) -> i32 {
+                1
+            }
+        }
+        """,
+        [
+            ("module", "", 1, 2),
+            ("class", "S", 3, 8),
+            ("class", "S", 9, 15),
+            ("method", "S.f", 10, 14),
+        ],
+    ),
+    "java": (
+        """\
+        package a;
+
+        /** Doc. */
+        @X
+        public class A<T> extends B {
+            int a;
+
+            @Override
+            public void f()
+                    throws E {
+            }
+
+            interface I {
+                void x();
+            }
+        }
+        """,
+        [
+            ("module", "", 1, 2),
+            ("class", "A", 3, 16),
+            ("method", "A.f", 8, 12),
+            ("class", "A.I", 13, 15),
+        ],
+    ),
+    "c": (
+        """\
+        #include <a.h>
+        #ifdef X
+        /* Doc. */
+        static int *foo(int a)
+        {
+            return 0;
+        }
+        #endif
+        typedef struct {
+            int b;
+        } T;
+        int g(void);
+        """,
+        [("module", "", 1, 12), ("function", "foo", 3, 7), ("class", "T", 9, 11)],
+    ),
+    "cpp": (
+        """\
+        namespace n {
+        template <typename T>
+        class A : public B {
+         public:
+          A();
+          void f() const {
+            x();
+          }
+        };
+
+        template <class T>
+        void A<T>::g(int x) {
+        }
+        A& operator+(A& x) {
+          return x;
+        }
+        }
+        """,
+        [
+            ("module", "", 1, 17),
+            ("class", "A", 2, 10),
+            ("method", "A.f", 6, 8),
+            ("method", "A.g", 11, 13),
+            ("function", "operator+", 14, 16),
+        ],
+    ),
+    "csharp": (
+        """\
+        using X;
+        namespace N {
+            /// Doc.
+            [Attr]
+            public class A : B {
+                public int P { get; set; }
+                public void F() {
+                }
+            }
+        }
+        """,
+        [("module", "", 1, 10), ("class", "A", 3, 9), ("method", "A.F", 7, 8)],
+    ),
+    "ruby": (
+        """\
+        module M
+          class A < B
+            attr_reader :x
+
+            # Doc.
+            def f(a)
+              1
+            end
+
+            def self.g
+            end
+          end
+        end
+        """,
+        [
+            ("class", "M", 1, 13),
+            ("class", "M.A", 2, 12),
+            ("method", "M.A.f", 5, 9),
+            ("method", "M.A.g", 10, 11),
+        ],
+    ),
+    "php": (
+        """\
+        <?php
+        namespace X;
+
+        /** Doc. */
+        abstract class A extends B {
+            const X = 1;
+            /** Doc. */
+            public function f(int $a): int {
+                return 1;
+            }
+            abstract function g();
+        }
+        function top() {
+            return 1;
+        }
+        """,
+        [
+            ("module", "", 1, 3),
+            ("class", "A", 4, 12),
+            ("method", "A.f", 7, 10),
+            ("function", "top", 13, 15),
+        ],
+    ),
+    "pascal": (
+        """\
+        unit Shop.Cart;
+        interface
+        uses SysUtils;
+        type
+          // Holds prices.
+          TCart = class(TObject)
+            procedure Add(const Price: Double);
+            class function Make: TCart;
+          end;
+          TColor = (clRed, clGreen);
+          IStore = interface
+            procedure Save;
+          end;
+        implementation
+        { Adds one price. }
+        procedure TCart.Add(const Price: Double);
+        var
+          I: Integer;
+          procedure Inner;
+          begin
+          end;
+        begin
+          for I := 0 to 3 do begin Inner; end;
+        end;
+        class function TCart.Make: TCart;
+        begin
+          Result := nil;
+        end;
+        function Top: Integer;
+        begin
+          try Result := 1; finally end;
+        end;
+        end.
+        """,
+        [
+            ("module", "", 1, 33),
+            ("class", "TCart", 5, 9),
+            ("class", "IStore", 11, 13),
+            ("method", "TCart.Add", 15, 24),
+            ("method", "TCart.Make", 25, 28),
+            ("function", "Top", 29, 32),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_outline_of_each_language(language: str) -> None:
+    text, expected = LANGUAGES[language]
+    text = textwrap.dedent(text)
+    assert outline(text, language) == expected
+    assert_partition(text, language)
+
+
+_DELPHI_STATEMENTS = (
+    "X := 1;", "if X > 0 then begin X := 2; end;", "while X < 3 do begin\n  Inc(X);\nend;",
+    "case X of\n  1: begin end;\nend;", "try\n  X := 4;\nexcept\nend;", "// end;", "S := 'end;';",
+)  # fmt: skip
+
+
+@given(st.lists(st.lists(st.sampled_from(_DELPHI_STATEMENTS), max_size=6), min_size=1, max_size=6))
+def test_spans_of_delphi_methods_end_at_their_own_end(bodies: list[list[str]]) -> None:
+    heads = ["unit U;", "interface", "type", "  TA = class", "  end;", "implementation"]
+    lines, expected = list(heads), []
+    for number, body in enumerate(bodies):
+        start = len(lines) + 1
+        made = "\n".join([f"procedure TA.M{number};", "begin", *body, "end;"])
+        lines += made.split("\n")
+        expected.append(("method", f"TA.M{number}", start, len(lines)))
+    text = "\n".join([*lines, "end.", ""])
+    assert [one for one in outline(text, "pascal") if one[0] == "method"] == expected
+    assert_partition(text, "pascal")
+
+
+@given(st.text(alphabet="begin end;procdu TA.:=(){}'/\n", max_size=300))
+def test_broken_delphi_is_partitioned(text: str) -> None:
+    assert_partition(text, "pascal")
+
+
+def test_every_grammar_is_tested() -> None:
+    assert set(GRAMMARS) == {"python", *LANGUAGES}
+
+
+@pytest.mark.parametrize(
+    ("language", "symbol", "signature"),
+    [
+        ("typescript", "A", "@Component({\n  a: 1,\n})\nexport class A"),
+        ("typescript", "A.foo", "  @Input()\n  foo(a: string): void"),
+        ("go", "S.M", "func (s *S) M(x int) error"),
+        ("go", "S", "type S struct"),
+        ("rust", "S.f", "    #[inline]\n    pub fn f(&self) -> i32"),
+        ("java", "A.f", "    @Override\n    public void f()\n            throws E"),
+        ("cpp", "A.g", "template <class T>\nvoid A<T>::g(int x)"),
+        ("ruby", "M.A.f", "    def f(a)"),
+        ("pascal", "TCart.Add", "procedure TCart.Add(const Price: Double);"),
+        ("pascal", "TCart", "  TCart = class"),
+    ],
+)
+def test_signature_of_other_languages(language: str, symbol: str, signature: str) -> None:
+    chunks = chunk(textwrap.dedent(LANGUAGES[language][0]), language)
+    assert next(c.signature for c in chunks if c.symbol == symbol) == signature
+
+
+def test_broken_python_keeps_what_can_be_parsed() -> None:
+    text = "def good():\n    return 1\n\nclass (:\n  ???\n\ndef also_good():\n    return 2\n"
+    assert {"good", "also_good"} <= {c.symbol for c in chunk(text)}
+    assert_partition(text, "python")
+
+
+def test_empty_and_blank_files() -> None:
+    assert chunk("") == ()
+    assert outline("\n\n", "python") == [("module", "", 1, 2)]
+    assert outline("\n\ndef f(): pass\n", "python") == [("function", "f", 1, 3)]
+
+
+def test_long_module_remainder_is_cut() -> None:
+    count = MAX_REMAINDER_LINES * 2
+    text = "".join(f"VALUE_{n} = {n}\n" for n in range(count))
+    chunks = chunk(text)
+    assert len(chunks) > 1
+    assert {c.kind for c in chunks} == {ChunkKind.MODULE}
+    assert_partition(text, "python")
+
+
+def test_unknown_language_gives_windows() -> None:
+    text = "".join(f"line {n}\n" for n in range(150))
+    chunks = chunk(text, "perl")
+    assert {(c.kind, c.symbol, c.signature) for c in chunks} == {(ChunkKind.WINDOW, "", "")}
+    assert all(c.end - c.start + 1 <= WINDOW_LINES for c in chunks)
+    assert_partition(text, "perl")
+
+
+def test_data_does_not_crowd_out_code() -> None:
+    text = "x\n" * 50_000
+    assert len(chunk(text, "json")) <= MAX_WINDOWS + 1
+
+
+def test_minified_code_is_not_parsed() -> None:
+    text = "function a(){return 1};" * 3_000
+    assert [(c.kind, c.start, c.end) for c in chunk(text, "javascript")] == [
+        (ChunkKind.WINDOW, 1, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Old:\n\tdef f(self):\n\t\tpass\n" + "# old = 1\n" * 4_000 + "x = 1\n",
+        "\\\n" * 20_000 + "$\n",
+    ],
+    ids=["comments", "continued lines"],
+)
+def test_what_a_parser_goes_back_in_too_often_gives_windows(text: str) -> None:
+    chunks = chunk(text)
+    assert {c.kind for c in chunks} == {ChunkKind.WINDOW}
+    assert_partition(text, "python")
+    assert chunk(text) == chunks
+
+
+def test_a_parser_that_was_cut_short_reads_the_next_file() -> None:
+    chunker = TreeSitterChunker()
+    assert chunker.pieces("\\\n" * 20_000 + "$\n", "python")[0].kind is ChunkKind.WINDOW
+    pieces = chunker.pieces("class A:\n\tdef f(self):\n\t\tpass\n", "python")
+    assert [piece.symbol for piece in pieces] == ["A", "A.f"]
+
+
+def test_a_block_of_old_code_is_parsed_all_the_same() -> None:
+    text = "class A:\n\tdef f(self):\n\t\tpass\n" + "# old = 1\n" * 400 + "x = 1\n"
+    assert [c.symbol for c in chunk(text)][:2] == ["A", "A.f"]
+
+
+def test_markdown_is_cut_at_headings_outside_of_fences() -> None:
+    section = "text\n" * 40
+    text = f"# One\n{section}```\n# no heading\n{section}```\n## Two\n{section}"
+    assert [(c.start, c.end) for c in chunk(text, "markdown")] == [(1, 60), (61, 84), (85, 125)]
+
+
+def test_rst_is_cut_at_underlined_headings() -> None:
+    section = "text\n" * 40
+    text = f"One\n===\n{section}\nTwo words\n---------\n{section}"
+    assert [(c.start, c.end) for c in chunk(text, "rst")] == [(1, 43), (44, 85)]
+
+
+def test_deep_nesting_does_not_exhaust_the_stack() -> None:
+    depth = 3_000
+    blocks = "\n".join(" " * level + "if x:" for level in range(depth))
+    assert_partition(blocks + "\n" + " " * depth + "pass\n", "python")
+    classes = "\n".join(f"class A{level} {{" for level in range(500)) + "\n" + "}\n" * 500
+    assert_partition(classes, "java")
+
+
+_SOURCES = [PYTHON, *(textwrap.dedent(text) for text, _ in LANGUAGES.values())]
+_FRAGMENTS = [
+    *("\n", "\n\n", " ", "    ", "\t", "\f", "\r", "\x00", "\u2028", "é", "\U0001f600", "\udc80"),
+    *("def f(", "class A:", "):", "{", "}", '"""', "'", "#", "//", "/*", "*/", "@", ";", "x = 1"),
+    *("function g() {", "func (a", "impl ", "=> ", "<?php ", "end", "module ", "type ", "\\"),
+]
+_ALPHABET = st.sampled_from(_FRAGMENTS)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_ALPHABET, max_size=60).map("".join), st.sampled_from(sorted(GRAMMARS)))
+def test_any_text_is_partitioned(text: str, language: str) -> None:
+    assert_partition(text, language)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(_SOURCES),
+    st.integers(0, 500),
+    st.integers(0, 60),
+    st.lists(_ALPHABET, max_size=3).map("".join),
+    st.sampled_from(sorted(GRAMMARS)),
+)
+def test_damaged_code_is_partitioned(
+    source: str, at: int, cut: int, insert: str, language: str
+) -> None:
+    assert_partition(source[:at] + insert + source[at + cut :], language)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.text(max_size=90), max_size=150).map("\n".join),
+    st.sampled_from(["markdown", "rst", "text", "json"]),
+)
+def test_any_prose_is_partitioned(text: str, language: str) -> None:
+    assert_partition(text, language)

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agent.retrieval.index.corpus import Corpus
+from agent.retrieval.index.identifiers import term_hash
+from agent.retrieval.index.index import Index, IndexSummary, all_files
+from agent.retrieval.index.records import PieceTerms
+from agent.shared.threads import Cancelled
+from agent.types.events import Event, StageProgress
+from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
+
+FILES = {
+    "pkg/a.py": "def alpha():\n    return beta\n",
+    "pkg/b.py": "def beta():\n    return beta, beta\n\nclass Gamma:\n    pass\n",
+    "pkg/empty.py": "",
+}
+
+
+class CountingSnapshot(MemorySnapshot):
+    """Knows which files were read."""
+
+    def __init__(self, files: Mapping[str, str | bytes]) -> None:
+        super().__init__(files)
+        self.reads: list[str] = []
+
+    def text(self, path: str) -> str:
+        self.reads.append(path)
+        return super().text(path)
+
+
+def load(index: Index, snapshot: MemorySnapshot, *words: str) -> Corpus:
+    hashes = np.array(sorted(term_hash(word) for word in words), dtype=np.uint64)
+    return index.load(snapshot, all_files(snapshot), hashes)
+
+
+def test_corpus_is_in_path_order_with_postings_of_the_query() -> None:
+    corpus = load(Index(ignore), MemorySnapshot(FILES), "beta")
+    assert [file.path for file in corpus.files] == ["pkg/a.py", "pkg/b.py", "pkg/empty.py"]
+    assert [piece.symbol for piece in corpus.pieces] == ["alpha", "beta", "Gamma"]
+    assert corpus.first_piece == (0, 1, 3, 3)
+    assert corpus.piece_file.tolist() == [0, 1, 1]
+    assert list(zip(corpus.piece, corpus.counts, corpus.name_counts, strict=True)) == [
+        (0, 1.0, 0.0),
+        (1, 3.0, 1.0),
+    ]
+    assert corpus.text_lengths.tolist() == [4.0, 5.0, 3.0]  # stop words and `pass` apart
+    assert corpus.name_lengths.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_pieces_one_by_one_and_all_at_once_are_the_same() -> None:
+    text = "import a\n\nclass A:\n    '''é'''\n    def b(self):\n        pass\n    x = 1\n"
+    pieces = load(Index(ignore), MemorySnapshot({**FILES, "a.py": text})).pieces
+    assert list(pieces) == [pieces[number] for number in range(len(pieces))]
+    assert [piece.holes for piece in pieces][:3] == [(), ((5, 6),), ()]
+    assert pieces[-1] == pieces[len(pieces) - 1] == pieces[:][-1]
+    with pytest.raises(IndexError):
+        pieces[len(pieces)]
+
+
+def test_a_query_without_terms_gives_no_postings() -> None:
+    corpus = load(Index(ignore), MemorySnapshot(FILES))
+    assert corpus.piece.size == 0
+    assert len(corpus.pieces) == 3
+
+
+def test_no_files_give_an_empty_corpus() -> None:
+    corpus = load(Index(ignore), MemorySnapshot({}), "beta")
+    assert (tuple(corpus.pieces), corpus.first_piece) == ((), (0,))
+
+
+def test_second_run_reads_changed_files_only(tmp_path: Path) -> None:
+    index = Index(ignore, tmp_path / "index.db")
+    first = CountingSnapshot(FILES)
+    cold = load(index, first, "beta")
+    assert first.reads == sorted(FILES)
+    changed = CountingSnapshot({**FILES, "pkg/b.py": "beta = 1\n", "pkg/c.py": FILES["pkg/a.py"]})
+    load(index, changed, "beta")
+    assert changed.reads == ["pkg/b.py"]  # c.py has the content of a.py
+    same = CountingSnapshot(FILES)
+    warm = load(index, same, "beta")
+    assert same.reads == []
+    assert warm.pieces == cold.pieces
+    np.testing.assert_array_equal(warm.counts, cold.counts)
+
+
+def damage(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE record SET data = x'00'")
+    connection.close()
+
+
+def test_damaged_blocks_are_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    cold = load(Index(ignore, path), MemorySnapshot(FILES), "beta")
+    damage(path)
+    snapshot = CountingSnapshot(FILES)
+    assert load(Index(ignore, path), snapshot, "beta").pieces == cold.pieces
+    assert sorted(snapshot.reads) == sorted(FILES)
+    again = CountingSnapshot(FILES)
+    load(Index(ignore, path), again, "beta")
+    assert again.reads == []
+
+
+def test_a_file_whose_block_is_gone_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    load(Index(ignore, path), MemorySnapshot(FILES), "beta")
+    with closing(sqlite3.connect(path)) as store:
+        store.execute("DELETE FROM record WHERE length(data) > 18")
+        store.commit()
+    changed = CountingSnapshot({**FILES, "pkg/c.py": "x = 1\n"})
+    assert len(load(Index(ignore, path), changed, "beta").pieces) == 4
+    assert sorted(changed.reads) == sorted(changed.files)
+
+
+def test_cold_and_warm_corpora_are_the_same_to_the_last_posting(tmp_path: Path) -> None:
+    """Many groups, some merged from records of an earlier state, some known as a whole."""
+    texts = {f"d{n % 7}/m{n}.py": f"class C{n}:\n    def beta(self):\n        return beta({n})\n"
+             for n in range(400)}  # fmt: skip
+    index = Index(ignore, tmp_path / "index.db")
+    load(index, MemorySnapshot(texts), "beta")
+    changed = {**texts, "d3/m10.py": "beta = 1\n", "d0/new.py": "def beta(): pass\n"}
+    warm = load(index, MemorySnapshot(changed), "beta", "c1")
+    cold = load(Index(ignore), MemorySnapshot(changed), "beta", "c1")
+    for name in ("piece", "term", "counts", "name_counts", "text_lengths", "piece_file"):
+        np.testing.assert_array_equal(getattr(warm, name), getattr(cold, name))
+    np.testing.assert_array_equal(warm.names.uses.values, cold.names.uses.values)
+    assert (warm.pieces, warm.symbols, warm.imports) == (cold.pieces, cold.symbols, cold.imports)
+
+
+class Lengths:
+    """Counts terms instead of embedding them."""
+
+    dimension = 1
+    path = Path("unused")
+
+    def __init__(self, fingerprint: str) -> None:
+        self.fingerprint = fingerprint
+
+    def encode(self, terms: PieceTerms, /) -> bytes:
+        return np.bincount(terms.pieces, terms.counts, terms.size).astype(np.int8).tobytes()
+
+
+def test_vectors_of_an_encoder_reach_the_corpus_and_models_never_mix(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    corpus = load(Index(ignore, path, encoder=Lengths("one")), MemorySnapshot(FILES))
+    assert np.concatenate(corpus.vectors).tolist() == [[4], [5], [3]]
+    assert load(Index(ignore, path), MemorySnapshot(FILES)).vectors == ()
+    other = CountingSnapshot(FILES)
+    load(Index(ignore, path, encoder=Lengths("two")), other)
+    assert other.reads == sorted(FILES)
+
+
+def test_progress_counts_the_files_that_are_cut() -> None:
+    events: list[Event] = []
+    files = {f"m{n}.py": f"x = {n}\n" for n in range(300)}
+    load(Index(events.append), MemorySnapshot(files))
+    done = [event.done for event in events if isinstance(event, StageProgress)]
+    assert len(done) > 1
+    assert done == sorted(set(done))
+    assert events[-1] == StageProgress("index", 300, 300)
+
+
+@pytest.mark.slow
+def test_large_trees_are_cut_in_worker_processes_alike() -> None:
+    body = "".join(f"    name_{n} = {n}\n" for n in range(12_000))
+    snapshot = MemorySnapshot({f"m{n}.py": f"def f{n}():\n{body}" for n in range(15)})
+    alone = load(Index(ignore, workers=1), snapshot, "name")
+    pooled = load(Index(ignore, workers=2), snapshot, "name")
+    assert pooled.pieces == alone.pieces
+    np.testing.assert_array_equal(pooled.counts, alone.counts)
+
+
+def test_cancelled_loads_stop() -> None:
+    cancel = threading.Event()
+    cancel.set()
+    snapshot = MemorySnapshot(FILES)
+    with pytest.raises(Cancelled):
+        Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64), cancel)
+
+
+def test_refresh_counts_what_it_did(tmp_path: Path) -> None:
+    index = Index(ignore, tmp_path / "index.db")
+    snapshot = MemorySnapshot({**FILES, "tests/test_a.py": "def test_a(): pass\n"})
+    assert index.refresh(snapshot) == IndexSummary(files=3, built=3, chunks=3)
+    assert index.refresh(snapshot) == IndexSummary(files=3, built=0, chunks=3)
+
+
+def test_a_refresh_makes_blocks_anew_whose_heads_are_damaged(tmp_path: Path) -> None:
+    snapshot = MemorySnapshot(FILES)
+    index = Index(ignore, tmp_path / "index.db")
+    index.refresh(snapshot)
+    with closing(sqlite3.connect(tmp_path / "index.db")) as blocks:
+        blocks.execute("UPDATE record SET data = zeroblob(length(data))")
+        blocks.commit()
+    assert index.refresh(snapshot) == IndexSummary(files=3, built=3, chunks=3)
+    with closing(sqlite3.connect(tmp_path / "index.db")) as blocks:
+        heads = blocks.execute("SELECT substr(data, 1, 4) FROM record").fetchall()
+    assert (b"psb3",) in heads

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.retrieval.index.pool import BuildJob, build_here, build_in_workers
+from agent.shared.threads import Cancelled
+
+
+def jobs(count: int = 12) -> Iterator[BuildJob]:
+    """Enough for both workers, with some to wait."""
+    for number in range(count):
+        body = "".join(f"    value_{number}_{line} = {line}\n" for line in range(300))
+        yield BuildJob(number, [("python", f"def function_{number}():\n{body}")] * 3)
+
+
+def all_children() -> set[int]:
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for task in tasks for pid in task.read_text().split()}
+
+
+@pytest.fixture(autouse=True)
+def earlier() -> Iterator[set[int]]:
+    """Children that other tests of this process have left, such as a database server."""
+    EARLIER.update(all_children())
+    yield EARLIER
+    EARLIER.clear()
+
+
+EARLIER: set[int] = set()
+
+
+def children() -> list[int]:
+    """The children that this test has started."""
+    return sorted(all_children() - EARLIER)
+
+
+def test_workers_build_what_this_process_would() -> None:
+    here = list(build_here(jobs(), threading.Event()))
+    assert list(build_in_workers(jobs(), threading.Event(), 2)) == here
+    assert children() == []
+
+
+def test_text_of_any_kind_reaches_a_worker() -> None:
+    texts = ["", "\x00", "x = '\udc80'", "# \u2028 é 😀\n", "a\r\nb"]
+    odd = [BuildJob(n, [("python", text)]) for n, text in enumerate(texts)]
+    here = list(build_here(odd, threading.Event()))
+    assert list(build_in_workers(odd, threading.Event(), 2)) == here
+
+
+def test_a_killed_workers_files_are_done_here() -> None:
+    here = list(build_here(jobs(), threading.Event()))
+    results = build_in_workers(jobs(), threading.Event(), 2)
+    built = [next(results)]
+    for pid in children():
+        os.kill(pid, signal.SIGKILL)
+    assert built + list(results) == here
+
+
+def test_without_workers_everything_is_done_here() -> None:
+    assert [b.number for b in build_in_workers(jobs(3), threading.Event(), 0)] == [0, 1, 2]
+
+
+def test_cancelling_ends_the_work_and_the_workers() -> None:
+    cancel = threading.Event()
+    results = build_in_workers(jobs(), cancel, 2)
+    next(results)
+    cancel.set()
+    with pytest.raises(Cancelled):
+        list(results)
+    assert children() == []
+
+
+def test_closing_early_leaves_no_worker() -> None:
+    results = build_in_workers(jobs(), threading.Event(), 2)
+    next(results)
+    assert len(children()) == 2
+    results.close()
+    assert children() == []

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.retrieval.index.blocks import Block, encode, merge
+from agent.retrieval.index.chunking import TreeSitterChunker, split_lines
+from agent.retrieval.index.contents import MAX_USES
+from agent.retrieval.index.identifiers import WORD, Terms, term_hash
+from agent.retrieval.index.records import RecordBuilder
+from agent.retrieval.index.vocabulary import WordScanner
+from tests.support.models import LengthEncoder
+
+SOURCE = """\
+import os
+
+class Parser:
+    def parse_url(self, url):
+        return url, url
+
+def main():
+    pass
+"""
+
+
+def postings(record: Block, piece: int) -> dict[int, tuple[int, int]]:
+    """Term hash -> (occurrences in the text, in the symbol) of one piece."""
+    terms = np.repeat(record.vocabulary, record.postings)
+    return {
+        int(terms[i]): (int(record.counts[i]), int(record.name_counts[i]))
+        for i in np.flatnonzero(record.posting_pieces == piece)
+    }
+
+
+def symbols(record: Block) -> list[str]:
+    text = record.symbols.tobytes().decode()
+    ends = np.cumsum(record.symbol_sizes)
+    return [
+        text[end - size : end] for end, size in zip(ends, record.symbol_sizes.tolist(), strict=True)
+    ]
+
+
+def hash_of(name: str) -> int:
+    return int(WordScanner().scan(name.encode()).hashes[0])
+
+
+def uses(source: str, symbol: str, candidates: str, language: str = "python") -> set[str]:
+    """Which of the candidate names the piece of that symbol uses."""
+    record = RecordBuilder().build([(language, source)])
+    number = symbols(record).index(symbol)
+    ends = np.cumsum(record.use_sizes)
+    own = record.uses[int(ends[number]) - int(record.use_sizes[number]) : int(ends[number])]
+    hashes = {int(value) for value in record.names[own]}
+    return {name for name in candidates.split() if hash_of(name) in hashes}
+
+
+def test_a_piece_counts_its_text_and_its_name() -> None:
+    record = RecordBuilder().build([("python", SOURCE)])
+    counted = postings(record, symbols(record).index("Parser.parse_url"))
+    assert counted[term_hash("url")] == (4, 1)  # parse_url, url, url, url
+    assert counted[term_hash("parser")] == (0, 1)  # in the name only
+    assert counted[term_hash("return")] == (1, 0)
+
+
+def test_records_of_files_without_lines() -> None:
+    record = RecordBuilder().build([("python", "")])
+    assert (record.file_sizes.tolist(), record.starts.size) == ([0], 0)
+
+
+TEXTS = st.lists(
+    st.sampled_from(
+        ["def f_one(x):", "  return HTTPServer2 + x", "class Änderung:", "  naïve—word = 1", "",
+         "\x85\u2028 a.b(c)", "日本語のテキスト", "x" * 90, "_a __init__ 12 123456789", "\udc80 é"]
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS)
+def test_counts_are_those_of_the_reference_tokenizer(parts: list[str]) -> None:
+    """The vectorised counting agrees with `identifiers.Terms`, the query's side, on any text."""
+    text = "\n".join(parts)
+    record = RecordBuilder().build([("python", text)])
+    terms, lines = Terms(), split_lines(text)
+    for number, piece in enumerate(TreeSitterChunker().pieces(text, "python")):
+        expected = Counter(terms.count_hashes(piece.text(lines)))
+        named = Counter(
+            value for w in WORD.findall(piece.symbol) for value in terms.hashes_of_word(w)
+        )
+        found = postings(record, number)
+        assert {key: count for key, (count, _) in found.items() if count} == dict(expected)
+        assert {key: count for key, (_, count) in found.items() if count} == dict(named)
+        assert int(record.text_lengths[number]) == sum(expected.values())
+
+
+def test_one_builder_gives_what_a_fresh_one_gives() -> None:
+    """What a builder remembers of other files does not show."""
+    worn = RecordBuilder()
+    worn.build([("python", "def other_thing():\n    return parse_url\n")])
+    for column in Block.__slots__[:-1]:
+        fresh = getattr(RecordBuilder().build([("python", SOURCE)]), column)
+        np.testing.assert_array_equal(getattr(worn.build([("python", SOURCE)]), column), fresh)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["python", "javascript", "text"]), TEXTS), min_size=1))
+def test_files_cut_together_are_what_each_is_alone(files: list[tuple[str, list[str]]]) -> None:
+    texts = [(language, "\n".join(parts)) for language, parts in files]
+    alone = [RecordBuilder(LengthEncoder()).build([text]) for text in texts]
+    assert encode(RecordBuilder(LengthEncoder()).build(texts)) == encode(merge(alone))
+
+
+def test_of_a_huge_piece_the_beginning_counts() -> None:
+    record = RecordBuilder().build([("text", "first\n" + "filler " * 40_000 + "\nlast\n")])
+    merged = {key for piece in range(record.starts.size) for key in postings(record, piece)}
+    assert term_hash("first") in merged
+    text = "x = 1\n" * 10 + "first " + "filler " * 40_000 + " last"
+    one_line = RecordBuilder().build([("text", text)])
+    merged = {key for piece in range(one_line.starts.size) for key in postings(one_line, piece)}
+    assert term_hash("first") in merged
+    assert term_hash("last") not in merged
+
+
+CALLER = """\
+class Client(Base):
+    def fetch(self, url):
+        # comment
+        result = self.session.get_user(url)
+        for item in helpers.load(result):
+            raise HTTPError(item.status)
+        if (url): return isinstance(url, MyType)
+        def inner(): pass
+        return self.fetch(url), 1.5
+"""
+
+
+def test_names_that_a_piece_uses() -> None:
+    names = "get_user load HTTPError status isinstance MyType session"
+    absent = "fetch url item if inner self Base result comment"
+    assert uses(CALLER, "Client.fetch", f"{names} {absent}") == set(names.split())
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "symbol"),
+    [
+        ("javascript", "function f(a) { return helper(a); }\n", "f"),
+        ("go", "package a\n\nfunc f(a int) int { return pkg.helper(a) }\n", "f"),
+        ("rust", "fn f(a: u8) -> u8 { module::helper(a) }\n", "f"),
+        ("java", "class A {\n  int f(int a) { return this.helper(a); }\n}\n", "A.f"),
+        ("cpp", "int f(A *a) {\n  return a->helper(1);\n}\n", "f"),
+        ("ruby", "def f(a)\n  other.helper(a)\nend\n", "f"),
+        ("php", "<?php\nfunction f($a) { return A::helper($a); }\n", "f"),
+    ],
+)
+def test_names_used_in_other_languages(language: str, source: str, symbol: str) -> None:
+    assert uses(source, symbol, "helper f function func return", language) == {"helper"}
+
+
+def test_prose_uses_no_names() -> None:
+    assert RecordBuilder().build([("markdown", "Call `main()` of HTTPServer.\n")]).uses.size == 0
+
+
+def test_uses_are_capped() -> None:
+    calls = "".join(f"    name_{n}()\n" for n in range(MAX_USES + 50))
+    record = RecordBuilder().build([("python", f"def f():\n{calls}")])
+    assert record.use_sizes.tolist() == [MAX_USES]
+
+
+def test_bases_and_imports_are_kept() -> None:
+    source = "from .core import a\nimport x.y\n\nclass A(mod.Base, metaclass=M):\n    pass\n"
+    record = RecordBuilder().build([("python", source)])
+    number = symbols(record).index("A")
+    assert record.base_sizes.tolist()[number] == 1
+    assert record.names[record.bases].tolist() == [hash_of("Base")]
+    assert record.imports.tobytes().decode() == "./core/a\nx/y"
+
+
+def test_an_encoder_makes_a_vector_of_each_piece() -> None:
+    record = RecordBuilder(LengthEncoder()).build([("python", SOURCE)])
+    vectors = record.vectors.view(np.int8).reshape(-1, record.dimension)
+    lengths = np.stack([record.text_lengths, record.name_lengths], axis=1)
+    np.testing.assert_array_equal(vectors, lengths)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from agent.retrieval.index.corpus import Corpus
+from agent.retrieval.index.index import Index, all_files
+from agent.retrieval.ranking.graph import MAX_DEFINERS, neighbours
+from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
+
+FILES = {
+    "pkg/base.py": "class Base:\n    def send(self):\n        pass\n",
+    "pkg/client.py": (
+        "from pkg.base import Base\nfrom .tools import encode\n\n\n"
+        "class Client(Base):\n"
+        "    def send(self):\n        return encode(self.body)\n\n"
+        "    def close(self):\n        pass\n"
+    ),
+    "pkg/tools.py": "def encode(text):\n    return text\n",
+    "pkg/app.py": "import pkg.client\n\n\ndef run(client):\n    return client.send()\n",
+    "pkg/late.py": "class Late(Client):\n    def send(self):\n        pass\n",
+}
+
+
+def corpus_of(files: dict[str, str]) -> Corpus:
+    snapshot = MemorySnapshot(files)
+    return Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
+
+
+def around(symbol: str, path: str, score: float = 1.0) -> dict[str, dict[str, float]]:
+    """Related pieces by name, their features and values."""
+    corpus = corpus_of(FILES)
+    seed = next(
+        n for n, s in enumerate(corpus.symbols) if s == symbol and corpus.path_of(n) == path
+    )
+    found = neighbours(corpus, {seed: score}, {}).pieces
+    return {
+        corpus.symbols[number]: {feature: reason.value for feature, reason in reasons.items()}
+        for number, reasons in found.items()
+    }
+
+
+def test_neighbours_of_a_method() -> None:
+    assert around("Client.send", "pkg/client.py", 0.5) == {
+        "encode": {"calls": 0.5},
+        "run": {"called-by": 0.5 / 3},  # three classes have a `send`
+        "Base": {"inherits": 0.5},
+        "Base.send": {"inherits": 0.5, "same-name": 0.25},
+        "Late": {"inherits": 0.5},
+        "Late.send": {"inherits": 0.5, "same-name": 0.25},
+    }
+
+
+def test_neighbours_of_a_class_and_of_a_function() -> None:
+    assert around("Base", "pkg/base.py") == {"Client": {"inherits": 1.0}}
+    assert around("encode", "pkg/tools.py") == {"Client.send": {"called-by": 1.0}}
+
+
+def test_notes_say_which_seed_it_was() -> None:
+    corpus = corpus_of(FILES)
+    seed = corpus.symbols.index("encode")
+    (reasons,) = neighbours(corpus, {seed: 1.0}, {}).pieces.values()
+    assert reasons["called-by"].note == "calls pkg/tools.py:encode"
+
+
+def test_files_that_import_each_other() -> None:
+    corpus = corpus_of(FILES)
+    paths = [file.path for file in corpus.files]
+    found = neighbours(corpus, {}, {paths.index("pkg/client.py"): 0.8}).files
+    named = {paths[n]: {f: r.value for f, r in reasons.items()} for n, reasons in found.items()}
+    assert named == {
+        "pkg/base.py": {"imports": 0.8},
+        "pkg/tools.py": {"imports": 0.8},
+        "pkg/app.py": {"imported-by": 0.8},
+    }
+
+
+def test_the_best_seed_counts() -> None:
+    corpus = corpus_of(FILES)
+    send, late = (corpus.symbols.index(name) for name in ("Client.send", "Late.send"))
+    found = neighbours(corpus, {send: 0.2, late: 1.0}, {}).pieces
+    assert found[corpus.symbols.index("Base.send")]["same-name"].value == 0.5
+    assert found[send]["same-name"].value == 0.5
+
+
+def test_a_name_that_everyone_has_says_nothing() -> None:
+    files = {f"m{n}.py": "def get():\n    pass\n" for n in range(MAX_DEFINERS + 1)}
+    corpus = corpus_of({**files, "use.py": "def use():\n    return get()\n"})
+    assert neighbours(corpus, {corpus.symbols.index("use"): 1.0}, {}).pieces == {}
+    assert neighbours(corpus, {0: 1.0}, {}).pieces == {}
+
+
+def test_a_definition_of_the_same_file_is_meant_first() -> None:
+    corpus = corpus_of(
+        {"a.py": "def load():\n    pass\n\ndef use():\n    return load()\n",
+         "b.py": "def load():\n    pass\n"}
+    )  # fmt: skip
+    found = neighbours(corpus, {corpus.symbols.index("use"): 1.0}, {}).pieces
+    assert {n: reasons["calls"].value for n, reasons in found.items()} == {0: 1.0, 2: 0.5}
+
+
+def test_nothing_around_nothing() -> None:
+    assert neighbours(corpus_of({}), {}, {}).pieces == {}
+    corpus = corpus_of({"README.md": "# Read\n\nme\n"})
+    assert neighbours(corpus, {0: 1.0}, {0: 1.0}).pieces == {}
+
+
+def test_thirty_seeds_in_many_pieces_take_milliseconds() -> None:
+    text = "".join(
+        f"def f_{n}(a):\n    return f_{n + 1}(a.g_{n}, h_{n % 50}(a))\n\n\n" for n in range(500)
+    )
+    files = {
+        f"p/m{n}.py": f"import p.m{n + 1}\n{text.replace('_', f'_{n % 9}_')}" for n in range(50)
+    }
+    corpus = corpus_of(files)
+    assert len(corpus.pieces) > 25_000
+    seeds = {number * 700: 1.0 for number in range(30)}
+    files_of = {int(corpus.piece_file[piece]): 1.0 for piece in seeds}
+    best = min(_seconds(corpus, seeds, files_of) for _ in range(5))
+    assert best < 0.1  # a quarter of it on an idle machine; far below a walk over all pieces
+
+
+def _seconds(corpus: Corpus, seeds: dict[int, float], files: dict[int, float]) -> float:
+    started = time.process_time()
+    neighbours(corpus, seeds, files)
+    return time.process_time() - started

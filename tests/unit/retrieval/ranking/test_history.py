@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from agent.retrieval.history.commit_history import (
+    HistoryTable,
+    build_table,
+    decode_facts,
+    decode_table,
+    encode_facts,
+    encode_table,
+)
+from agent.retrieval.history.commits import CommitFacts, Touch
+from agent.retrieval.index.corpus import Corpus
+from agent.retrieval.index.identifiers import Terms
+from agent.retrieval.index.index import Index, all_files
+from agent.retrieval.ranking.history_evidence import (
+    MAX_FILES,
+    HistoryScores,
+    cochange,
+    history_evidence,
+    score_history,
+)
+from agent.retrieval.ranking.lexical import make_query
+from agent.types import Problem
+from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
+
+CLIENT = """\
+class Client:
+    def __init__(self):
+        self.proxy = None
+
+    def get(self, url):
+        return url
+
+
+class Pool:
+    def get(self):
+        pass
+
+
+def connect():
+    pass
+"""
+FILES = {"client.py": CLIENT, "server.py": "def serve():\n    pass\n", "util.py": "X = 1\n"}
+
+
+def facts(
+    number: int,
+    subject: str,
+    touched: Mapping[str, tuple[str, ...]],
+    renames: tuple[tuple[str, str], ...] = (),
+    size: int = 0,
+) -> CommitFacts:
+    touches = tuple(Touch(path, names) for path, names in touched.items())
+    return CommitFacts(f"{number:040x}", subject, "", size or len(touches), touches, renames)
+
+
+def corpus_of(files: Mapping[str, str]) -> Corpus:
+    snapshot = MemorySnapshot(files)
+    return Index(ignore).load(snapshot, all_files(snapshot), np.empty(0, dtype=np.uint64))
+
+
+CORPUS = corpus_of(FILES)
+
+
+def score(title: str, *commits: CommitFacts) -> tuple[HistoryTable, HistoryScores]:
+    table = build_table(commits)
+    return table, score_history(table, make_query(Problem(title, ""), Terms()), CORPUS)
+
+
+def by_path(values: np.ndarray) -> dict[str, float]:
+    pairs = zip(CORPUS.files, values, strict=True)
+    return {file.path: round(float(v), 3) for file, v in pairs if v}
+
+
+def by_symbol(values: np.ndarray) -> dict[str, float]:
+    pairs = zip(CORPUS.pieces, values, strict=True)
+    return {piece.symbol: round(float(v), 3) for piece, v in pairs if v}
+
+
+def test_files_of_similar_commits() -> None:
+    _, scores = score(
+        "Timeout behind a proxy",
+        facts(1, "Fix the proxy timeout", {"client.py": ()}),
+        facts(2, "Document the server", {"server.py": ()}),
+        facts(3, "Proxy in utilities", {"util.py": (), "gone.py": ()}),
+    )
+    files = by_path(scores.files)
+    assert list(files) == ["client.py", "util.py"]
+    assert files["client.py"] == 1.0 > files["util.py"] > 0
+
+
+def test_a_commit_of_more_files_gives_each_less() -> None:
+    _, scores = score(
+        "proxy",
+        facts(1, "proxy", {"client.py": ()}),
+        facts(2, "proxy", {"server.py": (), "util.py": (), "a": (), "b": ()}),
+    )
+    assert by_path(scores.files) == {"client.py": 1.0, "server.py": 0.5, "util.py": 0.5}
+
+
+def test_large_commits_are_no_evidence() -> None:
+    _, scores = score("proxy", facts(1, "proxy", {"client.py": ("get",)}, size=MAX_FILES + 1))
+    assert not scores.files.any()
+    assert not scores.pieces.any()
+    assert scores.churn.any()
+
+
+def test_functions_by_leaf_name_shared_where_ambiguous() -> None:
+    _, scores = score("proxy", facts(1, "proxy", {"client.py": ("get", "connect", "gone")}))
+    assert by_symbol(scores.pieces) == {"Client.get": 0.5, "Pool.get": 0.5, "connect": 1.0}
+
+
+def test_renames_are_followed_from_newest_to_oldest() -> None:
+    table = build_table(
+        (
+            facts(5, "again", {"first.py": ()}),  # a new file of an old name
+            facts(4, "c", {"client.py": ()}, (("second.py", "client.py"),)),
+            facts(3, "b", {"second.py": ()}, (("first.py", "second.py"),)),
+            facts(2, "a", {"first.py": ("get",)}),
+        )
+    )
+    touched = [table.paths[path] for path in table.touch_path]
+    assert touched == ["first.py", "client.py", "client.py", "client.py"]
+    assert table.paths[int(table.function_path[0])] == "client.py"
+
+
+def test_swapped_names() -> None:
+    table = build_table(
+        (
+            facts(2, "swap", {"a.py": (), "b.py": ()}, (("a.py", "b.py"), ("b.py", "a.py"))),
+            facts(1, "before", {"a.py": ()}),
+        )
+    )
+    assert table.paths[int(table.touch_path[-1])] == "b.py"
+
+
+def test_reasons_name_the_commit() -> None:
+    table, scores = score(
+        "proxy timeout",
+        facts(1, "timeout \x1b[31m", {"client.py": ()}),
+        facts(2, "proxy timeout " + "x" * 200, {"client.py": ("connect",)}),
+    )
+    evidence = history_evidence(table, scores)
+    assert sorted(evidence.files[0]) == ["churn", "history"]
+    reason = evidence.files[0]["history"]
+    assert reason.value == 1.0
+    assert reason.note.startswith("changed by a similar commit, 0000000000: proxy timeout xxx")
+    assert reason.note.endswith("…")
+    (piece,) = evidence.pieces
+    assert list(evidence.pieces[piece]) == ["history-function"]
+    assert CORPUS.pieces[piece].symbol == "connect"
+    assert "\x1b" not in table.subjects[0]
+
+
+def test_churn_is_recent_and_frequent() -> None:
+    quiet = [facts(n, "x", {"other.py": ()}) for n in range(10, 1_010)]
+    _, scores = score(
+        "",
+        *(facts(n, "x", {"client.py": ()}) for n in range(5)),
+        facts(6, "x", {"server.py": ()}),
+        *quiet,
+        facts(2_000, "x", {"util.py": ()}),
+    )
+    churn = by_path(scores.churn)
+    assert churn["client.py"] == 1.0 > churn["server.py"] > churn["util.py"] > 0
+
+
+def test_files_that_change_together() -> None:
+    pair = [facts(n, "x", {"client.py": (), "server.py": ()}) for n in range(6)]
+    table = build_table(
+        (
+            *pair,
+            facts(7, "x", {"client.py": (), "util.py": ()}),
+            facts(8, "x", {"client.py": (), "bulk.py": ()}, size=MAX_FILES + 1),
+        )
+    )
+    found = cochange(table, ["client.py", "unknown.py"])
+    assert list(found) == ["server.py", "util.py"]
+    assert found["server.py"] == pytest.approx(6 / (7 + 3))
+    assert cochange(table, []) == {}
+
+
+@pytest.mark.parametrize("title", ["", "the", "zzz"])
+def test_nothing_in_common(title: str) -> None:
+    _, scores = score(title, facts(1, "proxy", {"client.py": ("get",)}))
+    assert not scores.files.any()
+
+
+def test_no_history() -> None:
+    table, scores = score("proxy")
+    assert not scores.files.any()
+    assert not history_evidence(table, scores).files
+    assert cochange(table, ["client.py"]) == {}
+
+
+def test_the_newer_of_equal_commits_is_named() -> None:
+    commits = [facts(n, "proxy", {"client.py": ()}) for n in range(3)]
+    _, scores = score("proxy", *commits)
+    assert scores.file_commit[0] == 0
+
+
+COMMITS = (
+    facts(1, "proxy ü", {"client.py": ("get", "connect"), "new\nline.py": ()}),
+    facts(2, "", {}),
+    facts(3, "move", {"b.py": ()}, (("a.py", "b.py"),)),
+)
+
+
+def test_records_come_back_as_they_were() -> None:
+    for fact in COMMITS:
+        assert decode_facts(fact.commit, encode_facts(fact)) == fact
+    table = build_table(COMMITS)
+    again = decode_table(encode_table(table))
+    assert again is not None
+    for name in HistoryTable.__dataclass_fields__:
+        before, after = getattr(table, name), getattr(again, name)
+        assert np.array_equal(before, after)
+        assert getattr(before, "dtype", None) == getattr(after, "dtype", None)
+
+
+def test_damaged_records_are_none() -> None:
+    record, table = encode_facts(COMMITS[0]), encode_table(build_table(COMMITS))
+    for data in (b"", b"x", record[:-4], table[:-4], table[:50]):
+        assert decode_facts("1", data) is None
+    for data in (b"", b"x", table[:-4], table[:50], record):
+        assert decode_table(data) is None
+
+
+def test_a_table_whose_numbers_point_nowhere_is_none() -> None:
+    table = build_table(COMMITS)
+    for name in ("word", "word_commit", "touch_path", "touch_commit", "function_name"):
+        wrong = {f: getattr(table, f) for f in HistoryTable.__dataclass_fields__}
+        wrong[name] = np.full_like(wrong[name], 10_000)
+        assert decode_table(encode_table(HistoryTable(**wrong))) is None
+    short = {f: getattr(table, f) for f in HistoryTable.__dataclass_fields__}
+    short["word_count"] = short["word_count"][:-1]
+    assert decode_table(encode_table(HistoryTable(**short))) is None

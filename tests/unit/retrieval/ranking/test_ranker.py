@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from agent.retrieval.ranking import ranker as module
+from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
+from agent.retrieval.ranking.ranker import Ensemble, Ranker, ranker_in, read_ranker, write_ranker
+from agent.retrieval.weights.archive import model_path, read_arrays, write_arrays
+from tests.support.models import random_ensemble, random_ranker, rows_at_random
+
+NAMES = ("score", "a", "b", "c")
+
+
+def predicted(ensemble: Ensemble, row: NDArray[np.float32]) -> float:
+    """The prediction by the definition: recursively, tree by tree."""
+
+    def leaf(node: int) -> float:
+        feature = int(ensemble.feature[node])
+        if feature < 0:
+            return float(ensemble.value[node])
+        low = row[feature] <= ensemble.threshold[node]
+        return leaf(node + (1 if low else int(ensemble.right[node])))
+
+    return float(ensemble.slope) * float(row[0]) + sum(leaf(int(root)) for root in ensemble.roots)
+
+
+@given(st.integers(0, 1000), st.integers(0, 5), st.integers(1, 6))
+def test_contributions_add_up_to_the_prediction(seed: int, depth: int, trees: int) -> None:
+    ensemble = random_ensemble(NAMES, seed, trees=trees, depth=depth)
+    rows = rows_at_random(NAMES, 7, seed)
+    parts = ensemble.contributions(rows)
+    assert parts.shape == (7, len(NAMES) + 1)
+    wanted = [predicted(ensemble, row) for row in rows]
+    np.testing.assert_allclose(parts.sum(axis=1), wanted, atol=1e-12)
+
+
+def test_a_split_is_credited_to_its_feature() -> None:
+    # One tree: b <= 0.5 gives 1, else 5; the mean below the root is 2.
+    ensemble = Ensemble(
+        NAMES,
+        np.array([0], np.int32),
+        np.array([2, -1, -1], np.int32),
+        np.array([0.5, 0.0, 0.0], np.float32),
+        np.array([2, 0, 0], np.int32),
+        np.array([2.0, 1.0, 5.0]),
+        np.array(8.0),
+    )
+    rows = np.array([[0.25, 0.0, 0.5, 0.0], [1.0, 0.0, 0.75, 0.0]], np.float32)
+    assert ensemble.contributions(rows).tolist() == [[2, 0, -1, 0, 2], [8, 0, 3, 0, 2]]
+    assert ensemble.starts(rows).tolist() == [2.0, 8.0]
+
+
+def test_no_rows() -> None:
+    assert random_ensemble(NAMES, 1).contributions(np.zeros((0, 4), np.float32)).shape == (0, 5)
+
+
+def test_written_and_read_again_it_is_the_same() -> None:
+    ranker = random_ranker()
+    data = write_ranker(ranker)
+    assert data == write_ranker(random_ranker())
+    again = read_ranker(data)
+    assert again is not None
+    assert write_ranker(again) == data
+    rows = rows_at_random(PIECE_NAMES, 5, 3)
+    np.testing.assert_array_equal(
+        ranker.pieces.contributions(rows), again.pieces.contributions(rows)
+    )
+
+
+def test_files_of_other_features_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_ranker(random_ranker())
+    monkeypatch.setattr(module, "PIECE_NAMES", (*PIECE_NAMES, "new"))
+    assert read_ranker(data) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"right": np.zeros(75, np.int32)},  # walks in circles
+        {"right": np.full(75, 999, np.int32)},
+        {"feature": np.full(75, 999, np.int32)},
+        {"roots": np.array([-1], np.int32)},
+        {"threshold": np.zeros(75, np.float64)},
+        {"value": np.zeros(3)},
+        {"slope": np.zeros(2)},
+    ],
+)
+def test_trees_that_cannot_be_walked_are_refused(wrong: dict[str, NDArray[np.generic]]) -> None:
+    sound = random_ranker()
+    assert sound.files.feature.size == 75
+    broken = Ranker(replace(sound.files, **wrong), sound.pieces)  # type: ignore[arg-type]
+    assert read_ranker(write_ranker(broken)) is None
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    assert read_ranker(b"") is None
+    assert read_ranker(b"PK\x03\x04 no archive") is None
+    assert read_ranker(write_arrays({"header": np.array("x")})) is None
+    assert ranker_in(tmp_path / "none.npz") is None
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    file = tmp_path / "evil.npz"
+    np.savez(file, header=np.array([Path], dtype=object))
+    assert read_arrays(file.read_bytes()) is None
+
+
+@given(st.data())
+def test_a_damaged_file_is_the_same_or_none(data: st.DataObject) -> None:
+    whole = write_arrays({"a": np.arange(20, dtype=np.int32), "b": np.array("text")})
+    at = data.draw(st.integers(0, len(whole) - 1))
+    byte = data.draw(st.integers(1, 255))
+    damaged = bytearray(whole)
+    damaged[at] ^= byte
+    found = read_arrays(bytes(damaged))
+    if found is not None and found.keys() == {"a", "b"}:
+        assert found["a"].tolist() == list(range(20))
+    assert read_arrays(whole[:at]) is None
+
+
+def test_the_shipped_ranker_is_of_these_features() -> None:
+    ranker = read_ranker(model_path("ranker.npz").read_bytes())
+    assert ranker is not None, "features have changed: train the ranker again"
+    assert (ranker.files.names, ranker.pieces.names) == (FILE_NAMES, PIECE_NAMES)

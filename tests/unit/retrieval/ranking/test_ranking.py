@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from agent.repository.snapshot import take_snapshot
+from agent.retrieval.index.corpus import Corpus
+from agent.retrieval.ranking.evidence import Evidence
+from agent.retrieval.ranking.mentions import Mentions
+from agent.retrieval.ranking.options import RetrievalOptions, preset
+from agent.retrieval.ranking.retriever import HybridRetriever
+from agent.types import Problem, Ranking, Reason, ScoredChunk, ScoredFile
+from agent.types.events import Event, Notice
+from agent.types.protocols import Embedder, Retriever, Snapshot
+from tests.conftest import run_git
+from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
+from tests.support.interrupts import INTERRUPTIBLE
+from tests.support.word_embedder import UnreachableEmbedder, WordEmbedder
+
+ROOT = Path(__file__).resolve().parents[4]
+
+FILES = {
+    "pkg/client.py": """\
+import time
+
+
+class Client:
+    timeout = 5
+
+    def get(self, url):
+        return self.send(url, self.timeout)
+
+    def send_following_redirects(self, request):
+        while redirect := self.next_redirect(request):
+            request = redirect
+        return request
+""",
+    "pkg/cookies.py": "def set_cookie(jar, name):\n    jar[name] = name\n",
+    "pkg/colors.py": "def paint(text):\n    return text\n",
+    "CHANGES.md": "# Changes\n\n- redirects honour the timeout when following redirects\n" * 3,
+    "tests/test_client.py": "def test_redirect_timeout():\n    timeout_redirect_following()\n",
+}
+PLAIN = replace(preset("lexical"), learned=False, static=False)
+"""Words, evidence and files alone, where a test is about one of them."""
+
+PROBLEM = Problem(
+    "Timeout ignored when following redirects",
+    "`send_following_redirects` waits for ever, the timeout is not used.",
+)
+
+
+def rank(
+    options: RetrievalOptions,
+    *,
+    embedder: Embedder | None = None,
+    files: Mapping[str, str] = FILES,
+    problem: Problem = PROBLEM,
+    events: list[Event] | None = None,
+) -> Ranking:
+    said: list[Event] = [] if events is None else events
+    retriever: Retriever = HybridRetriever(
+        options, embedder=embedder, index_path=None, reporter=said.append
+    )
+    return asyncio.run(retriever.rank(problem, MemorySnapshot(files)))
+
+
+def symbols(ranking: Ranking) -> list[str]:
+    return [scored.chunk.symbol or scored.chunk.path for scored in ranking.chunks]
+
+
+def assert_sound(ranking: Ranking) -> None:
+    """Total order, and reasons that add up."""
+    chunks: Sequence[ScoredChunk] = ranking.chunks
+    keys = [(-c.score, c.chunk.path, c.chunk.start) for c in chunks]
+    assert keys == sorted(set(keys))
+    file_keys = [(-file.score, file.path) for file in ranking.files]
+    assert file_keys == sorted(set(file_keys))
+    scored: Sequence[ScoredChunk | ScoredFile] = [*chunks, *ranking.files]
+    for entry in scored:
+        assert entry.score == pytest.approx(sum(reason.value for reason in entry.reasons))
+
+
+def test_hidden_folders_are_left_out_unless_the_problem_names_them() -> None:
+    hidden = ".github/scripts/redirects.py"
+    files = {**FILES, hidden: "def send_following_redirects():\n    timeout = redirects = None\n"}
+    ranking = rank(preset("lexical"), files=files)
+    assert hidden not in {file.path for file in ranking.files}
+    assert hidden not in {scored.chunk.path for scored in ranking.chunks}
+    for words in ("in .github", "in redirects.py"):
+        named = replace(PROBLEM, body=f"{PROBLEM.body} {words}")
+        found = rank(preset("lexical"), files=files, problem=named)
+        assert hidden in {file.path for file in found.files}
+    only = rank(preset("lexical"), files={hidden: files[hidden]})
+    assert only.files[0].path == hidden
+
+
+def test_the_right_function_ranks_first() -> None:
+    ranking = rank(preset("lexical"))
+    assert symbols(ranking)[0] == "Client.send_following_redirects"
+    assert ranking.files[0].path == "pkg/client.py"
+    assert ranking.notes == ()
+    assert_sound(ranking)
+
+
+def test_where_the_problem_shares_words_with_a_text_only_code_follows_by_how_often_it_changed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "LIESMICH.md").write_text("# Abrechnung\n\nDie Summe wird gerundet.\n")
+    for name in ("alpha.py", "beta.py", "gamma.py"):
+        (tmp_path / name).write_text("def run():\n    return 0\n")
+    run_git(tmp_path, "init", "-q")
+    for number in range(4):
+        (tmp_path / "beta.py").write_text(f"def run():\n    return {number}\n")
+        run_git(tmp_path, "add", "-A")
+        run_git(tmp_path, "commit", "-q", "-m", f"Step {number}")
+    retriever = HybridRetriever(PLAIN, embedder=None, index_path=None, reporter=ignore)
+    problem = Problem("Summe falsch gerundet", "")
+    ranking = asyncio.run(retriever.rank(problem, take_snapshot(tmp_path)))
+    paths = [scored.chunk.path for scored in ranking.chunks]
+    assert paths == ["LIESMICH.md", "beta.py", "alpha.py", "gamma.py"]
+    assert_sound(ranking)
+
+
+def test_where_no_word_occurs_embeddings_are_named_where_there_are_some() -> None:
+    problem = Problem("文件程序崩溃", "")
+    (alone,) = rank(PLAIN, problem=problem).notes
+    fused = rank(replace(PLAIN, embedding=True), embedder=WordEmbedder(), problem=problem)
+    assert alone.startswith("no word of the problem occurs in the code: ordered by properties")
+    assert len(fused.notes) == 2  # a word embedder cannot embed it either
+    assert fused.notes[1] == alone
+    mixed = Problem("zzz", "")
+    (note,) = rank(replace(PLAIN, embedding=True), embedder=WordEmbedder(), problem=mixed).notes
+    assert note.startswith("no word of the problem occurs in the code: ordered by embeddings, ")
+
+
+def test_a_ranking_is_not_written_out_where_asyncio_does_so_with_a_result() -> None:
+    assert repr(rank(preset("lexical"))).startswith("Ranking(total_chunks=")
+
+
+def test_tests_are_no_targets_and_prose_ranks_below_code() -> None:
+    ranking = rank(preset("lexical"))
+    paths = [scored.chunk.path for scored in ranking.chunks]
+    assert "tests/test_client.py" not in paths
+    assert paths.index("CHANGES.md") > paths.index("pkg/client.py")
+    words = replace(PLAIN, evidence=False)
+    assert rank(words).chunks[0].chunk.path == "pkg/client.py"
+    heavy = rank(replace(words, prose_weight=1.0))
+    assert heavy.chunks[0].chunk.path == "CHANGES.md"
+
+
+def test_a_file_is_scored_by_its_best_chunk_its_words_and_evidence() -> None:
+    features = {reason.feature for reason in rank(PLAIN).files[0].reasons}
+    assert features == {"best-chunk", "lexical", "symbol"}
+    chunks_only = rank(replace(PLAIN, file_scores=False)).files[0].reasons
+    assert "lexical" not in {reason.feature for reason in chunks_only}
+
+
+def test_a_chunk_gets_the_share_of_its_files_score() -> None:
+    ranking = rank(PLAIN)
+    scores = {file.path: file.score for file in ranking.files}
+    for scored in ranking.chunks:
+        (share,) = (reason.value for reason in scored.reasons if reason.feature == "file")
+        assert share == pytest.approx(scores[scored.chunk.path] / ranking.files[0].score)
+
+
+def test_chunks_have_their_text() -> None:
+    chunk = rank(preset("lexical")).chunks[0].chunk
+    lines = FILES["pkg/client.py"].split("\n")
+    assert chunk.text == "\n".join(lines[chunk.start - 1 : chunk.end])
+    assert chunk.signature == "    def send_following_redirects(self, request):"
+
+
+def test_same_input_same_ranking() -> None:
+    assert rank(preset("default"), embedder=WordEmbedder()) == rank(
+        preset("default"), embedder=WordEmbedder()
+    )
+
+
+def test_equal_scores_are_ordered_by_path() -> None:
+    files = dict.fromkeys(("c1.py", "a3.py", "b2.py"), "def redirect():\n    pass\n")
+    ranking = rank(PLAIN, files=files, problem=Problem("redirect", ""))
+    assert [scored.chunk.path for scored in ranking.chunks] == ["a3.py", "b2.py", "c1.py"]
+
+
+def test_a_problem_without_any_hit_still_gets_context() -> None:
+    ranking = rank(preset("lexical"), problem=Problem("日本語", ""))
+    assert len(ranking.chunks) == ranking.total_chunks > 0
+
+
+def test_results_are_bounded_and_the_total_is_told() -> None:
+    ranking = rank(replace(preset("lexical"), max_results=2))
+    assert len(ranking.chunks) == 2
+    assert ranking.total_chunks > 2
+
+
+def features(ranking: Ranking) -> set[str]:
+    return {reason.feature for scored in ranking.chunks for reason in scored.reasons}
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({"evidence": False}, "symbol"),
+        ({"file_scores": False}, "file"),
+        ({"embedding": False}, "cosine"),
+        ({"filename_bonus": 0.0}, "filename"),
+    ],
+)
+def test_each_part_can_be_switched_off(change: dict[str, float], missing: str) -> None:
+    problem = Problem(PROBLEM.title, PROBLEM.body + " See client.py")
+    default = replace(PLAIN, embedding=True)
+    whole = rank(default, embedder=WordEmbedder(), problem=problem)
+    assert missing in features(whole)
+    options = replace(default, **change)  # type: ignore[arg-type]
+    less = rank(options, embedder=WordEmbedder(), problem=problem)
+    assert missing not in features(less)
+    assert_sound(less)
+
+
+@pytest.mark.parametrize("embedder", [None, WordEmbedder(), UnreachableEmbedder()])
+def test_a_bonus_for_file_names_acts_behind_the_ranker_too(embedder: Embedder | None) -> None:
+    problem = Problem(PROBLEM.title, PROBLEM.body + " Not as in colors.py")
+    plain = rank(preset("default"), embedder=embedder, problem=problem)
+    assert "filename" not in features(plain)  # the ranker has a feature for it
+    bonus = replace(preset("default"), filename_bonus=50.0)
+    named = rank(bonus, embedder=embedder, problem=problem)
+    assert named.chunks[0].chunk.path == named.files[0].path == "pkg/colors.py"
+    assert plain.chunks[0].chunk.path != "pkg/colors.py"
+    assert_sound(named)
+
+
+def test_sources_of_evidence_can_join() -> None:
+    def reviews(_p: Problem, _m: Mentions, _s: Snapshot, corpus: Corpus) -> Evidence:
+        evidence = Evidence()
+        number = [piece.symbol for piece in corpus.pieces].index("paint")
+        evidence.add_piece(number, Reason("reviews", 9.0, "asked for in a review"))
+        return evidence
+
+    retriever = HybridRetriever(
+        PLAIN, embedder=None, index_path=None, reporter=ignore, sources=[reviews]
+    )
+    best = asyncio.run(retriever.rank(PROBLEM, MemorySnapshot(FILES))).chunks[0]
+    assert best.chunk.symbol == "paint"
+    assert Reason("reviews", 9.0, "asked for in a review") in best.reasons
+
+
+# ------------------------------------------------------------------------------------- embeddings
+
+
+def test_only_the_prefiltered_are_embedded_path_name_and_code_first() -> None:
+    embedder = WordEmbedder()
+    rank(replace(preset("default"), prefilter=2), embedder=embedder)
+    (query_kind, query), (document_kind, documents) = embedder.calls
+    assert (query_kind, document_kind) == ("query", "document")
+    assert query == (f"send_following_redirects\n{PROBLEM.title}\n{PROBLEM.body}",)
+    assert len(documents) == 2
+    assert documents[0].startswith("pkg/client.py\nClient.send_following_redirects\n    def send")
+
+
+def test_cosine_lifts_what_means_the_same() -> None:
+    files = {
+        "a.py": "def first():\n    request = 1\n",
+        "b.py": "def second():\n    request = 1\n",
+    }
+
+    class Preferring(WordEmbedder):
+        async def embed(self, texts: Sequence[str], *, kind: object) -> NDArray[np.float32]:
+            rows = [[1.0, 0.0] if kind == "query" or "second" in t else [0.6, 0.8] for t in texts]
+            return np.array(rows, dtype=np.float32)
+
+    problem = Problem("request", "")
+    assert symbols(rank(PLAIN, files=files, problem=problem)) == ["first", "second"]
+    options = replace(PLAIN, embedding=True)
+    ranking = rank(options, files=files, problem=problem, embedder=Preferring())
+    assert symbols(ranking) == ["second", "first"]
+    assert Reason("cosine", 1.0, "cosine 1.000") in ranking.chunks[0].reasons
+    assert [file.path for file in ranking.files] == ["b.py", "a.py"]
+    assert_sound(ranking)
+
+
+def test_chunks_beyond_the_prefilter_stay_below() -> None:
+    ranking = rank(replace(preset("default"), prefilter=1), embedder=WordEmbedder())
+    assert ranking.degraded == ""
+    lexical = rank(preset("lexical"))
+    assert symbols(ranking) == symbols(lexical)
+    assert_sound(ranking)
+
+
+def test_without_embeddings_words_decide_and_it_is_said_once() -> None:
+    events: list[Event] = []
+    retriever = HybridRetriever(
+        preset("default"), embedder=UnreachableEmbedder(), index_path=None, reporter=events.append
+    )
+    snapshot = MemorySnapshot(FILES)
+    first = asyncio.run(retriever.rank(PROBLEM, snapshot))
+    again = asyncio.run(retriever.rank(PROBLEM, snapshot))
+    assert first == again
+    assert first.chunks == rank(preset("lexical")).chunks
+    assert len(first.notes) == 1
+    assert "ranked by words alone" in first.notes[0]
+    assert first.degraded == first.notes[0]
+    assert rank(preset("lexical")).degraded == ""
+    assert len([event for event in events if isinstance(event, Notice)]) == 1
+
+
+@pytest.mark.parametrize("name", ["default", "original"])
+def test_a_zero_vector_never_beats_a_real_one(name: str) -> None:
+    best = "send_following_redirects(self"
+    options = replace(preset(name), lexical_weight=0.0)
+    embedder = WordEmbedder(blank=lambda text: best in text and "class Client" not in text)
+    problem = Problem(PROBLEM.title, PROBLEM.body + " client.py")
+    ranking = rank(options, embedder=embedder, problem=problem)
+    blank = [best in scored.chunk.text for scored in ranking.chunks]
+    cosine = [
+        reason.value
+        for scored in ranking.chunks
+        if "Client.send" in scored.chunk.symbol
+        for reason in scored.reasons
+        if reason.feature == "cosine"
+    ]
+    assert any(blank)
+    assert all(value <= 0.0 for value in cosine)
+    assert any("could not be embedded" in note for note in ranking.notes)
+    assert ranking.degraded == "some chunks could not be embedded"
+
+
+def test_an_unembedded_problem_is_ranked_by_words() -> None:
+    embedder = WordEmbedder(blank=lambda text: text.startswith("send_following"))
+    ranking = rank(preset("default"), embedder=embedder)
+    assert ranking.chunks == rank(preset("lexical")).chunks
+    assert ranking.notes
+
+
+# ------------------------------------------------------------------------------------ the original
+
+
+def test_original_ranks_functions_and_whole_files_by_cosine_and_file_name() -> None:
+    problem = Problem(PROBLEM.title, PROBLEM.body + " It is in client.py")
+    ranking = rank(preset("original"), embedder=WordEmbedder(), problem=problem)
+    whole = [s for s in ranking.chunks if s.chunk.kind == "module"]
+    assert {s.chunk.path for s in whole} == {p for p in FILES if p.endswith(".py")}
+    assert all(not s.chunk.holes and s.chunk.start == 1 for s in whole)
+    assert features(ranking) == {"cosine", "filename"}
+    bonus = [r.value for s in ranking.chunks for r in s.reasons if r.feature == "filename"]
+    assert set(bonus) == {0.2}
+    assert_sound(ranking)
+
+
+def test_original_prefilter_counts_shared_words() -> None:
+    ranking = rank(preset("original"))
+    assert ranking.chunks[0].chunk.path == "pkg/client.py"
+    assert ranking.chunks[0].chunk.symbol == ""  # the whole file shares the most words
+    assert len(rank(replace(preset("original"), max_results=3)).chunks) == 3
+
+
+def test_zero_vectors_are_last_in_the_original() -> None:
+    embedder = WordEmbedder(blank=lambda text: "set_cookie" in text)
+    problem = Problem("cookies.py", "jar name client timeout")
+    ranking = rank(preset("original"), embedder=embedder, problem=problem)
+    blank = ["set_cookie" in scored.chunk.text for scored in ranking.chunks]
+    assert blank == sorted(blank)
+    assert any(blank)
+
+
+# ------------------------------------------------------------------------------------ interruption
+
+
+def test_ctrl_c_ends_indexing_at_once() -> None:
+    code = """
+import asyncio
+from agent.retrieval.ranking.options import preset
+from agent.retrieval.ranking.retriever import HybridRetriever
+from agent.types import Problem
+from tests.support.ignored_events import ignore
+from tests.conftest import run_git
+from tests.support.fakes import MemorySnapshot
+
+body = "".join(f"    name_{n} = {n}\\n" for n in range(3000))
+snapshot = MemorySnapshot({f"m{n}.py": f"def f{n}():\\n{body}" for n in range(2000)})
+retriever = HybridRetriever(
+    preset("lexical"), embedder=None, index_path=None, reporter=lambda e: print(e, flush=True)
+)
+asyncio.run(retriever.rank(Problem("name", ""), snapshot))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [*INTERRUPTIBLE, sys.executable, "-c", code],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert b"StageProgress" in process.stdout.readline()
+        start = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(timeout=20)
+    assert time.monotonic() - start < 10
+    assert process.returncode != 0

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from agent.retrieval.index.identifiers import Terms
+from agent.retrieval.index.index import Index, all_files
+from agent.retrieval.ranking.evidence import Evidence
+from agent.retrieval.ranking.features import (
+    FILE_FEATURES,
+    FILE_NAMES,
+    GROUPS,
+    PIECE_FEATURES,
+    PIECE_NAMES,
+)
+from agent.retrieval.ranking.lexical import make_bags, make_query
+from agent.retrieval.ranking.mentions import read_mentions
+from agent.retrieval.ranking.signals import (
+    EVIDENCE_WEIGHTS,
+    STATIC_WEIGHT,
+    Signals,
+    Weights,
+    choose_candidates,
+    file_matrix,
+    measure,
+    normalised,
+    piece_matrix,
+    ranks_of,
+)
+from agent.types import Problem, Reason
+from tests.support.fakes import MemorySnapshot
+from tests.support.ignored_events import ignore
+
+FILES = {
+    "README.md": "# Alpha\n\nalpha beta alpha\n",
+    "docs/conf.py": "alpha = 1\n",
+    "pkg/__init__.py": "from pkg.client import Client\n",
+    "pkg/client.py": (
+        "class Client:\n    def __init__(self):\n        self.alpha = 1\n\n"
+        "    def _send(self):\n        return alpha + beta\n\n\ndef gamma():\n    return 2\n"
+    ),
+    "pkg/empty.py": "",
+}
+PROBLEM = Problem("alpha in client", "beta `gamma`\n\n```\nsend(alpha)\n```\n")
+WEIGHTS = Weights(file=1.0, prose=0.3, file_scores=True)
+
+
+def signals_of(
+    files: Mapping[str, str] = FILES,
+    *,
+    problem: Problem = PROBLEM,
+    evidence: Evidence | None = None,
+    static: NDArray[np.float64] | None = None,
+    weights: Weights = WEIGHTS,
+) -> Signals:
+    snapshot, terms = MemorySnapshot(files), Terms()
+    query = make_query(problem, terms)
+    corpus = Index(ignore).load(snapshot, all_files(snapshot), query.hashes)
+    bags = make_bags(corpus, query, terms)
+    found = Evidence() if evidence is None else evidence
+    mentions = read_mentions(problem)
+    return measure(problem, mentions, corpus, bags, query, found, static, weights)
+
+
+def size() -> int:
+    return len(signals_of().corpus.piece_file)
+
+
+def cosines() -> NDArray[np.float64]:
+    """One for each piece of FILES: one unknown, one below 0."""
+    values = np.linspace(0.1, 0.5, size())
+    values[:2] = np.nan, -0.4
+    return values
+
+
+def everything(signals: Signals) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return np.arange(len(signals.corpus.piece_file)), np.arange(len(signals.corpus.files))
+
+
+def file_column(signals: Signals, name: str) -> dict[str, float]:
+    rows = file_matrix(signals, everything(signals)[1])
+    column = rows[:, FILE_NAMES.index(name)].tolist()
+    return {f.path: value for f, value in zip(signals.corpus.files, column, strict=True)}
+
+
+def piece_column(signals: Signals, name: str) -> dict[str, float]:
+    rows = piece_matrix(signals, everything(signals)[0])
+    column = rows[:, PIECE_NAMES.index(name)].tolist()
+    places = (
+        f"{signals.corpus.path_of(n)}:{symbol}" for n, symbol in enumerate(signals.corpus.symbols)
+    )
+    return dict(zip(places, column, strict=True))
+
+
+# ------------------------------------------------------------------------------- the plain sum
+
+
+def test_the_plain_sum_is_what_it_is_said_to_be() -> None:
+    evidence = Evidence()
+    evidence.add_file(3, Reason("path", 0.8, ""))
+    evidence.add_file(3, Reason("churn", 0.7, ""))
+    evidence.add_piece(2, Reason("history-function", 0.5, ""))
+    found = signals_of(evidence=evidence, static=cosines())
+    known = normalised(np.clip(np.nan_to_num(cosines(), nan=0.0), 0.0, None))
+    files = (
+        found.file_columns["file-best"]
+        + found.file_columns["file-bm25"]
+        + STATIC_WEIGHT * found.file_columns["file-static"]
+    )
+    files[3] += 0.8 + EVIDENCE_WEIGHTS["churn"] * 0.7
+    pieces = found.piece_columns["bm25"] + STATIC_WEIGHT * known
+    pieces[2] += EVIDENCE_WEIGHTS["history-function"] * 0.5
+    assert found.files.tolist() == pytest.approx(files.tolist())
+    shares = normalised(files)[found.corpus.piece_file]
+    assert found.pieces.tolist() == pytest.approx((pieces + shares).tolist())
+
+
+def test_without_file_scores_pieces_stand_alone() -> None:
+    found = signals_of(weights=Weights(file=1.0, prose=0.3, file_scores=False))
+    assert found.pieces.tolist() == found.piece_columns["bm25"].tolist()
+    assert found.files.tolist() == found.file_columns["file-best"].tolist()
+
+
+def test_the_weight_of_files_and_of_prose() -> None:
+    light = signals_of(weights=Weights(file=0.5, prose=0.0, file_scores=True))
+    share = 0.5 * normalised(light.files)[light.corpus.piece_file]
+    assert light.pieces.tolist() == pytest.approx((light.piece_columns["bm25"] + share).tolist())
+    assert light.file_columns["file-bm25"][0] == 0.0 < signals_of().file_columns["file-bm25"][0]
+
+
+def test_best_second_and_mean_of_a_files_pieces() -> None:
+    found = signals_of(static=cosines())
+    static = found.piece_columns["static"]
+    client = static[found.corpus.piece_file == 3]
+    best, second = sorted(client.tolist(), reverse=True)[:2]
+    assert best > second > 0.0
+    assert found.file_columns["file-static"][3] == best
+    assert found.file_columns["file-static-mean"].max() == 1.0
+    bm25 = found.piece_columns["bm25"][found.corpus.piece_file == 3]
+    assert found.file_columns["file-second"][3] == sorted(bm25.tolist())[-2]
+    assert found.file_columns["file-second"][0] == 0.0  # of a file of one piece
+
+
+def test_two_equally_good_pieces_are_best_and_second() -> None:
+    files = {"q.py": "def alpha():\n    pass\n\n\ndef alpha():\n    pass\n"}
+    found = signals_of(files, problem=Problem("alpha", ""))
+    assert found.file_columns["file-best"].tolist() == [1.0]
+    assert found.file_columns["file-second"].tolist() == [1.0]
+
+
+# --------------------------------------------------------------------------------- candidates
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_candidates_are_the_best_by_the_plain_sum_ties_by_position(limit: int) -> None:
+    found = signals_of({f"{n}.py": f"alpha = {n % 2}\n" for n in range(6)} | {"z.py": "x = 1\n"})
+    for scores, chosen in zip(
+        (found.pieces, found.files),
+        (choose_candidates(found, limit).pieces, choose_candidates(found, limit).files),
+        strict=True,
+    ):
+        order = sorted((-score, n) for n, score in enumerate(scores.tolist()) if score > 0.0)
+        assert chosen.tolist() == [n for _, n in order][:limit]
+
+
+def test_where_nothing_scores_any_is_a_candidate() -> None:
+    found = signals_of({"a.py": "x = 1\n", "b.py": "x = 2\n"}, problem=Problem("zeta", ""))
+    assert choose_candidates(found, 1).pieces.tolist() == [0]
+    assert choose_candidates(found, 9).files.tolist() == [0, 1]
+
+
+def test_ranks_count_from_the_highest_and_ties_by_position() -> None:
+    scores = np.array([0.0, 0.5, 0.9, 0.5, 0.0, 0.5])
+    assert ranks_of(np.arange(6), scores).tolist() == [5, 2, 1, 3, 6, 4]
+    assert ranks_of(np.array([5, 2, 4]), scores).tolist() == [4, 1, 6]
+    assert ranks_of(np.empty(0, np.int64), np.empty(0)).tolist() == []
+
+
+# ----------------------------------------------------------------------------------- features
+
+
+def test_features_of_files_by_name() -> None:
+    found = signals_of(static=cosines())
+    assert file_column(found, "file-depth")["pkg/client.py"] == 2.0
+    assert [p for p, value in file_column(found, "file-init").items() if value] == [
+        "pkg/__init__.py"
+    ]
+    assert [p for p, v in file_column(found, "file-aside").items() if v] == ["docs/conf.py"]
+    assert [p for p, v in file_column(found, "file-prose-language").items() if v] == ["README.md"]
+    assert [p for p, v in file_column(found, "file-name-found").items() if v] == ["pkg/client.py"]
+    ranks = file_column(found, "file-rank")
+    assert min(ranks, key=ranks.__getitem__) == "pkg/client.py"
+    assert min(ranks.values()) == pytest.approx(np.log1p(1))
+    sizes = np.diff(np.array(found.corpus.first_piece))
+    assert list(file_column(found, "file-size").values()) == pytest.approx(np.log1p(sizes).tolist())
+
+
+def test_features_of_pieces_by_name_and_those_of_their_files() -> None:
+    found = signals_of(static=cosines())
+    sent, made = "pkg/client.py:Client._send", "pkg/client.py:Client.__init__"
+    assert piece_column(found, "private")[sent] == 1.0
+    assert (piece_column(found, "dunder")[sent], piece_column(found, "dunder")[made]) == (0.0, 1.0)
+    nesting = piece_column(found, "nesting")
+    assert (nesting[sent], nesting["pkg/client.py:gamma"]) == (2.0, 1.0)
+    assert set(piece_column(found, "file-depth").values()) == {1.0, 2.0}
+    ranks = [
+        value
+        for place, value in piece_column(found, "rank-in-file").items()
+        if "client.py" in place
+    ]
+    assert sorted(ranks) == pytest.approx(np.log1p(np.arange(1, len(ranks) + 1)).tolist())
+    whole = sorted(piece_column(found, "bm25-rank").values())
+    assert whole == pytest.approx(np.log1p(np.arange(1, size() + 1)).tolist())
+
+
+def test_ranks_in_files_do_not_depend_on_which_pieces_are_asked_for() -> None:
+    found = signals_of(static=cosines())
+    every = piece_matrix(found, everything(found)[0])
+    some = np.array([size() - 1, 1, 3])
+    assert piece_matrix(found, some).tolist() == every[some].tolist()
+
+
+def test_evidence_becomes_features_of_what_it_is_about() -> None:
+    evidence = Evidence()
+    evidence.add_file(3, Reason("path", 0.8, ""))
+    evidence.add_piece(2, Reason("symbol", 0.5, ""))
+    found = signals_of(evidence=evidence)
+    assert file_column(found, "file-path")["pkg/client.py"] == pytest.approx(0.8)
+    assert sum(file_column(found, "file-path").values()) == pytest.approx(0.8)
+    assert list(piece_column(found, "symbol").values())[2] == 0.5
+    assert set(file_column(found, "query-paths").values()) == {1.0}
+    assert set(file_column(signals_of(), "query-paths").values()) == {0.0}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_switched_off_is_zero_and_nothing_else_changes(group: str) -> None:
+    evidence = Evidence()
+    for feature in ("path", "module", "traceback", "history", "churn", "cochange", "imports"):
+        evidence.add_file(3, Reason(feature, 0.5, ""))
+    for feature in ("symbol", "line", "calls", "inherits", "history-function", "traceback"):
+        evidence.add_piece(2, Reason(feature, 0.5, ""))
+    found = signals_of(evidence=evidence, static=cosines())
+    numbers, files = everything(found)
+    groups = [feature.group for feature in (*PIECE_FEATURES, *FILE_FEATURES)]
+    off = np.array([own == group for own in groups])
+    whole = piece_matrix(found, numbers)
+    rows = piece_matrix(found, numbers, frozenset({group}))
+    assert whole[:, off].any()
+    assert not rows[:, off].any()
+    assert rows[:, ~off].tolist() == whole[:, ~off].tolist()
+    of_files = file_matrix(found, files, frozenset({group}))
+    assert not of_files[:, off[len(PIECE_FEATURES) :]].any()
+
+
+def test_without_an_encoder_there_are_no_static_features() -> None:
+    found = signals_of(static=None)
+    for name in ("static", "static-rank", "static-in-file", "file-static", "file-static-mean"):
+        assert set(piece_column(found, name).values()) == {0.0}
+    assert "static" not in found.piece_columns
+    assert (
+        found.files.tolist()
+        == (found.file_columns["file-best"] + found.file_columns["file-bm25"]).tolist()
+    )
+
+
+def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_reasons() -> None:
+    reasons = [Reason(name, value, "") for name, value in (("a", 0.1), ("b", 0.2), ("c", 0.3))]
+    rows = []
+    for order in (reasons, reasons[::-1]):
+        evidence = Evidence()
+        for reason in order:
+            evidence.add_file(3, reason)
+        found = signals_of(evidence=evidence, static=cosines())
+        chosen = choose_candidates(found, 4)
+        rows.append((found.files.tobytes(), piece_matrix(found, chosen.pieces).tobytes()))
+    assert rows[0] == rows[1]
+
+
+def test_an_empty_corpus() -> None:
+    found = signals_of({}, static=np.empty(0))
+    chosen = choose_candidates(found, 5)
+    assert (chosen.pieces.size, chosen.files.size) == (0, 0)
+    assert file_matrix(found, chosen.files).shape == (0, len(FILE_NAMES))
+    assert piece_matrix(found, chosen.pieces).shape == (0, len(PIECE_NAMES))

@@ -1,0 +1,153 @@
+"""Known forms of `detect-secrets`, and when it is imported."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agent.shared.secrets import detectors, finding
+from agent.shared.secrets.detectors import known_forms, lines_with, places_of
+from agent.shared.secrets.finding import MASK, mask_secrets
+
+# What begins, continues and ends a secret, and what makes the quick way and the plain one differ:
+# neighbours, other cases, letters that only ignoring case makes ASCII, long runs, line ends.
+_FRAGMENTS = [
+    *("AKIA", "ghp_", "github_pat_", "glpat-", "xoxb-", "AIza", "sk-", "sk_live_", "hf_", "SG."),
+    *("eyJ", "sk-ant-ab12-", "pypi-AgEIcHlwaS5vcmc", "-----BEGIN RSA PRIVATE KEY-----", "-----"),
+    *("secret", "TOKEN", "Passwd", "api_key", "apiKey", "AccountKey", "public", "credentials"),
+    *("\u017fecret", "to\u212aen", "ap\u0131_key", "PR\u0130VATE_KEY", "é", "\ud800", "日本"),
+    *("postgres://user:", "https://", "://", "@", ":", "/", "=", ' = "', "' : '", '"', "'", "\\"),
+    *("a1B2c3D4e5F6g7H8i9J0", "0123456789abcdef0123", "x" * 19, "-" * 21, "+/" * 21, "==", "_"),
+    *("\n", "\n\n", "\r", "\u2028", " ", "\t", "; ", "."),
+]
+_TEXTS = st.lists(st.sampled_from(_FRAGMENTS), max_size=14).map("".join)
+
+
+def _spans(matches: Iterable[re.Match[str]]) -> list[tuple[int, int]]:
+    return [match.span() for match in matches]
+
+
+@given(_TEXTS)
+@example('public_key = "a1B2c3D4e5F6g7H8i9J0"')
+@example("glpat-a1B2c3D4e5F6g7H8i9J0-AKIAABCDEFGHIJKLMNOP")
+def test_patterns_find_at_their_marks_what_they_find_anywhere(text: str) -> None:
+    for pattern, marks in (
+        (finding._TOKENS, finding._TOKEN_MARKS),
+        (finding._SK_KEY, finding._SK_MARKS),
+        (finding._KEY_BLOCK, finding._KEY_BLOCK_MARKS),
+        (finding._HEADER, finding._HEADER_MARKS),
+    ):
+        quick = finding._matches(pattern, text, places_of(text, marks))
+        assert _spans(quick) == _spans(pattern.finditer(text))
+
+
+@given(_TEXTS)
+@example('to\u212aen = "a1B2c3D4e5F6g7H8i9J0"')
+def test_named_values_are_those_of_the_patterns(text: str) -> None:
+    plain = (*finding._QUOTED.finditer(text), *finding._UNQUOTED.finditer(text))
+    assert _spans(finding._assigned(text)) == _spans(plain)
+    quick = finding._passwords_in_urls(text)
+    assert _spans(quick) == _spans(finding._URL_PASSWORD.finditer(text))
+
+
+@given(_TEXTS)
+def test_runs_are_those_of_the_pattern(text: str) -> None:
+    assert _spans(detectors._runs(text)) == _spans(detectors._RUN.finditer(text))
+
+
+def test_places_are_told_in_characters_each_once() -> None:
+    assert places_of("é tok, TOKEN token", ("token", "tok"), any_case=True) == [2, 7, 13]
+    assert places_of("é tok, TOKEN token", ("token",)) == [13]
+
+
+def test_lines_with_a_mark() -> None:
+    text = "a://b c://d\nnothing\ne://"
+    assert [text[start:end] for start, end in lines_with(text, "://")] == ["a://b c://d", "e://"]
+
+
+# Assembled, so that no scanner finds them in this file.
+MIXED = "q7Rf2Zx9" + "Lm4Tb8Wn" + "C6Vy1KpD" + "h3Js5Gu0"
+LOWER = "q7rf2zx9" + "lm4tb8wn" + "c6vy1kpd" + "h3js5gu0"
+HEX = "9f86d081" + "884c7d65" + "9a2feaa0" + "c55ad015"
+
+FORMS = {
+    "artifactory": ('repo_key = "{}"', "AKC" + MIXED * 2),
+    "aws-assumed": ("use {} here", "ABIA" + "Q3EGRIZX7M4WNPL2"),
+    "aws-secret": ('aws.conf(key="{}", region="x")', (MIXED + MIXED)[:40]),
+    "azure": (
+        "x;AccountName=a;{};Endpoint=b",
+        "AccountKey=" + MIXED * 2 + "+/" + MIXED[:20] + "==",
+    ),
+    "cloudant": ("https://me:{}@me.cloudant.com/db", HEX * 2),
+    "discord": ("run({})", "M" + MIXED[:23] + "." + MIXED[:6] + "." + MIXED[:27]),
+    "gitlab-runner": ("--token {} --x", "glrt-" + MIXED[:20]),
+    "ibm-cos": ("cos_hmac_secret_access_key: {}, y", HEX + HEX[:16]),
+    "mailchimp": ("key {} .", LOWER + "-us12"),
+    "npm": ("//npm.example.invalid/:_authToken={}", "9f86d081-884c-7d65-9a2f-eaa0c55ad015"),
+    "slack-webhook": (
+        "post to {} now",
+        "https://hooks.slack.com/services/" + "T024F" + "/B0X7Q/" + MIXED[:24],
+    ),
+    "square": ("id={}", "sq0csp-" + (MIXED * 2)[:43]),
+    "telegram": ("bot({})", "110201543:" + (MIXED * 2)[:35]),
+    "twilio": ("sid {} x", "AC" + LOWER),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FORMS))
+def test_known_forms_are_masked_and_nothing_beside_them(name: str) -> None:
+    template, value = FORMS[name]
+    text = f"before\n{template.format(value)}\nafter\n"
+    masked = mask_secrets(text)
+    assert masked.count == 1
+    assert value not in masked.text
+    assert masked.text == f"before\n{template.format(MASK)}\nafter\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"sha256 = '{HEX * 2}'",
+        f"index {HEX[:10]}..{HEX[10:20]} 100644",
+        f"DATA = b'{LOWER}{LOWER}'",
+        "url = 'http://user:password@example.com/'",
+        "BACKTRACE = 'AC' + 'x' * 32",
+        "password = 'correct horse battery staple'",
+        "host = '203.0.113.77'",
+        f"name = 'x{FORMS['twilio'][1]}'",
+    ],
+)
+def test_digests_placeholders_and_words_are_left_alone(line: str) -> None:
+    assert list(known_forms(line)) == []
+
+
+def test_the_library_is_imported_only_for_what_could_be_a_key() -> None:
+    """A command that scans nothing does not import it: `agent --help` must stay fast."""
+    code = (
+        "import sys, agent.cli, agent.run.pipeline; "
+        "from agent.shared.secrets.finding import mask_secrets; "
+        "mask_secrets('def f(x):\\n    return x + 1\\n' * 100); "
+        "print('detect_secrets' in sys.modules); "
+        f"mask_secrets('x = \"{MIXED}\"'); print('detect_secrets' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["False", "True"]
+
+
+@pytest.mark.parametrize(
+    "unit", ["a1" * 300_000, "//aaaaaaaaaaaaaaaaaaaaa1", "aws key", "x1 " * 5, "sk-a1", "glpat-1"]
+)
+def test_hostile_text_takes_no_time(unit: str) -> None:
+    text = unit * (500_000 // len(unit) + 1)
+    start = time.process_time()
+    list(known_forms(text))
+    assert time.process_time() - start < 3

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from agent.shared.console import (
+    PlainReporter,
+    QuietReporter,
+    TerminalReporter,
+    call_in_words,
+    reporter_for,
+)
+from agent.types.events import (
+    ModelCall,
+    ModelExchange,
+    Notice,
+    StageFinished,
+    StageProgress,
+    StageStarted,
+)
+
+EVENTS = (
+    StageStarted("retrieve"),
+    *(StageProgress("index", done, 40) for done in range(1, 41)),
+    Notice("index cache is new"),
+    Notice("embeddings are off", "warning"),
+    StageFinished("retrieve", 1.234, "12 files"),
+    StageFinished("call", 0.5, "", ok=False),
+)
+
+
+def test_plain_lines_count_and_time(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = PlainReporter()
+    for event in EVENTS:
+        reporter(event)
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == ""
+    assert lines[0] == "retrieve: ranking code ..."
+    assert lines[-4:] == [
+        "index cache is new",
+        "warning: embeddings are off",
+        "retrieve: 12 files [1.23 s]",
+        "call: stopped [0.50 s]",
+    ]
+    assert sum(line.startswith("index: ") for line in lines) == 10
+
+
+def test_quiet_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = QuietReporter()
+    for event in EVENTS:
+        reporter(event)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_terminal_shows_a_line_for_each_finished_stage() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=100, no_color=True)
+    with TerminalReporter(console) as reporter:
+        for event in EVENTS:
+            reporter(event)
+    text = stream.getvalue()
+    assert "✓ retrieve" in text
+    assert "12 files" in text
+    assert "embeddings are off" in text
+
+
+def test_what_a_repository_says_cannot_style_or_move_the_terminal() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=100)
+    with TerminalReporter(console) as reporter:
+        reporter(Notice("[bold red]shout[/] \x1b]0;title\x07 end"))
+    assert "[bold red]shout[/]" in stream.getvalue()
+    assert "\x1b]0;" not in stream.getvalue()
+
+
+def test_without_a_terminal_lines_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(reporter_for(quiet=False), PlainReporter)
+    assert isinstance(reporter_for(quiet=True), QuietReporter)
+
+
+CALL = ModelCall("chat", "gpt-x", "ok", 4.104, 2, 5012, 310, 0.01234)
+BODY = ModelExchange("gpt-x", (("user", "a question"),), "an answer")
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (CALL, "chat to gpt-x: ok, try 2, 5,012 tokens in, 310 out, $0.0123, 4.10 s"),
+        (
+            ModelCall("chat", "m", "provider-unreachable", 0.5, 4, error="it is down"),
+            "chat to m: provider-unreachable, try 4, 0.50 s: it is down",
+        ),
+        (ModelCall("embed", "e", "ok", 0.25, texts=64), "embed 64 texts to e: ok, 0.25 s"),
+        (ModelCall("embed", "e", "ok", 0.25, texts=1), "embed 1 text to e: ok, 0.25 s"),
+    ],
+)
+def test_a_call_in_one_line(call: ModelCall, line: str) -> None:
+    assert call_in_words(call) == line
+
+
+def test_calls_are_shown_on_request_and_bodies_never(capsys: pytest.CaptureFixture[str]) -> None:
+    for verbose in (False, True):
+        reporter = PlainReporter(verbose=verbose)
+        reporter(CALL)
+        reporter(BODY)
+        err = capsys.readouterr().err
+        assert err == (f"{call_in_words(CALL)}\n" if verbose else "")
+
+
+def test_calls_on_a_terminal() -> None:
+    for verbose in (False, True):
+        stream = io.StringIO()
+        console = Console(file=stream, force_terminal=True, width=120, no_color=True)
+        with TerminalReporter(console, verbose=verbose) as reporter:
+            reporter(CALL)
+            reporter(BODY)
+        assert ("chat to gpt-x: ok" in stream.getvalue()) is verbose
+        assert "an answer" not in stream.getvalue()
+
+
+def test_what_is_shown_is_redacted(capsys: pytest.CaptureFixture[str]) -> None:
+    def redact(text: str) -> str:
+        return text.replace("sesame", "***")
+
+    reporter = PlainReporter(verbose=True, redact=redact)
+    reporter(Notice("the key is sesame"))
+    reporter(StageFinished("call", 1.0, "sesame"))
+    reporter(ModelCall("chat", "m", "failed", 1.0, error="sesame"))
+    assert "sesame" not in capsys.readouterr().err
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=100, no_color=True)
+    with TerminalReporter(console, verbose=True, redact=redact) as terminal:
+        terminal(StageStarted("call", "sesame"))
+        terminal(Notice("the key is sesame"))
+        terminal(ModelCall("chat", "m", "failed", 1.0, error="sesame"))
+        terminal(StageFinished("call", 1.0, "sesame"))
+    assert "sesame" not in stream.getvalue()

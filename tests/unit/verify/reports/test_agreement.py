@@ -1,0 +1,271 @@
+"""Reports, JUnit files and exit codes: what agrees, and every way of not agreeing."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.types import Outcome
+from agent.verify.reports import report_lines
+from agent.verify.reports.agreement import agreement
+from agent.verify.reports.junit import JunitReport, junit_name, read_junit
+from agent.verify.reports.report_lines import Report, read_report
+from agent.verify.reports.run_results import make_run
+from sandbox.types import Ended, RunResult
+from tests.support.validation import run_plugin, signed
+
+PASSED, FAILED, SKIPPED, ERROR = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED, Outcome.ERROR
+
+GOOD = Report(
+    begun=1,
+    statuses=(1,),
+    outcomes={"t/a.py::x": PASSED, "t/a.py::C::y": FAILED, "t/a.py::z[1.5]": SKIPPED},
+    collected=3,
+    started=3,
+    failed=1,
+    junit=True,
+)
+SAME = JunitReport({"t.a.x": PASSED, "t.a.C.y": FAILED, "t.a.z[1.5]": SKIPPED})
+
+
+def but(**changes: object) -> Report:
+    return dataclasses.replace(GOOD, **changes)  # type: ignore[arg-type]
+
+
+def test_three_accounts_that_agree() -> None:
+    assert agreement(GOOD, SAME, 1) == ()
+    assert agreement(GOOD, None, 1) == ()
+
+
+@pytest.mark.parametrize(
+    ("report", "junit", "code", "words"),
+    [
+        (but(statuses=()), SAME, 1, "the process ended before its tests did"),
+        (but(begun=2, statuses=(1, 1)), SAME, 1, "it began 2 times and finished 2 times"),
+        (but(foreign=2, unreadable=2), SAME, 1, "lines that our plugin did not write: 2"),
+        (but(unreadable=1), SAME, 1, "lines that cannot be read: 1"),
+        (but(in_flight=("q",)), SAME, 1, "tests that were started and never came to a result: 1"),
+        (but(collected=4), SAME, 1, "of 4 collected tests 3 were run"),
+        (but(failed=0), SAME, 1, "pytest counts no failure, its reports show 1"),
+        (GOOD, SAME, 0, "the process exited with 0, its tests finished with 1"),
+        (but(statuses=(0,)), SAME, 0, "the exit code says that all is well, and this failed: 1"),
+        (GOOD, JunitReport(problem="it is no XML"), 1, "it is no XML"),
+        (
+            GOOD,
+            JunitReport({**SAME.outcomes, "t.a.C.y": PASSED}),
+            1,
+            "the report says 1 failed, 1 passed, 1 skipped, the JUnit file 2 passed, 1 skipped",
+        ),
+        (
+            GOOD,
+            JunitReport({"t.a.x": PASSED}),
+            1,
+            "the report says 1 failed, 1 passed, 1 skipped, the JUnit file 1 passed",
+        ),
+    ],
+)
+def test_each_way_not_to_agree(report: Report, junit: JunitReport, code: int, words: str) -> None:
+    assert words in agreement(report, junit, code)
+
+
+@pytest.mark.parametrize(
+    ("report", "junit", "code"),
+    [
+        (but(collected=5, stopped=True), SAME, 1),  # --stepwise, session.shouldstop
+        (but(failed=2), SAME, 1),  # pytest-cov: too little coverage is one more
+        (but(collected=None), SAME, 1),  # pytest-xdist: the controller collects nothing
+        (but(statuses=(2,)), JunitReport(problem="missing"), 2),  # interrupted: no file is written
+        (GOOD, JunitReport({"own": PASSED, "name": FAILED, "given": SKIPPED}), 1),
+        (
+            Report(begun=1, statuses=(0,), outcomes={"u": SKIPPED}, unexpected=frozenset({"u"})),
+            JunitReport({"u": PASSED}),  # a test that passes although it is marked to fail
+            0,
+        ),
+    ],
+)
+def test_what_projects_do_is_no_disagreement(report: Report, junit: JunitReport, code: int) -> None:
+    assert agreement(report, junit, code) == ()
+
+
+@given(st.permutations(sorted(GOOD.outcomes)))
+def test_the_order_of_tests_does_not_matter(order: list[str]) -> None:
+    assert agreement(but(outcomes={test: GOOD.outcomes[test] for test in order}), SAME, 1) == ()
+
+
+# ------------------------------------------------------------------------------------------- JUnit
+
+BOMB = b'<!DOCTYPE x [<!ENTITY a "b">]><testsuite><testcase name="&a;"/></testsuite>'
+OUTSIDE = b'<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><testsuite>&a;</testsuite>'
+
+
+@pytest.mark.parametrize("data", [b"", b"no", b"<a>", BOMB, OUTSIDE, b"\xff\xfe", b"<a/>" * 2])
+def test_a_file_that_is_none(data: bytes) -> None:
+    assert read_junit(data).problem
+
+
+@given(st.binary(max_size=300))
+def test_reading_a_file_never_raises(data: bytes) -> None:
+    read_junit(data)
+
+
+SUITE = """
+import pytest
+
+def test_plain(): pass
+def test_red(): assert 0
+@pytest.mark.parametrize("value", ["a/b.c", "x::y", "\\\\x07", "[deep]", "\\xe9"])
+def test_many(value): assert value != "x::y"
+class TestInner:
+    class TestMore:
+        def test_deep(self): pass
+@pytest.fixture
+def broken(): raise ValueError
+def test_setup(broken): pass
+@pytest.fixture
+def late(): yield; raise ValueError
+def test_teardown(late): pass
+def test_both(late): assert 0
+@pytest.mark.skip
+def test_skip(): pass
+@pytest.mark.xfail
+def test_expected(): assert 0
+@pytest.mark.xfail
+def test_unexpected(): pass
+@pytest.mark.xfail(strict=True)
+def test_strict(): pass
+def test_renamed(record_property): record_property("a", "b")
+def test_output(): print("\\x1b[31m\\x00")
+def test_subtests(subtests):
+    for number in range(3):
+        with subtests.test(number=number):
+            assert number != 1
+"""
+
+
+def test_what_pytest_itself_writes_agrees_with_our_plugin(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "test_all.py").write_text(SUITE)
+    (tmp_path / "test_broken.py").write_text("import surely_not_there\n")
+    (tmp_path / "test_skipped.py").write_text("import pytest\npytest.importorskip('not_there')\n")
+    result = run_plugin(tmp_path, "pkg/test_all.py", "test_broken.py", "test_skipped.py")
+    run = make_run((), result, own_runner=True)
+    assert run.channels.read == ("report", "junit", "exit code")
+    assert run.channels.disagreements == ()
+    assert run.ended == "exited"
+    assert run.outcomes["pkg/test_all.py::test_many[x::y]"] is FAILED
+    assert run.outcomes["pkg/test_all.py::test_unexpected"] is SKIPPED
+    assert run.outcomes["test_broken.py"] is ERROR
+
+
+def test_names_in_the_file() -> None:
+    assert junit_name("a/b/test_x.py::C::test[a/b.py::c]") == "a.b.test_x.C.test[a/b.py::c]"
+    assert junit_name("test_x.py") == "test_x"
+    assert junit_name("t.py::x[\x07]") == "t.x[#x07]"
+
+
+# ------------------------------------------------------------------------------------------- seals
+
+LINES = [b'{"event": "begin"}', b'{"event": "start"}', b'{"event": "finish"}']
+
+
+def test_signed_lines_come_back_as_they_were() -> None:
+    key = report_lines.new_key()
+    assert report_lines.verified(signed(LINES, key), key).splitlines() == LINES
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    "forged", [b'{"event": "x"}\n', b'{"event": "x"}\t0123456789abcdef\n', b"\n"]
+)
+def test_a_line_without_a_seal_is_seen_wherever_it_stands(place: int, forged: bytes) -> None:
+    key = report_lines.new_key()
+    written = signed(LINES, key).splitlines(keepends=True)
+    data = b"".join([*written[:place], forged, *written[place:]])
+    found = report_lines.verified(data, key).splitlines()
+    assert found.count(report_lines.FOREIGN) == 1
+    assert [line for line in found if line != report_lines.FOREIGN] == LINES
+    assert read_report(report_lines.verified(data, key)).foreign == 1
+
+
+def test_lines_cannot_be_left_out_repeated_or_signed_with_another_key() -> None:
+    key = report_lines.new_key()
+    first, second, third = signed(LINES, key).splitlines(keepends=True)
+    for data in (first + third, second + first + third, first + first + second + third):
+        assert report_lines.FOREIGN in report_lines.verified(data, key).splitlines()
+    assert set(report_lines.verified(first + second, b"other").splitlines()) == {
+        report_lines.FOREIGN
+    }
+
+
+def test_the_plugin_seals_as_we_read(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_a(): pass\n")
+    result = run_plugin(tmp_path, "test_a.py")
+    report = read_report(result.report)
+    assert (report.foreign, report.unreadable, report.complete) == (0, 0, True)
+    assert not (tmp_path / report_lines.KEY_FILE).exists()
+
+
+# ------------------------------------------------------------------------- the runner is looked at
+
+
+def test_a_runner_that_is_left_alone_leaves_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_runtest_call(item): pass\ndef pytest_runtest_setup(item): pass\n"
+    )
+    (tmp_path / "test_a.py").write_text(
+        "import _pytest.runner, unittest\n"
+        "def test_a(monkeypatch):\n"
+        "    monkeypatch.setattr(_pytest.runner, 'runtestprotocol', None)\n"
+        "    monkeypatch.undo()\n"
+        "class Case(unittest.TestCase):\n"
+        "    def test_b(self): self.assertEqual(1, 1)\n"
+    )
+    run = make_run((), run_plugin(tmp_path, "test_a.py"), own_runner=True)
+    place = tmp_path / "conftest.py"
+    by_pytest_itself = "_pytest.config.Config._getini_unknown_type"  # for py.path, at each start
+    assert set(run.channels.traces) - {by_pytest_itself} == {
+        f"pytest_runtest_{phase} of {place}" for phase in ("call", "setup")
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "trace"),
+    [
+        ("_pytest.runner.runtestprotocol = print", "_pytest.runner.runtestprotocol"),
+        (
+            "_pytest.reports.TestReport.__init__.__code__ = (lambda self: None).__code__",
+            "_pytest.reports.TestReport.__init__",
+        ),
+        ("import sys; sys.modules['_pytest.junitxml'] = sys", "_pytest.junitxml.LogXML"),
+        ("import builtins; builtins.isinstance = isinstance.__call__", "builtins.isinstance"),
+        (
+            "import unittest; unittest.TestCase.fail = print",
+            "unittest.case.TestCase.fail",
+        ),
+    ],
+)
+def test_what_is_changed_in_the_runner_is_named(tmp_path: Path, code: str, trace: str) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "import _pytest.runner, _pytest.reports\ndef test_a(): pass\n"
+        f"def test_last():\n    {code}\n"
+    )
+    result = run_plugin(tmp_path, "test_a.py")
+    assert trace in read_report(result.report).traces
+
+
+def test_a_report_that_is_too_long_is_not_believed() -> None:
+    data = b'{"event": "begin", "runner": "x"}\n{"event": "start", "id": "t::a"}'
+    result = RunResult(Ended.EXITED, 0, b"", b"", 1.0, data, report_dropped=9)
+    run = make_run((), result, own_runner=True)
+    assert run.ended == "incomplete"
+    assert run.channels.disagreements[0] == "the report is longer than what is kept of one"
+
+
+def test_a_run_that_was_cut_is_not_asked_to_agree() -> None:
+    result = RunResult(Ended.WALL_LIMIT, None, b"", b"", 1.0, b'{"event": "begin", "runner": "x"}')
+    run = make_run((), result, own_runner=True)
+    assert (run.ended, run.channels.disagreements) == ("wall-limit", ())

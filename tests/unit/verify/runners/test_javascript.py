@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from agent.types import Outcome
+from agent.verify.runners import registry
+from agent.verify.runners.base import Suite
+from sandbox import Ended, RunResult
+from tests.support.fakes import MemorySnapshot
+from tests.support.runners import Project, command_of, read, require_program
+
+JEST = Suite("jest", "", settings={"files": "", "node-options": ""})
+
+# In the shape that jest 30 and vitest 4 write.
+REPORT = {
+    "success": False,
+    "wasInterrupted": False,
+    "testResults": [
+        {
+            "name": "/w/src/sum.test.js",
+            "status": "failed",
+            "message": "",
+            "assertionResults": [
+                {"ancestorTitles": ["sum"], "title": "adds", "status": "passed"},
+                {
+                    "ancestorTitles": ["sum", "odd"],
+                    "title": "breaks",
+                    "status": "failed",
+                    "failureMessages": ["Error: expected 3"],
+                },
+                {"ancestorTitles": ["", "sum"], "title": "later", "status": "todo"},
+                {"ancestorTitles": [], "title": "off", "status": "pending"},
+            ],
+        },
+        {
+            "name": "/w/src/broken.test.js",
+            "status": "failed",
+            "message": "Cannot find module './x'",
+            "assertionResults": [],
+        },
+    ],
+}
+
+OUTCOMES = {
+    "src/broken.test.js": Outcome.ERROR,
+    "src/sum.test.js::off": Outcome.SKIPPED,
+    "src/sum.test.js::sum > adds": Outcome.PASSED,
+    "src/sum.test.js::sum > later": Outcome.SKIPPED,
+    "src/sum.test.js::sum > odd > breaks": Outcome.FAILED,
+}
+
+
+def collected(report: object) -> bytes:
+    return b"\x1e./.patchshot-report.json\n" + json.dumps(report).encode() + b"\n"
+
+
+def test_the_json_of_jest_and_vitest_is_read_by_file_and_title() -> None:
+    for name in ("jest", "vitest"):
+        suite = Suite(name, "")
+        run = read(suite, report=collected(REPORT), exit_code=1)
+        assert (run.ended, run.outcomes) == ("exited", OUTCOMES)
+        assert run.failures["src/sum.test.js::sum > odd > breaks"] == "Error: expected 3"
+        assert "Cannot find module" in run.failures["src/broken.test.js"]
+        assert run.channels.read == ("report", "exit code")
+
+
+def test_ids_are_paths_of_the_tree_for_a_package_in_a_folder() -> None:
+    report = {"testResults": [{**REPORT["testResults"][0], "name": "/w/web/a.test.js"}]}  # type: ignore[index]
+    suite = Suite("jest", "", cwd="web")
+    run = read(suite, report=collected(report), exit_code=1)
+    assert "web/a.test.js::sum > adds" in run.outcomes
+    assert command_of(suite).cwd == "web"
+
+
+def test_a_clean_exit_that_hides_a_failure_or_has_no_report_is_told() -> None:
+    assert read(JEST, report=collected(REPORT), exit_code=0).ended == "inconsistent"
+    assert read(JEST, exit_code=0).ended == "incomplete"
+    assert read(JEST, report=b"\x1e./x\n{", exit_code=0).ended == "incomplete"
+    refused = read(JEST, stderr=b"jest: not found", exit_code=127)
+    assert (refused.ended, refused.outcomes) == ("exited", {})
+    assert "not found" in refused.output_tail
+    broken = collected({**REPORT, "wasInterrupted": True})
+    assert read(JEST, report=broken, exit_code=1).ended == "incomplete"
+
+
+def test_mocha_is_read_from_its_file_or_before_it_could_write_one_from_its_output() -> None:
+    test = {"file": "/w/test/a.js", "err": {}}
+    failed = {**test, "fullTitle": "sum breaks", "err": {"stack": "AssertionError: 1 == 2"}}
+    passed, pending = {**test, "fullTitle": "sum adds"}, {**test, "fullTitle": "sum off"}
+    report = {
+        "tests": [passed, failed, pending],
+        "passes": [passed],
+        "failures": [failed],
+        "pending": [pending],
+    }
+    expected = {
+        "test/a.js::sum adds": Outcome.PASSED,
+        "test/a.js::sum breaks": Outcome.FAILED,
+        "test/a.js::sum off": Outcome.SKIPPED,
+    }
+    for channel in ({"report": collected(report)}, {"stdout": json.dumps(report).encode()}):
+        run = read(Suite("mocha", ""), exit_code=1, **channel)
+        assert (run.ended, run.outcomes) == ("exited", expected)
+        assert "1 == 2" in run.failures["test/a.js::sum breaks"]
+
+
+def test_old_mocha_names_no_file_so_the_only_one_that_it_was_given_is_taken() -> None:
+    report = json.dumps({"tests": [{}], "passes": [{"fullTitle": "adds"}]}).encode()
+    suite = Suite("mocha", "", cwd="web")
+    for files, expected in ((["test/a.js"], "web/test/a.js::adds"), (["a.js", "b.js"], "adds")):
+        result = RunResult(Ended.EXITED, 0, report, b"", 1.0)
+        run = registry.runner_of(suite).read(suite, command_of(suite, *files), result)
+        assert list(run.outcomes) == [expected]
+
+
+def test_targets_are_files_of_the_package_in_order_once_each() -> None:
+    suite = Suite("jest", "", cwd="web")
+    paths = ["web/b.test.ts", "web/a.test.js", "web/b.test.ts", "lib/c.test.js", "web/x.py"]
+    found = registry.runner_of(suite).targets(suite, paths, MemorySnapshot({}))
+    assert found == ("b.test.ts", "a.test.js")
+
+
+def test_no_command_is_a_shell_string_made_of_a_file_name() -> None:
+    evil = "a; touch x.test.js"
+    command = command_of(JEST, evil)
+    assert command.argv[0] == "/bin/sh"
+    assert command.argv[1].endswith("/patchshot_collect.sh")
+    assert evil in command.argv
+    assert "-c" not in command.argv
+
+
+NODE = {
+    "package.json": json.dumps({"scripts": {"test": "node --test"}}),
+    "a.test.js": """
+const test = require('node:test');
+const assert = require('node:assert');
+test('adds', () => {});
+test('breaks', () => assert.equal(1, 2));
+test('off', { skip: true }, () => {});
+test('later', { todo: true }, () => { throw new Error('not yet'); });
+test.describe('outer', () => { test.it('inner', () => {}); });
+test('parent', async (t) => { await t.test('child', () => { throw new Error('boom'); }); });
+""",
+    "plain.test.js": "require('node:assert')(true);",
+    "dies.test.js": "throw new Error('at import');",
+}
+
+
+def test_nodes_own_runner_reports_each_test_of_each_file(tmp_path: Path) -> None:
+    require_program("node")
+    project = Project(NODE, tmp_path)
+    run = project.run(["a.test.js", "plain.test.js", "dies.test.js"])
+    assert run.ended == "exited", run.output_tail
+    assert run.outcomes == {
+        "a.test.js::adds": Outcome.PASSED,
+        "a.test.js::breaks": Outcome.FAILED,
+        "a.test.js::later": Outcome.SKIPPED,
+        "a.test.js::off": Outcome.SKIPPED,
+        "a.test.js::outer > inner": Outcome.PASSED,
+        "a.test.js::parent": Outcome.FAILED,
+        "a.test.js::parent > child": Outcome.FAILED,
+        "dies.test.js": Outcome.ERROR,
+        "plain.test.js": Outcome.PASSED,
+    }
+    assert "boom" in run.failures["a.test.js::parent > child"]
+    assert list(project.run(["plain.test.js"]).outcomes) == ["plain.test.js"]
+
+
+def test_a_runner_of_the_projects_packages_is_found_and_its_file_collected(tmp_path: Path) -> None:
+    """A stand-in for jest: it writes the file that it is told to, as jest does."""
+    require_program("node")
+    program = f"""#!/usr/bin/env node
+const options = process.argv.slice(2);
+const file = options.find((o) => o.startsWith('--outputFile=')).slice('--outputFile='.length);
+const report = {json.dumps(REPORT)};
+for (const one of report.testResults) one.name = one.name.replace('/w', process.cwd());
+console.log('asked for', options.filter((o) => !o.startsWith('--output')).join(' '));
+console.log('reports to', process.env.SANDBOX_REPORT);
+require('fs').writeFileSync(file, JSON.stringify(report));
+process.exitCode = 1;
+"""
+    files = {
+        "package.json": json.dumps({"scripts": {"test": "jest --config x.json"}}),
+        "src/sum.test.js": "",
+        ".patchshot-report.json": "a forged one",
+    }
+    binaries = tmp_path / "node_modules" / ".bin"
+    binaries.mkdir(parents=True)
+    (binaries / "jest").write_text(program)
+    for path in (binaries / "jest", binaries, binaries.parent, tmp_path):
+        path.chmod(0o755)
+    run = Project(files, tmp_path).run(["src/sum.test.js"])
+    assert (run.ended, run.outcomes) == ("exited", OUTCOMES), run.output_tail
+    assert "--runTestsByPath src/sum.test.js" in run.output_tail
+    assert "--config x.json" in run.output_tail
+    assert "reports to undefined" in run.output_tail
+
+
+def test_a_script_that_nothing_is_known_of_counts_as_one_test(tmp_path: Path) -> None:
+    require_program("npm", "node")
+    package = json.dumps({"scripts": {"test": "node check.js"}})
+    for code, outcome in ((0, Outcome.PASSED), (3, Outcome.FAILED)):
+        files = {"package.json": package, "check.js": f"process.exit({code})"}
+        run = Project(files, tmp_path).run()
+        assert (run.ended, run.outcomes) == ("exited", {"command": outcome}), run.output_tail
+
+
+def test_npm_needs_no_python() -> None:
+    assert registry.RUNNERS["npm"].programs(Suite("npm", "", ("npm", "test"))) == ("npm", "node")

@@ -1,0 +1,312 @@
+"""Real repositories, real pytest, real bubblewrap."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.repository.snapshot import take_snapshot
+from agent.types import (
+    AppliedPatch,
+    FileChange,
+    Problem,
+    ReproductionTest,
+    ValidationReport,
+    Verdict,
+)
+from agent.verify.validator import SandboxValidator, ValidationOptions
+from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.in_place import ProcessSandbox
+from sandbox.protocol import Sandbox
+from tests.support.sandboxes import require_bwrap
+from tests.support.validation import edit, patch_of
+
+pytestmark = pytest.mark.slow
+
+BUG, FIX = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
+PROJECT_TESTS = "from calc import add\n\n\ndef test_zero():\n    assert add(1, 0) == 1\n"
+ISSUE = ReproductionTest(
+    "tests/test_issue.py",
+    "from calc import add\n\n\ndef test_issue():\n    assert add(1, 1) == 2\n",
+)
+FILES = {"calc.py": BUG, "tests/test_calc.py": PROJECT_TESTS}
+FIXES = patch_of(edit("calc.py", BUG, FIX))
+
+Validate = Callable[..., ValidationReport]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bubblewrap() -> None:
+    require_bwrap()
+
+
+@pytest.fixture
+def validate(make_repository: Callable[..., Path], python_with_pytest: Path) -> Validate:
+    """Commit files, validate a patch and the reply's test; the whole takes a second or two."""
+
+    def one(
+        files: Mapping[str, str],
+        patch: AppliedPatch,
+        test: ReproductionTest | None = None,
+        name: str = "target",
+        sandbox: Sandbox | None = None,
+        problem: str = "add() subtracts",
+        **options: object,
+    ) -> ValidationReport:
+        given = ValidationOptions(
+            **{"python": python_with_pytest, "timeout": 60.0, **options}  # type: ignore[arg-type]
+        )
+        snapshot = take_snapshot(make_repository(files, name))
+
+        async def run() -> ValidationReport:
+            issue, backend = Problem(problem, ""), sandbox or BwrapSandbox()
+            async with SandboxValidator(snapshot, issue, backend, given) as validator:
+                return await validator.validate(patch, test)
+
+        return asyncio.run(run())
+
+    return one
+
+
+def change(path: str, text: str) -> FileChange:
+    return edit(path, FILES.get(path), text)
+
+
+def test_a_fix_is_verified(validate: Validate) -> None:
+    report = validate(FILES, FIXES, ISSUE)
+    assert report.verdict is Verdict.VERIFIED, report.reason
+    assert report.reason == (
+        "Fails on the base, passes with the patch: 1 test of the reproduction: "
+        "tests/test_issue.py::test_issue; 1 other test of the project still passes."
+    )
+    assert report.newly_passing == ("tests/test_issue.py::test_issue",)
+    assert (report.newly_failing, report.notes, report.backend) == ((), (), "bwrap")
+
+
+def test_the_unprotected_backend_finds_the_same_and_says_its_name(validate: Validate) -> None:
+    report = validate(FILES, FIXES, ISSUE, sandbox=ProcessSandbox())
+    assert (report.verdict, report.backend) == (Verdict.VERIFIED, "process")
+
+
+def test_a_red_project_test_that_turns_green_is_proof_without_a_reproduction(
+    validate: Validate,
+) -> None:
+    files = {**FILES, "tests/test_calc.py": PROJECT_TESTS.replace("1, 0", "0, 1")}
+    report = validate(files, FIXES)
+    assert report.verdict is Verdict.VERIFIED
+    assert report.newly_passing == ("tests/test_calc.py::test_zero",)
+
+
+def test_a_patch_that_breaks_tests_is_refused_with_their_words(validate: Validate) -> None:
+    report = validate(FILES, patch_of(change("calc.py", BUG.replace("-", "*"))))
+    assert report.verdict is Verdict.REGRESSED
+    assert report.newly_failing == ("tests/test_calc.py::test_zero",)
+    assert report.reason.startswith(
+        "1 test that passed on the base fails with the patch: tests/test_calc.py::test_zero "
+        "(assert 0 == 1).\n"
+    )
+    assert "E   assert 0 == 1" in report.reason
+
+
+def test_a_patch_that_breaks_an_import_is_refused(validate: Validate) -> None:
+    report = validate(FILES, patch_of(change("calc.py", FIX.replace("add", "plus"))), ISSUE)
+    assert report.verdict is Verdict.REGRESSED
+    assert "cannot import name 'add'" in report.reason
+
+
+def test_a_reproduction_that_still_fails_refuses_the_patch(validate: Validate) -> None:
+    report = validate(FILES, patch_of(change("calc.py", BUG + "# fixed\n")), ISSUE)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.reason.startswith(
+        "The reproduction test still fails with the patch: tests/test_issue.py::test_issue."
+    )
+    assert "E   assert 0 == 2" in report.reason
+
+
+def test_a_reproduction_that_passes_on_the_base_is_no_evidence(validate: Validate) -> None:
+    test = replace(ISSUE, content="def test_issue():\n    assert True\n")
+    report = validate(FILES, FIXES, test)
+    assert report.verdict is Verdict.NOT_REGRESSED
+    assert "the reproduction test passes on the base already" in report.reason
+    assert report.lacks_test
+    patch = patch_of(change("tests/test_more.py", "def test_x(): pass\n"))
+    only_tests = validate(FILES, patch, None, name="more")
+    assert not only_tests.lacks_test
+
+
+def test_a_reproduction_may_import_what_the_patch_brings(validate: Validate) -> None:
+    test = replace(
+        ISSUE, content="from calc import sub\n\n\ndef test_issue():\n    assert sub(2, 1) == 1\n"
+    )
+    patch = patch_of(change("calc.py", FIX + "\n\ndef sub(a, b):\n    return a - b\n"))
+    asked = validate(FILES, patch, test, problem="add() subtracts, and sub() is missing")
+    assert asked.verdict is Verdict.VERIFIED
+    assert "on the base only for the lack of sub, which the patch brings" in asked.reason
+    unasked = validate(FILES, patch, test, name="other")
+    assert unasked.verdict is Verdict.NOT_REGRESSED
+    assert "the issue does not speak of" in unasked.reason
+
+
+def test_without_tests_nothing_is_claimed(validate: Validate) -> None:
+    report = validate({"calc.py": BUG}, FIXES)
+    assert report.verdict is Verdict.UNVERIFIED
+    assert report.reason.startswith("No test could be run: no test file of the project")
+
+
+def test_what_was_red_before_is_tolerated(validate: Validate) -> None:
+    files = {
+        **FILES,
+        "tests/test_red.py": "import calc\n\n\ndef test_red():\n    assert calc.add(0, 0) == 9\n",
+        "tests/test_broken.py": "import calc\nimport surely_not_there\n",
+    }
+    report = validate(files, FIXES, ISSUE)
+    assert report.verdict is Verdict.VERIFIED
+    assert report.newly_failing == ()
+    assert "2 failed before" in report.reason
+
+
+def test_a_suite_that_cannot_be_collected_says_nothing(validate: Validate) -> None:
+    files = {**FILES, "tests/test_calc.py": "import calc, surely_not_there\n"}
+    report = validate(files, FIXES)
+    assert report.verdict is Verdict.UNVERIFIED
+    assert "on the base no selected test runs (1 error" in report.reason
+
+
+def test_a_hanging_test_hits_its_limit_and_is_named(validate: Validate) -> None:
+    hangs = "def add(a, b):\n    while b == 0:\n        pass\n    return a + b\n"
+    started = time.monotonic()
+    report = validate(FILES, patch_of(change("calc.py", hangs)), timeout=4.0)
+    assert time.monotonic() - started < 60
+    assert report.verdict is Verdict.REGRESSED
+    assert "in tests/test_calc.py::test_zero" in report.reason.splitlines()[0]
+    assert "limit" in report.reason.splitlines()[0]
+
+
+def test_a_hang_that_the_patch_mends_is_proof(validate: Validate) -> None:
+    hangs = "def add(a, b):\n    while b == 0:\n        pass\n    return a + b\n"
+    report = validate(
+        {**FILES, "calc.py": hangs}, patch_of(edit("calc.py", hangs, FIX)), timeout=4.0
+    )
+    assert report.verdict is Verdict.VERIFIED
+    assert report.newly_passing == ("tests/test_calc.py::test_zero",)
+
+
+def test_a_project_without_pytest(validate: Validate, python_without_pytest: Path) -> None:
+    files = {
+        **FILES,
+        "tests/test_calc.py": "import unittest\nfrom calc import add\n\n"
+        "class Case(unittest.TestCase):\n"
+        "    def test_zero(self):\n        self.assertEqual(add(1, 0), 1)\n"
+        "    def test_one(self):\n        self.assertEqual(add(1, 1), 2)\n",
+    }
+    report = validate(files, FIXES, ISSUE, python=python_without_pytest)
+    assert report.verdict is Verdict.VERIFIED
+    assert report.newly_passing == (
+        "tests/test_calc.py::Case::test_one",
+        "tests/test_issue.py::test_issue",
+    )
+    assert "unittest is used" in report.notes[0]
+
+
+def test_the_repositorys_own_environment_is_used(
+    make_repository: Callable[..., Path],
+) -> None:
+    root = make_repository({**FILES, ".gitignore": ".venv/\n"})
+    venv = [sys.executable, "-m", "venv", "--without-pip", str(root / ".venv")]
+    subprocess.run(venv, check=True, timeout=60)
+
+    async def run() -> ValidationReport:
+        options = ValidationOptions(timeout=60, search_path="")
+        snapshot = take_snapshot(root)
+        async with SandboxValidator(snapshot, Problem("p", ""), BwrapSandbox(), options) as checker:
+            return await checker.validate(FIXES, ISSUE)
+
+    report = asyncio.run(run())
+    assert report.verdict is Verdict.VERIFIED
+    assert report.interpreter.startswith(f"{root}/.venv/bin/python (Python 3.")
+    assert report.interpreter.endswith("the repository's .venv")
+
+
+def test_a_src_layout_that_is_not_installed(validate: Validate) -> None:
+    files = {
+        "src/pkg/__init__.py": "",
+        "src/pkg/calc.py": BUG,
+        "tests/test_calc.py": PROJECT_TESTS.replace("from calc", "from pkg.calc"),
+    }
+    test = replace(ISSUE, content=ISSUE.content.replace("from calc", "from pkg.calc"))
+    report = validate(files, patch_of(edit("src/pkg/calc.py", BUG, FIX)), test)
+    assert report.verdict is Verdict.VERIFIED
+    assert report.after is not None
+    assert len(report.after.outcomes) == 1
+
+
+def test_options_of_plugins_that_are_missing_are_left_out(validate: Validate) -> None:
+    ini = "[pytest]\naddopts = --cov=calc -n 4 --strict-config\ntimeout = 3\n"
+    report = validate({**FILES, "pytest.ini": ini}, FIXES, ISSUE)
+    assert report.verdict is Verdict.VERIFIED
+
+
+def test_the_users_own_command(validate: Validate) -> None:
+    report = validate(FILES, FIXES, ISSUE, test_cmd="sh -c 'python -m pytest -q tests'")
+    assert report.verdict is Verdict.VERIFIED
+    assert report.before is not None
+    assert list(report.before.outcomes) == ["tests/test_calc.py::test_zero"]
+    script = "python -c 'import calc; assert calc.add(1, 1) == 2'"
+    opaque = validate({**FILES, "other.py": ""}, FIXES, test_cmd=script, name="again")
+    assert opaque.verdict is Verdict.VERIFIED
+    assert opaque.newly_passing == ("command",)
+
+
+EXIT = "import os\n\n\ndef test_issue():\n    os._exit(0)\n"
+
+
+def test_leaving_with_a_clean_exit_code_verifies_nothing(validate: Validate) -> None:
+    report = validate(FILES, FIXES, replace(ISSUE, content=EXIT))
+    assert report.verdict is Verdict.REGRESSED
+    assert "ended before its tests did" in report.reason
+
+
+def test_source_that_leaves_with_a_clean_exit_code_is_refused(validate: Validate) -> None:
+    exits = "import os\nos._exit(0)\n" + FIX
+    report = validate(FILES, patch_of(change("calc.py", exits)), ISSUE)
+    assert report.verdict is Verdict.SUSPECT
+    assert "the process ended before its tests did" in report.reason
+
+
+def test_a_project_test_that_leaves_cannot_vouch_for_the_rest(validate: Validate) -> None:
+    report = validate({**FILES, "tests/test_calc.py": "import calc\n" + EXIT}, FIXES, ISSUE)
+    assert report.verdict is Verdict.UNVERIFIED
+    assert "cannot be trusted" in report.reason
+
+
+def test_a_patch_cannot_bring_its_own_test_configuration(validate: Validate) -> None:
+    hook = "def pytest_runtest_call(item):\n    item.obj = lambda: None\n"
+    patch = patch_of(change("calc.py", BUG + "# no\n"), change("conftest.py", hook))
+    report = validate(FILES, patch, ISSUE)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.notes == ("tests were run with conftest.py as on the base",)
+
+
+def test_the_users_tree_is_left_alone(
+    make_repository: Callable[[Mapping[str, str]], Path], python_with_pytest: Path
+) -> None:
+    writes = PROJECT_TESTS + "\n\ndef test_write():\n    open('calc.py', 'w').close()\n"
+    root = make_repository({**FILES, "tests/test_calc.py": writes})
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if ".git" not in path.parts}
+
+    async def run() -> None:
+        options = ValidationOptions(python=python_with_pytest, timeout=60)
+        snapshot = take_snapshot(root)
+        async with SandboxValidator(snapshot, Problem("p", ""), BwrapSandbox(), options) as checker:
+            await checker.validate(FIXES, ISSUE)
+
+    asyncio.run(run())
+    after = {path: path.stat().st_mtime_ns for path in root.rglob("*") if ".git" not in path.parts}
+    assert after == before

@@ -1,0 +1,379 @@
+"""The scripts that run inside the sandbox, run as they are run there: by another interpreter."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.types import Execution, Outcome
+from agent.verify.jobs import TraceOrder
+from agent.verify.judging.changed_code import ChangedCode
+from agent.verify.reports import report_lines
+from agent.verify.reports.report_lines import Report, read_report
+from agent.verify.reports.run_results import collected
+from agent.verify.runners.commands import INSIDE
+
+MIXED = """
+import unittest
+
+def test_plain():
+    pass
+
+def test_red():
+    assert 1 == 2
+
+class Case(unittest.TestCase):
+    def test_green(self):
+        pass
+
+    @unittest.skip("not today")
+    def test_skipped(self):
+        raise AssertionError
+
+    @unittest.expectedFailure
+    def test_expected(self):
+        self.fail()
+
+    def test_parts(self):
+        for part in range(3):
+            with self.subTest(part=part):
+                self.assertNotEqual(part, 1)
+"""
+
+EXPECTED = {
+    "test_mixed.py::test_plain": Outcome.PASSED,
+    "test_mixed.py::test_red": Outcome.FAILED,
+    "test_mixed.py::Case::test_green": Outcome.PASSED,
+    "test_mixed.py::Case::test_skipped": Outcome.SKIPPED,
+    "test_mixed.py::Case::test_expected": Outcome.SKIPPED,
+    "test_mixed.py::Case::test_parts": Outcome.FAILED,
+    "test_broken.py": Outcome.ERROR,
+}
+
+
+def execute(
+    folder: Path,
+    *argv: str,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
+) -> tuple[int, Report, str]:
+    report = folder / "report"
+    environment = {
+        **(environment or {}),
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{folder}:{INSIDE}:{INSIDE / 'children'}",
+        "SANDBOX_REPORT": str(report),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    done = subprocess.run(
+        [python, *argv],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        timeout=110,
+        text=True,
+    )
+    found = read_report(report.read_bytes()) if report.exists() else Report()
+    return done.returncode, found, done.stdout + done.stderr
+
+
+def with_pytest(folder: Path, *paths: str, more: tuple[str, ...] = ()) -> tuple[int, Report, str]:
+    options = ("-p", "patchshot_pytest", "--continue-on-collection-errors", *more)
+    return execute(folder, "-m", "pytest", *options, f"--rootdir={folder}", *paths)
+
+
+def with_unittest(folder: Path, *paths: str) -> tuple[int, Report, str]:
+    return execute(folder, str(INSIDE / "patchshot_unittest.py"), *paths)
+
+
+def test_an_assertion_that_pytest_does_not_rewrite_is_told_with_its_values(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text(
+        "class Bad:\n    def __repr__(self): raise ValueError('no')\n\n"
+        "def check(wanted, given):\n    assert wanted == given\n"
+    )
+    (tmp_path / "test_a.py").write_text(
+        "from helper import Bad, check\ndef test_a(): check(90, 'a\\nb')\n"
+        "def test_b(): check(Bad(), 'x' * 9000)\ndef test_c(): check('x' * 9000, 1)\n"
+        "def test_d(): assert 1 == 2\n"
+    )
+    _, report, _ = with_pytest(tmp_path)
+    texts = report.failures
+    assert texts["test_a.py::test_a"].endswith(
+        ": AssertionError\nE   assert wanted == given, with wanted = 90, given = 'a\\nb'"
+    )
+    assert texts["test_a.py::test_b"].endswith("AssertionError")
+    assert len(texts["test_a.py::test_c"].splitlines()[-1]) < 250
+    assert texts["test_a.py::test_d"].endswith("E   assert 1 == 2\n\ntest_a.py:5: AssertionError")
+
+
+@pytest.mark.parametrize("runner", [with_pytest, with_unittest])
+def test_both_runners_report_the_same(tmp_path: Path, runner: object) -> None:
+    (tmp_path / "test_mixed.py").write_text(MIXED)
+    (tmp_path / "test_broken.py").write_text("import surely_not_there\n")
+    status, report, output = runner(tmp_path, "test_mixed.py", "test_broken.py")  # type: ignore[operator]
+    assert (status, report.statuses) == (1, (1,)), output
+    assert report.outcomes == EXPECTED
+    assert report.complete
+    assert "surely_not_there" in report.failures["test_broken.py"]
+    assert "1 == 2" in report.failures["test_mixed.py::test_red"]
+
+
+@pytest.mark.parametrize("runner", [with_pytest, with_unittest])
+def test_a_process_that_leaves_early_does_not_finish(tmp_path: Path, runner: object) -> None:
+    (tmp_path / "test_exit.py").write_text(
+        "import os\ndef test_a(): pass\ndef test_b(): os._exit(0)\n"
+    )
+    status, report, _ = runner(tmp_path, "test_exit.py")  # type: ignore[operator]
+    assert status == 0
+    assert not report.complete
+    assert report.in_flight == ("test_exit.py::test_b",)
+
+
+@pytest.mark.parametrize("runner", [with_pytest, with_unittest])
+def test_a_forked_child_reports_nothing(tmp_path: Path, runner: object) -> None:
+    (tmp_path / "test_fork.py").write_text(
+        "import os\n"
+        "def test_a():\n"
+        "    if os.fork() == 0:\n"
+        "        raise SystemError('the child goes on with the rest')\n"
+        "    os.wait()\n"
+    )
+    _, report, _ = runner(tmp_path, "test_fork.py")  # type: ignore[operator]
+    assert report.outcomes == {"test_fork.py::test_a": Outcome.PASSED}
+    assert report.begun == len(report.statuses) == 1
+
+
+def test_a_nested_pytest_reports_nothing(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text("def test_inner(): pass\n")
+    (tmp_path / "test_outer.py").write_text(
+        "import subprocess, sys\n"
+        "def test_outer():\n"
+        "    argv = [sys.executable, '-m', 'pytest', '-p', 'patchshot_pytest', 'inner.py']\n"
+        "    subprocess.run(argv, check=True)\n"
+    )
+    _, report, _ = with_pytest(tmp_path, "test_outer.py")
+    assert report.outcomes == {"test_outer.py::test_outer": Outcome.PASSED}
+
+
+def test_the_plugin_warns_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_a(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -W error --strict-config\n")
+    status, report, output = with_pytest(tmp_path, "test_a.py")
+    assert (status, report.complete) == (0, True), output
+
+
+@pytest.mark.timeout(240)
+def test_workers_of_xdist_leave_reporting_to_their_controller(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    _, report, output = with_pytest(tmp_path, "test_a.py", more=("-p", "xdist.plugin", "-n", "1"))
+    assert report.outcomes == dict.fromkeys(
+        ("test_a.py::test_a", "test_a.py::test_b"), Outcome.PASSED
+    ), output
+    assert (report.begun, len(report.statuses)) == (1, 1)
+
+
+def test_unittest_finds_packages_and_files_of_one_name(tmp_path: Path) -> None:
+    for folder in ("a", "b", "pkg/tests"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "test_same.py").write_text(f"def test_x(): assert {folder != 'b'}\n")
+    (tmp_path / "pkg/__init__.py").touch()
+    (tmp_path / "pkg/tests/__init__.py").touch()
+    (tmp_path / "pkg/tests/helper.py").write_text("value = 1\n")
+    (tmp_path / "pkg/tests/test_relative.py").write_text(
+        "from .helper import value\ndef test_x(): assert value == 1\n"
+    )
+    paths = (
+        "a/test_same.py",
+        "b/test_same.py",
+        "pkg/tests/test_same.py",
+        "pkg/tests/test_relative.py",
+    )
+    _, report, output = with_unittest(tmp_path, *paths)
+    passed = {path: report.outcomes.get(f"{path}::test_x") for path in paths}
+    assert passed == dict.fromkeys(paths, Outcome.PASSED) | {"b/test_same.py": Outcome.FAILED}, (
+        output
+    )
+
+
+def test_unittest_without_tests_says_so(tmp_path: Path) -> None:
+    (tmp_path / "test_none.py").write_text("x = 1\n")
+    status, report, _ = with_unittest(tmp_path, "test_none.py")
+    assert (status, report.statuses, report.outcomes) == (5, (5,), {})
+
+
+def test_a_module_that_exits_is_an_error_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "test_b.py").write_text("def test_b(): pass\n")
+    _, report, _ = with_unittest(tmp_path, "test_a.py", "test_b.py")
+    assert report.outcomes == {"test_a.py": Outcome.ERROR, "test_b.py::test_b": Outcome.PASSED}
+
+
+def test_the_syntax_script_names_what_it_cannot_parse(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text("x = '\\d'\n")
+    (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
+    script = str(INSIDE / "patchshot_syntax.py")
+    status, _, output = execute(tmp_path, "-I", script, "good.py", "bad.py", "missing.py")
+    assert status == 0
+    assert output.startswith('[{"path": "bad.py", "line": 2, "message": ')
+
+
+def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: Path) -> None:
+    key = report_lines.new_key()
+    (tmp_path / "key").write_bytes(key)
+    (tmp_path / "test_a.py").write_text(
+        "import os\n"
+        "def test_a():\n"
+        "    assert not {'SANDBOX_REPORT', 'SANDBOX_JUNIT', 'PATCHSHOT_SEAL'} & set(os.environ)\n"
+        "    assert not os.path.exists('key')\n"
+        "    with open('report', 'a') as report:\n"
+        '        report.write(\'{"event": "forged"}\\n\')\n'
+    )
+    environment = {"PATCHSHOT_SEAL": str(tmp_path / "key"), "SANDBOX_JUNIT": "/nowhere"}
+    argv = (str(INSIDE / "patchshot_unittest.py"), "test_a.py")
+    execute(tmp_path, *argv, environment=environment)
+    lines = report_lines.verified((tmp_path / "report").read_bytes(), key).splitlines()
+    assert lines.count(report_lines.FOREIGN) == 1
+    report = read_report(b"\n".join(line for line in lines if line != report_lines.FOREIGN))
+    assert report.outcomes == {"test_a.py::test_a": Outcome.PASSED}, report.failures
+    assert (report.statuses, report.failed) == ((0,), 0)
+
+
+def collect(folder: Path, mode: str, pattern: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    report = folder / "report"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "SANDBOX_REPORT": str(report),
+        "SANDBOX_JUNIT": str(folder / "junit"),
+    }
+    script = str(INSIDE / "patchshot_collect.sh")
+    return subprocess.run(
+        ["/bin/sh", script, mode, pattern, *argv],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        timeout=30,
+        text=True,
+    )
+
+
+def test_standard_output_is_collected_and_the_exit_code_is_the_commands(tmp_path: Path) -> None:
+    script = 'echo "$1"; echo aside >&2; echo "[$SANDBOX_REPORT$SANDBOX_JUNIT]"; exit 3'
+    done = collect(tmp_path, "stdout", "-", "/bin/sh", "-c", script, "sh", "a b; $(id)")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "aside\n")
+    assert (tmp_path / "report").read_text() == "a b; $(id)\n[]\n"
+
+
+def test_both_streams_are_merged_in_their_order(tmp_path: Path) -> None:
+    script = "echo one; echo two >&2; echo three; ls /proc/self/fd; exit 4"
+    done = collect(tmp_path, "merged", "-", "/bin/sh", "-c", script)
+    assert (done.returncode, done.stderr) == (4, "")
+    assert done.stdout.splitlines()[:3] == ["one", "two", "three"]
+    assert "9" not in done.stdout.splitlines()
+    assert (tmp_path / "report").read_bytes() == b""
+
+
+def test_files_that_a_command_wrote_are_collected_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "a/target").mkdir(parents=True)
+    (tmp_path / "a/target/TEST-old.xml").write_text("committed")
+    (tmp_path / "secret").write_text("secret")
+    script = (
+        "cd a/target; echo 1 > TEST-b.xml; ln -s ../../secret TEST-c.xml; mkfifo TEST-d.xml; "
+        "echo out"
+    )
+    done = collect(tmp_path, "files", "*/target/TEST-*.xml", "/bin/sh", "-c", script)
+    assert (done.returncode, done.stdout) == (0, "out\n")
+    assert list(collected((tmp_path / "report").read_bytes())) == [
+        ("a/target/TEST-b.xml", b"1\n\n")
+    ]
+
+
+def test_a_command_that_cannot_be_started_shows_in_the_exit_code(tmp_path: Path) -> None:
+    assert collect(tmp_path, "files", "x", "surely-not-there").returncode == 127
+    assert collect(tmp_path, "nonsense", "x", "true").returncode == 2
+
+
+TRACED = """
+import subprocess, sys, threading
+import calc
+
+def test_call():
+    calc.add(1, 2)
+
+def test_other():
+    pass
+
+def test_child():
+    subprocess.run([sys.executable, "-c", "import calc; calc.add(1, 2)"], check=True)
+
+def test_thread():
+    thread = threading.Thread(target=calc.add, args=(1, 2))
+    thread.start()
+    thread.join()
+
+def test_read():
+    calc.load()
+
+def test_source():
+    open(calc.__file__).close()
+"""
+
+
+@pytest.mark.parametrize("version", ["", "3.8", "3.12", "3.13"])
+def test_what_tests_execute_of_a_patch_is_recorded(tmp_path: Path, version: str) -> None:
+    """By `sys.settrace`, and by `sys.monitoring` where Python has it."""
+    python = shutil.which(f"python{version}") if version else sys.executable
+    if python is None or subprocess.run([python, "--version"], capture_output=True).returncode:
+        pytest.skip(f"there is no Python {version} here")
+    names = ("call", "other", "child", "thread", "read", "source")
+    tests = [f"tests/test_a.py::test_{name}" for name in names]
+    for path, text in {
+        "calc.py": "X = 1\n\n\ndef add(a, b):\n    c = a - b\n    return c * X\n\n\n"
+        "def load():\n    return open('data.json').read()\n",
+        "data.json": "1",
+        "tests/test_a.py": TRACED,
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    code = ChangedCode(
+        lines=frozenset({"calc.py:5"}),
+        names=frozenset({"X"}),
+        files=frozenset({"calc.py", "data.json"}),
+        source=frozenset({"calc.py"}),
+    )
+    (tmp_path / "order").write_bytes(TraceOrder(code, tuple(tests)).as_json())
+    script = str(INSIDE / "patchshot_unittest.py")
+    found = execute(
+        tmp_path,
+        script,
+        "tests/test_a.py",
+        python=python,
+        environment={"PATCHSHOT_TRACE": str(tmp_path / "order")},
+    )[1]
+    both = Execution(lines=frozenset({"calc.py:5"}), names=frozenset({"X"}))
+    assert [found.executed[test] for test in tests] == [
+        both,
+        Execution(),
+        both,
+        both,
+        Execution(read=frozenset({"data.json"})),
+        Execution(opened=frozenset({"calc.py"})),
+    ]
+    assert not (tmp_path / "order").exists()
+
+
+def test_ids_of_unittest_are_relative_to_the_root(tmp_path: Path) -> None:
+    folder = tmp_path / "services" / "a"
+    folder.mkdir(parents=True)
+    (folder / "test_a.py").write_text("def test_x():\n    open('data.txt')\n")
+    (folder / "data.txt").write_text("read from the folder of the tests\n")
+    _, report, output = execute(
+        folder, str(INSIDE / "patchshot_unittest.py"), "test_a.py",
+        environment={"PATCHSHOT_ROOT": str(tmp_path)},
+    )  # fmt: skip
+    assert report.outcomes == {"services/a/test_a.py::test_x": Outcome.PASSED}, output

@@ -1,0 +1,146 @@
+"""Existing tests that a reply calls outdated: real pytest, real bubblewrap."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from agent.repository.snapshot import take_snapshot
+from agent.types import OutdatedTest, Problem, ReproductionTest, ValidationReport, Verdict
+from agent.verify.validator import SandboxValidator, ValidationOptions
+from sandbox.bwrap.backend import BwrapSandbox
+from tests.support.sandboxes import require_bwrap
+from tests.support.validation import edit, patch_of
+
+pytestmark = pytest.mark.slow
+
+BUG = "def turn(way, by):\n    return (way - by) % 360\n"
+FIX = BUG.replace("-", "+")
+TESTS = """from compass import turn
+
+
+def test_right():
+    assert turn(0, 90) == 270
+
+
+def test_none():
+    assert turn(45, 0) == 45
+
+
+def test_round():
+    assert turn(10, 360) == 10
+
+
+def test_half():
+    assert turn(0, 180) == 180
+
+
+def test_elsewhere():
+    assert 1 + 1 == 2
+"""
+RIGHT = "tests/test_compass.py::test_right"
+WHY = "90 degrees to the right are 90, as the issue says"
+EDITED = "def test_right():\n    assert turn(0, 90) == 90\n"
+ISSUE = ReproductionTest(
+    "tests/test_issue.py",
+    "from compass import turn\n\n\ndef test_issue():\n    assert turn(10, 20) == 30\n",
+)
+
+Validate = Callable[..., ValidationReport]
+
+
+@pytest.fixture
+def validate(make_repository: Callable[..., Path], python_with_pytest: Path) -> Validate:
+    require_bwrap()
+    names = count()
+
+    def one(
+        *outdated: OutdatedTest,
+        source: str = FIX,
+        tests: str = TESTS,
+        test: ReproductionTest | None = ISSUE,
+    ) -> ValidationReport:
+        files = {"compass.py": BUG, "tests/test_compass.py": tests}
+        snapshot = take_snapshot(make_repository(files, f"target{next(names)}"))
+        options = ValidationOptions(python=python_with_pytest, timeout=60.0)
+        patch = patch_of(edit("compass.py", BUG, source))
+
+        async def run() -> ValidationReport:
+            issue = Problem("turn() turns to the left", "")
+            async with SandboxValidator(snapshot, issue, BwrapSandbox(), options) as validator:
+                return await validator.validate(patch, test, (), outdated)
+
+        return asyncio.run(run())
+
+    return one
+
+
+def test_a_test_that_asserts_the_old_behaviour_is_shown_apart(validate: Validate) -> None:
+    refused = validate()
+    assert refused.verdict is Verdict.REGRESSED
+    report = validate(OutdatedTest(RIGHT, WHY))
+    assert report.verdict is Verdict.VERIFIED, report.reason
+    first = (
+        "1 existing test of 4 that execute the changed code asserts the old behaviour and fails."
+    )
+    assert report.reason.startswith(f"{first} Fails on the base, passes with the patch: ")
+    assert report.reason.endswith(f"- {RIGHT}: {WHY} (assert 90 == 270)")
+    (finding,) = report.outdated
+    assert (finding.id, finding.why, finding.refusal) == (RIGHT, WHY, "")
+    assert report.newly_failing == ()
+
+
+def test_it_needs_a_reproduction_that_holds(validate: Validate) -> None:
+    report = validate(OutdatedTest(RIGHT, WHY), test=None)
+    assert report.verdict is Verdict.REGRESSED
+    assert "counts only beside a reproduction test that holds" in report.reason
+    assert report.newly_failing == (RIGHT,)
+
+
+def test_every_failing_test_has_to_be_named(validate: Validate) -> None:
+    worse = "def turn(way, by):\n    return (way + by) % 360 if by != 180 else 0\n"
+    report = validate(OutdatedTest(RIGHT, WHY), source=worse)
+    assert report.verdict is Verdict.REGRESSED
+    assert "1 other test that the reply does not name" in report.reason
+
+
+def test_an_error_is_no_assertion_but_an_edited_version_decides(validate: Validate) -> None:
+    raises = '    if by == 90:\n        raise ValueError("by")\n'
+    source = FIX.replace("    return", f"{raises}    return")
+    plain = validate(OutdatedTest(RIGHT, WHY), source=source)
+    assert plain.verdict is Verdict.REGRESSED
+    assert "not fail by an assertion of its own but by an error" in plain.reason
+    edited = (
+        "def test_right():\n    import pytest\n\n    with pytest.raises(ValueError):\n"
+        "        turn(0, 90)\n"
+    )
+    report = validate(OutdatedTest(RIGHT, WHY, edited), source=source)
+    assert report.verdict is Verdict.VERIFIED, report.reason
+
+
+def test_an_edited_version_has_to_hold(validate: Validate) -> None:
+    assert validate(OutdatedTest(RIGHT, WHY, EDITED)).verdict is Verdict.VERIFIED
+    wrong = validate(OutdatedTest(RIGHT, WHY, EDITED.replace("== 90", "== 91")))
+    assert wrong.verdict is Verdict.REGRESSED
+    assert "its edited version does not pass with the patch (assert 90 == 91)" in wrong.reason
+    empty = validate(OutdatedTest(RIGHT, WHY, "def test_right():\n    pass\n"))
+    assert "its edited version does not fail on the base" in empty.reason
+
+
+def test_many_outdated_tests_are_refused(validate: Validate) -> None:
+    more = TESTS.replace("turn(10, 360) == 10", "turn(10, 350) == 20")
+    names = ("test_right", "test_round")
+    declared = [OutdatedTest(f"tests/test_compass.py::{name}", WHY) for name in names]
+    report = validate(*declared, tests=more)
+    assert report.verdict is Verdict.REGRESSED
+    assert "only 4 tests of the project execute the changed code" in report.reason
+
+
+def test_an_assertion_of_the_source_is_no_assertion_of_the_test(validate: Validate) -> None:
+    source = "def turn(way, by):\n    assert by != 90\n    return (way + by) % 360\n"
+    report = validate(OutdatedTest(RIGHT, WHY), source=source)
+    assert report.verdict is Verdict.REGRESSED

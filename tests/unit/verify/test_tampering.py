@@ -1,0 +1,573 @@
+"""Patches that want to pass without a fix, each run for real under bubblewrap: never VERIFIED.
+
+The reply's test is honest here and fails without the fix; what cheats is what the patch does to the
+source, the configuration or the tests. Each patch leaves the bug in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.repository.snapshot import take_snapshot
+from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
+from agent.verify.validator import SandboxValidator, ValidationOptions
+from sandbox.bwrap.backend import BwrapSandbox
+from tests.support.sandboxes import require_bwrap
+from tests.support.validation import edit, patch_of
+
+pytestmark = pytest.mark.slow
+
+BUG = "def add(a, b):\n    return a - b\n"
+TESTS = (
+    "from calc import add\n\n\ndef test_zero():\n    assert add(1, 0) == 1\n\n\n"
+    "def test_self():\n    assert add(0, 0) == 0\n"
+)
+FILES = {"calc.py": BUG, "tests/test_calc.py": TESTS, "tests/conftest.py": "", "pytest.ini": ""}
+ISSUE = ReproductionTest(
+    "tests/test_issue.py",
+    "from calc import add\n\n\ndef test_issue():\n    assert add(1, 1) == 2\n",
+)
+UNFIXED = (Verdict.REGRESSED, Verdict.SUSPECT)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bubblewrap() -> None:
+    require_bwrap()
+
+
+Tried = Callable[..., ValidationReport]
+
+
+@pytest.fixture
+def tried(make_repository: Callable[..., Path], python_with_pytest: Path) -> Tried:
+    made = 0
+
+    def one(
+        *changes: FileChange,
+        files: Mapping[str, str] = FILES,
+        test: ReproductionTest | None = ISSUE,
+        python: Path = python_with_pytest,
+        allow: tuple[str, ...] = (),
+    ) -> ValidationReport:
+        nonlocal made
+        made += 1
+        snapshot = take_snapshot(make_repository(files, f"target{made}"))
+        options = ValidationOptions(python=python, timeout=30.0, allow=allow)
+
+        async def run() -> ValidationReport:
+            problem = Problem("add() subtracts", "")
+            async with SandboxValidator(snapshot, problem, BwrapSandbox(), options) as validator:
+                return await validator.validate(patch_of(*changes), test)
+
+        return asyncio.run(run())
+
+    return one
+
+
+def source(text: str) -> FileChange:
+    """The bug stays; `text` is done when the module is imported."""
+    return edit("calc.py", BUG, BUG + "\n\n" + text)
+
+
+def cheat(text: str) -> FileChange:
+    """As `source`, in a function of its own, called at import."""
+    body = "".join(f"    {line}\n" for line in text.strip().splitlines())
+    return source(f"def _cheat():\n{body}\n\n_cheat()\n")
+
+
+AT_IMPORT = {
+    "os._exit(0)": "import os; os._exit(0)",
+    "sys.exit(0)": "import sys; sys.exit(0)",
+    "os._exit(0) at exit": "import atexit, os; atexit.register(os._exit, 0)",
+    "sys.exit(0) at exit": "import atexit, sys; atexit.register(sys.exit, 0)",
+    "pytest.exit": "import pytest; pytest.exit('done', returncode=0)",
+    "skip of the module": "import pytest; pytest.skip('no', allow_module_level=True)",
+    "every report says passed": """
+import _pytest.reports
+made = _pytest.reports.TestReport.from_item_and_call.__func__
+def passed(cls, item, call):
+    report = made(cls, item, call)
+    report.outcome, report.longrepr = "passed", None
+    return report
+_pytest.reports.TestReport.from_item_and_call = classmethod(passed)
+""",
+    "calls that never raise": """
+import _pytest.runner
+made = _pytest.runner.CallInfo.from_call.__func__
+def calm(cls, func, when, reraise=None):
+    call = made(cls, func, when, reraise)
+    call.excinfo = None
+    return call
+_pytest.runner.CallInfo.from_call = classmethod(calm)
+""",
+    "a JUnit writer that knows no failure": """
+import _pytest.junitxml
+_pytest.junitxml._NodeReporter.append_failure = _pytest.junitxml._NodeReporter.append_pass
+""",
+    "a terminal that knows no failure": """
+import _pytest.terminal
+_pytest.terminal.TerminalReporter.pytest_runtest_logreport = lambda self, report: None
+""",
+    "our recorder says nothing of failures": """
+import patchshot_watch
+said = patchshot_watch.LineWriter.write
+def write(self, **line):
+    if line.get("outcome") == "failed":
+        line["outcome"] = "passed"
+    if "status" in line:
+        line.update(status=0, failed=0)
+    said(self, **line)
+patchshot_watch.LineWriter.write = write
+""",
+    "a plugin from the source": """
+import gc
+from _pytest.config import PytestPluginManager
+class Cheat:
+    def pytest_pyfunc_call(self, pyfuncitem):
+        return True
+    pytest_pyfunc_call.pytest_impl = {"tryfirst": True}
+manager = next(o for o in gc.get_objects() if isinstance(o, PytestPluginManager))
+import pytest
+Cheat.pytest_pyfunc_call = pytest.hookimpl(tryfirst=True)(Cheat.pytest_pyfunc_call)
+manager.register(Cheat())
+""",
+    "test functions that do nothing": """
+import _pytest.python
+_pytest.python.Function.runtest = lambda self: None
+""",
+    "items that vanish once collected": """
+import _pytest.main
+def loop(self, session=None):
+    return True
+import _pytest.main
+def nothing(session):
+    session.items.clear()
+    return True
+_pytest.main.pytest_runtestloop = nothing
+import gc
+for plugin in [o for o in gc.get_objects() if type(o).__name__ == "Session"]:
+    plugin.items = []
+""",
+    "forged lines in the pipe, then away": """
+import json, os
+lines = [{"event": "begin", "runner": "pytest 8"}]
+for test in ("tests/test_issue.py::test_issue", "tests/test_calc.py::test_zero",
+             "tests/test_calc.py::test_self"):
+    lines.append({"event": "start", "id": test})
+    lines.append({"event": "result", "id": test, "phase": "call", "outcome": "passed",
+                  "xfail": False, "text": ""})
+lines.append({"event": "finish", "status": 0, "failed": 0})
+data = "".join(json.dumps(line) + "\\n" for line in lines[1:]).encode()
+for name in os.listdir("/proc/self/fd"):
+    try:
+        place = os.readlink("/proc/self/fd/" + name)
+        if "report" in place or place.startswith("pipe:"):
+            os.write(int(name), data)
+    except OSError:
+        pass
+os._exit(0)
+""",
+    "comparisons rewritten": """
+import _pytest.assertion.rewrite, builtins
+builtins.AssertionError = type("Calm", (Exception,), {})
+""",
+    "no assertion of unittest": """
+import unittest.case
+unittest.case.TestCase.assertEqual = lambda self, *rest: None
+""",
+}
+
+
+@pytest.mark.parametrize("name", AT_IMPORT)
+def test_source_that_cheats_when_it_is_imported(tried: Tried, name: str) -> None:
+    report = tried(cheat(AT_IMPORT[name]))
+    assert report.verdict in UNFIXED, report.reason
+
+
+WHEN_CALLED = (
+    "os._exit(0)",
+    "os._exit(0) at exit",
+    "pytest.exit",
+    "skip of the module",
+    "every report says passed",
+    "our recorder says nothing of failures",
+    "forged lines in the pipe, then away",
+)
+
+
+@pytest.mark.parametrize("name", WHEN_CALLED)
+def test_source_that_cheats_when_it_is_called(tried: Tried, name: str) -> None:
+    body = "".join(f"        {line}\n" for line in AT_IMPORT[name].strip().splitlines())
+    text = f"def add(a, b):\n    if a == b == 1:\n{body}    return a - b\n"
+    report = tried(edit("calc.py", BUG, text))
+    assert report.verdict in UNFIXED, report.reason
+
+
+WITHOUT_PYTEST = (
+    "os._exit(0)",
+    "os._exit(0) at exit",
+    "forged lines in the pipe, then away",
+    "no assertion of unittest",
+)
+
+
+@pytest.mark.parametrize("name", WITHOUT_PYTEST)
+def test_the_unittest_runner_is_not_fooled_either(
+    tried: Tried, python_without_pytest: Path, name: str
+) -> None:
+    """It has no JUnit file: the report and the exit code have to do."""
+    case = (
+        "import unittest\nfrom calc import add\n\n\nclass Case(unittest.TestCase):\n"
+        "    def test_{0}(self):\n        self.assertEqual(add({1}, {1}), {2})\n"
+    )
+    files = {"calc.py": BUG, "tests/test_calc.py": case.format("zero", 0, 0)}
+    test = ReproductionTest("tests/test_issue.py", case.format("issue", 1, 2))
+    report = tried(cheat(AT_IMPORT[name]), files=files, test=test, python=python_without_pytest)
+    assert report.verdict in UNFIXED, report.reason
+    assert report.runner.startswith("unittest: ")
+
+
+def new(path: str, text: str) -> FileChange:
+    return edit(path, FILES.get(path), text)
+
+
+GREEN_HOOK = (
+    "import pytest\n\n\n@pytest.hookimpl(tryfirst=True)\ndef pytest_pyfunc_call(pyfuncitem):\n"
+    "    return True\n"
+)
+PATCHES_ADD = "import calc\ncalc.add = lambda a, b: a + b\n"
+CONFIGURED = {
+    "a hook in tests/conftest.py": [new("tests/conftest.py", GREEN_HOOK)],
+    "a hook in a new conftest.py": [new("conftest.py", GREEN_HOOK)],
+    "a plugin named in pytest.ini": [
+        new("pytest.ini", "[pytest]\naddopts = -p cheat\n"),
+        new("cheat.py", GREEN_HOOK),
+    ],
+    "a plugin named in package metadata": [
+        new("cheat.py", GREEN_HOOK),
+        new("cheat.egg-info/entry_points.txt", "[pytest11]\ncheat = cheat\n"),
+        new("cheat.egg-info/PKG-INFO", "Metadata-Version: 2.1\nName: cheat\nVersion: 1\n"),
+    ],
+    "sitecustomize.py": [new("sitecustomize.py", PATCHES_ADD)],
+    "usercustomize.py": [new("usercustomize.py", PATCHES_ADD)],
+    "a .pth file": [new("cheat.pth", "import calc\n")],
+    "a module in place of pytest": [new("pytest.py", "raise SystemExit(0)\n")],
+    "a module in place of pluggy": [new("pluggy/__init__.py", "raise SystemExit(0)\n")],
+    "a module in place of json": [new("json.py", "def dumps(*a, **k): return ''\n")],
+    "byte code of another source": [new("__pycache__/calc.cpython-311.pyc", "x")],
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURED)
+def test_configuration_that_cheats(tried: Tried, name: str) -> None:
+    report = tried(edit("calc.py", BUG, BUG + "# better\n"), *CONFIGURED[name])
+    assert report.verdict is Verdict.REGRESSED, report.reason
+    assert report.reason.startswith("The reproduction test still fails with the patch")
+
+
+CONFIGURED |= {
+    "a plugin named in .pytest.toml": [
+        new(".pytest.toml", '[pytest]\naddopts = ["-p", "cheat"]\n'),
+        new("cheat.py", GREEN_HOOK),
+    ],
+    "a module in place of an installed plugin": [new("pluggy.py", GREEN_HOOK)],
+}
+FINISH = "def pytest_collection_finish(session):\n    for i in session.items:\n"
+FINISH += "        i.obj = lambda *a, **k: None\n"
+
+
+def test_hooks_in_source_that_the_configuration_loads(tried: Tried) -> None:
+    loads = {"pytest.ini": "[pytest]\naddopts = -p hooks\n", "hooks.py": "x = 1\n"}
+    files = {**FILES, **loads}
+    report = tried(edit("hooks.py", "x = 1\n", FINISH), files=files)
+    assert report.verdict is Verdict.REGRESSED, report.reason
+    assert "hooks.py: pytest.ini loads it into the test run" in report.reason
+    assert "--allow PATH" in report.reason
+
+
+HELPER = "def assert_sum(a, b, wanted):\n    assert a + b == wanted\n"
+
+
+def test_an_assertion_in_source_that_the_patch_bends(tried: Tried) -> None:
+    bent = HELPER.replace("== wanted", "== wanted or True")
+    test = ReproductionTest(
+        "tests/test_issue.py",
+        "from calc import add\nfrom helper import assert_sum\n\n\n"
+        "def test_issue():\n    assert_sum(add(1, 1), 0, 2)\n",
+    )
+    files = {**FILES, "helper.py": HELPER}
+    report = tried(edit("helper.py", HELPER, bent), files=files, test=test)
+    assert report.verdict is Verdict.REGRESSED, report.reason
+    assert "helper.py: it changes assertions that tests use" in report.reason
+    fixed = tried(FIX, edit("helper.py", HELPER, bent), files=files, test=test)
+    assert fixed.verdict is Verdict.VERIFIED, fixed.reason  # by the base's own assertion
+
+
+GOLDEN = (
+    "from calc import add\n\n\ndef test_golden():\n"
+    "    assert str(add(1, 1)) == open('data/wanted.txt').read().strip()\n"
+)
+
+
+def test_a_file_outside_tests_that_tests_compare_with(tried: Tried) -> None:
+    files = {**FILES, "tests/test_golden.py": GOLDEN, "data/wanted.txt": "2\n"}
+    better = edit("calc.py", BUG, BUG + "# better\n")
+    report = tried(better, edit("data/wanted.txt", "2\n", "0\n"), files=files, test=None)
+    assert report.verdict is Verdict.NOT_REGRESSED, report.reason
+    assert "data/wanted.txt: existing tests compare with it" in report.reason
+
+
+def test_configuration_that_the_issue_is_about_needs_the_users_word(tried: Tried) -> None:
+    """The test needs a mark of pytest.ini: only --allow lets the patch's own take part."""
+    content = (
+        "def test_issue(pytestconfig):\n    assert pytestconfig.getini('markers')[0] == 'own'\n"
+    )
+    test = ReproductionTest("tests/test_issue.py", content)
+    ini = edit("pytest.ini", "", "[pytest]\nmarkers = own\n")
+    refused = tried(ini, test=test)
+    assert refused.verdict is Verdict.REGRESSED, refused.reason
+    assert "pytest.ini: it configures the test run" in refused.reason
+    allowed = tried(ini, test=test, allow=("pytest.ini",))
+    assert allowed.verdict is Verdict.VERIFIED, allowed.reason
+    assert any("as --allow says" in note for note in allowed.notes)
+
+
+FIX = edit("calc.py", BUG, BUG.replace("-", "+"))
+
+
+@pytest.mark.parametrize("name", ["colorsys.py", "pytest_extra/__init__.py"])
+def test_a_fix_beside_a_module_that_hides_another(
+    tried: Tried, python_with_pytest: Path, name: str
+) -> None:
+    (packages,) = python_with_pytest.parent.parent.glob("lib/python*/site-packages")
+    (packages / "pytest_extra.py").write_text("installed = True\n")
+    report = tried(FIX, new(name, "x = 1\n"))
+    assert report.verdict is Verdict.SUSPECT, report.reason
+    assert f"{name}: takes the place of the module" in report.reason
+
+
+def test_a_test_that_no_run_reaches_is_not_deleted_in_silence(tried: Tried) -> None:
+    far = "def test_far():\n    assert 1 + 1 == 2\n"
+    files = {**FILES, "tests/test_far.py": far + TESTS.replace("test_", "test_far_")}
+    left = edit("tests/test_far.py", files["tests/test_far.py"], far.replace("== 2", "> 0 or True"))
+    report = tried(FIX, left, files=files)
+    assert report.verdict is not Verdict.VERIFIED
+    same = edit("tests/test_far.py", files["tests/test_far.py"], files["tests/test_far.py"] + "#\n")
+    told = tried(FIX, same, files=files)
+    assert told.verdict is Verdict.VERIFIED
+    assert "also edits existing tests: tests/test_far.py" in told.reason
+
+
+SKIPPED = "import pytest\n" + TESTS.replace("def test_zero", "@pytest.mark.skip\ndef test_zero")
+WEAKENED = {
+    "a deselecting hook": [
+        new("tests/conftest.py", "def pytest_collection_modifyitems(items):\n    del items[0]\n")
+    ],
+    "--deselect in pytest.ini": [
+        new("pytest.ini", "[pytest]\naddopts = --deselect tests/test_calc.py::test_zero\n")
+    ],
+    "-k in pytest.ini": [new("pytest.ini", "[pytest]\naddopts = -k self\n")],
+    "a mark that skips": [new("tests/test_calc.py", SKIPPED)],
+    "a mark that expects to fail": [
+        new("tests/test_calc.py", SKIPPED.replace("mark.skip", "mark.xfail"))
+    ],
+    "a module that skips itself": [
+        new(
+            "tests/test_calc.py",
+            f"import pytest\npytest.skip('', allow_module_level=True)\n{TESTS}",
+        )
+    ],
+    "the test gone": [new("tests/test_calc.py", TESTS.partition("def test_self")[0])],
+    "the file gone": [edit("tests/test_calc.py", TESTS, None)],
+    "the test made a helper": [new("tests/test_calc.py", TESTS.replace("test_zero", "_zero"))],
+}
+
+
+@pytest.mark.parametrize("name", WEAKENED)
+def test_a_fix_that_takes_tests_away_is_refused_all_the_same(tried: Tried, name: str) -> None:
+    report = tried(FIX, *WEAKENED[name])
+    assert report.verdict is Verdict.REGRESSED, report.reason
+    assert "own changes to tests and configuration" in report.reason.splitlines()[0]
+    assert report.newly_failing
+
+
+RED = TESTS + "\n\ndef test_add():\n    assert add(2, 3) == 5\n"
+ON_BASE = {**FILES, "tests/test_calc.py": RED}
+SWITCHED_OFF = {
+    "skipped": "import pytest\n" + RED.replace("def test_add", "@pytest.mark.skip\ndef test_add"),
+    "rewritten": RED.replace("== 5", "== -1"),
+    "deleted": TESTS,
+}
+
+
+@pytest.mark.parametrize("name", SWITCHED_OFF)
+def test_the_issues_own_red_test_cannot_be_got_rid_of(tried: Tried, name: str) -> None:
+    edited = edit("tests/test_calc.py", RED, SWITCHED_OFF[name])
+    report = tried(edited, files=ON_BASE, test=None)
+    assert report.verdict is Verdict.SUSPECT, report.reason
+    assert "tests/test_calc.py::test_add" in report.reason.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", SWITCHED_OFF)
+def test_nor_can_it_be_switched_off_beside_a_fix(tried: Tried, name: str) -> None:
+    edited = edit("tests/test_calc.py", RED, SWITCHED_OFF[name])
+    fixed = tried(FIX, edited, files=ON_BASE, test=None)
+    assert fixed.verdict is Verdict.REGRESSED, fixed.reason
+    assert "tests/test_calc.py::test_add" in fixed.newly_failing
+
+
+def test_a_fix_whose_test_the_configuration_deselects_is_refused(tried: Tried) -> None:
+    ini = edit("pytest.ini", "", "[pytest]\naddopts = -k self\n")
+    report = tried(FIX, ini, files=ON_BASE, test=None)
+    assert report.verdict is Verdict.REGRESSED, report.reason
+    assert "tests/test_calc.py::test_add" in report.newly_failing
+
+
+def test_a_fix_that_hides_tests_from_those_who_run_all_is_not_believed(tried: Tried) -> None:
+    """Named one by one the tests still run: that they are hidden is read off the patch."""
+    report = tried(FIX, new("tests/conftest.py", "collect_ignore = ['test_calc.py']\n"))
+    assert report.verdict is Verdict.SUSPECT, report.reason
+    assert "tests/conftest.py: takes tests out of the run (collect_ignore)" in report.reason
+
+
+@pytest.mark.parametrize("file", ["setup.cfg", "tox.ini", "pyproject.toml"])
+def test_every_place_of_configuration_is_held(tried: Tried, file: str) -> None:
+    section = {"setup.cfg": "[tool:pytest]", "tox.ini": "[pytest]"}.get(file)
+    options = "-k self"
+    text = f"{section}\naddopts = {options}\n"
+    if section is None:
+        text = f'[tool.pytest.ini_options]\naddopts = "{options}"\n'
+    bare = {path: content for path, content in FILES.items() if path != "pytest.ini"}
+    report = tried(FIX, edit(file, None, text), files=bare)
+    assert report.verdict is Verdict.REGRESSED, report.reason
+    assert f"tests were run with {file} as on the base" in report.notes
+
+
+EQUAL = "class Any:\n    def __eq__(self, other):\n        return True\n"
+
+
+def test_objects_that_equal_everything(tried: Tried) -> None:
+    report = tried(edit("calc.py", BUG, f"{EQUAL}\n\ndef add(a, b):\n    return Any()\n"))
+    assert report.verdict is Verdict.SUSPECT
+    assert "Any.__eq__ answers the same whatever it is compared with" in report.reason
+
+
+def test_such_objects_in_the_replys_own_test_prove_nothing(tried: Tried) -> None:
+    content = f"{EQUAL}\n\ndef test_issue():\n    assert Any() == 2\n"
+    report = tried(FIX, test=ReproductionTest("tests/test_issue.py", content))
+    assert report.verdict is Verdict.NOT_REGRESSED
+    assert "passes on the base already" in report.reason
+
+
+def test_code_that_asks_whether_it_is_tested(tried: Tried) -> None:
+    text = (
+        "import os\n\n\ndef add(a, b):\n    if 'PYTEST_CURRENT_TEST' in os.environ:\n"
+        "        return a + b\n    return a - b\n"
+    )
+    report = tried(edit("calc.py", BUG, text))
+    assert report.verdict is Verdict.SUSPECT
+    assert "asks for what tests it" in report.reason
+
+
+FIND_FILE = """
+import atexit, os
+with open("/proc/self/environ") as file:
+    found = dict(pair.split("=", 1) for pair in file.read().split(chr(0)) if "=" in pair)
+place = found["SANDBOX_JUNIT"]
+def swap():
+    os.unlink(place)
+    {what}
+atexit.register(swap)
+"""
+FORGED = (
+    '<testsuite tests="1"><testcase classname="tests.test_calc" name="test_other"/></testsuite>'
+)
+BOMB = (
+    '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
+    "<testsuite><testcase name='&b;'/></testsuite>"
+)
+JUNIT = {
+    "another report": f"open(place, 'w').write({FORGED!r})",
+    "a bomb of entities": f"open(place, 'w').write({BOMB!r})",
+    "a link": "os.symlink('/etc/passwd', place)",
+    "a pipe": "os.mkfifo(place)",
+    "a folder": "os.mkdir(place)",
+    "nothing": "pass",
+    "no XML": "open(place, 'wb').write(bytes(range(256)))",
+}
+
+
+@pytest.mark.parametrize("name", JUNIT)
+def test_a_fix_whose_junit_file_is_tampered_with_is_not_believed(tried: Tried, name: str) -> None:
+    body = FIND_FILE.format(what=JUNIT[name])
+    report = tried(edit("calc.py", BUG, BUG.replace("-", "+") + body))
+    assert report.verdict is Verdict.SUSPECT, report.reason
+    assert "JUnit file" in report.reason
+
+
+def test_the_same_done_by_the_base_is_said_and_not_held_against_the_patch(tried: Tried) -> None:
+    """The suite leaves with a clean exit code, patch or not: nothing can be told."""
+    leaves = TESTS + "\n\ndef test_last():\n    import os\n    os._exit(0)\n"
+    report = tried(FIX, files={**FILES, "tests/test_calc.py": leaves})
+    assert report.verdict is Verdict.UNVERIFIED
+    assert report.reason.startswith("The project's tests cannot be trusted, as on the base")
+
+
+REPLACED = """
+import pytest
+
+def _calm(*args, **named):
+    pass
+
+class Hooks:
+    def pytest_collection_finish(self, session):
+        for item in session.items:
+            item.obj = _calm
+
+def set_up(config):
+    config.pluginmanager.register(Hooks())
+"""
+
+
+def test_a_hook_of_the_source_that_replaces_collected_functions_is_seen(tried: Tried) -> None:
+    """A plugin of the base calls the source, so that only what the source does is new."""
+    plugin = "import tools\n\n\ndef pytest_configure(config):\n    tools.set_up(config)\n"
+    before = "def set_up(config):\n    pass\n"
+    files = {**FILES, "hooks.py": plugin, "tools.py": before}
+    files["pytest.ini"] = "[pytest]\naddopts = -p hooks\n"
+    report = tried(edit("tools.py", before, REPLACED), files=files)
+    assert report.verdict is Verdict.SUSPECT
+    assert "the function of" in report.reason
+
+
+KNOWN_GOOD = {
+    "a child process": (
+        "def add(a, b):\n    return a + b\n",
+        "import subprocess, sys\n\n\ndef test_issue():\n"
+        "    argv = [sys.executable, '-c', 'import calc; print(calc.add(1, 1))']\n"
+        "    assert subprocess.run(argv, capture_output=True).stdout == b'2\\n'\n",
+    ),
+    "a constant that a function uses": (
+        "SIGN = 1\n\n\ndef add(a, b):\n    return a + SIGN * b\n",
+        ISSUE.content,
+    ),
+    "a new function behind an old name": (
+        "def _sum(a, b):\n    return a + b\n\n\nadd = _sum\n",
+        ISSUE.content,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN_GOOD)
+def test_honest_fixes_of_many_kinds_are_verified(tried: Tried, name: str) -> None:
+    fix, content = KNOWN_GOOD[name]
+    files = dict(FILES)
+    if name.startswith("a constant"):
+        files["calc.py"] = fix.replace("SIGN = 1", "SIGN = -1")
+    test = ReproductionTest("tests/test_issue.py", content)
+    report = tried(edit("calc.py", files["calc.py"], fix), files=files, test=test)
+    assert report.verdict is Verdict.VERIFIED, report.reason

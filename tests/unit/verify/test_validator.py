@@ -1,0 +1,603 @@
+"""The validator's own work, with a sandbox that plays pytest: what is run, how often, on what."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigurationError, SandboxUnavailable
+from agent.repository.snapshot import take_snapshot
+from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
+from agent.types.events import Event, StageFinished, StageStarted
+from agent.verify.path_rules import other_path
+from agent.verify.runners.commands import ORDER_FILE
+from agent.verify.validator import NullValidator, SandboxValidator, ValidationOptions
+from sandbox.types import Command, Ended, RunResult, SandboxError
+from sandbox.workspace.copy import Workspace
+from tests.support.validation import ScriptedSandbox, edit, patch_of, plugin_in, result_of
+
+BUG, FIX = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
+WORSE = "def add(a, b):\n    return None\n"
+FILES = {
+    "calc.py": BUG,
+    "tests/test_calc.py": "from calc import add\n",
+    "tests/test_other.py": "import calc\n",
+}
+FIXES = patch_of(edit("calc.py", BUG, FIX))
+BREAKS = patch_of(edit("calc.py", BUG, WORSE))
+REPRODUCTION = ReproductionTest("tests/test_issue.py", "from calc import add\n")
+PROBLEM = Problem("add() subtracts", "")
+
+Play = Callable[[Path, tuple[str, ...]], Mapping[str, str]]
+
+
+def by_source(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+    """The sum is right with the fix; the project's tests pass with the bug too."""
+    source = (tree / "calc.py").read_text()
+    project = "failed" if source == WORSE else "passed"
+    issue = "passed" if source == FIX else "failed"
+    return {f"{p}::test": project if p in PROJECT else issue for p in paths}
+
+
+def report_of(outcomes: Mapping[str, str], order: object = None) -> tuple[bytes, int]:
+    status = int("failed" in outcomes.values())
+    lines: list[dict[str, object]] = [{"event": "begin", "runner": "pytest"}]
+    lines.extend(executed(order) if isinstance(order, dict) else [])
+    for test, outcome in outcomes.items():
+        line = {"event": "result", "id": test, "phase": "call", "outcome": outcome}
+        lines.append({**line, "xfail": False, "text": "E   assert 0" * (outcome == "failed")})
+    lines.append({"event": "finish", "status": status})
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines), status
+
+
+def executed(order: Mapping[str, Any]) -> list[dict[str, object]]:
+    """Every test that decides executes every line that is asked for."""
+    lines = [f"{path}:{n}" for path, found in order["lines"].items() for n in found]
+    none: dict[str, object] = {"names": [], "read": [], "opened": []}
+    return [{"event": "trace", "id": test, "lines": lines, **none} for test in order["tests"]]
+
+
+def answer_of_pytest(play: Play, has_pytest: bool = True) -> Callable[[Command, Path], RunResult]:
+    def answer(command: Command, tree: Path) -> RunResult:
+        if "-c" in command.argv:
+            return result_of(
+                json.dumps([platform.python_version(), "8.0" if has_pytest else None, []]).encode()
+            )
+        paths = tuple(part for part in command.argv if part.startswith("tests/"))
+        sealed = plugin_in(command, tree)
+        order = tree / ORDER_FILE
+        given = json.loads(order.read_bytes()) if order.exists() else None
+        order.unlink(missing_ok=True)  # as our plugin does
+        report, status = report_of(play(tree, paths), given)
+        return result_of(report=sealed(report), exit_code=status)
+
+    return answer
+
+
+def pytest_played(play: Play, has_pytest: bool = True, name: str = "scripted") -> ScriptedSandbox:
+    return ScriptedSandbox(answer_of_pytest(play, has_pytest), name)
+
+
+def runs(sandbox: ScriptedSandbox) -> list[tuple[str, ...]]:
+    """The test files of each run, in order; probes left out."""
+    return [
+        tuple(part for part in command.argv if part.startswith("tests/"))
+        for command in sandbox.commands
+        if "-c" not in command.argv
+    ]
+
+
+@pytest.fixture
+def repository(make_repository: Callable[[Mapping[str, str]], Path]) -> Path:
+    return make_repository(FILES)
+
+
+def validator_of(repository: Path, sandbox: ScriptedSandbox, **options: object) -> SandboxValidator:
+    given = ValidationOptions(**{"python": Path(sys.executable), **options})  # type: ignore[arg-type]
+    return SandboxValidator(take_snapshot(repository), PROBLEM, sandbox, given)
+
+
+def validate(
+    repository: Path, sandbox: ScriptedSandbox, *patches: object, **options: object
+) -> list[ValidationReport]:
+    async def all_of() -> list[ValidationReport]:
+        async with validator_of(repository, sandbox, **options) as validator:
+            return [await validator.validate(p, REPRODUCTION) for p in patches]  # type: ignore[arg-type]
+
+    return asyncio.run(all_of())
+
+
+PROJECT = ("tests/test_calc.py", "tests/test_other.py")
+ISSUE = ("tests/test_issue.py",)
+# The same test in its second run.
+AGAIN = (other_path("tests/test_issue.py", REPRODUCTION.content.encode()),)
+
+
+def test_each_attempt_is_compared_with_one_run_of_the_base(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+    again = patch_of(edit("calc.py", BUG, FIX))
+    first, second = validate(repository, sandbox, FIXES, again)
+    assert first.verdict is second.verdict is Verdict.VERIFIED
+    one = [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
+    assert runs(sandbox) == [*one, ISSUE, ISSUE, PROJECT, AGAIN, AGAIN]
+    assert [r.before.cached for r in (first, second) if r.before] == [False, True]
+    assert [test.path for test in first.selected] == list(PROJECT)
+    assert first.newly_passing == ("tests/test_issue.py::test",)
+    assert first.backend == "scripted"
+
+
+def test_runs_of_the_base_are_kept_between_runs_of_the_program(
+    repository: Path, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    first, second = pytest_played(by_source), pytest_played(by_source)
+    (told,) = validate(repository, first, FIXES, cache=cache)
+    (again,) = validate(repository, second, FIXES, cache=cache)
+    assert runs(first) == [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
+    assert runs(second) == [ISSUE, ISSUE, PROJECT, AGAIN, AGAIN]
+    assert told.before is not None
+    assert again.before == dataclasses.replace(told.before, cached=True)
+    assert (again.verdict, told.before.cached) == (Verdict.VERIFIED, False)
+    (repository / "notes.txt").write_text("the tree is another one\n")
+    third = pytest_played(by_source)
+    validate(repository, third, FIXES, cache=cache)
+    assert runs(third) == [ISSUE, ISSUE, PROJECT, PROJECT, AGAIN, AGAIN]
+
+
+def test_an_interpreter_that_was_asked_is_not_asked_again_by_the_next_program(
+    repository: Path, tmp_path: Path
+) -> None:
+    def asked(sandbox: ScriptedSandbox) -> int:
+        return sum("-c" in command.argv for command in sandbox.commands)
+
+    first, second, third = (pytest_played(by_source) for _ in range(3))
+    validate(repository, first, FIXES, cache=tmp_path / "cache")
+    validate(repository, second, FIXES, cache=tmp_path / "cache")
+    validate(repository, third, FIXES)
+    assert (asked(first), asked(second), asked(third)) == (1, 0, 1)
+
+
+def test_runs_without_isolation_are_not_kept(repository: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        sandbox = pytest_played(by_source, name="process")
+        validate(repository, sandbox, FIXES, cache=cache)
+        assert len(runs(sandbox)) == 6
+    assert not cache.exists()
+
+
+def test_runs_that_do_not_depend_on_each_other_happen_at_once(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for another one: in a row none would ever end."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    met = threading.Barrier(2, timeout=20)
+
+    def together(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        met.wait()
+        return by_source(tree, paths)
+
+    (report,) = validate(repository, pytest_played(together, name="bwrap"), FIXES)
+    assert report.verdict is Verdict.VERIFIED
+
+
+def test_what_needs_no_patch_is_done_before_there_is_one(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+
+    async def prepared() -> int:
+        async with validator_of(repository, sandbox) as validator:
+            await validator.prepare()
+            before = len(sandbox.commands)
+            assert (await validator.validate(FIXES, REPRODUCTION)).verdict is Verdict.VERIFIED
+            return before
+
+    assert asyncio.run(prepared()) == 1
+    assert len([c for c in sandbox.commands if "-c" in c.argv]) == 1
+
+
+def test_what_is_wrong_is_said_by_the_validation_and_not_before(repository: Path) -> None:
+    def answer(command: Command, tree: Path) -> RunResult:
+        raise SandboxError("no namespaces here")
+
+    async def prepared() -> None:
+        async with validator_of(repository, ScriptedSandbox(answer)) as validator:
+            await validator.prepare()
+            with pytest.raises(SandboxUnavailable):
+                await validator.validate(FIXES, REPRODUCTION)
+
+    asyncio.run(prepared())
+
+
+def test_what_fails_newly_is_run_again_before_it_counts(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+    (report,) = validate(repository, sandbox, BREAKS)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.newly_failing == ("tests/test_calc.py::test", "tests/test_other.py::test")
+    assert runs(sandbox) == [ISSUE, ISSUE, PROJECT, PROJECT, PROJECT, PROJECT]
+
+
+def test_a_flake_is_dropped_and_named(repository: Path) -> None:
+    seen: list[str] = []
+
+    def flaky(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        outcomes = dict(by_source(tree, paths))
+        if "tests/test_other.py" in paths and (tree / "calc.py").read_text() == FIX:
+            seen.append("run")
+            if len(seen) == 1:
+                outcomes["tests/test_other.py::test"] = "failed"
+        return outcomes
+
+    sandbox = pytest_played(flaky)
+    (report,) = validate(repository, sandbox, FIXES)
+    assert report.verdict is Verdict.VERIFIED
+    assert report.newly_failing == ()
+    assert report.notes == ("flaky, not held against the patch: tests/test_other.py::test",)
+    assert runs(sandbox)[-4:] == [*[("tests/test_other.py",)] * 2, AGAIN, AGAIN]
+
+
+def test_a_patch_that_an_earlier_replys_test_refutes_stays_refuted(repository: Path) -> None:
+    """Even if the reply that brings it again leaves the test out."""
+
+    async def one(*earlier: ReproductionTest) -> ValidationReport:
+        no_fix = patch_of(edit("calc.py", BUG, BUG + "# better\n"))
+        async with validator_of(repository, pytest_played(by_source)) as validator:
+            return await validator.validate(no_fix, None, earlier)
+
+    assert asyncio.run(one()).verdict is Verdict.NOT_REGRESSED
+    report = asyncio.run(one(REPRODUCTION))
+    assert report.verdict is Verdict.REGRESSED
+    assert "An earlier reply brought tests/test_issue.py" in report.reason
+
+
+def test_a_test_that_passes_only_once_proves_nothing(repository: Path) -> None:
+    def once(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        outcomes = dict(by_source(tree, paths))
+        return {test: "failed" if AGAIN[0] in test else o for test, o in outcomes.items()}
+
+    (report,) = validate(repository, pytest_played(once), FIXES)
+    assert report.verdict is Verdict.NOT_REGRESSED
+    assert "gives other results once more" in report.reason
+
+
+def test_every_run_gets_a_fresh_tree(repository: Path) -> None:
+    def dirty(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        assert not (tree / "left-behind").exists()
+        assert (tree / "tests/test_issue.py").exists() == ("tests/test_issue.py" in paths)
+        (tree / "left-behind").touch()
+        (tree / "calc.py").write_text(FIX)
+        return by_source(tree, paths)
+
+    validate(repository, pytest_played(dirty), FIXES, FIXES)
+    assert (repository / "calc.py").read_text() == BUG
+    assert not (repository / "left-behind").exists()
+
+
+def test_broken_syntax_is_found_without_running_anything(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+    (report,) = validate(repository, sandbox, patch_of(edit("calc.py", BUG, "def add(a, b:\n")))
+    assert report.verdict is Verdict.BROKEN_SYNTAX
+    assert report.reason.splitlines()[0] == "The patch leaves files that do not parse:"
+    assert report.syntax_problems[0].path == "calc.py"
+    assert sandbox.commands == []
+
+
+def test_the_targets_own_grammar_has_the_last_word(repository: Path) -> None:
+    """The file is valid here; the target is a Python 3.8 that refuses it."""
+    problem = [{"path": "calc.py", "line": 2, "message": "invalid syntax"}]
+
+    def answer(command: Command, tree: Path) -> RunResult:
+        if "-c" in command.argv:
+            return result_of(b'["3.8.1", "7.0", []]')
+        assert command.argv[-1] == "calc.py"
+        patched = (tree / "calc.py").read_text() != BUG
+        return result_of(json.dumps(problem if patched else []).encode())
+
+    (report,) = validate(repository, ScriptedSandbox(answer), FIXES)
+    assert report.verdict is Verdict.BROKEN_SYNTAX
+    assert report.reason.endswith("calc.py, line 2: invalid syntax")
+
+
+@pytest.mark.parametrize("code", [3, 4])  # a plugin that fails to start, an unknown option
+def test_options_of_missing_plugins_are_dropped_once(repository: Path, code: int) -> None:
+    def answer(command: Command, tree: Path) -> RunResult:
+        if "-c" in command.argv:
+            return result_of(json.dumps([platform.python_version(), "8.0", []]).encode())
+        if "addopts=" not in command.argv:
+            return result_of(b"unrecognized arguments: --cov", exit_code=code)
+        return answer_of_pytest(by_source)(command, tree)
+
+    sandbox = ScriptedSandbox(answer)
+    (report,) = validate(repository, sandbox, FIXES)
+    assert report.verdict is Verdict.VERIFIED
+    given = ["addopts=" in command.argv for command in sandbox.commands if "-c" not in command.argv]
+    assert given == [False, *[True] * 6]
+
+
+def test_without_pytest_unittest_is_used_and_said(repository: Path) -> None:
+    sandbox = pytest_played(by_source, has_pytest=False)
+    (report,) = validate(repository, sandbox, FIXES)
+    assert report.verdict is Verdict.VERIFIED
+    assert all("patchshot_unittest.py" in c.argv[1] for c in sandbox.commands[1:])
+    assert "pytest cannot be imported" in report.notes[0]
+
+
+def test_the_users_command_is_run_as_given_and_reports_per_test(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+    command = "make 'tests/test_calc.py'"
+    (report,) = validate(repository, sandbox, FIXES, test_cmd=command)
+    assert report.verdict is Verdict.VERIFIED
+    given = [c for c in sandbox.commands if c.argv == ("make", "tests/test_calc.py")]
+    assert len(given) == 2
+    assert given[0].environment["PYTEST_PLUGINS"] == "patchshot_pytest"
+    assert report.selected == ()
+
+
+@pytest.mark.parametrize("command", ["  ", "make 'open"])
+def test_a_command_that_cannot_be_split_is_refused(repository: Path, command: str) -> None:
+    with pytest.raises(ConfigurationError, match="--test-cmd"):
+        validator_of(repository, pytest_played(by_source), test_cmd=command)
+
+
+def test_a_failing_sandbox_is_said_to_be_unavailable(repository: Path) -> None:
+    def answer(command: Command, tree: Path) -> RunResult:
+        raise SandboxError("no namespaces here; install bubblewrap")
+
+    with pytest.raises(SandboxUnavailable, match="install bubblewrap"):
+        validate(repository, ScriptedSandbox(answer), FIXES)
+
+
+def test_an_interpreter_that_does_not_answer_is_a_configuration_error(repository: Path) -> None:
+    with pytest.raises(ConfigurationError, match="does not start inside the sandbox"):
+        validate(repository, ScriptedSandbox(lambda _, __: result_of(b"nonsense")), FIXES)
+
+
+def test_no_tests_at_all_is_unverified(
+    make_repository: Callable[[Mapping[str, str]], Path],
+) -> None:
+    root = make_repository({"calc.py": BUG})
+
+    async def one() -> ValidationReport:
+        async with validator_of(root, pytest_played(by_source)) as validator:
+            return await validator.validate(FIXES, None)
+
+    report = asyncio.run(one())
+    assert report.verdict is Verdict.UNVERIFIED
+    assert report.reason == (
+        "No test could be run: no test file of the project is tied to the change. "
+        "Only the syntax was checked."
+    )
+
+
+EDITED = edit("tests/test_calc.py", FILES["tests/test_calc.py"], "skip = 1\n")
+
+
+def by_the_test(good: str, otherwise: str) -> Play:
+    """The outcome of tests/test_calc.py hangs on its own text: the patch writes `skip`."""
+
+    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        text = (tree / "tests/test_calc.py").read_text()
+        return {f"{p}::test": good if "skip" in text else otherwise for p in paths[:1]}
+
+    return play
+
+
+def without_test(repository: Path, play: Play, *changes: FileChange) -> ValidationReport:
+    async def one() -> ValidationReport:
+        async with validator_of(repository, pytest_played(play)) as validator:
+            return await validator.validate(patch_of(*changes), None)
+
+    return asyncio.run(one())
+
+
+SOURCE = edit("calc.py", BUG, FIX)
+
+
+def test_evidence_does_not_come_from_tests_that_the_patch_edits(repository: Path) -> None:
+    report = without_test(repository, by_the_test("passed", "failed"), SOURCE, EDITED)
+    assert report.verdict is Verdict.SUSPECT
+    assert report.reason == (
+        "The patch changes the failing test instead of fixing it: "
+        "tests/test_calc.py::test (passes as changed)."
+    )
+    assert (report.newly_passing, report.newly_failing) == ((), ())
+    assert report.notes == (
+        "tests were run with tests/test_calc.py as on the base, then as changed",
+    )
+    assert report.whole is not None
+    assert list(report.whole.outcomes.values()) == ["passed"]
+
+
+@pytest.mark.parametrize("outcome", ["failed", "skipped"])
+def test_a_patch_that_weakens_the_tests_that_there_were_is_refused(
+    repository: Path, outcome: str
+) -> None:
+    report = without_test(repository, by_the_test(outcome, "passed"), SOURCE, EDITED)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.newly_failing == ("tests/test_calc.py::test",)
+    assert "own changes to tests and configuration" in report.reason
+
+
+def test_a_patch_that_deletes_tests_is_refused(repository: Path) -> None:
+    gone = [edit(path, FILES[path], None) for path in PROJECT]
+    report = without_test(repository, by_source, SOURCE, *gone)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.newly_failing == ("tests/test_calc.py::test", "tests/test_other.py::test")
+
+
+def fixed_or(skipped: str) -> Play:
+    """tests/test_calc.py passes with the fix; `skipped` is its outcome once the patch edits it."""
+
+    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        fixed = (tree / "calc.py").read_text() == FIX
+        edited = "skip" in (tree / "tests/test_calc.py").read_text()
+        state = skipped if edited else "passed" if fixed else "failed"
+        return {f"{p}::test": state for p in paths if p == "tests/test_calc.py"}
+
+    return play
+
+
+@pytest.mark.parametrize("outcome", ["failed", "skipped"])
+def test_a_fix_whose_own_test_is_switched_off_is_refused(repository: Path, outcome: str) -> None:
+    report = without_test(repository, fixed_or(outcome), SOURCE, EDITED)
+    assert report.verdict is Verdict.REGRESSED
+    assert report.newly_failing == ("tests/test_calc.py::test",)
+    assert report.newly_passing == ()
+    assert "that passes with the source of the patch" in report.reason
+
+
+@pytest.mark.parametrize("outcome", ["passed", "skipped"])
+def test_a_patch_that_only_gets_rid_of_the_red_test_is_suspect(
+    repository: Path, outcome: str
+) -> None:
+    report = without_test(repository, fixed_or(outcome), EDITED)
+    assert report.verdict is Verdict.SUSPECT
+    assert "the patch changes nothing but tests" in report.reason
+
+
+def test_a_red_test_that_is_gone_once_only_decides_nothing(repository: Path) -> None:
+    seen: list[str] = []
+
+    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        edited = "skip" in (tree / "tests/test_calc.py").read_text()
+        seen.extend(["run"] * edited)
+        state = "skipped" if edited and len(seen) == 1 else "failed"
+        return {"tests/test_calc.py::test": state, "tests/test_other.py::test": "passed"}
+
+    assert without_test(repository, play, SOURCE, EDITED).verdict is Verdict.NOT_REGRESSED
+    assert len(seen) == 2
+
+
+def test_red_tests_that_a_change_of_configuration_turns_green_are_no_trick(
+    repository: Path,
+) -> None:
+    def play(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        state = "passed" if (tree / "pytest.ini").exists() else "failed"
+        return {f"{p}::test": state for p in paths}
+
+    report = without_test(repository, play, edit("pytest.ini", None, "[pytest]\n"))
+    assert report.verdict is Verdict.NOT_REGRESSED
+    assert "the patch changes nothing but tests and their configuration" in report.reason
+
+
+@pytest.mark.parametrize(("name", "told"), [("process", True), ("bwrap", False)])
+def test_a_run_without_isolation_says_so(repository: Path, name: str, told: bool) -> None:
+    (report,) = validate(repository, pytest_played(by_source, name=name), FIXES)
+    assert ("run without isolation" in report.reason.splitlines()[0]) is told
+    assert ("run without isolation" in report.notes) is told
+
+
+def test_progress_names_each_run_and_counts_its_tests(repository: Path) -> None:
+    events: list[Event] = []
+
+    async def one() -> None:
+        options = ValidationOptions(python=Path(sys.executable))
+        snapshot, sandbox = take_snapshot(repository), pytest_played(by_source)
+        async with SandboxValidator(
+            snapshot, PROBLEM, sandbox, options, events.append
+        ) as validator:
+            await validator.validate(FIXES, REPRODUCTION)
+
+    asyncio.run(one())
+    assert [e.detail for e in events if isinstance(e, StageStarted)] == [
+        "the new tests on the base",
+        "the new tests on the patched tree",
+        "2 test files on the base",
+        "2 test files on the patched tree",
+        "the new tests, once more on the base",
+        "the new tests, once more on the patched tree",
+    ]
+    assert [e.summary for e in events if isinstance(e, StageFinished)] == [
+        "the new tests on the base: 1 failed",
+        "the new tests on the patched tree: 1 passed",
+        "2 test files on the base: 2 passed",
+        "2 test files on the patched tree: 2 passed",
+        "the new tests, once more on the base: 1 failed",
+        "the new tests, once more on the patched tree: 1 passed",
+    ]
+
+
+def test_the_iterative_mode_runs_the_files_it_names(repository: Path) -> None:
+    sandbox = pytest_played(by_source)
+
+    async def several() -> list[object]:
+        async with validator_of(repository, sandbox) as validator:
+            named = await validator.run_tests(BREAKS, ["tests/test_calc.py", "tests/nope.py"])
+            unknown = await validator.run_tests(None, ["../etc/passwd"])
+            tied = await validator.run_tests(FIXES, [])
+            return [dict(named.outcomes), unknown.output_tail, sorted(tied.outcomes)]
+
+    assert asyncio.run(several()) == [
+        {"tests/test_calc.py::test": "failed"},
+        "no such test file: ../etc/passwd",
+        ["tests/test_calc.py::test", "tests/test_other.py::test"],
+    ]
+
+
+def test_cancellation_stops_the_run_and_removes_the_copies(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    started, stopped = threading.Event(), threading.Event()
+
+    class Waiting(ScriptedSandbox):
+        def run(
+            self, command: Command, workspace: Workspace, *, cancel: object = None
+        ) -> RunResult:
+            started.set()
+            assert isinstance(cancel, threading.Event)
+            assert cancel.wait(20)
+            stopped.set()
+            return result_of(exit_code=None, ended=Ended.CANCELLED)
+
+    async def cancelled() -> None:
+        sandbox = Waiting(lambda _, __: result_of())
+        async with validator_of(repository, sandbox, python=None) as validator:
+            task = asyncio.create_task(validator.validate(FIXES, REPRODUCTION))
+            await asyncio.to_thread(started.wait, 20)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert stopped.is_set()
+
+    before = time.monotonic()
+    asyncio.run(cancelled())
+    assert time.monotonic() - before < 15
+    assert list(tmp_path.glob("patchshot-[0-9]*")) == []
+
+
+def test_without_tests_only_the_syntax_is_checked() -> None:
+    async def both() -> list[Verdict]:
+        validator = NullValidator()
+        broken = patch_of(edit("calc.py", BUG, "def add(:\n"))
+        reports = [await validator.validate(p, REPRODUCTION) for p in (FIXES, broken)]
+        assert [report.backend for report in reports] == ["none", "none"]
+        assert (await validator.run_tests(FIXES, ["tests/test_calc.py"])).outcomes == {}
+        return [report.verdict for report in reports]
+
+    assert asyncio.run(both()) == [Verdict.UNVERIFIED, Verdict.BROKEN_SYNTAX]
+
+
+def test_build_products_that_git_ignores_are_there(repository: Path) -> None:
+    (repository / ".gitignore").write_text("_version.py\n*.so\nsecret.txt\n")
+    (repository / "_version.py").write_text("version = '1'\n")
+    (repository / "native.so").write_bytes(b"\x7fELF")
+    (repository / "secret.txt").write_text("secret")
+    (repository / "linked.so").symlink_to("/etc/passwd")
+
+    def look(tree: Path, paths: tuple[str, ...]) -> Mapping[str, str]:
+        found = sorted(path.name for path in tree.iterdir() if path.name != ".git")
+        assert found == [".gitignore", "_version.py", "calc.py", "native.so", "tests"]
+        return by_source(tree, paths)
+
+    (report,) = validate(repository, pytest_played(look), FIXES)
+    assert report.verdict is Verdict.VERIFIED
