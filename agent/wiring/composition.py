@@ -27,7 +27,7 @@ from agent.types.protocols import (
     TokenCounter,
     Widener,
 )
-from agent.wiring.embedding import make_embedder, make_reranker
+from agent.wiring.embedding import make_embedder
 from agent.wiring.model import (
     ChosenModel,
     Gate,
@@ -230,8 +230,7 @@ async def open_services(
 
         chat = masked(budgeted)
         locator = await make_locator(settings, budgeted, choose, gate)
-        reranker = make_reranker(settings, client, time_left)
-        retriever = make_retriever(settings, embedder, reporter, reranker=reranker)
+        retriever = make_retriever(settings, embedder, reporter)
         yield Services(
             retriever=with_words(settings, retriever, chat, reporter, problem),
             chunker=TreeSitterChunker(),

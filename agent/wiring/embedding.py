@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
 from agent.settings import Settings, environment
-from agent.types.protocols import Embedder, Reporter, Reranker
+from agent.types.protocols import Embedder, Reporter
 from agent.wiring.model import (
     Recordings,
     SharedClient,
     endpoint,
     in_words,
-    is_local,
     make_clock,
 )
 
@@ -121,29 +119,6 @@ def embedding_endpoint(settings: Settings) -> Endpoint | None:
     return chosen
 
 
-def make_reranker(
-    settings: Settings, client: SharedClient, time_left: Callable[[], float] = lambda: math.inf
-) -> Reranker | None:
-    """Return the reranker that the settings name, if any. Raises ConfigurationError."""
-    chosen = rerank_endpoint(settings)
-    if chosen is None:
-        return None
-    from agent.llm import HttpReranker
-
-    return HttpReranker(chosen, client.get(), time_left=time_left)
-
-
-def rerank_endpoint(settings: Settings) -> Endpoint | None:
-    """Return the server that the settings name for `/rerank`. Raises ConfigurationError."""
-    from agent.llm import ENVIRONMENT_NAMES, ProviderSettings, choose_rerank_endpoint
-
-    return choose_rerank_endpoint(
-        ProviderSettings(settings.rerank_base_url, settings.rerank_api_key, settings.rerank_model),
-        environment(ENVIRONMENT_NAMES),
-        _chat_endpoint_if_any(settings),
-    )
-
-
 def embedding_in_words(settings: Settings) -> str:
     """Describe the source of embeddings for `agent doctor`."""
     if settings.embed == "local":
@@ -172,8 +147,6 @@ async def live_embedding(settings: Settings) -> str:
 
 
 def _chat_endpoint_if_any(settings: Settings) -> Endpoint | None:
-    if is_local(settings):
-        return None
     with contextlib.suppress(ConfigurationError):
         return endpoint(settings)
     return None

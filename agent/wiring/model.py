@@ -151,41 +151,9 @@ async def make_chat_model(
         from agent.llm.recording import ReplayingChatModel
 
         return ChosenModel(ReplayingChatModel(files.recording))
-    if is_local(settings):
-        from agent.llm import Price
-
-        made = ChosenModel(_local_model(stack, settings), Price(0.0, 0.0))
-    else:
-        sleep = asyncio.sleep if gate is None else gate.sleep
-        made = await _http_model(settings, client, reporter, time_left, sleep)
+    sleep = asyncio.sleep if gate is None else gate.sleep
+    made = await _http_model(settings, client, reporter, time_left, sleep)
     return replace(made, recorder=files.recorder)
-
-
-def is_local(settings: Settings) -> bool:
-    """Whether the model runs on this machine, in a subprocess of this program.
-
-    That is the case if the model or the base URL begins with `local:`, or if only a model file is
-    set.
-    """
-    named = (settings.model, settings.base_url)
-    if any((name or "").startswith("local:") for name in named):  # PREFIX of agent.llm.local
-        return True
-    return settings.local_model is not None and not any(named)
-
-
-def _local_model(stack: AsyncExitStack, settings: Settings) -> ChatModel:
-    from agent.llm.local import LocalChatModel, local_options
-
-    options = local_options(
-        settings.model or "",
-        settings.local_model,
-        context=settings.local_context,
-        threads=settings.local_threads,
-        temperature=settings.temperature,
-    )
-    model = LocalChatModel(options, make_counter(options.name))
-    stack.push_async_callback(model.aclose)
-    return model
 
 
 async def _http_model(
@@ -212,7 +180,6 @@ async def _http_model(
         retrier=retrier,
         request_seconds=settings.request_timeout,
         others=resolved.others,
-        samples=settings.samples,
         on_text=_live_count(reporter, settings.max_output_tokens) if streams else None,
     )
     return ChosenModel(model, resolved.price, host)
@@ -394,11 +361,6 @@ def model_in_words(settings: Settings) -> str:
 
     `agent doctor` prints this. No request is sent.
     """
-    if is_local(settings):
-        from agent.llm.local import local_options
-
-        options = local_options(settings.model or "", settings.local_model)
-        return f"{options.name} in a process of its own, no network ({options.path})"
     return in_words(endpoint(settings))
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
 from agent.settings import CONTEXT_TOKENS, Settings
-from agent.types.protocols import ChatModel, Embedder, Reporter, Reranker, Retriever, Snapshot
-from agent.wiring.embedding import make_embedder, make_reranker
+from agent.types.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
+from agent.wiring.embedding import make_embedder
 from agent.wiring.model import Recordings, SharedClient, open_chat
 
 if TYPE_CHECKING:
@@ -65,9 +65,7 @@ async def open_retriever(
         embedder = await make_embedder(
             stack, settings, client, reporter, lambda: math.inf, Recordings(stack)
         )
-        retriever = make_retriever(
-            settings, embedder, reporter, workers, reranker=make_reranker(settings, client)
-        )
+        retriever = make_retriever(settings, embedder, reporter, workers)
         asks = settings.expand == "llm" and retrieval_options(settings).first_stage == "bm25"
         chat = await open_chat(stack, settings, reporter) if asks else None
         yield with_words(settings, retriever, chat, reporter)
@@ -78,11 +76,9 @@ def make_retriever(
     embedder: Embedder | None,
     reporter: Reporter,
     workers: int | None = None,
-    *,
-    reranker: Reranker | None = None,
 ) -> Retriever:
     """Make the retriever of the settings over the index on disk."""
-    from agent.retrieval.ranking import HybridRetriever, RerankingRetriever
+    from agent.retrieval.ranking import HybridRetriever
 
     options = retrieval_options(settings)
     sources = None
@@ -91,7 +87,7 @@ def make_retriever(
 
         index = make_index(settings, reporter)
         sources = evidence_sources(settings, options, index, reporter)
-    hybrid = HybridRetriever(
+    return HybridRetriever(
         options,
         embedder=embedder,
         index_path=index_path(settings),
@@ -100,10 +96,6 @@ def make_retriever(
         workers=workers,
         shared=shared_records(settings, reporter),
     )
-    # The original system has no such step.
-    if reranker is None or options.first_stage == "overlap":
-        return hybrid
-    return RerankingRetriever(hybrid, reranker, reporter)
 
 
 def with_words(

@@ -1,4 +1,4 @@
-"""What the user sets for ranking acts through the commands: bonus, reranker, words, floor."""
+"""What the user sets for ranking acts through the commands: bonus, words, floor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.agent_process import run_agent
 from tests.support.behaviours import Good
-from tests.support.rerank_server import RerankServer, Shape
 from tests.support.scripted_provider import ScriptedProvider
 
 pytestmark = pytest.mark.e2e
@@ -51,32 +50,6 @@ def test_the_bonus_for_file_names_acts_in_the_default_preset(
     assert {"feature": "filename", "value": 50.0, "note": "colors.py is in the problem"} in named[
         "results"
     ][0]["reasons"]
-
-
-@pytest.mark.parametrize("shape", ["cohere", pytest.param("tei", marks=pytest.mark.slow)])
-def test_a_reranker_orders_what_is_found(repository: Path, tmp_path: Path, shape: Shape) -> None:
-    with RerankServer(shape, {"def paint": 4.0}) as server:
-        found = search(
-            tmp_path,
-            repository,
-            PATCHSHOT_RERANK_BASE_URL=server.base_url,
-            PATCHSHOT_RERANK_API_KEY="my-key",
-            PATCHSHOT_RERANK_MODEL="cross",
-        )
-    assert server.asked[-1].key == "my-key"
-    assert QUERY in server.asked[-1].body["query"]
-    assert found["results"][0]["symbol"] == "paint"
-    assert "rerank" in {reason["feature"] for reason in found["results"][0]["reasons"]}
-
-
-@pytest.mark.slow
-def test_a_reranker_that_fails_is_one_line(repository: Path, tmp_path: Path) -> None:
-    plain = search(tmp_path, repository)
-    with RerankServer("broken") as server:
-        failed = search(tmp_path, repository, PATCHSHOT_RERANK_BASE_URL=server.base_url)
-    assert failed["results"] == plain["results"]
-    assert failed["stderr"].count("warning: not ordered again") == 1
-    assert "not ordered again" in " ".join(failed["notes"])
 
 
 @pytest.mark.slow
@@ -143,17 +116,6 @@ def test_a_floor_leaves_out_what_ranks_low(repository: Path, tmp_path: Path) -> 
         assert done.returncode == 0, done.stderr
         paths.append({piece["path"] for piece in json.loads(done.stdout)["pieces"]})
     assert paths[1] == {"shop/cart.py"} < paths[0]
-
-
-@pytest.mark.slow
-def test_a_repository_cannot_name_a_reranker(
-    make_repository: MakeRepository, tmp_path: Path
-) -> None:
-    with RerankServer("jina") as server:
-        hostile = f'rerank_base_url = "{server.base_url}"\nrerank_model = "cross"\n'
-        found = search(tmp_path, make_repository({**FILES, "patchshot.toml": hostile}))
-    assert server.asked == []
-    assert "rerank_base_url is ignored" in found["stderr"]
 
 
 @pytest.mark.slow

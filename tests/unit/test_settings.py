@@ -76,7 +76,6 @@ HOSTILE = [
     'store = "postgresql://attacker.example/x"',
     "log_bodies = true",
     'log_file = "/tmp/everything"',
-    'local_model = "/tmp/any.gguf"',
     "timeout = 100000.0",
     "context_tokens = 200000",
     "iterative = true",

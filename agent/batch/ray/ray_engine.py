@@ -49,9 +49,7 @@ _NODE_SECONDS = 90.0
 _TRANSFER_BURDEN = 0.5
 
 # Settings that are not sent: paths of this machine, and keys, which are sent in `NodeSetup`.
-_HERE_ONLY = frozenset(
-    {"api_key", "embed_api_key", "rerank_api_key", "cache_dir", "log_file", "python"}
-)
+_HERE_ONLY = frozenset({"api_key", "embed_api_key", "cache_dir", "log_file", "python"})
 
 _Task = asyncio.Task[tuple[SolveJob, AttemptEnded]]
 
@@ -69,7 +67,6 @@ def make_setup(run: Path, settings: Settings, job_seconds: float, slot_seconds: 
     for name, key in (
         ("PATCHSHOT_API_KEY", settings.api_key),
         ("PATCHSHOT_EMBED_API_KEY", settings.embed_api_key),
-        ("PATCHSHOT_RERANK_API_KEY", settings.rerank_api_key),
     ):
         if key is not None:
             given[name] = key.get_secret_value()

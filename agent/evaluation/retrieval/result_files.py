@@ -177,7 +177,7 @@ def _line(row: RetrievalRow | BudgetRow) -> bytes:
 
 _SETTINGS = (
     "preset", "without", "embed", "embed_model", "prefilter", "filename_bonus",
-    "rerank_base_url", "rerank_model", "context_tokens", "context_reserve", "max_chunks",
+    "context_tokens", "context_reserve", "max_chunks",
     "max_file_mb", "model",
     "corpora",
 )  # fmt: skip

@@ -30,8 +30,7 @@ LEFT_OUT = (
     "agent.verify.environments",  # --environments: a miner's container has its own
     "agent.evaluation",
     "agent.llm.recording",  # --record and --replay
-    "agent.llm.local",  # the weights of a local model cannot be carried
-    "agent.retrieval.embedding.local",  # likewise
+    "agent.retrieval.embedding.local",  # the weights of a local model cannot be carried
     # --image: a miner runs in a container and starts none. (`sandbox.container.image` finds the
     # interpreters of its own.)
     "sandbox.container.backend",

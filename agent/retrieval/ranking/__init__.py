@@ -2,9 +2,8 @@
 
 Start from `HybridRetriever`. Its first stage (`stages`) measures BM25, mentions, commit history and
 static vectors, selects candidates by the plain sum of these, and orders them with a learned ranker.
-Its second stage (`fuse`) adds the cosine of an embedding model. `RerankingRetriever` adds a
-cross-encoder behind it. `RetrievalOptions` turns parts on
-and off.
+Its second stage (`fuse`) adds the cosine of an embedding model. `RetrievalOptions` turns
+parts on and off.
 """
 
 from agent.retrieval.ranking.evidence import (
@@ -32,7 +31,6 @@ from agent.retrieval.ranking.mentions import (
 )
 from agent.retrieval.ranking.options import RetrievalOptions, preset, split_name
 from agent.retrieval.ranking.ranker import load_shipped
-from agent.retrieval.ranking.reranking import RerankingRetriever
 from agent.retrieval.ranking.retriever import HybridRetriever, no_words
 from agent.retrieval.ranking.scope import in_scope
 from agent.retrieval.ranking.signals import Signals
@@ -52,7 +50,6 @@ __all__ = [
     "MentionPlace",
     "Mentions",
     "RankingInput",
-    "RerankingRetriever",
     "RetrievalOptions",
     "Signals",
     "candidate_files",

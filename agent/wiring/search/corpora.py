@@ -17,7 +17,7 @@ from agent.search import Label
 from agent.settings import Settings
 from agent.types.events import Notice
 from agent.types.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
-from agent.wiring.embedding import make_embedder, make_reranker
+from agent.wiring.embedding import make_embedder
 from agent.wiring.model import (
     Recordings,
     SharedClient,
@@ -133,7 +133,7 @@ async def open_pool(
         )
         store = stack.enter_context(open_vector_store(settings, reporter, use))
         code = Label.CODE in labels
-        retriever = _code_retriever(settings, client, embedder, reporter) if code else None
+        retriever = _code_retriever(settings, embedder, reporter) if code else None
         yield make_pool(
             snapshot,
             labels,
@@ -151,11 +151,8 @@ async def open_pool(
         )
 
 
-def _code_retriever(
-    settings: Settings, client: SharedClient, embedder: Embedder | None, reporter: Reporter
-) -> Retriever:
-    reranker = make_reranker(settings, client)
-    retriever = make_retriever(settings, embedder, reporter, reranker=reranker)
+def _code_retriever(settings: Settings, embedder: Embedder | None, reporter: Reporter) -> Retriever:
+    retriever = make_retriever(settings, embedder, reporter)
     if settings.expand != "project":  # a pool asks for the keywords of a model itself
         return retriever
     return with_words(settings, retriever, None, reporter)

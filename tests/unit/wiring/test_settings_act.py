@@ -30,7 +30,6 @@ from agent.wiring.planned_calls import most_in_words
 from tests.conftest import ROOT, run_git
 from tests.support.behaviours import Good
 from tests.support.ignored_events import ignore
-from tests.support.rerank_server import RerankServer
 from tests.support.scripted_provider import Recorded, ScriptedProvider
 
 PROBLEM = Problem("Timeout ignored when following redirects", "See client.py; the jar is lost.")
@@ -76,7 +75,6 @@ class World:
     cache: Path
     provider: Overlapping
     other: Overlapping
-    reranker: RerankServer
     known: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def once(self, observe: Callable[[World, Settings], Any], settings: Settings) -> Any:
@@ -108,9 +106,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         (root / path).write_text(text)
     for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "base")):
         run_git(root, *arguments)
-    liked = {"def set_cookie": 9.0}
-    with Overlapping() as one, Overlapping() as two, RerankServer("jina", liked) as reranker:
-        yield World(root, folder / "cache", one, two, reranker)
+    with Overlapping() as one, Overlapping() as two:
+        yield World(root, folder / "cache", one, two)
 
 
 # --------------------------------------------------------------------------------------- retrieval
@@ -122,9 +119,6 @@ RETRIEVAL: Mapping[str, Value] = {
     "embed_model": lambda _: "larger",
     "embed_protocol": lambda _: "miner",
     "embed_concurrency": lambda _: 1,
-    "rerank_base_url": lambda world: world.reranker.base_url,
-    "rerank_api_key": lambda _: SecretStr("another-key"),
-    "rerank_model": lambda _: "cross",
     "without": lambda _: ("lexical",),
     "prefilter": lambda _: 2,
     "filename_bonus": lambda _: 3.0,
@@ -135,10 +129,6 @@ RETRIEVAL: Mapping[str, Value] = {
     "max_file_mb": lambda _: 0.0001,
     "context_floor": lambda _: 0.9,
     "expand": lambda _: "llm",
-}
-NEEDS: Mapping[str, Value] = {
-    "rerank_api_key": lambda world: {"rerank_base_url": world.reranker.base_url},
-    "rerank_model": lambda world: {"rerank_base_url": world.reranker.base_url},
 }
 
 
@@ -156,7 +146,6 @@ def retrieved(world: World, settings: Settings) -> Any:
     """The order with its reasons, the context, and what the servers were asked."""
     world.provider.requests.clear()
     world.other.requests.clear()
-    world.reranker.asked.clear()
     world.provider.most = 0
     for file in world.cache.glob("vectors.sqlite*"):
         file.unlink()
@@ -180,7 +169,6 @@ def retrieved(world: World, settings: Settings) -> Any:
         for number, server in enumerate((world.provider, world.other))
         for r in server.requests
     ]
-    asked += [(2, one.path, one.key, one.body.get("model"), 0) for one in world.reranker.asked]
     order = [(one.chunk.id, one.reasons) for one in ranking.chunks]
     return order, bundle.text, bundle.reserve, sorted(asked, key=repr)
 
@@ -192,10 +180,9 @@ def test_a_setting_of_retrieval_acts_in_its_presets_only(
 ) -> None:
     option = option_of(name)
     presets = option.presets if option else option_of(name.replace("api_key", "base_url")).presets  # type: ignore[union-attr]
-    base = NEEDS[name](world) if name in NEEDS else {}
     observe = overlap if name == "embed_concurrency" else retrieved
-    plain = world.once(observe, world.settings(preset=chosen, **base))
-    values = {**base, name: RETRIEVAL[name](world)}
+    plain = world.once(observe, world.settings(preset=chosen))
+    values = {name: RETRIEVAL[name](world)}
     changed = observe(world, world.settings(preset=chosen, **values))
     assert (plain != changed) == (chosen in presets)
 
@@ -323,9 +310,6 @@ TESTED_BY: Mapping[str, tuple[str, str]] = {
     "locate": ("tests/e2e/test_locating.py", "--locate"),
     "locate_model": ("tests/e2e/test_locating.py", "--locate-model"),
     "run_id": ("tests/unit/wiring/test_model.py", "run_id"),
-    "local_model": ("tests/unit/wiring/test_local_choice.py", "local_model"),
-    "local_context": ("tests/local/test_smollm2.py", "local_context"),
-    "local_threads": ("tests/unit/llm/local/test_local_model.py", "threads"),
     "preset": ("tests/unit/wiring/test_settings_act.py", "test_presets_differ"),
     "allow_empty_context": ("tests/e2e/test_ranking_settings.py", "--allow-empty-context"),
     "store": ("tests/e2e/test_corpora.py", "--store"),
