@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 # The repository in the first three versions of the contract; the fourth starts in it.
 CONTRACT_REPOSITORY = Path("/sandbox/repo")
 
-# Ends of a chat call (`agent.types.events.ModelCall.status`) for which its server is responsible: it was
-# under way when the clock ran out, or it failed before.
+# Ends of a chat call (`agent.types.events.ModelCall.status`) for which its server is responsible:
+# it was under way when the clock ran out, or it failed before.
 _UNANSWERED = frozenset({"cancelled", "provider-error", "provider-unreachable"})
 
 # The least time for retrieval, the first call and its checks.

@@ -1,10 +1,10 @@
 """From an issue to a validated patch. Read this page first.
 
     Problem + Snapshot
-     -> rank       lexical, evidence and cosine scores      agent.retrieval.index, agent.retrieval.ranking -> Ranking
+     -> rank       lexical, evidence and cosine scores      agent.retrieval.ranking -> Ranking
      -> locate     where that is unlikely to suffice, a     agent.run.locating     -> Ranking
                    model names code from a map
-     -> pack       the best chunks within a token budget    agent.retrieval.context      -> ContextBundle
+     -> pack       the best chunks within a token budget    agent.retrieval.context -> ContextBundle
      -> prompt     templates in prompts/                    agent.run.prompting    -> Prompt
      -> call       one completion, within the cost budget;  agent.llm          -> Completion
                    packed once more if it is too long
@@ -14,8 +14,8 @@
      -> next_step  accept, send code, repair, iterate or    agent.run.policy       -> NextStep
                    give up
 
-`agent.run.context_steps` runs the steps up to the packed context, `agent.run.calls` sends the prompts.
-Every step returns a value, also when it fails; the policy decides what follows a failure.
+`agent.run.context_steps` runs the steps up to the packed context, `agent.run.calls` sends the
+prompts. Every step returns a value, also when it fails; the policy decides what follows a failure.
 Exceptions are for broken environments. However a run ends, its result holds the best patch so far.
 """
 

@@ -1,7 +1,7 @@
 """The results of a run: the `Ledger` of its attempts, and the `SolveResult` that `--json` prints.
 
-The caller of `agent.run.pipeline.solve` holds the `Ledger`. The best patch so far can then be written
-however the run ends: at a limit, by Ctrl-C, or by a crash of a later stage.
+The caller of `agent.run.pipeline.solve` holds the `Ledger`. The best patch so far can then be
+written however the run ends: at a limit, by Ctrl-C, or by a crash of a later stage.
 """
 
 from __future__ import annotations

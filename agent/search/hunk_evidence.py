@@ -1,9 +1,9 @@
 """Evidence from past hunks: code whose past changes contain words similar to the problem's.
 
-The hunks most similar to the problem (BM25 over their texts, as in `agent.retrieval.ranking.lexical`) pass
-their similarity to current files and functions. Paths are followed through renames, functions by
-name or otherwise by their lines. A hunk of a commit that changed many functions counts less for
-each.
+The hunks most similar to the problem (BM25 over their texts, as in
+`agent.retrieval.ranking.lexical`) pass their similarity to current files and functions. Paths are
+followed through renames, functions by name or otherwise by their lines. A hunk of a commit that
+changed many functions counts less for each.
 """
 
 from __future__ import annotations

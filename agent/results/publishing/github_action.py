@@ -1,6 +1,6 @@
 """What `action.yml` runs: solve an issue, then open a pull request, or comment what was found.
 
-    python -I -m agent.results.publishing.github_action      # -I: the target's own modules are not imported
+    python -I -m agent.results.publishing.github_action # -I: the target's modules are not imported
 
 It reads ISSUE (a number or a text), MODE (`pr` or `comment`) and GitHub's own variables. A run that
 an issue starts goes on only for users with write access, since each run costs money.

@@ -3,9 +3,9 @@
 Packing is greedy. Chunks are tried in the order of their worth, which is roughly the chance that
 the chunk has to change divided by its tokens (see `by_worth`). A chunk that does not fit is passed
 over, or shown in part if it ranks very high. A small share of the budget is kept for support: class
-headers, imports and signatures (see `agent.retrieval.context.support`). Tokens that support leaves go to more
-chunks, and tokens that these leave go to more support. The final count is exact, since it is taken
-from the rendered text.
+headers, imports and signatures (see `agent.retrieval.context.support`). Tokens that support leaves
+go to more chunks, and tokens that these leave go to more support. The final count is exact, since
+it is taken from the rendered text.
 """
 
 from __future__ import annotations

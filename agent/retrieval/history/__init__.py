@@ -2,8 +2,8 @@
 
 `CommitHistory` loads messages, changed files and changed functions (`HistoryTable`). `HunkHistory`
 loads the lines that commits added (`HunkTable`). Both read each commit from git once and store it
-in the same cache file (`agent.retrieval.history.cached`). `LineFollower` finds added lines in the current
-files.
+in the same cache file (`agent.retrieval.history.cached`). `LineFollower` finds added lines in the
+current files.
 """
 
 from agent.retrieval.history.cached import NoHistory, history_path

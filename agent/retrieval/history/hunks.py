@@ -1,10 +1,10 @@
 """Lines that past commits added: git's own hunks, each with its enclosing function.
 
-Each batch of commits needs two calls of `git log`, as in `agent.retrieval.history.commits`: first the changed
-paths of each commit, then the diffs of the commits that changed few files. Hunks have no context
-lines, but are split as in git's default diff: changes up to six lines apart are one hunk. The
-parser counts the lines that each hunk's header announces, so file contents cannot imitate git's own
-lines.
+Each batch of commits needs two calls of `git log`, as in `agent.retrieval.history.commits`: first
+the changed paths of each commit, then the diffs of the commits that changed few files. Hunks have
+no context lines, but are split as in git's default diff: changes up to six lines apart are one
+hunk. The parser counts the lines that each hunk's header announces, so file contents cannot imitate
+git's own lines.
 """
 
 from __future__ import annotations

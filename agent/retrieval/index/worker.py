@@ -1,7 +1,7 @@
 """A worker process of `agent.retrieval.index.pool`: reads texts and answers with blocks.
 
-A request is two frames (`agent.shared.workers`): a JSON array of `[language, bytes of the text]`, and the
-texts (UTF-8 with lone surrogates allowed). The answer is the encoded block of these files.
+A request is two frames (`agent.shared.workers`): a JSON array of `[language, bytes of the text]`,
+and the texts (UTF-8 with lone surrogates allowed). The answer is the encoded block of these files.
 `--static PATH` names the encoder of the pieces.
 """
 

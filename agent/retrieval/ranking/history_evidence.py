@@ -1,9 +1,10 @@
 """Commit history as evidence: code that commits with similar messages changed.
 
-The problem is matched with the messages of past commits (BM25, as in `agent.retrieval.ranking.lexical`). The
-files and functions that the best commits changed get a share of their score, similar to
-version-history bug localisation (Wang & Lo, "Version History, Similar Report, and Structure", ICPC
-2014). Only the snapshot's own commit and its ancestors are read.
+The problem is matched with the messages of past commits (BM25, as in
+`agent.retrieval.ranking.lexical`). The files and functions that the best commits changed get a
+share of their score, similar to version-history bug localisation (Wang & Lo, "Version History,
+Similar Report, and Structure", ICPC 2014). Only the snapshot's own commit and its ancestors are
+read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Paths, dotted names, identifiers and stack frames that a problem text names.
 
-This module reads only the text; `agent.retrieval.ranking.evidence` checks which names exist. All patterns run
-in linear time (no nested repetition), because the text is untrusted.
+This module reads only the text; `agent.retrieval.ranking.evidence` checks which names exist. All
+patterns run in linear time (no nested repetition), because the text is untrusted.
 """
 
 from __future__ import annotations

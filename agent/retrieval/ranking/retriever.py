@@ -174,7 +174,8 @@ class HybridRetriever:
 
     `sources` None: only mentions in the problem are evidence. `workers` limits the processes that
     build the index. `models`: the folder of the static encoder and the ranker; if one is missing,
-    ranking continues without it and reports that once. `shared`: as for `agent.retrieval.index.index.Index`.
+    ranking continues without it and reports that once. `shared`: as for
+    `agent.retrieval.index.index.Index`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The SQLite file of the embedded store: its schema, and translation of its errors.
 
 Files of other programs and of other versions are rejected and not changed, because users choose the
-file names. A damaged file is set aside and a new one is created (see `agent.shared.cache`). Its content
-can be indexed again from the repositories.
+file names. A damaged file is set aside and a new one is created (see `agent.shared.cache`). Its
+content can be indexed again from the repositories.
 """
 
 from __future__ import annotations
