@@ -33,7 +33,7 @@ def check_settings(flags: Mapping[str, Any]) -> tuple[Settings, str]:
     Raises ConfigurationError for settings with which no worker could start.
     """
     from agent.verify.environments import read_spec
-    from agent.wiring import endpoint, is_local, model_in_words, solve_options
+    from agent.wiring import endpoint, solve_options
 
     settings = load(flags)
     if settings.fail_to_pass or settings.pass_to_pass or settings.tests_from:
@@ -44,8 +44,6 @@ def check_settings(flags: Mapping[str, Any]) -> tuple[Settings, str]:
     if settings.environments is not None:
         read_spec(settings.environments)
     solve_options(settings)
-    if is_local(settings):
-        return settings, model_in_words(settings)
     from agent.llm import without_credentials
 
     chosen = endpoint(settings)
@@ -68,10 +66,8 @@ async def check_price(settings: Settings) -> None:
 async def _price(settings: Settings) -> Price | None:
     """Find the price as `agent solve` does. Raises ProviderError, ConfigurationError."""
     from agent.llm import Price, find_price
-    from agent.wiring import Recordings, SharedClient, is_local, make_chat_model, make_clock
+    from agent.wiring import Recordings, SharedClient, make_chat_model, make_clock
 
-    if is_local(settings):
-        return Price(0.0, 0.0)
     if settings.price_input is not None and settings.price_output is not None:
         return Price(settings.price_input, settings.price_output)
     async with AsyncExitStack() as stack:

@@ -168,10 +168,9 @@ def _search_corpora(
 
 def _check_model(settings: Settings) -> None:
     """Raise ConfigurationError if no model is configured, before anything is read."""
-    from agent.wiring import endpoint, is_local
+    from agent.wiring import endpoint
 
-    if not is_local(settings):
-        endpoint(settings)
+    endpoint(settings)
 
 
 async def _search_pool(
