@@ -40,12 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--dataset", type=Path, required=True, help="the rows that are asked about")
     mode = serve.add_mutually_exclusive_group(required=True)
     mode.add_argument("--replies", type=Path, metavar="DIR", help="ID.txt, ID.2.txt, ID.step1.txt")
-    mode.add_argument(
-        "--scripted", action="store_true", help="right, wrong, no edits: a third each"
-    )
     mode.add_argument("--record", action="store_true", help="no reply at all; with --prompts")
     serve.add_argument("--prompts", type=Path, metavar="DIR", help="first prompts as ID.md")
-    serve.add_argument("--repos", type=Path, metavar="DIR", help="scripted: bring the rows' tests")
     serve.set_defaults(run=_serve)
     return parser
 
@@ -74,23 +70,11 @@ def _mine(given: argparse.Namespace) -> int:
 
 def _serve(given: argparse.Namespace) -> int:
     from benchmarks.instances.book import Book, read_rows
-    from benchmarks.instances.serving import (
-        Answering,
-        Desk,
-        FromFiles,
-        FromScript,
-        PromptFolder,
-        serve,
-    )
+    from benchmarks.instances.serving import Desk, FromFiles, PromptFolder, serve
 
-    rows = read_rows(given.dataset)
-    answering: Answering = FromScript(given.repos)
-    if not given.scripted:
-        answering = FromFiles(given.replies or given.prompts or Path())
     desk = Desk(
-        Book(rows),
-        {row["instance_id"]: row for row in rows},
-        answering,
+        Book(read_rows(given.dataset)),
+        FromFiles(given.replies or given.prompts or Path()),
         PromptFolder(given.prompts) if given.prompts else None,
         recording=given.record,
     )

@@ -1,4 +1,4 @@
-"""A server that answers for a model: from files that were written by others, or from a script."""
+"""A server that answers for a model, from files that others wrote."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.instances.book import Asked, Book, prompt_hash
-from benchmarks.instances.reproducing import reproduction_test
-from benchmarks.instances.scripted import FINISH, scripted_reply
 from tests.support.behaviours import ChatRequest
 from tests.support.scripted_provider import ScriptedProvider
 
@@ -21,7 +19,8 @@ NO_REPLY = "I have nothing to add to this."
 
 MODEL = "written"
 
-Answering = Callable[[Asked, Mapping[str, Any]], str]
+FINISH = json.dumps({"action": "finish", "thought": "Nothing to add."})
+"""Ends the iterative mode at its first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,8 @@ class FromFiles:
 
     folder: Path
 
-    def __call__(self, asked: Asked, row: Mapping[str, Any]) -> str:
-        """The file's text; a refusal where there is none."""
+    def __call__(self, asked: Asked) -> str:
+        """Return the file's text, or a refusal if there is no file."""
         if asked.iterative:
             return self._read(f"{asked.instance_id}.step{asked.call}.txt") or FINISH
         number = "" if asked.call == 1 else f".{asked.call}"
@@ -42,18 +41,6 @@ class FromFiles:
             return (self.folder / name).read_text("utf-8")
         except FileNotFoundError:
             return ""
-
-
-@dataclass(frozen=True, slots=True)
-class FromScript:
-    """What `scripted` says; with `repositories`, the repair's own test comes with the edits."""
-
-    repositories: Path | None = None
-
-    def __call__(self, asked: Asked, row: Mapping[str, Any]) -> str:
-        """The reply's text. Raises as `reproduction_test`."""
-        test = reproduction_test(self.repositories, row) if self.repositories else None
-        return scripted_reply(row, asked.call, iterative=asked.iterative, test=test)
 
 
 class PromptFolder:
@@ -89,8 +76,7 @@ class Desk:
     """Answers chat calls, and says on standard error what it answers and to whom."""
 
     book: Book
-    rows: Mapping[str, Mapping[str, Any]]
-    answering: Answering
+    answering: FromFiles
     prompts: PromptFolder | None = None
     recording: bool = False
 
@@ -108,7 +94,7 @@ class Desk:
             elif prompt_hash(messages) not in self.prompts.known():
                 _say(f"{asked.instance_id}: the prompt is not the one that was answered")
         _say(f"{asked.instance_id}: call {asked.call}{' (iterative)' if asked.iterative else ''}")
-        return self.answering(asked, self.rows[asked.instance_id])
+        return self.answering(asked)
 
 
 def serve(desk: Desk, tell: Callable[[str], None]) -> None:

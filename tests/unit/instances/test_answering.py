@@ -1,4 +1,4 @@
-"""Who asks, what is answered from files and by script, and the server that does it."""
+"""Which instance a prompt asks about, and the server that answers from files."""
 
 from __future__ import annotations
 
@@ -11,37 +11,15 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.patching.parsing import parse_reply
-from agent.types import CreateFile, ParseFailure, PatchProposal, SearchReplace
 from benchmarks.instances.book import Asked, Book, prompt_hash, read_rows
-from benchmarks.instances.scripted import FINISH, Role, gold_edits, role_of, scripted_reply
-from benchmarks.instances.serving import (
-    MODEL,
-    NO_REPLY,
-    Answering,
-    Desk,
-    FromFiles,
-    FromScript,
-    PromptFolder,
-)
+from benchmarks.instances.serving import FINISH, MODEL, NO_REPLY, Desk, FromFiles, PromptFolder
 from tests.support.scripted_provider import ScriptedProvider
-
-PATCH = """\
-diff --git a/shop.py b/shop.py
---- a/shop.py
-+++ b/shop.py
-@@ -3,3 +3,3 @@ def first(items):
-     items = list(items)
--    return items[0]
-+    return items[0] if items else None
-
-"""
 
 
 def row(
     name: str = "owner__shop-1", statement: str = "Empty shop\n\nIt crashes.\n"
 ) -> dict[str, Any]:
-    return {"instance_id": name, "problem_statement": statement, "patch": PATCH}
+    return {"instance_id": name, "problem_statement": statement}
 
 
 def messages(text: str, *turns: str, system: str = "You fix bugs.") -> list[dict[str, str]]:
@@ -52,10 +30,6 @@ def messages(text: str, *turns: str, system: str = "You fix bugs.") -> list[dict
 
 
 SHOWN = "<issue>\nEmpty shop\n\nIt crashes.\n</issue>"
-
-
-def named(role: Role) -> str:
-    return next(name for name in (f"owner__shop-{n}" for n in range(99)) if role_of(name) is role)
 
 
 def test_a_call_is_told_by_its_issue_its_turn_and_its_mode() -> None:
@@ -71,51 +45,15 @@ def test_a_call_is_told_by_its_issue_its_turn_and_its_mode() -> None:
     assert book.asked(messages("Another one")) is None
 
 
-def test_gold_is_the_patch_as_edits() -> None:
-    (edit,) = gold_edits(PATCH)
-
-    assert edit["path"] == "shop.py"
-    assert edit["search"].endswith("    return items[0]\n")
-    assert edit["replace"].endswith("    return items[0] if items else None\n")
-    created = gold_edits("--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+one\n")
-    assert created == [{"path": "new.py", "create": "one\n"}]
-    with pytest.raises(ValueError, match=r"."):
-        gold_edits("no diff")
-
-
-def test_each_role_says_what_it_should() -> None:
-    gold = parse_reply(scripted_reply(row(named(Role.GOLD)), 1, iterative=False))
-    wrong = parse_reply(scripted_reply(row(named(Role.WRONG)), 1, iterative=False))
-    none = parse_reply(scripted_reply(row(named(Role.NONE)), 1, iterative=False))
-
-    assert isinstance(gold, PatchProposal)
-    assert isinstance(wrong, PatchProposal)
-    (right,), (bad,) = gold.edits, wrong.edits
-    assert isinstance(right, SearchReplace)
-    assert isinstance(bad, SearchReplace | CreateFile)
-    assert not isinstance(bad, SearchReplace) or bad.replace != right.replace
-    assert isinstance(none, ParseFailure) or not none.edits
-
-
-def test_roles_share_the_ids_out_and_only_the_right_one_says_it_again() -> None:
-    roles = [role_of(f"owner__shop-{n}") for n in range(300)]
-
-    assert all(80 <= roles.count(role) <= 120 for role in Role)
-    again = {role: scripted_reply(row(named(role)), 2, iterative=False) for role in Role}
-    assert isinstance(parse_reply(again[Role.GOLD]), PatchProposal)
-    assert again[Role.WRONG] == again[Role.NONE]
-    assert {scripted_reply(row(named(role)), 1, iterative=True) for role in Role} == {FINISH}
-
-
 def test_files_answer_turn_by_turn(tmp_path: Path) -> None:
     (tmp_path / "owner__shop-1.txt").write_text("first")
     (tmp_path / "owner__shop-1.2.txt").write_text("second")
     answers, name = FromFiles(tmp_path), "owner__shop-1"
 
-    said = [answers(Asked(name, call, iterative=False), row()) for call in (1, 2, 3)]
+    said = [answers(Asked(name, call, iterative=False)) for call in (1, 2, 3)]
 
     assert said == ["first", "second", NO_REPLY]
-    assert answers(Asked(name, 1, iterative=True), row()) == FINISH
+    assert answers(Asked(name, 1, iterative=True)) == FINISH
 
 
 def ask(desk: Desk, said: list[dict[str, str]]) -> str:
@@ -130,8 +68,8 @@ def ask(desk: Desk, said: list[dict[str, str]]) -> str:
         return asyncio.run(call(provider.base_url))
 
 
-def desk_of(answering: Answering, prompts: PromptFolder | None = None, **more: bool) -> Desk:
-    return Desk(Book([row()]), {"owner__shop-1": row()}, answering, prompts, **more)
+def desk_of(answering: FromFiles, prompts: PromptFolder | None = None, **more: bool) -> Desk:
+    return Desk(Book([row()]), answering, prompts, **more)
 
 
 def test_first_prompts_are_kept_word_for_word_with_their_hashes(tmp_path: Path) -> None:
@@ -151,7 +89,7 @@ def test_a_prompt_that_was_not_answered_is_told(
 ) -> None:
     prompts = PromptFolder(tmp_path / "prompts")
     prompts.keep("owner__shop-1", messages(SHOWN))
-    desk = desk_of(FromScript(), prompts)
+    desk = desk_of(FromFiles(tmp_path), prompts)
 
     ask(desk, messages(SHOWN))
     assert "not the one" not in capsys.readouterr().err

@@ -1,1 +1,0 @@
-"""What 10,000 instances on 100 machines would do: a simulation of events (docs/design/batch.md)."""
