@@ -26,7 +26,7 @@ from agent.errors import ConfigurationError, PatchshotError, Status
 from agent.run.attempts import Attempt
 from agent.run.result import Ledger, SolveResult, summarise
 from agent.types import AppliedPatch, Dirty, Problem, ReproductionTest
-from agent.types.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageStarted
+from agent.types.events import Event, ModelCall, Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
     from agent.retrieval.context import Receipt
@@ -39,7 +39,6 @@ __all__ = [
     "Context",
     "Event",
     "ModelCall",
-    "ModelExchange",
     "Notice",
     "PatchshotError",
     "SolveResult",

@@ -65,11 +65,11 @@ async def check_price(settings: Settings) -> None:
 
 async def _price(settings: Settings) -> Price | None:
     """Find the price as `agent solve` does. Raises ProviderError, ConfigurationError."""
-    from agent.llm import Price, find_price
+    from agent.llm import find_price, read_price
     from agent.wiring import Recordings, SharedClient, make_chat_model, make_clock
 
-    if settings.price_input is not None and settings.price_output is not None:
-        return Price(settings.price_input, settings.price_output)
+    if settings.prices is not None:
+        return read_price(settings.prices)
     async with AsyncExitStack() as stack:
         chosen = await make_chat_model(
             stack,
@@ -100,10 +100,8 @@ _LEFT_OUT = frozenset(
         "api_key",
         "embed_api_key",
         "base_url",
-        "run_id",
         "cache_dir",
         "log_file",
-        "log_bodies",
     }
 )
 

@@ -24,8 +24,8 @@ from agent.batch.messages import (
 from agent.batch.progress import cost_in_words
 
 NO_PRICE = (
-    "--max-total-cost is set, but the model's price is not known: set PATCHSHOT_PRICE_INPUT and "
-    "PATCHSHOT_PRICE_OUTPUT (US dollars per million tokens)"
+    "--max-total-cost is set, but the model's price is not known: set PATCHSHOT_PRICES "
+    "to IN,OUT (US dollars per million tokens)"
 )
 
 

@@ -18,7 +18,7 @@ from agent.llm.endpoint import Endpoint, without_credentials
 from agent.llm.environment_servers import ENVIRONMENT_NAMES
 from agent.llm.http import create_client, usual_trust
 from agent.llm.models import Demand, Resolved, resolve_model
-from agent.llm.prices import Price, find_price
+from agent.llm.prices import Price, find_price, read_price
 from agent.llm.redaction import Redactor
 from agent.llm.server import ModelServer, Retrier
 
@@ -47,6 +47,7 @@ __all__ = [
     "counting_tries",
     "create_client",
     "find_price",
+    "read_price",
     "resolve_model",
     "usual_trust",
     "without_credentials",

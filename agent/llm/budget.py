@@ -110,7 +110,7 @@ class Budget:
         if worst.cost_usd is None or self.spent.cost_usd is None:
             raise BudgetExceeded(
                 "PATCHSHOT_MAX_COST is set, but the model's price is not known: set "
-                "PATCHSHOT_PRICE_INPUT and PATCHSHOT_PRICE_OUTPUT (US dollars per million tokens)"
+                "PATCHSHOT_PRICES to IN,OUT (US dollars per million tokens)"
             )
         left = self.max_cost - self.spent.cost_usd
         if worst.cost_usd > left:

@@ -1,7 +1,7 @@
 """Reports one event for each model call, and writes events to a file (`--log-file`, JSON Lines).
 
 The file tells which model was called, how the call ended and what it cost. Prompts and replies are
-written only with `--log-bodies`. Keys are masked in every text.
+never written. Keys are masked in every text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from agent.errors import PatchshotError, UsageError
 from agent.llm.chat import ChatModelWrapper
 from agent.types import Completion, Prompt
-from agent.types.events import Event, ModelCall, ModelExchange, Notice, StageProgress
+from agent.types.events import Event, ModelCall, Notice, StageProgress
 from agent.types.protocols import ChatModel, Reporter
 
 if TYPE_CHECKING:
@@ -57,15 +57,11 @@ def counting_tries(report: Reporter) -> Reporter:
 
 
 class LoggedChatModel(ChatModelWrapper):
-    """A `ChatModel` that reports each call of another one when it ends, also by an exception.
+    """A `ChatModel` that reports each call of another one when it ends, also by an exception."""
 
-    With `bodies` it reports the texts too.
-    """
-
-    def __init__(self, inner: ChatModel, report: Reporter, *, bodies: bool = False) -> None:
+    def __init__(self, inner: ChatModel, report: Reporter) -> None:
         super().__init__(inner)
         self._report = report
-        self._bodies = bodies
 
     async def complete(
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
@@ -89,12 +85,11 @@ class LoggedChatModel(ChatModelWrapper):
             raise
         finally:
             _TRIES.reset(token)
-            self._tell(prompt, done, status, error, clock() - started, tries.count)
+            self._tell(done, status, error, clock() - started, tries.count)
         return done
 
     def _tell(
         self,
-        prompt: Prompt,
         done: Completion | None,
         status: str,
         error: str,
@@ -115,9 +110,6 @@ class LoggedChatModel(ChatModelWrapper):
                 error=error,
             )
         )
-        if self._bodies:
-            messages = tuple((m.role, m.content) for m in prompt.messages)
-            self._report(ModelExchange(self.model, messages, done.text if done else None))
 
 
 def error_name(error: PatchshotError) -> str:
@@ -166,8 +158,7 @@ class LogFile:
         """Write the event and pass it on."""
         if not isinstance(event, StageProgress):
             self._write(event)
-        if not isinstance(event, ModelExchange):
-            self._forward(event)
+        self._forward(event)
 
     def _write(self, event: Event) -> None:
         line = {

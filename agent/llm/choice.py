@@ -44,19 +44,18 @@ NO_RUN_ID = "nocache-1"
 class ProviderSettings:
     """What the user has set explicitly (PATCHSHOT_BASE_URL, _API_KEY, _MODEL, ... or options).
 
-    `protocol` is None when it follows from the server. `run_id` comes from the miner's input.
+    `protocol` is None when it follows from the server.
     """
 
     base_url: str | None = None
     api_key: SecretStr | None = None
     model: str | None = None
     protocol: str | None = None
-    run_id: str | None = None
 
 
-def run_id(environment: Mapping[str, str], given: str | None = None) -> str:
-    """The run's id for the miners' proxy: EVALUATION_RUN_ID, else `given`, else RUN_ID."""
-    named = (environment.get("EVALUATION_RUN_ID"), given, environment.get("RUN_ID"))
+def run_id(environment: Mapping[str, str]) -> str:
+    """The run's id for the miners' proxy: EVALUATION_RUN_ID, else RUN_ID."""
+    named = (environment.get("EVALUATION_RUN_ID"), environment.get("RUN_ID"))
     return next((name.strip() for name in named if name and name.strip()), NO_RUN_ID)
 
 
@@ -78,7 +77,7 @@ def choose_endpoint(settings: ProviderSettings, environment: Mapping[str, str]) 
             f"no model is chosen for {chosen.base_url} ({chosen.why}): set PATCHSHOT_MODEL, for "
             f"example {chosen.example}"
         )
-    endpoint = _endpoint(chosen, model, settings, environment)
+    endpoint = _endpoint(chosen, model, environment)
     return replace(endpoint, unused=passed_over(environment, chosen.why))
 
 
@@ -111,7 +110,7 @@ def choose_embedding_endpoint(
     own_key = clean_key(settings.api_key, "PATCHSHOT_EMBED_API_KEY")
     if own_key or not found.key:
         found = replace(found, key=own_key, key_setting="PATCHSHOT_EMBED_API_KEY")
-    endpoint = _endpoint(found, model, settings, environment)
+    endpoint = _endpoint(found, model, environment)
     return replace(endpoint, model_setting="PATCHSHOT_EMBED_MODEL")
 
 
@@ -122,9 +121,7 @@ def _check_protocol(name: str | None, setting: str, known: list[str]) -> None:
         )
 
 
-def _endpoint(
-    server: ChosenServer, model: str, settings: ProviderSettings, environment: Mapping[str, str]
-) -> Endpoint:
+def _endpoint(server: ChosenServer, model: str, environment: Mapping[str, str]) -> Endpoint:
     return Endpoint(
         server.base_url,
         server.key,
@@ -133,7 +130,7 @@ def _endpoint(
         server.why,
         server.key_setting,
         server.url_setting,
-        run_id=run_id(environment, settings.run_id) if server.protocol.serves_runs else "",
+        run_id=run_id(environment) if server.protocol.serves_runs else "",
         usage_url=server.usage_url,
         embedding_base_url=server.embedding_base_url,
     )

@@ -40,6 +40,12 @@ class Price:
         return (input_tokens * self.input + usage.output_tokens * self.output) / _MILLION
 
 
+def read_price(text: str) -> Price:
+    """The price that the setting `prices` gives: "IN,OUT"."""
+    given = [float(part) for part in text.split(",")]
+    return Price(given[0], given[1])
+
+
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

@@ -198,8 +198,9 @@ def solve(task: MinerTask, channel: Channel) -> None:
     problem = problem_from_text(task.problem_statement, task.instance_id or "<problem_statement>")
     chosen = environment(("PATCHSHOT_REPO",)).get("PATCHSHOT_REPO")
     repository = find_repository(chosen, Path.cwd())
-    flags = {"timeout": max(task.seconds, _LEAST_SECONDS), "run_id": task.run_id or None}
-    settings = load(flags, repository=repository)
+    if task.run_id:  # the protocol reads it there; the container's own name wins
+        os.environ.setdefault("EVALUATION_RUN_ID", task.run_id)
+    settings = load({"timeout": max(task.seconds, _LEAST_SECONDS)}, repository=repository)
     if any(MODELS.glob(f"*{SUFFIX}")):  # a bundle does not carry the static vectors
         settings = settings.model_copy(update={"without": (*settings.without, "static")})
     # The contract takes the patch alone, which another test does not change.

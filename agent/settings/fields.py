@@ -54,11 +54,11 @@ class Settings(BaseModel):
     escalate_model: str | None = setting(
         None, "Model of repairs and steps, once a reply of --model has failed.", MODEL
     )
+    side_model: str | None = setting(
+        None, "Cheaper model, at the same server, of the locating call and of intents.", MODEL
+    )
     protocol: str = setting(
         "auto", "Protocol of the model server; auto: told from its URL.", MODEL, metavar="NAME"
-    )
-    run_id: str | None = setting(
-        None, "Id of a miner's run; EVALUATION_RUN_ID wins over it.", MODEL
     )
     temperature: float = setting(0.0, "Sampling temperature.", MODEL, ge=0, le=2)
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = setting(
@@ -70,9 +70,10 @@ class Settings(BaseModel):
     request_timeout: float = setting(
         300.0, "Seconds for one model call.", MODEL, gt=0, tightens="lower"
     )
-    price_input: float | None = setting(None, "USD per million input tokens.", MODEL, ge=0)
-    price_output: float | None = setting(None, "USD per million output tokens.", MODEL, ge=0)
-    prompt_cache: bool = setting(True, "Ask Anthropic to cache the start of the prompt.", MODEL)
+    prices: str | None = setting(
+        None, "USD per million input and output tokens, e.g. 3,15.", MODEL, metavar="IN,OUT",
+        pattern=r"^\d+(\.\d+)?, ?\d+(\.\d+)?$",
+    )  # fmt: skip
 
     # Embeddings.
     embed: Literal["auto", "off", "local", "remote"] = setting(
@@ -87,9 +88,6 @@ class Settings(BaseModel):
     )
     embed_api_key: SecretStr | None = Field(None, description="Key of the embedding server.")
     embed_model: str | None = setting(None, "Embedding model.", EMBEDDINGS, presets=EMBEDDED)
-    embed_protocol: str = setting(
-        "auto", "Protocol of the embedding server.", EMBEDDINGS, metavar="NAME", presets=EMBEDDED
-    )
     embed_concurrency: int | None = setting(
         None, "Embedding calls at once (8).", EMBEDDINGS, ge=1, le=256, tightens="lower",
         presets=EMBEDDED,
@@ -129,9 +127,6 @@ class Settings(BaseModel):
         "Ask the model first which code it has to see; auto: where the context is unlikely to "
         "be complete.",
         CONTEXT,
-    )
-    locate_model: str | None = setting(
-        None, "Model of that first call, at the same server (--model).", CONTEXT
     )
     max_chunks: int | None = setting(
         None, "Most chunks in the context (30 for each 6,000 tokens).", CONTEXT, ge=1,
@@ -191,9 +186,6 @@ class Settings(BaseModel):
     )
     history_min_lines: int = setting(
         3, "Least lines that a hunk of a past commit adds.", CORPORA, ge=1
-    )
-    intents_model: str | None = setting(
-        None, "Cheaper model that writes intents (--model).", CORPORA, metavar="NAME"
     )
     intents_per_symbol: int = setting(
         5, "Intents that a model writes for one symbol.", CORPORA, ge=1, le=10
@@ -345,10 +337,6 @@ class Settings(BaseModel):
     log_file: Path | None = setting(
         None, "Append events and model calls to this file, as JSON lines; keys are masked.", OUTPUT,
         metavar="FILE", solve_only=True,
-    )  # fmt: skip
-    log_bodies: bool = setting(
-        False, "Write prompts and replies to the log file too.", OUTPUT, solve_only=True,
-        tightens="off",
     )  # fmt: skip
     cache_dir: Path = Field(
         default_factory=lambda: Path(platformdirs.user_cache_dir("patchshot")),

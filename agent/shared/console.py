@@ -15,7 +15,6 @@ from agent.shared.terminal import inert, say, unfiltered
 from agent.types.events import (
     Event,
     ModelCall,
-    ModelExchange,
     Notice,
     StageFinished,
     StageProgress,
@@ -93,8 +92,6 @@ class PlainReporter:
                 return f"{'warning: ' if level == 'warning' else ''}{message}"
             case ModelCall():
                 return call_in_words(event) if self._verbose else None
-            case ModelExchange():
-                return None
 
 
 class TerminalReporter:
@@ -151,8 +148,6 @@ class TerminalReporter:
             case ModelCall():
                 if self._verbose:
                     self._print(f"  [dim]{self._plain(call_in_words(event))}[/dim]")
-            case ModelExchange():
-                pass
 
     def _spin(self, text: str) -> None:
         if self._status is None:

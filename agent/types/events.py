@@ -66,13 +66,4 @@ class ModelCall:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelExchange:
-    """The texts of one call, for logs with `--log-bodies`. `reply` is None if there was none."""
-
-    model: str
-    messages: tuple[tuple[str, str], ...]  # role and content
-    reply: str | None
-
-
-Event = StageStarted | StageProgress | StageFinished | Notice | ModelCall | ModelExchange
+Event = StageStarted | StageProgress | StageFinished | Notice | ModelCall

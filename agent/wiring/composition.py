@@ -225,7 +225,7 @@ async def open_services(
         embedder = await make_embedder(stack, settings, client, reporter, time_left, files)
 
         def masked(model: ChatModel) -> ChatModel:
-            logged = LoggedChatModel(model, reporter, bodies=settings.log_bodies)
+            logged = LoggedChatModel(model, reporter)
             return MaskingChatModel(logged, known_secrets(snapshot), make_counter(model.model))
 
         chat = masked(budgeted)

@@ -99,14 +99,11 @@ def embedding_endpoint(settings: Settings) -> Endpoint | None:
 
     if settings.embed in ("off", "local"):
         return None
-    protocol = None if settings.embed_protocol == "auto" else settings.embed_protocol
     chosen = choose_embedding_endpoint(
         ProviderSettings(
             settings.embed_base_url,
             settings.embed_api_key,
             settings.embed_model,
-            protocol,
-            settings.run_id,
         ),
         environment(ENVIRONMENT_NAMES),
         _chat_endpoint_if_any(settings),

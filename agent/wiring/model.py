@@ -127,9 +127,7 @@ def endpoint(settings: Settings) -> Endpoint:
 
     protocol = None if settings.protocol == "auto" else settings.protocol
     return choose_endpoint(
-        ProviderSettings(
-            settings.base_url, settings.api_key, settings.model, protocol, settings.run_id
-        ),
+        ProviderSettings(settings.base_url, settings.api_key, settings.model, protocol),
         environment(ENVIRONMENT_NAMES),
     )
 
@@ -175,7 +173,6 @@ async def _http_model(
         client.get(),
         make_counter(resolved.endpoint.model),
         temperature=_temperature(settings),
-        caching=settings.prompt_cache,
         effort=settings.reasoning_effort,
         retrier=retrier,
         request_seconds=settings.request_timeout,
@@ -231,18 +228,19 @@ def within_budget(
     """Apply the limits on cost, tokens and calls to the model, including those of the run's
     host.
     """
-    from agent.llm import Budget, BudgetedChatModel, Price, ceiling, find_price
+    from agent.llm import Budget, BudgetedChatModel, ceiling, find_price, read_price
 
-    price = chosen.price or find_price(chosen.chat.model)
-    if settings.price_input is not None and settings.price_output is not None:
-        price = Price(settings.price_input, settings.price_output)
+    if settings.prices is not None:
+        price: Price | None = read_price(settings.prices)
+    else:
+        price = chosen.price or find_price(chosen.chat.model)
     budget = Budget(
         settings.max_cost,
         settings.max_tokens,
         settings.max_calls,
         price,
         ceiling=ceiling(environment(("RIDGES_MAX_COST_USD",))),
-        caching=settings.prompt_cache and price is not None and price.cache_read < 1,
+        caching=price is not None and price.cache_read < 1,
     )
     return BudgetedChatModel(_kept(chosen, budget, gate), budget, chosen.host)
 
@@ -271,9 +269,9 @@ async def make_locator(
         return None
     tokens = prompt_tokens(settings, CONTEXT_TOKENS)
     kept = budgeted.budget.worst_case(tokens, settings.max_output_tokens)
-    if settings.locate_model is None or settings.locate_model == budgeted.model:
+    if settings.side_model is None or settings.side_model == budgeted.model:
         return budgeted.beside(kept)
-    chosen = await choose(settings.model_copy(update={"model": settings.locate_model}))
+    chosen = await choose(settings.model_copy(update={"model": settings.side_model}))
     return _beside(budgeted, kept, chosen, gate)
 
 

@@ -114,7 +114,7 @@ def test_no_value_of_a_file_of_secrets_reaches_the_server_or_the_user(
     with ScriptedProvider(SCRIPT) as provider:
         done = run_agent(
             "solve", "--problem", "issue.md", "--repo", str(repository), "--json", "-v",
-            "--iterative", "--log-file", "log", "--log-bodies", "--record", "tape",
+            "--iterative", "--log-file", "log", "--record", "tape",
             home=home, limit=400,
             PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
         )  # fmt: skip

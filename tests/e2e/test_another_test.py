@@ -59,7 +59,7 @@ def test_another_test_verifies_the_same_patch_and_a_replay_repeats_it(
     user: User, make_repository: MakeRepository
 ) -> None:
     repository, tape = make_repository(FILES), user.home / "tape.jsonl"
-    prices = ("--price-input", "2", "--price-output", "8")
+    prices = ("--prices", "2,8")
     done, provider = user.solve(
         repository, [WEAK, PROVES], "--json", *prices, "--record", str(tape)
     )

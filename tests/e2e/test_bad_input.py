@@ -141,7 +141,7 @@ def test_a_cost_limit_refuses_before_the_call(
 ) -> None:
     repository = make_repository(FILES)
     arguments = ("solve", "--no-tests", "--problem", str(issue), "--repo", str(repository))
-    prices = {"PATCHSHOT_PRICE_INPUT": "3", "PATCHSHOT_PRICE_OUTPUT": "15"}
+    prices = {"PATCHSHOT_PRICES": "3,15"}
     with ScriptedProvider([Good("{}")]) as provider:
         url = {"PATCHSHOT_BASE_URL": provider.base_url, "PATCHSHOT_MODEL": "scripted"}
         for limit, variables in (

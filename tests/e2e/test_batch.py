@@ -160,7 +160,7 @@ def test_ctrl_c_twice_stops_at_once_and_leaves_no_process(make_bench: MakeBench)
 def test_the_total_holds_over_all_instances_and_runs(make_bench: MakeBench) -> None:
     bench = make_bench([Good(RIGHT)])
     # At most 1,000 tokens of output at $1 a thousand: $1 in the worst case, a few cents in fact.
-    bench.settings = {"PATCHSHOT_PRICE_INPUT": "0", "PATCHSHOT_PRICE_OUTPUT": "1000"}
+    bench.settings = {"PATCHSHOT_PRICES": "0,1000"}
     limits = ("--max-output-tokens", "1000", "--workers", "2", "--max-total-cost")
     code, summary = bench.run(*limits, "1.04")
     assert code == 8, bench.stderr

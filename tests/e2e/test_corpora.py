@@ -188,7 +188,7 @@ def test_the_cost_of_intents_is_bounded_before_the_call(user: User, repository: 
         done = user.run(
             "index", "--repo", str(repository), "--corpus", "intent", "--intents", "llm",
             "--max-cost", "0.0001", PATCHSHOT_BASE_URL=provider.base_url,
-            PATCHSHOT_MODEL=provider.model, PATCHSHOT_PRICE_INPUT="1", PATCHSHOT_PRICE_OUTPUT="10",
+            PATCHSHOT_MODEL=provider.model, PATCHSHOT_PRICES="1,10",
         )  # fmt: skip
         assert len(provider.chats) == 0
     assert done.returncode == 8
@@ -467,7 +467,7 @@ def test_symbols_and_intents_go_to_another_machine(
     with ScriptedProvider([Computed(reply)]) as provider:
         user.index(
             repository, "intent", "--intents", "llm", "--intents-per-symbol", "3",
-            "--intents-workers", "2", "--intents-model", "small-and-cheap",
+            "--intents-workers", "2", "--side-model", "small-and-cheap",
             "--symbols", str(file), PATCHSHOT_BASE_URL=provider.base_url,
             PATCHSHOT_MODEL=provider.model,
         )  # fmt: skip

@@ -59,8 +59,7 @@ class Home:
             "PATCHSHOT_BASE_URL": self.provider.base_url,
             "PATCHSHOT_MODEL": "scripted",
             "PATCHSHOT_EMBED": "off",
-            "PATCHSHOT_PRICE_INPUT": "1",
-            "PATCHSHOT_PRICE_OUTPUT": "2",
+            "PATCHSHOT_PRICES": "1,2",
             "SERVICE_TOKEN": SECRET,
         }
 

@@ -110,36 +110,14 @@ def test_the_log_has_calls_and_no_bodies(bench: Bench, tmp_path: Path) -> None:
         RateLimited(0),
         Good(REPLY),
         arguments=("--quiet", "--log-file", str(log)),
-        PRICE_INPUT="1",
-        PRICE_OUTPUT="2",
+        PRICES="1,2",
     )
     assert solved.exit_code == 0, solved.explain()
     (call,) = events(log, "model-call")
     assert (call["model"], call["status"], call["attempt"]) == ("scripted", "ok", 2)
     assert call["input_tokens"] == solved.result.usage.input_tokens
     assert call["cost_usd"] == pytest.approx(solved.result.usage.cost_usd)
-    assert events(log, "model-exchange") == []
     assert "add subtracts" not in log.read_text()
-
-
-@pytest.mark.slow
-def test_the_log_has_bodies_where_they_are_asked_for(bench: Bench, tmp_path: Path) -> None:
-    log = tmp_path / "run.jsonl"
-    bench.problem.write_text(f"# add subtracts\n\nWith `KEY={SECRET}` set, add(1, 2) gives -1.\n")
-    bench.solve(Good(REPLY), arguments=("--log-file", str(log), "--log-bodies"))
-    exchanges = events(log, "model-exchange")
-    assert len(exchanges) == 2  # the locating call and the call for the patch
-    for exchange in exchanges:
-        assert [role for role, _ in exchange["messages"]] == ["system", "user"]
-        assert exchange["reply"] == REPLY
-    assert exchanges[0]["messages"] != exchanges[1]["messages"]
-    assert SECRET not in log.read_text()
-
-
-def test_bodies_need_a_file(bench: Bench) -> None:
-    solved = bench.solve(Good(REPLY), arguments=("--log-bodies",))
-    assert (solved.exit_code, solved.result.status) == (2, Status.USAGE)
-    assert "--log-file" in solved.result.message
 
 
 def test_embeddings_are_one_line_a_batch(bench: Bench, tmp_path: Path) -> None:
@@ -158,9 +136,7 @@ def test_embeddings_are_one_line_a_batch(bench: Bench, tmp_path: Path) -> None:
 def test_no_key_in_any_output(bench: Bench, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     log = tmp_path / "run.jsonl"
     bench.problem.write_text(f"# add subtracts\n\nSee {OTHER_SECRET}.\n")
-    solved = bench.solve(
-        EchoesKey(), arguments=(*arguments, "--log-file", str(log), "--log-bodies")
-    )
+    solved = bench.solve(EchoesKey(), arguments=(*arguments, "--log-file", str(log)))
     assert solved.exit_code == 9
     everything = solved.stderr + solved.result.model_dump_json() + log.read_text()
     assert "Incorrect API key" in everything

@@ -46,7 +46,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--embed", "off", "--no-tests", "--accept-unverified", "--no-iterative",
             "--repairs", "0", "--json",
             PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_API_KEY="test-key-that-is-long",
-            PATCHSHOT_MODEL="scripted", PATCHSHOT_PRICE_INPUT="1", PATCHSHOT_PRICE_OUTPUT="10",
+            PATCHSHOT_MODEL="scripted", PATCHSHOT_PRICES="1,10",
         )  # fmt: skip
     assert json.loads(done.stdout)["finished"] == 3, done.stderr
     return folder

@@ -74,7 +74,6 @@ HOSTILE = [
     'allow = ["Makefile"]',
     'test_cmd = "true"',
     'store = "postgresql://attacker.example/x"',
-    "log_bodies = true",
     'log_file = "/tmp/everything"',
     "timeout = 100000.0",
     "context_tokens = 200000",

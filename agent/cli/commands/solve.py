@@ -122,8 +122,6 @@ def solve_problem(
         raise ConfigurationError(
             f"--python {settings.python}: there is no such file; name an interpreter"
         )
-    if settings.log_bodies and settings.log_file is None:
-        raise ConfigurationError("--log-bodies needs a place: give --log-file too")
     publication = asked_publication(request.branch, request.commit_message, pr=request.pr)
     problem = load()
     ahead = Ahead(settings)

@@ -169,9 +169,9 @@ async def open_intent_writer(
     from agent.search import IntentWriter, project_description, project_name
 
     async with AsyncExitStack() as stack:
-        if settings.intents_model is not None:
+        if settings.side_model is not None:
             # Prices of the settings are those of the other model.
-            own = {"model": settings.intents_model, "price_input": None, "price_output": None}
+            own = {"model": settings.side_model, "prices": None}
             settings = settings.model_copy(update=own)
         chat = await open_chat(stack, settings, reporter)
         counter = make_counter(chat.model)

@@ -69,7 +69,7 @@ def make_other(place: Path, name: str) -> None:
         ({"output": Path("/proc/p.json"), "run": Path("r")}, {}, None, "nothing can be written"),
         ({"dataset": Path("e")}, {}, make_empty_set, "no usable row"),
         ({"ids": ("z",)}, {}, None, "--id z"),
-        ({"max_total_cost": 1.0}, {}, None, "PATCHSHOT_PRICE_INPUT"),
+        ({"max_total_cost": 1.0}, {}, None, "PATCHSHOT_PRICES"),
         ({"address": "auto"}, {}, None, "--engine ray"),
         ({"address": "head:1"}, {}, None, "--engine ray"),
         ({"engine": "ray", "address": "127.0.0.1:1"}, {}, None, "no Ray cluster there"),
@@ -164,8 +164,7 @@ def test_a_selection_keeps_the_other_predictions_in_the_order_of_the_file(
 
 
 def test_a_known_price_lets_a_total_hold(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
-    monkeypatch.setenv("PATCHSHOT_PRICE_INPUT", "1")
-    monkeypatch.setenv("PATCHSHOT_PRICE_OUTPUT", "1")
+    monkeypatch.setenv("PATCHSHOT_PRICES", "1,1")
     batch(max_total_cost=1.0)
     assert journal(place) == ["run", "ended"]
 

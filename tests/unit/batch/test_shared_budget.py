@@ -110,7 +110,7 @@ def test_an_unknown_price_and_a_total_exclude_each_other(tmp_path: Path) -> None
     bench = Bench(tmp_path, total_cost=1.0)
     answer = bench.run(bench.budget.handle(make_job(), ask(None)))
     assert not answer.granted
-    assert "PATCHSHOT_PRICE_INPUT" in answer.reason
+    assert "PATCHSHOT_PRICES" in answer.reason
 
 
 def test_without_a_total_everything_goes_and_is_counted(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_what_fits_exactly_is_allowed(budget: Budget) -> None:
         (
             Budget(max_cost=5.0),
             "PATCHSHOT_MAX_COST is set, but the model's price is not known: set "
-            "PATCHSHOT_PRICE_INPUT and PATCHSHOT_PRICE_OUTPUT (US dollars per million tokens)",
+            "PATCHSHOT_PRICES to IN,OUT (US dollars per million tokens)",
         ),
     ],
 )

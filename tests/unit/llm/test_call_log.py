@@ -19,7 +19,7 @@ from agent.llm.chat import HttpChatModel
 from agent.llm.http import create_client
 from agent.llm.redaction import Redactor
 from agent.types import Completion, Usage
-from agent.types.events import Event, ModelCall, ModelExchange, Notice, StageFinished, StageProgress
+from agent.types.events import Event, ModelCall, Notice, StageFinished, StageProgress
 from tests.support.fakes import EventLog
 from tests.support.faults import Fault, FaultServer, always, once
 from tests.support.faults_clients import SPOKEN, chat_model
@@ -29,10 +29,10 @@ from tests.support.scripted_model import Reply, ScriptedChatModel
 SECRET = "sk-very-secret-0123456789"
 
 
-def call(*replies: Reply, bodies: bool = False) -> list[Event]:
+def call(*replies: Reply) -> list[Event]:
     """The events of one call."""
     log = EventLog()
-    model = LoggedChatModel(ScriptedChatModel(replies), log, bodies=bodies)
+    model = LoggedChatModel(ScriptedChatModel(replies), log)
 
     async def run() -> None:
         await model.complete(make_prompt("a question"), max_output_tokens=9)
@@ -86,17 +86,6 @@ def test_a_cancelled_call_is_told_too() -> None:
     (event,) = log.events
     assert isinstance(event, ModelCall)
     assert event.status == "cancelled"
-
-
-def test_bodies_are_told_only_on_request() -> None:
-    assert not any(isinstance(event, ModelExchange) for event in call("fine"))
-    _, exchange = call("fine", bodies=True)
-    assert isinstance(exchange, ModelExchange)
-    assert exchange.messages[-1] == ("user", "a question")
-    assert exchange.reply == "fine"
-    _, failed, _ = call(ContextTooLong("long"), bodies=True)
-    assert isinstance(failed, ModelExchange)
-    assert failed.reply is None
 
 
 @pytest.mark.parametrize(("faults", "status"), [(0, "ok"), (2, "ok"), (9, "provider-unreachable")])
@@ -183,14 +172,12 @@ def test_each_event_is_a_line_and_goes_on(tmp_path: Path) -> None:
     assert finished["stage"] == "call"
 
 
-def test_progress_is_not_kept_and_bodies_are_not_shown(tmp_path: Path) -> None:
+def test_progress_is_not_kept(tmp_path: Path) -> None:
     forwarded = EventLog()
     with LogFile(tmp_path / "log", forwarded, str) as log:
         log(StageProgress("embed", 1, 2))
-        log(ModelExchange("m", (("user", "question"),), "answer"))
     assert forwarded.events == [StageProgress("embed", 1, 2)]
-    (line,) = lines(tmp_path / "log")
-    assert line["messages"] == [["user", "question"]]
+    assert lines(tmp_path / "log") == []
 
 
 def test_a_log_is_appended_to(tmp_path: Path) -> None:
@@ -238,12 +225,6 @@ EVENTS = st.one_of(
         seconds=st.floats(0, 10),
         error=st.text(max_size=40),
     ),
-    st.builds(
-        ModelExchange,
-        model=st.text(max_size=20),
-        messages=st.tuples(st.tuples(st.just("user"), st.text(max_size=40))),
-        reply=st.none() | st.text(max_size=40),
-    ),
 )
 
 
@@ -259,8 +240,6 @@ def test_no_secret_is_in_any_log(
             leaky.append(Notice(f"{message}{secret}"))
         case ModelCall():
             leaky.append(ModelCall("chat", secret, "ok", 1.0, error=f"{secret}{event.error}"))
-        case ModelExchange():
-            leaky.append(ModelExchange("m", (("user", f"say {secret}"),), f"{secret}!"))
     with LogFile(path, lambda _: None, Redactor([secret])) as log:
         for one in leaky:
             log(one)
@@ -276,7 +255,7 @@ def test_an_error_over_http_holds_no_key(fault: Fault, tmp_path: Path) -> None:
         async with create_client(trust_env=False) as client:
             http = chat_model(spoken.endpoint(server, key=SECRET), client, counting_tries(log))
             with pytest.raises(PatchshotError) as raised:
-                await LoggedChatModel(http, log, bodies=True).complete(
+                await LoggedChatModel(http, log).complete(
                     make_prompt(f"My key is {SECRET}"), max_output_tokens=9
                 )
             assert SECRET not in str(raised.value)
@@ -289,4 +268,4 @@ def test_an_error_over_http_holds_no_key(fault: Fault, tmp_path: Path) -> None:
         asyncio.run(run(server, log))
     text = path.read_text("utf-8")
     assert SECRET not in text
-    assert "My key is ***" in text
+    assert "My key is" not in text

@@ -70,7 +70,7 @@ async def budgeted(_: Path) -> AsyncIterator[ChatModel]:
 
 @asynccontextmanager
 async def logged(_: Path) -> AsyncIterator[ChatModel]:
-    yield LoggedChatModel(scripted(), lambda _: None, bodies=True)
+    yield LoggedChatModel(scripted(), lambda _: None)
 
 
 @asynccontextmanager

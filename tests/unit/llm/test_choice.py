@@ -284,22 +284,21 @@ def test_the_usage_of_the_newest_containers_is_asked_at_their_proxy() -> None:
 
 class TestRunId:
     @pytest.mark.parametrize(
-        ("environment", "given", "expected"),
+        ("environment", "expected"),
         [
-            ({"EVALUATION_RUN_ID": "e", "RUN_ID": "r"}, "i", "e"),
-            ({"EVALUATION_RUN_ID": " ", "RUN_ID": "r"}, " i ", "i"),
-            ({"RUN_ID": "r"}, None, "r"),
-            ({"RUN_ID": ""}, "", "nocache-1"),
-            ({}, None, "nocache-1"),
+            ({"EVALUATION_RUN_ID": "e", "RUN_ID": "r"}, "e"),
+            ({"EVALUATION_RUN_ID": " ", "RUN_ID": " r "}, "r"),
+            ({"RUN_ID": ""}, "nocache-1"),
+            ({}, "nocache-1"),
         ],
     )
-    def test_order(self, environment: dict[str, str], given: str | None, expected: str) -> None:
-        assert run_id(environment, given) == expected
+    def test_order(self, environment: dict[str, str], expected: str) -> None:
+        assert run_id(environment) == expected
 
     def test_only_the_miners_proxy_is_told(self) -> None:
         environment = {"SANDBOX_PROXY_URL": "http://p", "RUN_ID": "r"}
 
-        assert choose_endpoint(settings(run_id="i"), environment).run_id == "i"
+        assert choose_endpoint(settings(), environment).run_id == "r"
         assert choose_endpoint(settings("http://h"), environment).run_id == ""
 
 

@@ -14,7 +14,6 @@ from agent.shared.console import (
 )
 from agent.types.events import (
     ModelCall,
-    ModelExchange,
     Notice,
     StageFinished,
     StageProgress,
@@ -82,7 +81,6 @@ def test_without_a_terminal_lines_are_plain(capsys: pytest.CaptureFixture[str]) 
 
 
 CALL = ModelCall("chat", "gpt-x", "ok", 4.104, 2, 5012, 310, 0.01234)
-BODY = ModelExchange("gpt-x", (("user", "a question"),), "an answer")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +103,6 @@ def test_calls_are_shown_on_request_and_bodies_never(capsys: pytest.CaptureFixtu
     for verbose in (False, True):
         reporter = PlainReporter(verbose=verbose)
         reporter(CALL)
-        reporter(BODY)
         err = capsys.readouterr().err
         assert err == (f"{call_in_words(CALL)}\n" if verbose else "")
 
@@ -116,7 +113,6 @@ def test_calls_on_a_terminal() -> None:
         console = Console(file=stream, force_terminal=True, width=120, no_color=True)
         with TerminalReporter(console, verbose=verbose) as reporter:
             reporter(CALL)
-            reporter(BODY)
         assert ("chat to gpt-x: ok" in stream.getvalue()) is verbose
         assert "an answer" not in stream.getvalue()
 

@@ -121,16 +121,16 @@ def test_what_is_left_there_bounds_too(container: pytest.MonkeyPatch) -> None:
             complete(load({}))
 
 
-def test_the_run_of_the_input_counts_where_the_environment_names_none(
+def test_the_run_id_of_the_environment_reaches_the_first_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("AI_PROXY_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("RUN_ID", "from-the-input")
     none = Scripted({"detail": "Not Found"}, status=404)  # no usage, no list: the first generation
     script = [none] * 4 + [Scripted('"ready"')]  # two roots each; the usage is asked for once
     with loopback(*script) as server:
         monkeypatch.setenv("AI_PROXY_URL", server.url)
 
-        done, _ = complete(load({"run_id": "from-the-input"}))
+        done, _ = complete(load({}))
 
         call = next(request for request in server.requests if request.method == "POST")
         assert (done.text, done.model) == ("ready", "default")

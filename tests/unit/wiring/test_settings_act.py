@@ -117,7 +117,6 @@ RETRIEVAL: Mapping[str, Value] = {
     "embed_base_url": lambda world: world.other.base_url,
     "embed_api_key": lambda _: SecretStr("another-key"),
     "embed_model": lambda _: "larger",
-    "embed_protocol": lambda _: "miner",
     "embed_concurrency": lambda _: 1,
     "without": lambda _: ("lexical",),
     "prefilter": lambda _: 2,
@@ -203,9 +202,7 @@ COMPOSED: Mapping[str, Value] = {
     "reasoning_effort": lambda _: "low",
     "max_output_tokens": lambda _: 100,
     "request_timeout": lambda _: 7.0,
-    "price_input": lambda _: 9.0,
-    "price_output": lambda _: 9.0,
-    "prompt_cache": lambda _: False,
+    "prices": lambda _: "9,9",
     "timeout": lambda _: 77.0,
     "max_cost": lambda _: 0.5,
     "max_tokens": lambda _: 1234,
@@ -214,7 +211,7 @@ COMPOSED: Mapping[str, Value] = {
     "another_test": lambda _: False,
     "samples": lambda _: 3,
     "locate": lambda _: "never",
-    "locate_model": lambda _: "larger",
+    "side_model": lambda _: "larger",
     "outdated_tests": lambda _: "refuse",
     "iterative": lambda _: False,
     "max_steps": lambda _: 3,
@@ -240,8 +237,6 @@ COMPOSED: Mapping[str, Value] = {
 }
 ALSO: Mapping[str, Mapping[str, Any]] = {
     "protocol": {"embed": "off"},
-    "price_input": {"price_output": 1.0},
-    "price_output": {"price_input": 1.0},
     "plan_calls": {"widening": "plan"},
     "setup_network": {"setup_cmd": "make ready"},
 }
@@ -297,9 +292,8 @@ def test_the_observations_are_stable(world: World) -> None:
 def test_a_setting_of_the_run_acts_in_every_preset(world: World, name: str) -> None:
     option = option_of(name)
     assert option is None or option.presets == PRESETS
-    model = {"model": "claude-sonnet-4-5"} if name == "prompt_cache" else {}
     for chosen in PRESETS:
-        base = {"preset": chosen, **model, **ALSO.get(name, {})}
+        base = {"preset": chosen, **ALSO.get(name, {})}
         plain = world.once(composed, world.settings(**base))
         assert composed(world, world.settings(**{**base, name: COMPOSED[name](world)})) != plain
 
@@ -308,8 +302,7 @@ def test_a_setting_of_the_run_acts_in_every_preset(world: World, name: str) -> N
 
 TESTED_BY: Mapping[str, tuple[str, str]] = {
     "locate": ("tests/e2e/test_locating.py", "--locate"),
-    "locate_model": ("tests/e2e/test_locating.py", "--locate-model"),
-    "run_id": ("tests/unit/wiring/test_model.py", "run_id"),
+    "side_model": ("tests/e2e/test_locating.py", "--side-model"),
     "preset": ("tests/unit/wiring/test_settings_act.py", "test_presets_differ"),
     "allow_empty_context": ("tests/e2e/test_ranking_settings.py", "--allow-empty-context"),
     "store": ("tests/e2e/test_corpora.py", "--store"),
@@ -319,7 +312,6 @@ TESTED_BY: Mapping[str, tuple[str, str]] = {
     "history_exclude": ("tests/e2e/test_corpora.py", "--history-exclude"),
     "history_max_hunks": ("tests/e2e/test_corpora.py", "--history-max-hunks"),
     "history_min_lines": ("tests/e2e/test_corpora.py", "--history-min-lines"),
-    "intents_model": ("tests/e2e/test_corpora.py", "--intents-model"),
     "intents_per_symbol": ("tests/e2e/test_corpora.py", "--intents-per-symbol"),
     "intents_workers": ("tests/e2e/test_corpora.py", "--intents-workers"),
     "plan": ("tests/e2e/test_background.py", "--plan"),
@@ -333,7 +325,6 @@ TESTED_BY: Mapping[str, tuple[str, str]] = {
     "image": ("tests/unit/wiring/test_validation.py", "image"),
     "keep": ("tests/e2e/test_kept_runs.py", "--no-keep"),
     "log_file": ("tests/e2e/test_model_calls.py", "--log-file"),
-    "log_bodies": ("tests/e2e/test_model_calls.py", "--log-bodies"),
     "cache_dir": ("tests/e2e/test_bad_input.py", "PATCHSHOT_CACHE_DIR"),
     "data_dir": ("tests/e2e/test_corpora.py", "PATCHSHOT_DATA_DIR"),
 }
