@@ -3,11 +3,19 @@
 `take_snapshot` returns an immutable view of a commit or of the work tree: files, bytes, skipped
 paths, and how the work tree differs from the commit; `narrowed` and `subtree` show a part of it.
 `open_repository` gives access to commits and blobs. `changed_paths` names the files with
-uncommitted changes, and `merge_texts` merges three texts. `check_branch` and `commit_changes`
-commit a patch on a new branch. `decode` turns bytes into text, and `language_of` and `is_test_path`
-classify paths.
+uncommitted changes, `merge_texts` merges three texts, and `apply_patch` applies a diff.
+`check_branch` and `commit_changes` commit a patch on a new branch. `decode` turns bytes into text,
+and `language_of` and `is_test_path` classify paths.
 """
 
+from agent.repository.applying import (
+    CommitTree,
+    Patched,
+    PatchError,
+    TreeFile,
+    apply_patch,
+    merged,
+)
 from agent.repository.committing import (
     CommitRefused,
     check_branch,
@@ -38,10 +46,15 @@ __all__ = [
     "SYMLINK_MODE",
     "TEXT",
     "CommitRefused",
+    "CommitTree",
     "GitRepository",
     "Kind",
     "Location",
+    "PatchError",
+    "Patched",
     "Selection",
+    "TreeFile",
+    "apply_patch",
     "blob_id",
     "changed_paths",
     "check_branch",
@@ -57,6 +70,7 @@ __all__ = [
     "language_of",
     "locate",
     "merge_texts",
+    "merged",
     "narrowed",
     "open_repository",
     "read_files",

@@ -16,7 +16,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,30 +84,45 @@ def open_repository(path: Path, *, seconds: float = GIT_SECONDS) -> Iterator[Git
         held.remove()
 
 
+PrivateCall = Callable[..., GitOutput]
+"""Runs git: a folder below the private directory, arguments, and `stdin`."""
+
+
+@contextlib.contextmanager
+def private_git(*, seconds: float = GIT_SECONDS) -> Iterator[tuple[Path, PrivateCall]]:
+    """Yield a private directory that is no repository, and a function that runs git in it.
+
+    Raises RepositoryError if git is missing.
+    """
+    runner = GitRunner(_program("git"), _program("env"), seconds)
+    held = make_private()
+
+    def call(folder: Path, *arguments: str, stdin: bytes = b"") -> GitOutput:
+        # The private directory may lie inside a repository, if TMPDIR does.
+        closed = {"GIT_CEILING_DIRECTORIES": str(held.path.parent)}
+        return runner.run(
+            list(arguments), cwd=folder, variables={**git_environment(), **closed}, stdin=stdin
+        )
+
+    try:
+        yield held.path, call
+    finally:
+        held.remove()
+
+
 def merge_texts(
     ours: bytes, base: bytes, theirs: bytes, *, seconds: float = GIT_SECONDS
 ) -> bytes | None:
     """Return the three-way merge of texts; None if changes overlap or a text is binary.
 
-    `git merge-file` runs on copies in a private directory, which is no repository, so it reads the
-    settings and attributes of none. Raises RepositoryError if git is missing.
+    Raises RepositoryError if git is missing.
     """
-    runner = GitRunner(_program("git"), _program("env"), seconds)
-    held = make_private()
-    try:
+    with private_git(seconds=seconds) as (root, call):
         names = ("ours", "base", "theirs")
         for name, data in zip(names, (ours, base, theirs), strict=True):
-            (held.path / name).write_bytes(data)
-        # The private directory may lie inside a repository, if TMPDIR does.
-        closed = {"GIT_CEILING_DIRECTORIES": str(held.path.parent)}
-        output = runner.run(
-            ["merge-file", "-p", "-q", *names],
-            cwd=held.path,
-            variables={**git_environment(), **closed},
-        )
+            (root / name).write_bytes(data)
+        output = call(root, "merge-file", "-p", "-q", *names)
         return output.stdout if output.code == 0 else None
-    finally:
-        held.remove()
 
 
 class GitRepository:

@@ -48,7 +48,7 @@ from agent.types import AppliedPatch, ValidationReport, Verdict
 
 if TYPE_CHECKING:
     from agent.cli.commands.output import Delivery
-    from agent.evaluation.patches import TreeFile
+    from agent.repository import TreeFile
     from agent.results.kept import KeptRun
     from agent.results.publishing import Publication
     from agent.settings import Settings
@@ -149,9 +149,8 @@ def _changes(
     Otherwise it is made for the uncommitted changes of the work tree. A kept diff is as little
     trusted as a reply: the same paths are refused. Raises RepositoryError, ConfigurationError.
     """
-    from agent.evaluation.patches import CommitTree, PatchError, apply_patch
     from agent.patching import RefusedPath, check_path
-    from agent.repository import open_repository
+    from agent.repository import CommitTree, PatchError, apply_patch, open_repository
 
     try:
         with open_repository(snapshot.root) as git:
@@ -177,8 +176,7 @@ class _WorkTree:
         self._snapshot = snapshot
 
     def get(self, path: str) -> TreeFile | None:
-        from agent.evaluation.patches import TreeFile
-        from agent.repository import EXECUTABLE_MODE
+        from agent.repository import EXECUTABLE_MODE, TreeFile
 
         if path not in self._snapshot.files:
             return None

@@ -5,7 +5,6 @@ patches, prepare the environment; `given_tests`: run and judge the given tests),
 `results_folder` and writes the `report`, which has the shape of the SWE-bench harness.
 """
 
-from agent.evaluation.patches.applying import CommitTree, PatchError, TreeFile, apply_patch
 from agent.evaluation.patches.instance import Means, Sandboxes
 from agent.evaluation.patches.report import RunReport
 from agent.evaluation.patches.report_table import render
@@ -13,14 +12,10 @@ from agent.evaluation.patches.run import GOLD, ScoringPlan, evaluate
 
 __all__ = [
     "GOLD",
-    "CommitTree",
     "Means",
-    "PatchError",
     "RunReport",
     "Sandboxes",
     "ScoringPlan",
-    "TreeFile",
-    "apply_patch",
     "evaluate",
     "render",
 ]

@@ -16,8 +16,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from agent.datasets import ScoringInstance
-from agent.evaluation.patches.applying import Patched, merged
 from agent.evaluation.patches.report import DatasetCheck, GivenIds, GivenStatus
+from agent.repository import Patched, merged
 from agent.types import FileChange, Outcome, TestRun
 from agent.types.protocols import Snapshot
 from agent.verify import (

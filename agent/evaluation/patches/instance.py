@@ -18,11 +18,18 @@ from pathlib import Path
 
 from agent.datasets import Prediction, ScoringInstance
 from agent.errors import ConfigurationError, RepositoryError
-from agent.evaluation.patches.applying import CommitTree, Patched, PatchError, apply_patch
 from agent.evaluation.patches.given_tests import Findings, Trees, judge_runs, open_test_runner
 from agent.evaluation.patches.report import ErrorKind, InstanceReport, PatchOutcome, Scored
 from agent.evaluation.patches.results_folder import RecordingSandbox, ResultFolder, key_of
-from agent.repository import GitRepository, open_repository, take_snapshot
+from agent.repository import (
+    CommitTree,
+    GitRepository,
+    Patched,
+    PatchError,
+    apply_patch,
+    open_repository,
+    take_snapshot,
+)
 from agent.types import FileChange
 from agent.types.protocols import Snapshot
 from agent.verify import (
