@@ -72,7 +72,7 @@ def apply_patch(data: bytes, tree: PatchTree) -> Patched:
     for file in rest:
         _check_mode(file)
     paths = sorted({*names, *(parent for name in names for parent in _parents(name))})
-    before = {path: file for path in paths if (file := tree.get(path)) is not None}
+    before = {path: found for path in paths if (found := tree.get(path)) is not None}
     folders = [path for path in paths if path not in before and tree.is_folder(path)]
     excluded = [f"--exclude={file.new or file.old}" for file in submodules]
     after = _applied(data, before, folders, excluded, names)
@@ -101,7 +101,7 @@ def _applied(
         )  # fmt: skip
         if output.code != 0:
             raise PatchError(output.complaint.removeprefix("error: "))
-        return {path: file for path in names if (file := _read(work / path)) is not None}
+        return {path: copy for path in names if (copy := _read(work / path)) is not None}
 
 
 def _write(path: Path, data: bytes, *, executable: bool) -> None:
