@@ -23,7 +23,7 @@ from agent.errors import PatchshotError, RepositoryError
 from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.embedding.static import load_static
-from agent.retrieval.history.commit_history import CommitHistory
+from agent.retrieval.history import CommitHistory
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.index.index import Index
 from agent.retrieval.ranking.evidence import mention_evidence

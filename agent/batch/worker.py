@@ -71,7 +71,7 @@ _NEEDED = (
     "agent.repository.snapshot",
     "agent.retrieval.index.chunking",
     "agent.retrieval.ranking.explain",
-    "agent.retrieval.history.commit_history",
+    "agent.retrieval.history.table",
     "agent.retrieval.index.index",
     "agent.retrieval.ranking.options",
     "agent.retrieval.ranking.retriever",

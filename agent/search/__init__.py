@@ -21,7 +21,6 @@ from agent.search.corpora.memory import Memory
 from agent.search.corpora.symbol_file import read_symbols_file, write_symbols
 from agent.search.corpora.symbols import Symbol, read_symbols
 from agent.search.expansion import ExpandingRetriever, FindWords, ProjectWordsFinder
-from agent.search.hunk_evidence import FEATURE, HunkEvidence
 from agent.search.keywords import KeywordWriter
 from agent.search.memory_evidence import MemoryEvidence
 from agent.search.opening import SearchPaths, make_pool, open_pool
@@ -34,14 +33,12 @@ from agent.search.vectors import CorpusReport, collection_name
 from agent.search.word_index import WordIndexCache
 
 __all__ = [
-    "FEATURE",
     "FEATURES",
     "MAX_CODE_TOKENS",
     "CorpusReport",
     "DocumentSource",
     "ExpandingRetriever",
     "FindWords",
-    "HunkEvidence",
     "IntentCounts",
     "IntentFile",
     "IntentSource",

@@ -1,35 +1,42 @@
-"""The changes that past commits made, as tables for ranking and search.
+"""The changes that past commits made, for ranking and search.
 
-`CommitHistory` loads messages, changed files and changed functions (`HistoryTable`). `HunkHistory`
-loads the lines that commits added (`HunkTable`). Both read each commit from git once and store it
-in the same cache file (`agent.retrieval.history.cached`). `LineFollower` finds added lines in the
-current files.
+`CommitHistory` loads messages, changed files and changed functions (`HistoryTable`), `HunkHistory`
+the lines that commits added. Both read each commit from git once and store it in the same cache
+file (`cached`).
 """
 
 from agent.retrieval.history.cached import NoHistory, history_path
-from agent.retrieval.history.commit_history import (
+from agent.retrieval.history.commits import MAX_HUNK_FILES, CommitFacts, Touch, read_commits
+from agent.retrieval.history.hunks import (
+    AddedHunk,
+    CommitHunks,
+    HunkFilter,
+    HunkHistory,
+    without_secrets,
+)
+from agent.retrieval.history.table import (
     CommitHistory,
     HistoryTable,
     Renames,
+    build_table,
     printable,
 )
-from agent.retrieval.history.commits import MAX_HUNK_FILES
-from agent.retrieval.history.hunk_history import HunkHistory
-from agent.retrieval.history.hunk_table import CountedHunks, HunkTable, LineFollower
-from agent.retrieval.history.hunks import AddedHunk, HunkFilter
 
 __all__ = [
     "MAX_HUNK_FILES",
     "AddedHunk",
+    "CommitFacts",
     "CommitHistory",
-    "CountedHunks",
+    "CommitHunks",
     "HistoryTable",
     "HunkFilter",
     "HunkHistory",
-    "HunkTable",
-    "LineFollower",
     "NoHistory",
     "Renames",
+    "Touch",
+    "build_table",
     "history_path",
     "printable",
+    "read_commits",
+    "without_secrets",
 ]

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from agent.errors import RepositoryError
 
@@ -42,6 +42,10 @@ _TRAILER = re.compile(
 )
 
 
+STRICT = {"strict": True, "extra": "forbid"}
+"""Configuration of pydantic for cached records: the file may be forged, so nothing is converted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Touch:
     """One file that a commit changed, with its path after the commit and the changed functions.
@@ -49,6 +53,7 @@ class Touch:
     Function names are as in the source, without their class ("get", not "Client.get").
     """
 
+    __pydantic_config__: ClassVar = STRICT
     path: str
     functions: tuple[str, ...] = ()
 
@@ -60,6 +65,8 @@ class CommitFacts:
     `renames` are pairs (before, after). `complete` is False if contents were missing (a partial
     clone). Paths that are not UTF-8 are counted in `size` only.
     """
+
+    __pydantic_config__: ClassVar = STRICT
 
     commit: str
     subject: str

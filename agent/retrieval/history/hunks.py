@@ -1,4 +1,4 @@
-"""Lines that past commits added: git's own hunks, each with its enclosing function.
+"""The lines that past commits added: git's own hunks, each with its enclosing function.
 
 Each batch of commits needs two calls of `git log`, as in `agent.retrieval.history.commits`: first
 the changed paths of each commit, then the diffs of the commits that changed few files. Hunks have
@@ -12,12 +12,16 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import TypeAdapter
 
 from agent.repository import checked_path, decode, is_generated_path, is_vendored_path
 from agent.repository.unified_diff import HUNK_HEADER
+from agent.retrieval.history.cached import CachedHistory
 from agent.retrieval.history.commits import (
     DEFINITION,
     DIFF_CONFIGURATION,
@@ -25,12 +29,15 @@ from agent.retrieval.history.commits import (
     MAX_LISTED_FILES,
     RENAME_LIMIT,
     STARTS_DEFINITION,
+    STRICT,
     Listed,
     Walked,
     defined_name,
     message_text,
     walk,
 )
+from agent.shared.cache import compress, expand
+from agent.shared.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from agent.repository import GitRepository
@@ -96,6 +103,7 @@ class AddedHunk:
     joined by line feeds, cut at MAX_LINES and MAX_CHARS; `added` counts all of them.
     """
 
+    __pydantic_config__: ClassVar = STRICT
     path: str
     start: int
     end: int
@@ -114,6 +122,7 @@ class CommitHunks:
     missing (a partial clone); the hunks are then unknown.
     """
 
+    __pydantic_config__: ClassVar = STRICT
     commit: str
     subject: str
     size: int
@@ -121,6 +130,57 @@ class CommitHunks:
     renames: tuple[tuple[str, str], ...] = ()  # (before, after)
     left_out: int = 0
     complete: bool = True
+
+
+_FORMAT = 2
+"""Increase when the hunks of a commit or their text change; older records are then ignored."""
+
+_MAX_BYTES = 256 * 1024 * 1024  # limit for one commit once expanded
+
+
+@dataclass(frozen=True, slots=True)
+class HunkHistory(CachedHistory[CommitHunks]):
+    """Loads hunks of the `chosen` paths. Secrets are masked before anything is stored."""
+
+    stage = "hunks"
+    chosen: HunkFilter = field(default_factory=HunkFilter)
+
+    def key_text(self, commit: str) -> str:
+        """Return the name of a commit's record."""
+        chosen = self.chosen
+        selection = "\0".join((*chosen.patterns, f"{chosen.min_added}|{chosen.max_hunks}"))
+        return f"hunks {_FORMAT}|{commit}|{selection}"
+
+    def read(self, git: GitRepository, names: Sequence[str]) -> Iterator[Sequence[CommitHunks]]:
+        """Read commits with git."""
+        for batch in read_hunks(git, names, self.chosen):
+            yield [without_secrets(commit) for commit in batch]
+
+    def encode(self, commit: CommitHunks) -> bytes:
+        """Return the commit as compressed JSON."""
+        return compress(_adapter().dump_json(commit))
+
+    def decode(self, name: str, data: bytes) -> CommitHunks | None:
+        """Parse the output of `encode`."""
+        try:
+            hunks = _adapter().validate_json(expand(data, _MAX_BYTES))
+        except ValueError:  # raised by `expand` or by pydantic
+            return None
+        return hunks if hunks.commit == name else None
+
+
+@cache
+def _adapter() -> TypeAdapter[CommitHunks]:
+    return TypeAdapter(CommitHunks)
+
+
+def without_secrets(commit: CommitHunks) -> CommitHunks:
+    """Mask secrets: the history still holds those that were removed from the tree."""
+    hunks = tuple(
+        replace(hunk, text=mask_secrets(hunk.text).text, context=mask_secrets(hunk.context).text)
+        for hunk in commit.hunks
+    )
+    return replace(commit, subject=mask_secrets(commit.subject).text, hunks=hunks)
 
 
 def read_hunks(

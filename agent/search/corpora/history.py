@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from agent.errors import RepositoryError
 from agent.repository import language_of, locate, open_repository
-from agent.retrieval.history import CountedHunks, HunkHistory, NoHistory, printable
+from agent.retrieval.history import CommitHunks, HunkHistory, NoHistory, printable
 from agent.search.corpora.pull_requests import PullRequest, parse_messages, pull_requests
 from agent.search.passages import CorpusUnavailable, Label, Passage
 from agent.search.project import project_name
@@ -48,7 +48,7 @@ class HunkSource:
             requests = self._requests(snapshot)
         except (NoHistory, RepositoryError) as error:
             raise CorpusUnavailable(f"no commit history: {error}") from None
-        if commits and not any(one.commit.complete for one in commits):
+        if commits and not any(one.complete for one in commits):
             raise CorpusUnavailable(
                 "no commit history: the clone lacks the contents of past commits; "
                 "fetch them (git fetch --refetch --no-filter)"
@@ -63,21 +63,21 @@ class HunkSource:
 
 
 def distinct_passages(
-    commits: Iterable[CountedHunks], requests: Mapping[str, PullRequest]
+    commits: Iterable[CommitHunks], requests: Mapping[str, PullRequest]
 ) -> Iterator[Passage]:
     """Yield one passage for each distinct text, at its newest place; `also` has the others."""
-    places: dict[bytes, list[Passage]] = {}
-    for counted in commits:
-        request = requests.get(counted.commit.commit)
-        for hunk, digest in zip(counted.commit.hunks, counted.digests, strict=True):
-            places.setdefault(digest, []).append(passage_of(counted, hunk, request))
+    places: dict[tuple[str, ...], list[Passage]] = {}
+    for commit in commits:
+        request = requests.get(commit.commit)
+        for hunk in commit.hunks:
+            text = (commit.subject, hunk.path, hunk.context, hunk.text)
+            places.setdefault(text, []).append(passage_of(commit, hunk, request))
     for first, *others in places.values():
         yield replace(first, also=tuple(others)) if others else first
 
 
-def passage_of(counted: CountedHunks, hunk: AddedHunk, request: PullRequest | None) -> Passage:
+def passage_of(commit: CommitHunks, hunk: AddedHunk, request: PullRequest | None) -> Passage:
     """Convert a hunk to a passage, labelled with its commit and pull request."""
-    commit = counted.commit
     number = "" if request is None else f" ({printable(request.label)})"
     name = hunk.names[0] if hunk.names else hunk.context
     return Passage(

@@ -80,13 +80,10 @@ def evidence_sources(
 
     Raises ConfigurationError.
     """
-    from agent.retrieval.history import HunkHistory, history_path
     from agent.retrieval.ranking import mention_evidence
     from agent.search import (
-        FEATURE,
         FEATURES,
         DocumentSource,
-        HunkEvidence,
         IntentSource,
         MemoryEvidence,
         PassageEvidence,
@@ -102,8 +99,5 @@ def evidence_sources(
     for source in (DocumentSource(index), IntentSource(index)):
         if source.label in labels and FEATURES[source.label] not in options.without:
             found.append(PassageEvidence(source, shelves))
-    if Label.HISTORY in labels and FEATURE not in options.without:
-        history = HunkHistory(history_path(places.index), reporter, chosen=hunk_filter(settings))
-        found.append(HunkEvidence(history))
     found.append(MemoryEvidence(places))
     return tuple(found)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from agent.repository.snapshot import RepositorySnapshot, take_snapshot
-from agent.retrieval.history.commit_history import CommitHistory, HistoryTable, encode_table
+from agent.retrieval.history import CommitHistory, HistoryTable, Renames
+from agent.retrieval.history.table import encode_table
 from agent.retrieval.index.identifiers import Terms
 from agent.retrieval.index.index import Index, all_files
 from agent.retrieval.ranking.evidence import Evidence
@@ -172,3 +173,9 @@ def test_the_work_tree_counts_as_its_commit(root: Path, cache: Path) -> None:
     snapshot: RepositorySnapshot = take_snapshot(root)
     assert snapshot.dirty
     assert CommitHistory(cache, ignore).table(snapshot).subjects[0] == "change 3"
+
+
+def test_swapped_names_are_followed() -> None:
+    renames = Renames()
+    renames.go_back([("a.py", "b.py"), ("b.py", "a.py")])
+    assert [renames.today(path) for path in ("a.py", "b.py", "c.py")] == ["b.py", "a.py", "c.py"]

@@ -7,20 +7,28 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.repository.snapshot import take_snapshot
-from agent.retrieval.history.cached import history_path
-from agent.retrieval.history.commit_history import CommitHistory
-from agent.retrieval.history.hunk_history import HunkHistory, encode_table
-from agent.retrieval.history.hunk_table import HunkTable
-from agent.retrieval.history.hunks import HunkFilter
-from agent.search.corpora.history import HunkSource
-from agent.search.passages import CorpusUnavailable, Label
+from agent.retrieval.history import (
+    AddedHunk,
+    CommitHistory,
+    CommitHunks,
+    HunkFilter,
+    HunkHistory,
+    history_path,
+    without_secrets,
+)
+from agent.search.corpora.history import HunkSource, distinct_passages, passage_of
+from agent.search.corpora.pull_requests import PullRequest
+from agent.search.passages import CorpusUnavailable, Label, Passage
+from agent.shared.secrets.finding import MASK
 from agent.shared.threads import Cancelled
 from agent.types.events import Event, Notice, StageProgress
 from tests.conftest import run_git
@@ -62,16 +70,8 @@ def grow(root: Path, path: str, word: str, subject: str) -> str:
     return run_git(root, "rev-parse", "HEAD").strip()
 
 
-def places(table: HunkTable) -> list[tuple[str, str]]:
-    """Path of then and of today of each occurrence."""
-    return [
-        (table.paths[then], table.paths[now])
-        for then, now in zip(table.path, table.today, strict=True)
-    ]
-
-
-def same(left: HunkTable, right: HunkTable) -> bool:
-    return encode_table(left) == encode_table(right)
+def places(commits: Sequence[CommitHunks]) -> list[str]:
+    return [hunk.path for commit in commits for hunk in commit.hunks]
 
 
 def hide_git(root: Path) -> None:
@@ -80,74 +80,72 @@ def hide_git(root: Path) -> None:
 
 
 def test_the_hunks_of_a_real_repository(root: Path, cache: Path, said: list[Event]) -> None:
-    table = HunkHistory(cache, said.append).table(take_snapshot(root))
-    then = ("old.py", "reader.py")
-    assert places(table) == [("reader.py", "reader.py"), then, then]
+    table = HunkHistory(cache, said.append).commits(take_snapshot(root))
+    assert places(table) == ["reader.py", "old.py", "old.py"]
     assert said == [StageProgress("hunks", 4, 4)]
 
 
 def test_a_known_state_needs_no_git(root: Path, cache: Path, said: list[Event]) -> None:
     snapshot = take_snapshot(root)
-    first = HunkHistory(cache, said.append).table(snapshot)
+    first = HunkHistory(cache, said.append).commits(snapshot)
     hide_git(root)
-    assert same(HunkHistory(cache, said.append).table(snapshot), first)
+    assert HunkHistory(cache, said.append).commits(snapshot) == first
     assert len(said) == 1
 
 
 def test_a_later_commit_costs_itself_only(root: Path, cache: Path, said: list[Event]) -> None:
-    HunkHistory(cache, said.append).table(take_snapshot(root))
+    HunkHistory(cache, said.append).commits(take_snapshot(root))
     grow(root, "reader.py", "tab", "Parse tabs")
     later = take_snapshot(root)
-    table = HunkHistory(cache, said.append).table(later)
+    table = HunkHistory(cache, said.append).commits(later)
     assert said == [StageProgress("hunks", 4, 4), StageProgress("hunks", 1, 1)]
-    assert same(table, HunkHistory(None, ignore).table(later))
+    assert table == HunkHistory(None, ignore).commits(later)
 
 
 def test_no_commit_that_came_later(root: Path, cache: Path, said: list[Event]) -> None:
-    HunkHistory(cache, said.append).table(take_snapshot(root))
+    HunkHistory(cache, said.append).commits(take_snapshot(root))
     old = take_snapshot(root, commit="HEAD~2")
-    assert places(HunkHistory(cache, said.append).table(old)) == [("old.py", "old.py")] * 2
+    assert places(HunkHistory(cache, said.append).commits(old)) == ["old.py"] * 2
 
 
 def test_patterns_and_limits_have_their_own_records(root: Path, cache: Path) -> None:
     snapshot = take_snapshot(root)
-    whole = HunkHistory(cache, ignore).table(snapshot)
-    none = HunkHistory(cache, ignore, chosen=HunkFilter(("*.py",))).table(snapshot)
-    small = HunkHistory(cache, ignore, chosen=HunkFilter(min_added=50)).table(snapshot)
-    few = HunkHistory(cache, ignore, chosen=HunkFilter(max_hunks=1)).table(snapshot)
-    assert small.text.size == 0
-    assert 0 < few.text.size <= whole.text.size
-    newest = HunkHistory(cache, ignore, limit=1).table(snapshot)
-    assert (whole.text.size, none.text.size, newest.text.size) == (3, 0, 1)
-    assert same(HunkHistory(cache, ignore).table(snapshot), whole)
+    whole = HunkHistory(cache, ignore).commits(snapshot)
+    none = HunkHistory(cache, ignore, chosen=HunkFilter(("*.py",))).commits(snapshot)
+    small = HunkHistory(cache, ignore, chosen=HunkFilter(min_added=50)).commits(snapshot)
+    few = HunkHistory(cache, ignore, chosen=HunkFilter(max_hunks=1)).commits(snapshot)
+    newest = HunkHistory(cache, ignore, limit=1).commits(snapshot)
+    counts = [len(places(some)) for some in (whole, none, small, few, newest)]
+    assert counts == [3, 0, 0, 3, 1]
+    assert HunkHistory(cache, ignore).commits(snapshot) == whole
 
 
-@pytest.mark.parametrize("record", [b"", b"garbage", b"x\x9cK\xcaMM", b"pht1\xff\xff\xff\xff"])
+@pytest.mark.parametrize("record", [b"", b"garbage", b"x\x9cK\xcaMM"])
 def test_a_damaged_cache_is_read_again(root: Path, cache: Path, record: bytes) -> None:
     snapshot = take_snapshot(root)
-    first = HunkHistory(cache, ignore).table(snapshot)
+    first = HunkHistory(cache, ignore).commits(snapshot)
     with sqlite3.connect(cache) as connection:
         connection.execute("UPDATE record SET data = ?", (record,))
     connection.close()
-    assert same(HunkHistory(cache, ignore).table(snapshot), first)
+    assert HunkHistory(cache, ignore).commits(snapshot) == first
     cache.write_bytes(b"no database" * 1_000)
-    assert same(HunkHistory(cache, ignore).table(snapshot), first)
+    assert HunkHistory(cache, ignore).commits(snapshot) == first
 
 
 def test_a_full_disk_costs_the_cache_only(root: Path, cache: Path, said: list[Event]) -> None:
     snapshot = take_snapshot(root)
-    want = HunkHistory(None, ignore).table(snapshot)
+    want = HunkHistory(None, ignore).commits(snapshot)
     with full_at(8_000):
-        assert same(HunkHistory(cache, said.append).table(snapshot), want)
+        assert HunkHistory(cache, said.append).commits(snapshot) == want
     assert any(isinstance(event, Notice) for event in said)
 
 
 _INDEXING = """
 import sys
 from pathlib import Path
-from agent.retrieval.history.hunk_history import HunkHistory
+from agent.retrieval.history import HunkHistory
 from agent.repository.snapshot import take_snapshot
-HunkHistory(Path(sys.argv[2]), lambda _: None).table(take_snapshot(Path(sys.argv[1])))
+HunkHistory(Path(sys.argv[2]), lambda _: None).commits(take_snapshot(Path(sys.argv[1])))
 """
 
 
@@ -184,9 +182,9 @@ def test_two_processes_and_one_that_is_killed(root: Path, cache: Path) -> None:
     together = [start(root, cache), start(root, cache)]
     assert [process.wait(timeout=60) for process in together] == [0, 0]
     snapshot = take_snapshot(root)
-    want = HunkHistory(None, ignore).table(snapshot)
+    want = HunkHistory(None, ignore).commits(snapshot)
     hide_git(root)
-    assert same(HunkHistory(cache, ignore).table(snapshot), want)
+    assert HunkHistory(cache, ignore).commits(snapshot) == want
 
 
 def test_a_shallow_clone_is_not_remembered_as_the_whole(
@@ -195,9 +193,9 @@ def test_a_shallow_clone_is_not_remembered_as_the_whole(
     run_git(tmp_path, "clone", "-q", "--depth", "2", f"file://{root}", "shallow")
     clone = tmp_path / "shallow"
     snapshot = take_snapshot(clone)
-    assert places(HunkHistory(cache, ignore).table(snapshot)) == [("reader.py", "reader.py")]
+    assert places(HunkHistory(cache, ignore).commits(snapshot)) == ["reader.py"]
     run_git(clone, "fetch", "-q", "--unshallow")
-    assert len(places(HunkHistory(cache, ignore).table(snapshot))) == 3
+    assert len(places(HunkHistory(cache, ignore).commits(snapshot))) == 3
 
 
 def test_a_partial_clone_is_no_corpus_until_it_is_whole(
@@ -208,7 +206,7 @@ def test_a_partial_clone_is_no_corpus_until_it_is_whole(
     clone = tmp_path / "partial"
     snapshot = take_snapshot(clone)
     source = HunkSource(HunkHistory(cache, ignore))
-    assert HunkHistory(cache, ignore).table(snapshot).text.size == 0
+    assert places(HunkHistory(cache, ignore).commits(snapshot)) == []
     with pytest.raises(CorpusUnavailable, match=r"git fetch --refetch --no-filter"):
         source.passages(snapshot, QUIET)
     run_git(clone, "fetch", "-q", "--refetch", "--no-filter")
@@ -226,14 +224,10 @@ def test_no_repository_and_no_such_commit(root: Path, cache: Path, said: list[Ev
     assert said == []
 
 
-def test_a_failure_of_git_is_one_notice(root: Path, cache: Path, said: list[Event]) -> None:
+def test_a_failure_of_git_is_no_corpus(root: Path, cache: Path) -> None:
     snapshot = take_snapshot(root)
     tree = run_git(root, "rev-parse", "HEAD~1^{tree}").strip()
     (root / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
-    assert HunkHistory(cache, said.append).table(snapshot).commits == ()
-    (notice,) = said
-    assert isinstance(notice, Notice)
-    assert "going on without the commit history" in notice.message
     with pytest.raises(CorpusUnavailable, match="git"):
         HunkSource(HunkHistory(cache, ignore)).passages(snapshot, QUIET)
 
@@ -242,7 +236,7 @@ def test_cancelled(root: Path, cache: Path) -> None:
     cancel = threading.Event()
     cancel.set()
     with pytest.raises(Cancelled):
-        HunkHistory(cache, ignore, cancel=cancel).table(take_snapshot(root))
+        HunkHistory(cache, ignore, cancel=cancel).commits(take_snapshot(root))
     with pytest.raises(Cancelled):
         HunkSource(HunkHistory(None, ignore)).passages(take_snapshot(root), cancel)
 
@@ -277,9 +271,78 @@ def test_the_cache_lies_beside_the_index(tmp_path: Path) -> None:
 
 def test_both_kinds_of_history_share_one_file(root: Path, cache: Path, said: list[Event]) -> None:
     snapshot = take_snapshot(root)
-    hunks = HunkHistory(cache, said.append).table(snapshot)
+    hunks = HunkHistory(cache, said.append).commits(snapshot)
     commits = CommitHistory(cache, said.append).table(snapshot)
     hide_git(root)
-    assert same(HunkHistory(cache, said.append).table(snapshot), hunks)
+    assert HunkHistory(cache, said.append).commits(snapshot) == hunks
     assert CommitHistory(cache, said.append).table(snapshot).subjects == commits.subjects
     assert [type(event) for event in said] == [StageProgress, StageProgress]
+
+
+# --------------------------------------------------------------------------------------- passages
+
+
+def hunk(path: str, text: str, *names: str, start: int = 1) -> AddedHunk:
+    lines = text.count("\n") + 1
+    context = f"def {names[0]}():" if names else ""
+    return AddedHunk(path, start, start + lines - 1, context, names, text, lines)
+
+
+def made(number: int, *hunks: AddedHunk, renames: Sequence[tuple[str, str]] = ()) -> CommitHunks:
+    return CommitHunks(f"{number:040x}", f"subject {number}", 2, hunks, tuple(renames))
+
+
+NEWEST = made(3, hunk("new/a.py", "parse header", "parse", start=7), hunk("b.py", "other words"))
+RENAME = made(2, renames=[("a.py", "new/a.py")])
+OLDEST = made(1, hunk("a.py", "header header", "parse", "header"), hunk("gone.py", "lost"))
+
+
+def test_a_text_that_occurs_twice_is_one_passage() -> None:
+    again = replace(OLDEST, commit="9" * 40)
+    passages = list(distinct_passages((again, NEWEST, OLDEST), {}))
+    assert [p.origin for p in passages] == [again.commit] * 2 + [NEWEST.commit] * 2
+    assert [[p.origin for p in one.also] for one in passages] == [[OLDEST.commit]] * 2 + [[]] * 2
+
+
+def test_a_passage() -> None:
+    request = PullRequest(12, "Parse headers", "https://git.example.org/a/b/pull/12")
+    (one, _) = distinct_passages((NEWEST,), {NEWEST.commit: request})
+    assert one == Passage(
+        corpus=Label.HISTORY,
+        title="0000000000 (#12 Parse headers): subject 3",
+        text="NAME: parse\nTYPE: change\nFILE: new/a.py\nDESCRIPTION: subject 3\nparse header",
+        path="new/a.py",
+        start=7,
+        end=7,
+        symbol="parse",
+        language="python",
+        origin=NEWEST.commit,
+        link="https://git.example.org/a/b/pull/12",
+    )
+
+
+def test_a_title_is_one_printable_line() -> None:
+    commit = replace(NEWEST, subject="Fix \x1b[31mred\u202e\n" + "x" * 200)
+    title = passage_of(commit, commit.hunks[0], None).title
+    assert title.isprintable()
+    assert len(title) < 120
+
+
+def test_secrets_are_masked() -> None:
+    key = "AKIA" + "ABCDEFGHIJKLMNOP"
+    masked = without_secrets(made(1, hunk("a.py", f"x = 1\nKEY = '{key}'\ny = 2")))
+    assert masked.hunks[0].text.count("\n") == 2
+    assert key not in masked.hunks[0].text
+    assert MASK in masked.hunks[0].text
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 400), st.integers(0, 30))
+def test_a_damaged_record_is_none_or_sound(noise: bytes, at: int, drop: int) -> None:
+    history = HunkHistory(None, ignore)
+    record = history.encode(OLDEST)
+    assert history.decode(OLDEST.commit, record) == OLDEST
+    assert history.decode("2" * 40, record) is None
+    assert history.decode(OLDEST.commit, noise) is None
+    changed = history.decode(OLDEST.commit, record[:at] + noise + record[at + drop :])
+    assert changed is None or changed.commit == OLDEST.commit

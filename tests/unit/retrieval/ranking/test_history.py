@@ -5,15 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from agent.retrieval.history.commit_history import (
-    HistoryTable,
-    build_table,
-    decode_facts,
-    decode_table,
-    encode_facts,
-    encode_table,
-)
-from agent.retrieval.history.commits import CommitFacts, Touch
+from agent.retrieval.history import CommitFacts, CommitHistory, HistoryTable, Touch, build_table
+from agent.retrieval.history.table import decode_table, encode_table
 from agent.retrieval.index.corpus import Corpus
 from agent.retrieval.index.identifiers import Terms
 from agent.retrieval.index.index import Index, all_files
@@ -205,6 +198,7 @@ def test_the_newer_of_equal_commits_is_named() -> None:
     assert scores.file_commit[0] == 0
 
 
+RECORDS = CommitHistory(None, ignore)
 COMMITS = (
     facts(1, "proxy ü", {"client.py": ("get", "connect"), "new\nline.py": ()}),
     facts(2, "", {}),
@@ -214,7 +208,7 @@ COMMITS = (
 
 def test_records_come_back_as_they_were() -> None:
     for fact in COMMITS:
-        assert decode_facts(fact.commit, encode_facts(fact)) == fact
+        assert RECORDS.decode(fact.commit, RECORDS.encode(fact)) == fact
     table = build_table(COMMITS)
     again = decode_table(encode_table(table))
     assert again is not None
@@ -225,9 +219,9 @@ def test_records_come_back_as_they_were() -> None:
 
 
 def test_damaged_records_are_none() -> None:
-    record, table = encode_facts(COMMITS[0]), encode_table(build_table(COMMITS))
+    record, table = RECORDS.encode(COMMITS[0]), encode_table(build_table(COMMITS))
     for data in (b"", b"x", record[:-4], table[:-4], table[:50]):
-        assert decode_facts("1", data) is None
+        assert RECORDS.decode("1", data) is None
     for data in (b"", b"x", table[:-4], table[:50], record):
         assert decode_table(data) is None
 

@@ -1,0 +1,268 @@
+"""The commit history of a snapshot as arrays: words of messages, changed files and functions.
+
+Paths are those of the snapshot: older names are mapped through later renames. The table of all
+ancestors is a record of the cache too, so that a warm query starts no git.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import ConfigDict, TypeAdapter
+
+from agent.errors import RepositoryError
+from agent.repository import GitRepository, open_repository
+from agent.retrieval.history.cached import GIT_SECONDS, CachedHistory, NoHistory, location_of
+from agent.retrieval.history.commits import CommitFacts, read_commits
+from agent.retrieval.index import Terms
+from agent.shared.cache import RecordStore, compress, expand
+from agent.types.events import Notice
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from agent.types.protocols import Snapshot
+
+_SUBJECT_WEIGHT = 2  # relative to the body: the subject names the change, the body gives reasons
+_MAX_SUBJECT = 100  # characters shown in notes
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTable:
+    """`c` commits, newest first; `p` distinct paths, `n` distinct function names.
+
+    `sizes` int64 (c,): number of files that each commit changed. `lengths` float64 (c,): weighted
+    number of words in each message. Words: `vocabulary` uint64 (v,), sorted term hashes; the
+    message of commit `word_commit` has `vocabulary[word]` `word_count` times, int64, int64 and
+    float64 (w,). Changed files: `touch_commit`, `touch_path` int64 (t,). Changed functions:
+    `function_commit`, `function_path`, `function_name` int64 (u,). Both are ordered by rising
+    commit.
+    """
+
+    commits: tuple[str, ...]
+    subjects: tuple[str, ...]
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    sizes: NDArray[np.int64]
+    lengths: NDArray[np.float64]
+    vocabulary: NDArray[np.uint64]
+    word_commit: NDArray[np.int64]
+    word: NDArray[np.int64]
+    word_count: NDArray[np.float64]
+    touch_commit: NDArray[np.int64]
+    touch_path: NDArray[np.int64]
+    function_commit: NDArray[np.int64]
+    function_path: NDArray[np.int64]
+    function_name: NDArray[np.int64]
+
+
+class CommitHistory(CachedHistory[CommitFacts]):
+    """Loads messages, changed files and changed functions."""
+
+    __slots__ = ()
+    stage = "history"
+
+    def key_text(self, commit: str) -> str:
+        """Return the name of a commit's record."""
+        return f"history {_FORMAT}|commit|{commit}"
+
+    def read(self, git: GitRepository, names: Sequence[str]) -> Iterator[Sequence[CommitFacts]]:
+        """Read commits with git."""
+        return read_commits(git, names)
+
+    def encode(self, commit: CommitFacts) -> bytes:
+        """Return the commit as compressed JSON."""
+        return compress(_facts_adapter().dump_json(commit))
+
+    def decode(self, name: str, data: bytes) -> CommitFacts | None:
+        """Parse the output of `encode`."""
+        try:
+            facts = _facts_adapter().validate_json(expand(data, _MAX_BYTES))
+        except ValueError:  # raised by `expand` or by pydantic
+            return None
+        return facts if facts.commit == name else None
+
+    def table(self, snapshot: Snapshot) -> HistoryTable:
+        """Return the table; an empty one if the snapshot's commit is in no repository on disk.
+
+        If git fails, it reports one Notice and returns an empty table. Raises Cancelled soon after
+        `cancel` is set.
+        """
+        try:
+            with closing(self.store()) as store:
+                return self._table(snapshot, store)
+        except NoHistory:
+            return build_table(())
+        except RepositoryError as error:
+            self.reporter(Notice(f"going on without the commit history: {error}", "warning"))
+            return build_table(())
+
+    def _table(self, snapshot: Snapshot, store: RecordStore) -> HistoryTable:
+        location, key = location_of(snapshot), self.key(f"{snapshot.commit}|table {self.limit}")
+        if location.is_surely_whole and (table := _stored(store, key)):
+            return table
+        with open_repository(location.root, seconds=GIT_SECONDS) as git:
+            whole = not git.shallow_ends()
+            names = self.ancestors(git, snapshot.commit)
+            if whole and (table := _stored(store, key)):
+                return table
+            commits = self.in_order(git, store, names)
+        table = build_table(commits)
+        # An incomplete table is not stored, because a later fetch may bring the missing contents.
+        if whole and all(commit.complete for commit in commits):
+            store.put([(key, encode_table(table))])
+        return table
+
+
+def _stored(store: RecordStore, key: bytes) -> HistoryTable | None:
+    data = store.get([key]).get(key)
+    return None if data is None else decode_table(data)
+
+
+# ----------------------------------------------------------------------------------------- building
+
+
+@dataclass(slots=True)
+class Renames:
+    """Maps older paths to today's. Add commits newest first, each after mapping its own changes."""
+
+    later: dict[str, str] = field(default_factory=dict)
+
+    def today(self, path: str) -> str:
+        """Return the newest name of a path of the current commit."""
+        return self.later.get(path, path)
+
+    def go_back(self, renames: Sequence[tuple[str, str]]) -> None:
+        """Add the renames (before, after) of a commit. Later calls take paths from before it."""
+        # One update for all renames: two files may have swapped their names.
+        self.later.update([(old, self.later.get(new, new)) for old, new in renames])
+
+
+def build_table(commits: Sequence[CommitFacts]) -> HistoryTable:
+    """Build the table of these commits, which are newest first."""
+    terms, renames = Terms(), Renames()
+    hashes, paths, names = dict[int, int](), dict[str, int](), dict[str, int]()
+    lengths: list[int] = []
+    words: list[tuple[int, ...]] = []
+    touches: list[tuple[int, ...]] = []
+    functions: list[tuple[int, ...]] = []
+    for number, commit in enumerate(commits):
+        counts = terms.count_hashes(f"{commit.subject}\n" * _SUBJECT_WEIGHT + commit.body)
+        words += [(number, hashes.setdefault(h, len(hashes)), n) for h, n in counts.items()]
+        lengths.append(sum(counts.values()))
+        for touch in commit.touches:
+            path = paths.setdefault(renames.today(touch.path), len(paths))
+            touches.append((number, path))
+            for name in touch.functions:
+                functions.append((number, path, names.setdefault(name, len(names))))
+        renames.go_back(commit.renames)
+    vocabulary = np.array(list(hashes), dtype=np.uint64)
+    order = np.argsort(vocabulary)
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
+    word_commit, word, word_count = _columns(words, 3)
+    return HistoryTable(
+        tuple(commit.commit for commit in commits),
+        tuple(printable(commit.subject) for commit in commits),
+        tuple(paths),
+        tuple(names),
+        np.array([commit.size for commit in commits], dtype=np.int64),
+        np.array(lengths, dtype=np.float64),
+        vocabulary[order],
+        word_commit,
+        place[word],
+        word_count.astype(np.float64),
+        *_columns(touches, 2),
+        *_columns(functions, 3),
+    )
+
+
+def _columns(rows: Sequence[tuple[int, ...]], width: int) -> Iterator[NDArray[np.int64]]:
+    return iter(np.array(rows, dtype=np.int64).reshape(-1, width).T.copy())
+
+
+def printable(subject: str) -> str:
+    """Return the subject as one line without control characters: it may hold escape sequences."""
+    clean = _UNPRINTABLE.sub(" ", subject)
+    return clean if len(clean) <= _MAX_SUBJECT else clean[: _MAX_SUBJECT - 1] + "…"
+
+
+# ------------------------------------------------------------------------------------------ records
+
+_FORMAT = 2
+"""Increase when the facts, terms or the layout change; older records are then ignored."""
+
+_MAX_BYTES = 64 * 1024 * 1024  # limit once expanded, many times what 2,500 commits need
+
+_DTYPES: Mapping[str, type[np.generic]] = {
+    "sizes": np.int64, "lengths": np.float64, "vocabulary": np.uint64, "word_commit": np.int64,
+    "word": np.int64, "word_count": np.float64, "touch_commit": np.int64, "touch_path": np.int64,
+    "function_commit": np.int64, "function_path": np.int64, "function_name": np.int64,
+}  # fmt: skip
+_Texts = tuple[str, ...]
+
+
+@cache
+def _facts_adapter() -> TypeAdapter[CommitFacts]:
+    return TypeAdapter(CommitFacts)
+
+
+@cache
+def _head_adapter() -> TypeAdapter[tuple[_Texts, _Texts, _Texts, _Texts, tuple[int, ...]]]:
+    texts = tuple[_Texts, _Texts, _Texts, _Texts, tuple[int, ...]]
+    return TypeAdapter(texts, config=ConfigDict(strict=True))
+
+
+def encode_table(table: HistoryTable) -> bytes:
+    """Return the table compressed: length of the JSON, JSON of the texts and sizes, arrays."""
+    stored = {name: "<u8" if name == "vocabulary" else "<u4" for name in _DTYPES}
+    arrays = [getattr(table, name).astype(dtype) for name, dtype in stored.items()]
+    sizes = tuple(array.size for array in arrays)
+    texts = (table.commits, table.subjects, table.paths, table.names, sizes)
+    head = _head_adapter().dump_json(texts)
+    columns = (array.tobytes() for array in arrays)
+    return compress(b"".join((len(head).to_bytes(4, "little"), head, *columns)))
+
+
+def decode_table(data: bytes) -> HistoryTable | None:
+    """Return the table; None if `data` is not a valid one."""
+    try:
+        data = expand(data, _MAX_BYTES)
+        at = 4 + int.from_bytes(data[:4], "little")
+        *texts, sizes = _head_adapter().validate_json(data[4:at])
+        arrays: dict[str, Any] = {}
+        for (name, dtype), size in zip(_DTYPES.items(), sizes, strict=True):
+            stored = np.frombuffer(data, "<u8" if name == "vocabulary" else "<u4", size, at)
+            at += stored.nbytes
+            arrays[name] = stored.astype(dtype)
+    except ValueError:
+        return None
+    table = HistoryTable(*texts, **arrays)
+    return table if at == len(data) and _is_sound(table) else None
+
+
+def _is_sound(table: HistoryTable) -> bool:
+    """Whether related arrays have equal lengths and every index is in range."""
+    commits = len(table.commits)
+    same = (
+        {commits, len(table.subjects), table.sizes.size, table.lengths.size},
+        {table.word_commit.size, table.word.size, table.word_count.size},
+        {table.touch_commit.size, table.touch_path.size},
+        {table.function_commit.size, table.function_path.size, table.function_name.size},
+    )
+    below = (
+        (commits, (table.word_commit, table.touch_commit, table.function_commit)),
+        (table.vocabulary.size, (table.word,)),
+        (len(table.paths), (table.touch_path, table.function_path)),
+        (len(table.names), (table.function_name,)),
+    )
+    return all(len(sizes) == 1 for sizes in same) and all(
+        array.max(initial=-1) < limit for limit, arrays in below for array in arrays
+    )
