@@ -29,7 +29,7 @@ from agent.retrieval.ranking.mentions import (
     read_mentions,
     text_parts,
 )
-from agent.retrieval.ranking.options import RetrievalOptions, preset, split_name
+from agent.retrieval.ranking.options import PRESETS, RetrievalOptions, preset
 from agent.retrieval.ranking.ranker import load_shipped
 from agent.retrieval.ranking.retriever import HybridRetriever, no_words
 from agent.retrieval.ranking.scope import in_scope
@@ -49,6 +49,7 @@ __all__ = [
     "LocalNames",
     "MentionPlace",
     "Mentions",
+    "PRESETS",
     "RankingInput",
     "RetrievalOptions",
     "Signals",
@@ -65,7 +66,6 @@ __all__ = [
     "preset",
     "read_mentions",
     "signals_over",
-    "split_name",
     "spread_shares",
     "text_parts",
     "without_boilerplate",

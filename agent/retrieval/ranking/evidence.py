@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from agent.retrieval.index import WordScanner, without_suffix
-from agent.retrieval.ranking.features import group_of
 from agent.retrieval.ranking.mentions import Frame, MentionPlace, Mentions, NameMention
 from agent.types import Reason
 
@@ -68,18 +67,6 @@ class Evidence:
             for number, reasons in theirs.items():
                 for reason in reasons.values():
                     _keep_best(mine[number], reason)
-
-    def without(self, groups: frozenset[str]) -> Evidence:
-        """Return the reasons whose features belong to none of these groups (see `features`)."""
-        if not groups:
-            return self
-        kept = Evidence()
-        for mine, theirs in ((kept.files, self.files), (kept.pieces, self.pieces)):
-            for number, reasons in theirs.items():
-                left = {n: r for n, r in reasons.items() if group_of(n) not in groups}
-                if left:
-                    mine[number] = left
-        return kept
 
 
 def _keep_best(reasons: dict[str, Reason], reason: Reason) -> None:

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.retrieval.ranking.features import BASE, FILE_NAMES, GROUP_OF, PIECE_NAMES, group_of
 from agent.retrieval.ranking.signals import (
     AROUND,
+    BASE,
     EVIDENCE_WEIGHTS,
+    FILE_NAMES,
+    GROUP_OF,
+    PIECE_NAMES,
     STATIC_WEIGHT,
     Candidates,
     Signals,
     file_matrix,
+    group_of,
     normalised,
     piece_matrix,
 )
@@ -29,192 +33,140 @@ from agent.types import Reason, ScoredChunk, ScoredFile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.retrieval.ranking.options import RetrievalOptions
     from agent.retrieval.ranking.ranker import Ensemble, Ranker
     from agent.types.protocols import Snapshot
 
 _GROUP_OF_SUM = {"best-chunk": "lexical", "lexical": "lexical", BASE: BASE}
-EXPLAINED = 120
-"""Number of best chunks that get full reasons, more than a budget holds. Explaining all chunks
-would take as long as ranking.
-"""
 
-EXPLAINED_FILES = 40
-"""Number of best files that get reasons; people read only the first few."""
+# Best chunks and files that get a reason for each part, more than a budget holds or a person reads.
+# Explaining all of them would take as long as ranking.
+_EXPLAINED, _EXPLAINED_FILES = 120, 40
 
 _NO_WORDS = "no words in common"
 _NOTES = 2  # most notes for each group: a piece may have twenty callers
 _SLACK = 1e-9  # rounding error allowed in a sum of floats
 
-_BY = {
-    "static": ("static", "static vectors"),
-    "title": ("title", "words of the title"),
-    "names": ("name", "words of its name"),
-    "code": ("code", "words in the problem's code"),
-    "prose": ("prose", "words in the problem's prose"),
-}
-"""For groups without evidence: the column whose place the note gives, and the column's description.
-"""
+_Parts = tuple[float, dict[str, float]]
+"""The start of a learned score, and what each group adds to it."""
 
 
 class Writer:
     """Writes the scored chunks and files of one query's signals."""
 
-    def __init__(self, signals: Signals, snapshot: Snapshot, options: RetrievalOptions) -> None:
+    def __init__(self, signals: Signals, snapshot: Snapshot) -> None:
         self._signals = signals
         self._corpus = signals.corpus
-        self._options = options
         self._snapshot = snapshot
         self._lines: dict[str, list[str]] = {}
-        self._pieces = _Places({**signals.piece_columns, BASE: signals.pieces})
-        self._files = _Places({BASE: signals.files})
-        self._file_shares = normalised(signals.files) * options.file_weight
+        self._file_shares = normalised(signals.files)
         self._sums_of_files: dict[int, list[Reason]] = {}
-
-    # ------------------------------------------------------------------------------- the plain sum
 
     def summed(self, candidates: Candidates) -> tuple[list[ScoredChunk], list[ScoredFile]]:
         """Return the candidates scored by the plain sum."""
+        return self._written(
+            candidates,
+            [_strongest_first(self._piece_sum(n)) for n in candidates.pieces.tolist()],
+            [_strongest_first(self._file_sum(n)) for n in candidates.files.tolist()],
+        )
+
+    def learned(
+        self, candidates: Candidates, ranker: Ranker
+    ) -> tuple[list[ScoredChunk], list[ScoredFile]]:
+        """Return the candidates scored by the learned ranker."""
         pieces, files = candidates.pieces.tolist(), candidates.files.tolist()
-        self._read(pieces)
-        chunks = [self._chunk(n, _strongest_first(self._piece_sum(n))) for n in pieces]
-        return chunks, [self._file(n, _strongest_first(self._file_sum(n))) for n in files]
+        rows = piece_matrix(self._signals, candidates.pieces)
+        parts = [
+            # Pieces without a name were never answers in the training data: the trees are ignored.
+            (start, groups if self._corpus.symbols[number] else dict.fromkeys(groups, 0.0))
+            for number, (start, groups) in zip(
+                pieces, _grouped(ranker.pieces, PIECE_NAMES, rows), strict=True
+            )
+        ]
+        file_rows = file_matrix(self._signals, candidates.files)
+        file_parts = _grouped(ranker.files, FILE_NAMES, file_rows)
+        best, best_files = _best_rows(parts, _EXPLAINED), _best_rows(file_parts, _EXPLAINED_FILES)
+        return self._written(
+            candidates,
+            [
+                self._piece_reasons(number, *parts[row]) if row in best else _whole(*parts[row])
+                for row, number in enumerate(pieces)
+            ],
+            [
+                self._file_reasons(number, *file_parts[row])
+                if row in best_files
+                else _whole(*file_parts[row])
+                for row, number in enumerate(files)
+            ],
+        )
+
+    # --------------------------------------------------------------------------------- reasons
 
     def _piece_sum(self, number: int) -> list[Reason]:
         """Return reasons that add up to the piece's plain sum."""
         columns, file = self._signals.piece_columns, int(self._corpus.piece_file[number])
-        reasons = [Reason("lexical", float(columns["bm25"][number]), self._by_words(number))]
-        if self._options.file_scores:
-            share = float(self._file_shares[file])
-            reasons.append(Reason("file", share, self._file_note(file)))
+        words = float(columns["bm25"][number])
+        reasons = [
+            Reason("lexical", words, "" if words > 0.0 else _NO_WORDS),
+            Reason("file", float(self._file_shares[file])),
+        ]
         if "static" in columns:
-            value = STATIC_WEIGHT * float(columns["static"][number])
-            reasons.append(Reason("static", value, self._place("static", number)))
+            reasons.append(Reason("static", STATIC_WEIGHT * float(columns["static"][number])))
         reasons += _weighted(self._signals.evidence.pieces.get(number))
         return _completed(reasons, float(self._signals.pieces[number]))
 
     def _file_sum(self, number: int) -> list[Reason]:
         """Return reasons that add up to the file's plain sum."""
         if number not in self._sums_of_files:  # cached: a file has many pieces
-            self._sums_of_files[number] = self._new_file_sum(number)
+            columns = self._signals.file_columns
+            reasons = [
+                Reason("best-chunk", float(columns["file-best"][number]), "its best chunk's words"),
+                Reason("lexical", float(columns["file-bm25"][number]), "words of the whole file"),
+            ]
+            if "file-static" in columns:
+                value = STATIC_WEIGHT * float(columns["file-static"][number])
+                reasons.append(Reason("static", value, "its best chunk's static vector"))
+            reasons += _weighted(self._signals.evidence.files.get(number))
+            total = float(self._signals.files[number])
+            self._sums_of_files[number] = _completed(reasons, total)
         return self._sums_of_files[number]
-
-    def _new_file_sum(self, number: int) -> list[Reason]:
-        columns = self._signals.file_columns
-        reasons = [
-            Reason("best-chunk", float(columns["file-best"][number]), "its best chunk's words")
-        ]
-        if self._options.file_scores:
-            words = float(columns["file-bm25"][number])
-            reasons.append(Reason("lexical", words, "words of the whole file"))
-        if "file-static" in columns:
-            value = STATIC_WEIGHT * float(columns["file-static"][number])
-            reasons.append(Reason("static", value, "its best chunk's static vector"))
-        reasons += _weighted(self._signals.evidence.files.get(number))
-        return _completed(reasons, float(self._signals.files[number]))
-
-    # ---------------------------------------------------------------------------- the learned order
-
-    def learned(
-        self, candidates: Candidates, ranker: Ranker
-    ) -> tuple[list[ScoredChunk], list[ScoredFile]]:
-        """Return the candidates scored by the learned ranker."""
-        without = self._options.without
-        pieces = piece_matrix(self._signals, candidates.pieces, without)
-        files = file_matrix(self._signals, candidates.files, without)
-        piece_parts = [
-            # Pieces without a name were never answers in the training data, so the trees are
-            # ignored.
-            (start, parts if self._corpus.symbols[number] else dict.fromkeys(parts, 0.0))
-            for number, (start, parts) in zip(
-                candidates.pieces.tolist(),
-                _grouped(ranker.pieces, PIECE_NAMES, pieces),
-                strict=True,
-            )
-        ]
-        file_parts = _grouped(ranker.files, FILE_NAMES, files)
-        pieces_best, files_best = (
-            _best_rows(piece_parts, EXPLAINED),
-            _best_rows(file_parts, EXPLAINED_FILES),
-        )
-        self._read(candidates.pieces.tolist())
-        chunks = [
-            self._chunk(
-                number,
-                self._piece_reasons(number, *scores) if row in pieces_best else _whole(*scores),
-            )
-            for row, (number, scores) in enumerate(
-                zip(candidates.pieces.tolist(), piece_parts, strict=True)
-            )
-        ]
-        scored = [
-            self._file(
-                number,
-                self._file_reasons(number, *scores) if row in files_best else _whole(*scores),
-            )
-            for row, (number, scores) in enumerate(
-                zip(candidates.files.tolist(), file_parts, strict=True)
-            )
-        ]
-        return chunks, scored
 
     def _piece_reasons(self, number: int, start: float, parts: dict[str, float]) -> list[Reason]:
         file = int(self._corpus.piece_file[number])
         summed = self._piece_sum(number)
-        (own, share) = _without_file(summed)
-        from_file = _shares(self._file_sum(file), share)
-        _spread(parts, start, [*own, *from_file], float(self._signals.pieces[number]))
+        own = [reason for reason in summed if reason.feature != "file"]
+        share = sum(reason.value for reason in summed if reason.feature == "file")
+        shares = _shares(self._file_sum(file), share)
+        _spread(parts, start, [*own, *shares], float(self._signals.pieces[number]))
         evidence = self._signals.evidence
         notes = _notes(evidence.pieces.get(number), evidence.files.get(file))
-        return _explained(parts, notes | self._piece_notes(number, file))
+        if name := self._signals.names.found(self._corpus.files[file].path):
+            notes["path-words"] = f"{name} is in the problem"
+        return _explained(parts, notes | self._word_notes(file))
 
     def _file_reasons(self, number: int, start: float, parts: dict[str, float]) -> list[Reason]:
         _spread(parts, start, self._file_sum(number), float(self._signals.files[number]))
         notes = _notes(self._signals.evidence.files.get(number), None)
-        words = self._file_note(number) if self._shares_words(number) else _NO_WORDS
-        return _explained(parts, notes | {"lexical": words})
+        return _explained(parts, notes | self._word_notes(number))
 
-    # --------------------------------------------------------------------------------------- notes
+    def _word_notes(self, file: int) -> dict[str, str]:
+        shared = self._signals.file_columns["file-bm25"][file] > 0.0
+        return {} if shared else {"lexical": _NO_WORDS}
 
-    def _piece_notes(self, number: int, file: int) -> dict[str, str]:
-        """Return notes by group, for groups that have no evidence."""
-        piece = self._corpus.pieces[number]
-        found = self._signals.names.found(self._corpus.files[file].path)
-        notes = {group: self._place(column, number) for group, (column, _) in _BY.items()}
-        return notes | {
-            BASE: f"{self._pieces.of(BASE, number)} by the plain sum",
-            "lexical": self._words_note(number, file),
-            "path-words": f"{found} is in the problem" if found else "",
-            "structure": f"{piece.kind.value}, {piece.end - piece.start + 1:,} lines",
-        }
+    # --------------------------------------------------------------------------------- writing
 
-    def _words_note(self, number: int, file: int) -> str:
-        """Return the place of the piece and its file by words, or a note that no word matches."""
-        if not self._shares_words(file):
-            return _NO_WORDS
-        return f"{self._by_words(number)}; {self._file_note(file)}"
-
-    def _by_words(self, number: int) -> str:
-        if self._signals.piece_columns["bm25"][number] <= 0.0:
-            return _NO_WORDS
-        return f"{self._pieces.of('bm25', number)} by words in common"
-
-    def _file_note(self, file: int) -> str:
-        if self._signals.files[file] <= 0.0:
-            return ""
-        return f"its file is {self._files.of(BASE, file)}"
-
-    def _shares_words(self, file: int) -> bool:
-        return bool(self._signals.file_columns["file-bm25"][file] > 0.0)
-
-    def _place(self, column: str, number: int) -> str:
-        values = self._signals.piece_columns.get(column)
-        if values is None or values[number] <= 0.0:
-            return ""
-        by = next(words for name, words in _BY.values() if name == column)
-        return f"{self._pieces.of(column, number)} by {by}"
-
-    # ------------------------------------------------------------------------------------- writing
+    def _written(
+        self,
+        candidates: Candidates,
+        pieces: Sequence[Sequence[Reason]],
+        files: Sequence[Sequence[Reason]],
+    ) -> tuple[list[ScoredChunk], list[ScoredFile]]:
+        self._read(candidates.pieces.tolist())
+        chunks = zip(candidates.pieces.tolist(), pieces, strict=True)
+        paths = (self._corpus.files[number].path for number in candidates.files.tolist())
+        return (
+            [self._chunk(number, reasons) for number, reasons in chunks],
+            [scored_file(path, reasons) for path, reasons in zip(paths, files, strict=True)],
+        )
 
     def _read(self, pieces: Iterable[int]) -> None:
         """Read the lines of the pieces' files, splitting each only as far as its pieces reach."""
@@ -230,23 +182,24 @@ class Writer:
         chunk = self._corpus.pieces[number].chunk(source, self._lines[source.path])
         return scored_chunk(ScoredChunk(chunk, 0.0), reasons)
 
-    def _file(self, number: int, reasons: Sequence[Reason]) -> ScoredFile:
-        kept = tuple(reason for reason in reasons if reason.value)
-        path = self._corpus.files[number].path
-        return ScoredFile(path, sum(reason.value for reason in kept), kept)
-
 
 def scored_chunk(chunk: ScoredChunk, reasons: Sequence[Reason]) -> ScoredChunk:
     """Return the chunk with these reasons and their sum as its score."""
-    kept = tuple(reason for reason in reasons if reason.value)
-    return ScoredChunk(chunk.chunk, sum(reason.value for reason in kept), kept)
+    telling = tuple(reason for reason in reasons if reason.value)
+    return ScoredChunk(chunk.chunk, sum(reason.value for reason in telling), telling)
+
+
+def scored_file(path: str, reasons: Sequence[Reason]) -> ScoredFile:
+    """Return the file with these reasons and their sum as its score."""
+    telling = tuple(reason for reason in reasons if reason.value)
+    return ScoredFile(path, sum(reason.value for reason in telling), telling)
 
 
 # ------------------------------------------------------------------------------ parts of the scores
 
 
-def _best_rows(parts: Sequence[tuple[float, Mapping[str, float]]], most: int) -> frozenset[int]:
-    """Return the row numbers of the `most` best scores, which get a reason for each part."""
+def _best_rows(parts: Sequence[_Parts], most: int) -> frozenset[int]:
+    """Return the row numbers of the `most` best scores."""
     totals = [start + sum(groups.values()) for start, groups in parts]
     return frozenset(sorted(range(len(totals)), key=lambda row: (-totals[row], row))[:most])
 
@@ -258,24 +211,17 @@ def _whole(start: float, parts: Mapping[str, float]) -> list[Reason]:
 
 def _weighted(features: Mapping[str, Reason] | None) -> list[Reason]:
     """Return the evidence with its weights in the plain sum, strongest first."""
-    reasons = [
+    return _strongest_first(
         replace(reason, value=reason.value * EVIDENCE_WEIGHTS.get(reason.feature, 1.0))
         for reason in (features or {}).values()
         if group_of(reason.feature) not in AROUND
-    ]
-    return _strongest_first(reasons)
+    )
 
 
 def _completed(reasons: list[Reason], total: float) -> list[Reason]:
     """Add a reason for the rest of `total` that the reasons do not cover."""
     rest = total - sum(reason.value for reason in reasons)
     return [*reasons, Reason(BASE, rest)] if abs(rest) > _SLACK else reasons
-
-
-def _without_file(reasons: Sequence[Reason]) -> tuple[list[Reason], float]:
-    """Return the piece's own reasons, and the value that its file contributes."""
-    own = [reason for reason in reasons if reason.feature != "file"]
-    return own, sum(reason.value for reason in reasons if reason.feature == "file")
 
 
 def _shares(reasons: Sequence[Reason], total: float) -> list[Reason]:
@@ -288,8 +234,8 @@ def _shares(reasons: Sequence[Reason], total: float) -> list[Reason]:
 
 def _grouped(
     ensemble: Ensemble, names: Sequence[str], rows: NDArray[np.float32]
-) -> list[tuple[float, dict[str, float]]]:
-    """Return for each row the start from the plain sum, and what each group adds to it."""
+) -> list[_Parts]:
+    """Return the parts of each row's score."""
     parts = ensemble.contributions(rows)
     starts = ensemble.starts(rows)
     parts[:, 0] -= starts
@@ -318,34 +264,15 @@ def _explained(parts: Mapping[str, float], notes: Mapping[str, str]) -> list[Rea
 
 
 def _notes(own: Mapping[str, Reason] | None, files: Mapping[str, Reason] | None) -> dict[str, str]:
-    """Return the notes of the evidence by group, strongest first.
-
-    The piece's own notes come before its file's.
-    """
-    said: dict[str, dict[str, None]] = {}
+    """Return the notes of the evidence by group, strongest first, the piece's own before its file's."""
+    by_group: dict[str, dict[str, None]] = {}
     for prefix, features in (("", own), ("its file: ", files)):
         for reason in _strongest_first((features or {}).values()):
-            notes = said.setdefault(group_of(reason.feature), {})
+            notes = by_group.setdefault(group_of(reason.feature), {})
             if reason.note not in notes and reason.note:
                 notes[f"{prefix}{reason.note}"] = None
-    return {group: "; ".join(list(notes)[:_NOTES]) for group, notes in said.items()}
+    return {group: "; ".join(list(notes)[:_NOTES]) for group, notes in by_group.items()}
 
 
 def _strongest_first(reasons: Iterable[Reason]) -> list[Reason]:
     return sorted(reasons, key=lambda reason: (-reason.value, reason.feature))
-
-
-class _Places:
-    """Places within columns: 1 is the highest value, and equal values share a place."""
-
-    def __init__(self, columns: Mapping[str, NDArray[np.float64]]) -> None:
-        self._columns = columns
-        self._sorted: dict[str, NDArray[np.float64]] = {}
-
-    def of(self, column: str, number: int) -> str:
-        """Return the place as text, such as `3 of 2,412`."""
-        if column not in self._sorted:
-            self._sorted[column] = np.sort(self._columns[column])
-        values, own = self._sorted[column], self._columns[column][number]
-        above = values.size - int(values.searchsorted(own, side="right"))
-        return f"{above + 1:,} of {values.size:,}"

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agent.retrieval.embedding import STATIC_MODEL, StaticEncoder, static_in
-from agent.retrieval.ranking import ranker
-from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.ranking.options import RetrievalOptions
+from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.weights import MODELS, read_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -178,7 +177,7 @@ class Shipped:
     """The models that the options ask for. `notes` name those that are missing or damaged."""
 
     encoder: StaticEncoder | None
-    ranker: ranker.Ranker | None
+    ranker: Ranker | None
     notes: tuple[str, ...] = ()
 
 
@@ -186,12 +185,12 @@ def load_shipped(options: RetrievalOptions, folder: Path | None = None) -> Shipp
     """Load the models in a folder (None: the package's). A missing one is None with a note."""
     folder = folder or MODELS
     notes: list[str] = []
-    encoder = static_in(folder / STATIC_MODEL) if options.uses_static else None
-    if options.uses_static and encoder is None:
+    encoder = static_in(folder / STATIC_MODEL) if options.static else None
+    if options.static and encoder is None:
         notes.append(f"{_fault(folder / STATIC_MODEL)}; ranked without its vectors")
-    trees = ranker.ranker_in(folder / ranker.MODEL) if options.uses_ranker else None
-    if options.uses_ranker and trees is None:
-        notes.append(f"{_fault(folder / ranker.MODEL)}; ranked by the plain sum")
+    trees = ranker_in(folder / MODEL) if options.learned else None
+    if options.learned and trees is None:
+        notes.append(f"{_fault(folder / MODEL)}; ranked by the plain sum")
     return Shipped(encoder, trees, tuple(notes))
 
 

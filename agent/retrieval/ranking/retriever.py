@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.errors import ProviderError
-from agent.retrieval.ranking.explain import scored_chunk
+from agent.retrieval.ranking.explain import scored_chunk, scored_file
 from agent.retrieval.ranking.mentions import Mentions, read_mentions
 from agent.retrieval.ranking.stages import Ranked, files_in_order, in_order
 from agent.retrieval.ranking.texts import FileNames, document_text, query_text, without_boilerplate
@@ -58,7 +58,7 @@ def fuse(
 ) -> Ranked:
     """Add the cosines of the first n chunks, `values` float64 (n,), to the first stage's scores.
 
-    With `lexical_weight` 0 the result has only those n chunks.
+    In the original system the cosine decides, and the result has only those n chunks.
     """
     head, tail = first.chunks[: values.size], first.chunks[values.size :]
     terms = _cosine_terms(values, options)
@@ -69,13 +69,13 @@ def fuse(
         _fused(chunk, scale, value, term)
         for chunk, value, term in zip(head, values.tolist(), terms.tolist(), strict=True)
     ]
-    if options.lexical_weight:
+    if not options.original:
         chunks.extend(_rescaled(chunk, scale) for chunk in tail)
     files = _fused_files(first, head, terms, options)
     fused = replace(first, chunks=in_order(chunks), files=files)
     bonus = options.bonus(learned=first.learned, embedded=True)
     # A zero vector must not rank above a real cosine, if nothing but the cosine decides.
-    blank = frozenset() if options.normalise_cosine else _blank(head, values)
+    blank = _blank(head, values) if options.original else frozenset()
     return _with_bonus(fused, names, bonus, options, blank)
 
 
@@ -102,7 +102,7 @@ def _with_bonus(
         for scored in ranked.chunks
     ]
     files = ranked.files
-    if options.file_scores:
+    if not options.original:
         files = files_in_order([_with_file_bonus(file, names, bonus) for file in ranked.files])
     return replace(ranked, chunks=in_order(chunks), files=files)
 
@@ -119,15 +119,17 @@ def _named(name: str, bonus: float) -> Reason:
 
 def _scale(first: Ranked, scores: Sequence[float], options: RetrievalOptions) -> float:
     """Return the factor for the first stage's scores; the ranker's margins have no maximum."""
-    return options.lexical_weight if first.learned else options.lexical_weight / _top(scores)
+    if options.original:
+        return 0.0
+    return 1.0 if first.learned else 1.0 / _top(scores)
 
 
 def _cosine_terms(values: NDArray[np.float64], options: RetrievalOptions) -> NDArray[np.float64]:
     """Return what each cosine adds to a score. A zero vector never adds more than a real one."""
-    if not options.normalise_cosine:
-        return options.cosine_weight * np.nan_to_num(values, nan=UNRANKED)
+    if options.original:
+        return np.nan_to_num(values, nan=UNRANKED)
     positive = np.clip(np.nan_to_num(values, nan=0.0), 0.0, None)
-    return options.cosine_weight * positive / _top(positive.tolist())
+    return positive / _top(positive.tolist())
 
 
 def _top(scores: Sequence[float]) -> float:
@@ -157,12 +159,11 @@ def _fused_files(
     scale = _scale(first, [file.score for file in first.files], options)
     files: list[ScoredFile] = []
     for file in first.files:
-        if not options.lexical_weight and file.path not in best:
+        if options.original and file.path not in best:
             continue
         reasons = [replace(reason, value=reason.value * scale) for reason in file.reasons]
         reasons.append(Reason("cosine", best.get(file.path, 0.0), "of its best chunk"))
-        kept = tuple(reason for reason in reasons if reason.value)
-        files.append(ScoredFile(file.path, sum(reason.value for reason in kept), kept))
+        files.append(scored_file(file.path, reasons))
     return files_in_order(files)
 
 
@@ -202,7 +203,7 @@ class HybridRetriever:
 
     async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking:
         """Rank the snapshot's chunks. If the embedder fails, the first stage decides."""
-        if self._options.boilerplate:
+        if not self._options.original:
             problem = without_boilerplate(problem, snapshot)
         mentions = read_mentions(problem)
         first = await self._first_stage(problem, mentions, snapshot)
@@ -231,7 +232,7 @@ class HybridRetriever:
         from agent.retrieval.ranking.stages import lexical_stage, overlap_stage
 
         options = self._options
-        if options.first_stage == "overlap":
+        if options.original:
             return overlap_stage(problem, snapshot, options.max_results, cancel)
         models = load_shipped(options, self._models)
         for note in models.notes:

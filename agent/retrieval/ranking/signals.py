@@ -5,7 +5,7 @@ the evidence they form the plain sum, which selects the candidates. Features are
 candidates only.
 
     file  = best piece + whole file + evidence
-    piece = piece + file_weight * file / best file + evidence
+    piece = piece + file / best file + evidence
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.retrieval.index import PROSE_AND_DATA, without_suffix
-from agent.retrieval.ranking.features import FILE_FEATURES, FILE_NAMES, PIECE_FEATURES, group_of
 from agent.retrieval.ranking.texts import FileNames
 from agent.types import ChunkKind
 
@@ -30,8 +29,80 @@ if TYPE_CHECKING:
     from agent.retrieval.ranking.mentions import Mentions
     from agent.types import Problem, Reason
 
+# ------------------------------------------------------------------------------- names of features
+
+BASE = "base"
+"""The group of the plain sum that selects the candidates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One column. `group` names the source of its values."""
+
+    name: str
+    group: str
+
+
+def _of(group: str, *names: str) -> tuple[Feature, ...]:
+    return tuple(Feature(name, group) for name in names)
+
+
+FILE_FEATURES: tuple[Feature, ...] = (
+    *_of(BASE, "file-score", "file-rank"),
+    *_of("lexical", "file-bm25", "file-best", "file-coverage", "file-second"),
+    *_of("title", "file-title"),
+    *_of("prose", "file-prose"),
+    *_of("code", "file-code"),
+    *_of("path-words", "file-path-coverage", "file-name-found"),
+    *_of("mentions", "file-path", "file-module", "file-symbol"),
+    *_of("traceback", "file-traceback"),
+    *_of("history", "file-history"),
+    *_of("churn", "file-churn"),
+    *_of("cochange", "file-cochange"),
+    *_of("imports", "file-imports", "file-imported-by"),
+    *_of("static", "file-static", "file-static-mean"),
+    *_of("structure", "file-depth", "file-init", "file-aside", "file-prose-language", "file-size"),
+    *_of("query", "query-terms", "query-frames", "query-paths", "query-symbols", "query-code"),
+)
+"""Features of a file, normalised within the query: the best file has 1."""
+
+PIECE_FEATURES: tuple[Feature, ...] = (
+    *_of(BASE, "score", "rank"),
+    *_of("lexical", "bm25", "bm25-rank", "coverage", "bm25-in-file", "rank-in-file"),
+    *_of("title", "title"),
+    *_of("prose", "prose"),
+    *_of("code", "code"),
+    *_of("names", "name"),
+    *_of("mentions", "symbol", "line"),
+    *_of("traceback", "traceback"),
+    *_of("history", "history-function"),
+    *_of("graph", "calls", "called-by", "inherits", "same-name"),
+    *_of("static", "static", "static-rank", "static-in-file"),
+    *_of("structure", "kind", "length", "siblings", "nesting", "private", "dunder"),
+)
+"""Features of a piece, in addition to those of its file."""
+
+GROUPS: tuple[str, ...] = tuple(
+    sorted({feature.group for feature in (*FILE_FEATURES, *PIECE_FEATURES)} - {BASE})
+)
+
+FILE_NAMES: tuple[str, ...] = tuple(feature.name for feature in FILE_FEATURES)
+PIECE_NAMES: tuple[str, ...] = (*(f.name for f in PIECE_FEATURES), *FILE_NAMES)
+"""Columns of a piece's row: its own features, then its file's."""
+
+GROUP_OF = {feature.name: feature.group for feature in (*FILE_FEATURES, *PIECE_FEATURES)}
+
+
+def group_of(reason: str) -> str:
+    """Return the group of a reason's feature. Evidence for files has no `file-` prefix."""
+    return GROUP_OF.get(reason) or GROUP_OF.get(f"file-{reason}", reason)
+
+
+# ---------------------------------------------------------------------------------- the plain sum
+
 # Weights in the plain sum. The lexical scores in it are normalised to a maximum of 1.
 STATIC_WEIGHT = 0.5
+_PROSE_WEIGHT = 0.3  # documents and data share an issue's words, but patches change code
 EVIDENCE_WEIGHTS: Mapping[str, float] = {"history": 0.4, "history-function": 0.3, "churn": 1e-6}
 """Weights of groups; all others are 1. Frequent changes are a prior, not a match. The small weight
 only breaks ties between candidates without other evidence, such as all code if the problem shares
@@ -47,15 +118,6 @@ _ASIDE = frozenset(
      "benchmarks", "asv_bench", "tools", "tool", "contrib", "samples", "tutorials", "ci", "build"}
 )  # fmt: skip
 """Folders whose code issues are rarely about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Weights of the plain sum; see `RetrievalOptions`."""
-
-    file: float
-    prose: float
-    file_scores: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +146,13 @@ def measure(
     query: LexicalQuery,
     evidence: Evidence,
     static: NDArray[np.float64] | None,
-    weights: Weights,
 ) -> Signals:
     """Compute all dense signals and the plain sums.
 
     `static` float64 (n,): cosines, NaN for pieces without a vector.
     """
     factors = np.array(
-        [weights.prose if f.language in PROSE_AND_DATA else 1.0 for f in corpus.files]
+        [_PROSE_WEIGHT if f.language in PROSE_AND_DATA else 1.0 for f in corpus.files]
     )
     spread = factors[corpus.piece_file] if len(corpus.files) else np.empty(0)
     pieces = {
@@ -117,15 +178,12 @@ def measure(
         pieces["static"] = known
         files["file-static"], _ = _two_best(corpus, known)
         files["file-static-mean"] = _means(corpus, known)
-    file_sum = files["file-best"] + _sums(evidence.files, len(corpus.files))
-    if weights.file_scores:
-        file_sum = file_sum + files["file-bm25"]
+    file_sum = files["file-best"] + _sums(evidence.files, len(corpus.files)) + files["file-bm25"]
     piece_sum = pieces["bm25"] + _sums(evidence.pieces, len(corpus.piece_file))
     if static is not None:
         file_sum = file_sum + STATIC_WEIGHT * files["file-static"]
         piece_sum = piece_sum + STATIC_WEIGHT * known
-    if weights.file_scores:
-        piece_sum = piece_sum + (weights.file * normalised(file_sum))[corpus.piece_file]
+    piece_sum = piece_sum + normalised(file_sum)[corpus.piece_file]
     return Signals(
         corpus,
         evidence,
@@ -144,10 +202,10 @@ def words_missed(signals: Signals) -> bool:
     return signals.query["query-terms"] > 0.0 and not any(bool(scores.any()) for scores in texts)
 
 
-def told_without_words(signals: Signals) -> str:
+def order_without_words(signals: Signals) -> str:
     """Describe what orders the candidates if no word of the problem occurs."""
-    found = (signals.evidence.pieces, signals.evidence.files)
-    features = {feature for kind in found for numbers in kind.values() for feature in numbers}
+    evidence = (signals.evidence.pieces, signals.evidence.files)
+    features = {feature for kind in evidence for numbers in kind.values() for feature in numbers}
     groups = {group_of(feature) for feature in features} - AROUND
     known = sorted(groups - {"churn"})
     if bool(signals.piece_columns.get("static", np.zeros(0)).any()):
@@ -256,9 +314,7 @@ def _best(scores: NDArray[np.float64], limit: int) -> NDArray[np.int64]:
 # ----------------------------------------------------------------------------------------- features
 
 
-def file_matrix(
-    signals: Signals, files: NDArray[np.int64], without: frozenset[str] = frozenset()
-) -> NDArray[np.float32]:
+def file_matrix(signals: Signals, files: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the features of these files, (len(files), len(FILE_NAMES))."""
     corpus = signals.corpus
     position = {int(number): row for row, number in enumerate(files)}
@@ -271,8 +327,7 @@ def file_matrix(
     table |= {name: np.full(files.size, value) for name, value in signals.query.items()}
     table |= _path_columns(signals, files)
     _add_evidence(table, signals.evidence.files, position, "file-")
-    names = [feature.name for feature in FILE_FEATURES if feature.group not in without]
-    return _stacked(table, FILE_NAMES, names, files.size)
+    return _stacked(table, FILE_NAMES, files.size)
 
 
 def _path_columns(signals: Signals, files: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
@@ -287,9 +342,7 @@ def _path_columns(signals: Signals, files: NDArray[np.int64]) -> dict[str, NDArr
     }
 
 
-def piece_matrix(
-    signals: Signals, pieces: NDArray[np.int64], without: frozenset[str] = frozenset()
-) -> NDArray[np.float32]:
+def piece_matrix(signals: Signals, pieces: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the features of these pieces and then of their files,
     (len(pieces), len(PIECE_NAMES)).
     """
@@ -314,10 +367,9 @@ def piece_matrix(
     table |= {name: values[pieces] for name, values in signals.piece_columns.items()}
     table |= _symbol_columns(corpus, pieces)
     _add_evidence(table, signals.evidence.pieces, position, "")
-    names = [feature.name for feature in PIECE_FEATURES if feature.group not in without]
-    own = _stacked(table, [f.name for f in PIECE_FEATURES], names, pieces.size)
+    own = _stacked(table, PIECE_NAMES[: len(PIECE_FEATURES)], pieces.size)
     distinct, rows = np.unique(owners, return_inverse=True)
-    return np.hstack([own, file_matrix(signals, distinct, without)[rows]])
+    return np.hstack([own, file_matrix(signals, distinct)[rows]])
 
 
 def _symbol_columns(corpus: Corpus, pieces: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
@@ -365,12 +417,7 @@ def _add_evidence(
 
 
 def _stacked(
-    table: Mapping[str, NDArray[np.float64]],
-    columns: Sequence[str],
-    kept: Sequence[str],
-    rows: int,
+    table: Mapping[str, NDArray[np.float64]], columns: Sequence[str], rows: int
 ) -> NDArray[np.float32]:
-    on = frozenset(kept)
     zeros = np.zeros(rows)
-    stack = [table.get(name, zeros) if name in on else zeros for name in columns]
-    return np.stack(stack, axis=1).astype(np.float32) if stack else np.zeros((rows, 0), np.float32)
+    return np.stack([table.get(name, zeros) for name in columns], axis=1).astype(np.float32)

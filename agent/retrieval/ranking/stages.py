@@ -31,11 +31,10 @@ from agent.retrieval.ranking.history_evidence import (
 from agent.retrieval.ranking.lexical import make_bags, make_query
 from agent.retrieval.ranking.signals import (
     Signals,
-    Weights,
     choose_candidates,
     measure,
     normalised,
-    told_without_words,
+    order_without_words,
     words_missed,
 )
 from agent.shared.threads import Cancelled
@@ -99,9 +98,9 @@ def lexical_stage(
     cancel: threading.Event,
 ) -> Ranked:
     """Measure signals, select candidates and order them. Raises Cancelled."""
-    signals = collect_signals(problem, mentions, snapshot, index, sources, history, options, cancel)
+    signals = collect_signals(problem, mentions, snapshot, index, sources, history, cancel)
     candidates = choose_candidates(signals, options.max_results)
-    writer = Writer(signals, snapshot, options)
+    writer = Writer(signals, snapshot)
     if ranker is None:
         chunks, files = writer.summed(candidates)
     else:
@@ -111,7 +110,7 @@ def lexical_stage(
         files_in_order(files),
         len(signals.corpus.piece_file),
         learned=ranker is not None,
-        instead=told_without_words(signals) if words_missed(signals) else "",
+        instead=order_without_words(signals) if words_missed(signals) else "",
     )
 
 
@@ -122,18 +121,16 @@ def collect_signals(
     index: Index,
     sources: Sequence[EvidenceSource],
     history: CommitHistory | None,
-    options: RetrievalOptions,
     cancel: threading.Event,
 ) -> Signals:
     """Measure everything that features are computed from. Raises Cancelled."""
-    code_only = options.candidates == "code"
-    files = candidate_files(snapshot, problem, mentions) if code_only else all_files(snapshot)
+    files = candidate_files(snapshot, problem, mentions)
     terms = Terms()
     query = make_query(problem, terms)
     corpus = index.load(snapshot, files, query.hashes, cancel)
-    table = _history_table(history, snapshot, options)
+    table = None if history is None else history.table(snapshot)
     source = RankingInput(snapshot, corpus, index.encoder, table, tuple(sources))
-    return signals_over(problem, mentions, source, query, terms, options)
+    return signals_over(problem, mentions, source, query, terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,49 +150,38 @@ def signals_over(
     source: RankingInput,
     query: LexicalQuery,
     terms: Terms,
-    options: RetrievalOptions,
+    *,
+    neighbours: bool = True,
 ) -> Signals:
     """Like `collect_signals`, for a loaded corpus that has the postings of the terms in `query`."""
     corpus, table = source.corpus, source.history
     evidence = Evidence()
-    for find in source.evidence if options.evidence else ():
-        found = find(problem, mentions, source.snapshot, corpus)
-        evidence.merge(found.without(options.without))
+    for find in source.evidence:
+        evidence.merge(find(problem, mentions, source.snapshot, corpus))
     if table is not None:
-        scores = score_history(table, query, corpus)
-        evidence.merge(history_evidence(table, scores).without(options.without))
+        evidence.merge(history_evidence(table, score_history(table, query, corpus)))
     bags = make_bags(corpus, query, terms)
-    weights = Weights(options.file_weight, options.prose_weight, options.file_scores)
-    static = _static_cosines(source.encoder, query, corpus, options)
-    signals = measure(problem, mentions, corpus, bags, query, evidence, static, weights)
-    if options.neighbours:
-        _add_neighbours(signals, table, options)
+    static = _static_cosines(source.encoder, query, corpus)
+    signals = measure(problem, mentions, corpus, bags, query, evidence, static)
+    if neighbours:
+        _add_neighbours(signals, table)
     return signals
 
 
 def _static_cosines(
-    encoder: PieceEncoder | None, query: LexicalQuery, corpus: Corpus, options: RetrievalOptions
+    encoder: PieceEncoder | None, query: LexicalQuery, corpus: Corpus
 ) -> NDArray[np.float64] | None:
     import numpy as np
 
     from agent.retrieval.embedding import StaticEncoder, static_cosines
 
-    if not isinstance(encoder, StaticEncoder) or not options.uses_static:
+    if not isinstance(encoder, StaticEncoder):
         return None
     vector = encoder.query(query)
-    found = [static_cosines(vector, rows) for rows in corpus.vectors]
-    return np.concatenate(found) if found else np.empty(0)
+    return np.concatenate([np.empty(0), *(static_cosines(vector, v) for v in corpus.vectors)])
 
 
-def _history_table(
-    history: CommitHistory | None, snapshot: Snapshot, options: RetrievalOptions
-) -> HistoryTable | None:
-    return history.table(snapshot) if history is not None and options.uses_history else None
-
-
-def _add_neighbours(
-    signals: Signals, table: HistoryTable | None, options: RetrievalOptions
-) -> None:
+def _add_neighbours(signals: Signals, table: HistoryTable | None) -> None:
     """Add evidence for the neighbours of the best pieces by the plain sum."""
     from agent.retrieval.ranking.graph import neighbours
 
@@ -209,7 +195,7 @@ def _add_neighbours(
     )
     if table is not None:
         found.merge(cochange_evidence(table, signals.corpus, best.files[:_FILE_SEEDS].tolist()))
-    signals.evidence.merge(found.without(options.without))
+    signals.evidence.merge(found)
 
 
 # ----------------------------------------------------------------------------- original first stage
