@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.retrieval.ranking.features import (
+from agent.retrieval.ranking.ranker import Ensemble, Ranker, write_ranker
+from agent.retrieval.ranking.signals import (
     FILE_NAMES,
     GROUP_OF,
     GROUPS,
     PIECE_NAMES,
 )
-from agent.retrieval.ranking.ranker import Ensemble, Ranker, write_ranker
 from training.ranker_data import Table, collect, commit_queries, issue_queries, read_tables
 
 if TYPE_CHECKING:

@@ -27,10 +27,14 @@ from agent.retrieval.history import CommitHistory
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.index.index import Index
 from agent.retrieval.ranking.evidence import mention_evidence
-from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.ranking.mentions import read_mentions
-from agent.retrieval.ranking.options import RetrievalOptions
-from agent.retrieval.ranking.signals import choose_candidates, file_matrix, piece_matrix
+from agent.retrieval.ranking.signals import (
+    FILE_NAMES,
+    PIECE_NAMES,
+    choose_candidates,
+    file_matrix,
+    piece_matrix,
+)
 from agent.retrieval.ranking.stages import collect_signals
 from agent.retrieval.ranking.texts import without_boilerplate
 from agent.retrieval.weights.archive import read_arrays, write_arrays
@@ -199,7 +203,6 @@ def _table(query: TrainingQuery, repository: Path, index: Index, history: Commit
         index,
         (mention_evidence,),
         history,
-        RetrievalOptions(),
         threading.Event(),
     )
     chosen = choose_candidates(signals, CANDIDATES)

@@ -187,7 +187,7 @@ def say_end(channel: Channel, result: SolveResult, seconds: float, *, is_dead: b
 
 def solve(task: MinerTask, channel: Channel) -> None:
     """Run the task and send the last message. Raises PatchshotError when it cannot begin."""
-    from agent.retrieval.weights import MODELS, SUFFIX, restore
+    from agent.retrieval.weights import MODELS, restore
     from agent.run.problem import problem_from_text
     from agent.settings import environment, load
 
@@ -201,8 +201,6 @@ def solve(task: MinerTask, channel: Channel) -> None:
     if task.run_id:  # the protocol reads it there; the container's own name wins
         os.environ.setdefault("EVALUATION_RUN_ID", task.run_id)
     settings = load({"timeout": max(task.seconds, _LEAST_SECONDS)}, repository=repository)
-    if any(MODELS.glob(f"*{SUFFIX}")):  # a bundle does not carry the static vectors
-        settings = settings.model_copy(update={"without": (*settings.without, "static")})
     # The contract takes the patch alone, which another test does not change.
     settings = settings.model_copy(update={"another_test": False})
     with reporting(settings, repository) as reporter:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 def packing_options(settings: Settings) -> PackingOptions:
     """Return the options for filling the context."""
     from agent.retrieval.context import PackingOptions
-    from agent.retrieval.ranking import split_name
 
     fixed = settings.context_tokens
     options = PackingOptions(
@@ -38,7 +37,7 @@ def packing_options(settings: Settings) -> PackingOptions:
         floor=settings.context_floor,
         allow_empty=settings.allow_empty_context,
     )
-    if split_name(settings.preset)[0] == "original":
+    if retrieval_options(settings).original:
         # Add only whole chunks without surrounding lines, and stop at the first that does not fit.
         return replace(
             options,
@@ -66,7 +65,7 @@ async def open_retriever(
             stack, settings, client, reporter, lambda: math.inf, Recordings(stack)
         )
         retriever = make_retriever(settings, embedder, reporter, workers)
-        asks = settings.expand == "llm" and retrieval_options(settings).first_stage == "bm25"
+        asks = settings.expand == "llm" and not retrieval_options(settings).original
         chat = await open_chat(stack, settings, reporter) if asks else None
         yield with_words(settings, retriever, chat, reporter)
 
@@ -110,7 +109,7 @@ def with_words(
     `problem`: the only one that gets words; None: every one. Raises ConfigurationError where the
     search over corpora is not installed.
     """
-    if settings.expand == "off" or retrieval_options(settings).first_stage == "overlap":
+    if settings.expand == "off" or retrieval_options(settings).original:
         return retriever
     try:
         from agent.search import ExpandingRetriever
@@ -135,7 +134,6 @@ def retrieval_options(settings: Settings) -> RetrievalOptions:
     from agent.retrieval.ranking import preset
 
     options = preset(settings.preset)
-    options = replace(options, without=options.without.union(settings.without))
     if settings.prefilter is not None:
         options = replace(options, prefilter=settings.prefilter)
     if settings.filename_bonus is not None:
@@ -203,11 +201,11 @@ def missing_models(settings: Settings) -> tuple[str, ...]:
 def fill_history(settings: Settings, snapshot: Snapshot, reporter: Reporter) -> int:
     """Read and cache the commit history that the retriever uses; return the number of commits.
 
-    Returns 0 if the settings turn history off, or if the snapshot is not from a repository on disk.
+    Returns 0 for the original system, and if the snapshot is not from a repository on disk.
     """
     from agent.retrieval.history import CommitHistory, history_path
 
-    if not retrieval_options(settings).uses_history:
+    if retrieval_options(settings).original:
         return 0
     history = CommitHistory(history_path(index_path(settings)), reporter)
     return len(history.table(snapshot).commits)

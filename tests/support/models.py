@@ -10,8 +10,8 @@ import numpy as np
 
 from agent.retrieval.embedding.static import write_static
 from agent.retrieval.index.identifiers import term_hash
-from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.ranking.ranker import Ensemble, Ranker, write_ranker
+from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -115,7 +115,7 @@ class Measurer:
         """Return a row, or a reason if there is none, such as missing embeddings."""
         preset = self._presets[name]
         settings = preset.settings
-        if retrieval_options(settings).first_stage == "bm25":
+        if not retrieval_options(settings).original:
             # Not timed, because the time depends on which commits were indexed before.
             fill_index(settings, snapshot, self._report, workers=1)
             fill_history(settings, snapshot, self._report)

@@ -236,7 +236,7 @@ def decode_table(data: bytes) -> HistoryTable | None:
     try:
         data = expand(data, _MAX_BYTES)
         at = 4 + int.from_bytes(data[:4], "little")
-        *texts, sizes = _head_adapter().validate_json(data[4:at])
+        commits, subjects, paths, names, sizes = _head_adapter().validate_json(data[4:at])
         arrays: dict[str, Any] = {}
         for (name, dtype), size in zip(_DTYPES.items(), sizes, strict=True):
             stored = np.frombuffer(data, "<u8" if name == "vocabulary" else "<u4", size, at)
@@ -244,7 +244,7 @@ def decode_table(data: bytes) -> HistoryTable | None:
             arrays[name] = stored.astype(dtype)
     except ValueError:
         return None
-    table = HistoryTable(*texts, **arrays)
+    table = HistoryTable(commits, subjects, paths, names, **arrays)
     return table if at == len(data) and _is_sound(table) else None
 
 

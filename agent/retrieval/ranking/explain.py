@@ -232,9 +232,7 @@ def _shares(reasons: Sequence[Reason], total: float) -> list[Reason]:
     return [replace(reason, value=reason.value * total / whole) for reason in reasons]
 
 
-def _grouped(
-    ensemble: Ensemble, names: Sequence[str], rows: NDArray[np.float32]
-) -> list[_Parts]:
+def _grouped(ensemble: Ensemble, names: Sequence[str], rows: NDArray[np.float32]) -> list[_Parts]:
     """Return the parts of each row's score."""
     parts = ensemble.contributions(rows)
     starts = ensemble.starts(rows)
@@ -264,7 +262,7 @@ def _explained(parts: Mapping[str, float], notes: Mapping[str, str]) -> list[Rea
 
 
 def _notes(own: Mapping[str, Reason] | None, files: Mapping[str, Reason] | None) -> dict[str, str]:
-    """Return the notes of the evidence by group, strongest first, the piece's own before its file's."""
+    """Return the notes of the evidence by group, strongest first; a piece's own come first."""
     by_group: dict[str, dict[str, None]] = {}
     for prefix, features in (("", own), ("its file: ", files)):
         for reason in _strongest_first((features or {}).values()):

@@ -22,7 +22,7 @@ import numpy as np
 from agent.retrieval.embedding import STATIC_MODEL, StaticEncoder, static_in
 from agent.retrieval.ranking.options import RetrievalOptions
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
-from agent.retrieval.weights import MODELS, read_arrays, write_arrays
+from agent.retrieval.weights import MODELS, SUFFIX, read_arrays, write_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -186,7 +186,8 @@ def load_shipped(options: RetrievalOptions, folder: Path | None = None) -> Shipp
     folder = folder or MODELS
     notes: list[str] = []
     encoder = static_in(folder / STATIC_MODEL) if options.static else None
-    if options.static and encoder is None:
+    bundled = any(folder.glob(f"*{SUFFIX}"))  # a bundle does not carry the static vectors
+    if options.static and encoder is None and not bundled:
         notes.append(f"{_fault(folder / STATIC_MODEL)}; ranked without its vectors")
     trees = ranker_in(folder / MODEL) if options.learned else None
     if options.learned and trees is None:

@@ -66,12 +66,11 @@ class SeveralQueries:
         queries = [make_query(problem, self._terms) for problem in problems]
         wanted = [query.hashes for query in queries]
         corpus = self._loaded(np.unique(np.concatenate(wanted)) if wanted else self._known)
-        options = replace(self.options, neighbours=False)
         found = []
         for problem, query in zip(problems, queries, strict=True):
             own = replace(self._source(corpus), corpus=narrowed(corpus, self._known, query))
             mentions = read_mentions(problem)
-            found.append(signals_over(problem, mentions, own, query, self._terms, options))
+            found.append(signals_over(problem, mentions, own, query, self._terms, neighbours=False))
         return found
 
     def _hashes(self, text: str) -> set[int]:

@@ -82,7 +82,6 @@ def evidence_sources(
     """
     from agent.retrieval.ranking import mention_evidence
     from agent.search import (
-        FEATURES,
         DocumentSource,
         IntentSource,
         MemoryEvidence,
@@ -97,7 +96,7 @@ def evidence_sources(
     shelves = WordIndexCache(places.cache / "shelves.sqlite", reporter)
     found: list[EvidenceSource] = [mention_evidence]
     for source in (DocumentSource(index), IntentSource(index)):
-        if source.label in labels and FEATURES[source.label] not in options.without:
+        if source.label in labels:
             found.append(PassageEvidence(source, shelves))
     found.append(MemoryEvidence(places))
     return tuple(found)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.ranking.ranker import Ensemble
+from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
 from tests.support.models import rows_at_random
 from training import ranker as module
 from training.ranker import cross_validate, fit, from_dump, score_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agent.datasets.instances import is_for_tuning
-from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
+from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.weights.archive import read_arrays, write_arrays
 from agent.types import ChunkKind
 from tests.conftest import run_git

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.retrieval.ranking.features import (
+from agent.retrieval.ranking.signals import (
     BASE,
     FILE_FEATURES,
     FILE_NAMES,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from agent.retrieval.ranking import ranker as module
-from agent.retrieval.ranking.features import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.ranking.ranker import Ensemble, Ranker, ranker_in, read_ranker, write_ranker
+from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
 from agent.retrieval.weights.archive import model_path, read_arrays, write_arrays
 from tests.support.models import random_ensemble, random_ranker, rows_at_random
 

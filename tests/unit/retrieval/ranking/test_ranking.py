@@ -154,17 +154,11 @@ def test_tests_are_no_targets_and_prose_ranks_below_code() -> None:
     paths = [scored.chunk.path for scored in ranking.chunks]
     assert "tests/test_client.py" not in paths
     assert paths.index("CHANGES.md") > paths.index("pkg/client.py")
-    words = replace(PLAIN, evidence=False)
-    assert rank(words).chunks[0].chunk.path == "pkg/client.py"
-    heavy = rank(replace(words, prose_weight=1.0))
-    assert heavy.chunks[0].chunk.path == "CHANGES.md"
 
 
 def test_a_file_is_scored_by_its_best_chunk_its_words_and_evidence() -> None:
     features = {reason.feature for reason in rank(PLAIN).files[0].reasons}
     assert features == {"best-chunk", "lexical", "symbol"}
-    chunks_only = rank(replace(PLAIN, file_scores=False)).files[0].reasons
-    assert "lexical" not in {reason.feature for reason in chunks_only}
 
 
 def test_a_chunk_gets_the_share_of_its_files_score() -> None:
@@ -212,8 +206,6 @@ def features(ranking: Ranking) -> set[str]:
 @pytest.mark.parametrize(
     ("change", "missing"),
     [
-        ({"evidence": False}, "symbol"),
-        ({"file_scores": False}, "file"),
         ({"embedding": False}, "cosine"),
         ({"filename_bonus": 0.0}, "filename"),
     ],
@@ -318,7 +310,7 @@ def test_without_embeddings_words_decide_and_it_is_said_once() -> None:
 @pytest.mark.parametrize("name", ["default", "original"])
 def test_a_zero_vector_never_beats_a_real_one(name: str) -> None:
     best = "send_following_redirects(self"
-    options = replace(preset(name), lexical_weight=0.0)
+    options = preset(name)
     embedder = WordEmbedder(blank=lambda text: best in text and "class Client" not in text)
     problem = Problem(PROBLEM.title, PROBLEM.body + " client.py")
     ranking = rank(options, embedder=embedder, problem=problem)

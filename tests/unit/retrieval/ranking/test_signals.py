@@ -9,20 +9,14 @@ from numpy.typing import NDArray
 from agent.retrieval.index.identifiers import Terms
 from agent.retrieval.index.index import Index, all_files
 from agent.retrieval.ranking.evidence import Evidence
-from agent.retrieval.ranking.features import (
-    FILE_FEATURES,
-    FILE_NAMES,
-    GROUPS,
-    PIECE_FEATURES,
-    PIECE_NAMES,
-)
 from agent.retrieval.ranking.lexical import make_bags, make_query
 from agent.retrieval.ranking.mentions import read_mentions
 from agent.retrieval.ranking.signals import (
     EVIDENCE_WEIGHTS,
+    FILE_NAMES,
+    PIECE_NAMES,
     STATIC_WEIGHT,
     Signals,
-    Weights,
     choose_candidates,
     file_matrix,
     measure,
@@ -45,7 +39,6 @@ FILES = {
     "pkg/empty.py": "",
 }
 PROBLEM = Problem("alpha in client", "beta `gamma`\n\n```\nsend(alpha)\n```\n")
-WEIGHTS = Weights(file=1.0, prose=0.3, file_scores=True)
 
 
 def signals_of(
@@ -54,7 +47,6 @@ def signals_of(
     problem: Problem = PROBLEM,
     evidence: Evidence | None = None,
     static: NDArray[np.float64] | None = None,
-    weights: Weights = WEIGHTS,
 ) -> Signals:
     snapshot, terms = MemorySnapshot(files), Terms()
     query = make_query(problem, terms)
@@ -62,7 +54,7 @@ def signals_of(
     bags = make_bags(corpus, query, terms)
     found = Evidence() if evidence is None else evidence
     mentions = read_mentions(problem)
-    return measure(problem, mentions, corpus, bags, query, found, static, weights)
+    return measure(problem, mentions, corpus, bags, query, found, static)
 
 
 def size() -> int:
@@ -116,19 +108,6 @@ def test_the_plain_sum_is_what_it_is_said_to_be() -> None:
     assert found.files.tolist() == pytest.approx(files.tolist())
     shares = normalised(files)[found.corpus.piece_file]
     assert found.pieces.tolist() == pytest.approx((pieces + shares).tolist())
-
-
-def test_without_file_scores_pieces_stand_alone() -> None:
-    found = signals_of(weights=Weights(file=1.0, prose=0.3, file_scores=False))
-    assert found.pieces.tolist() == found.piece_columns["bm25"].tolist()
-    assert found.files.tolist() == found.file_columns["file-best"].tolist()
-
-
-def test_the_weight_of_files_and_of_prose() -> None:
-    light = signals_of(weights=Weights(file=0.5, prose=0.0, file_scores=True))
-    share = 0.5 * normalised(light.files)[light.corpus.piece_file]
-    assert light.pieces.tolist() == pytest.approx((light.piece_columns["bm25"] + share).tolist())
-    assert light.file_columns["file-bm25"][0] == 0.0 < signals_of().file_columns["file-bm25"][0]
 
 
 def test_best_second_and_mean_of_a_files_pieces() -> None:
@@ -233,26 +212,6 @@ def test_evidence_becomes_features_of_what_it_is_about() -> None:
     assert list(piece_column(found, "symbol").values())[2] == 0.5
     assert set(file_column(found, "query-paths").values()) == {1.0}
     assert set(file_column(signals_of(), "query-paths").values()) == {0.0}
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_a_group_switched_off_is_zero_and_nothing_else_changes(group: str) -> None:
-    evidence = Evidence()
-    for feature in ("path", "module", "traceback", "history", "churn", "cochange", "imports"):
-        evidence.add_file(3, Reason(feature, 0.5, ""))
-    for feature in ("symbol", "line", "calls", "inherits", "history-function", "traceback"):
-        evidence.add_piece(2, Reason(feature, 0.5, ""))
-    found = signals_of(evidence=evidence, static=cosines())
-    numbers, files = everything(found)
-    groups = [feature.group for feature in (*PIECE_FEATURES, *FILE_FEATURES)]
-    off = np.array([own == group for own in groups])
-    whole = piece_matrix(found, numbers)
-    rows = piece_matrix(found, numbers, frozenset({group}))
-    assert whole[:, off].any()
-    assert not rows[:, off].any()
-    assert rows[:, ~off].tolist() == whole[:, ~off].tolist()
-    of_files = file_matrix(found, files, frozenset({group}))
-    assert not of_files[:, off[len(PIECE_FEATURES) :]].any()
 
 
 def test_without_an_encoder_there_are_no_static_features() -> None:
