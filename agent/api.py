@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from agent.errors import ConfigurationError, PatchshotError, Status
 from agent.run.attempts import Attempt
-from agent.run.result import Ledger, SolveResult, summarise
+from agent.run.record import Ledger, RunRecord, make_record
 from agent.types import AppliedPatch, Dirty, Problem, ReproductionTest
 from agent.types.events import Event, ModelCall, Notice, StageFinished, StageStarted
 
@@ -41,7 +41,7 @@ __all__ = [
     "ModelCall",
     "Notice",
     "PatchshotError",
-    "SolveResult",
+    "RunRecord",
     "StageFinished",
     "StageStarted",
     "Status",
@@ -83,7 +83,7 @@ async def solve_async(
     dirty: Dirty = "include",
     on_event: OnEvent | None = None,
     **settings: Any,
-) -> SolveResult:
+) -> RunRecord:
     """Solve an issue as `agent solve` does. Nothing is written to the repository.
 
     `problem` is the issue's text. A run that fails is a result too: `status`, `message` and the
@@ -111,7 +111,7 @@ async def verify_async(
     dirty: Dirty = "include",
     on_event: OnEvent | None = None,
     **settings: Any,
-) -> SolveResult:
+) -> RunRecord:
     """Apply a patch in a sandbox, run the project's tests before and after, and judge it.
 
     `patch` is a diff, or edits in any shape that `agent apply` reads. `test` names the test file
@@ -130,7 +130,7 @@ async def verify_async(
         shown = _shown_by(attempt, test)
         ledger.record(await _validate(attempt, shown, issue, target), replacing_last=True)
     [attempt] = ledger.attempts
-    return summarise(
+    return make_record(
         ledger,
         status=attempt.status,
         message=attempt.reason,

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from agent.datasets import SolverTask
 from agent.errors import Status
-from agent.run.result import UsageSummary
+from agent.types import Usage
 
 
 class _Message(BaseModel):
@@ -140,7 +140,7 @@ class AttemptEnded(_Message):
     blame: Blame
     message: str
     verdict: str | None = None
-    usage: UsageSummary | None = None
+    usage: Usage | None = None
     seconds: float = 0.0
 
 

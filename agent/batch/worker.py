@@ -43,7 +43,7 @@ from agent.batch.messages import (
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
 from agent.llm.recording import ChatExchange, ReplyGate, ReplyRecording, format_exchange
 from agent.results import kept as files
-from agent.run.result import Ledger, SolveResult, as_printed, summarise
+from agent.run.record import Ledger, RunRecord, make_record
 from agent.shared.files import locked
 from agent.shared.terminal import say
 from agent.types import Usage
@@ -295,7 +295,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, driver: DriverPip
         ledger.spend("snapshot", time.monotonic() - before)
         async with _watched(gate, driver):
             result = await _run(problem, snapshot, settings, reporter, ledger, gate, driver, job)
-    result = as_printed(result, accept_unverified=settings.accept_unverified, redact=_redactor())
+    result = result.as_printed(accept_unverified=settings.accept_unverified, redact=_redactor())
     best = ledger.best.patch if ledger.best else None
     files.write_texts(folder, gate.recording.exchanges)
     files.write_result(folder, result, _diff(best))
@@ -317,7 +317,7 @@ async def _run(
     gate: ReplyGate,
     driver: DriverPipe,
     job: SolveJob,
-) -> SolveResult:
+) -> RunRecord:
     """Run the pipeline. Cancelled before it begins, it ends like an interrupted one."""
     from agent.run.pipeline import solve
     from agent.wiring import open_services, solve_options
@@ -338,7 +338,7 @@ async def _run(
         ) as services:
             return await solve(problem, snapshot, services, solve_options(settings), ledger)
     except asyncio.CancelledError:
-        return summarise(ledger, status=Status.INTERRUPTED, message="interrupted")
+        return make_record(ledger, status=Status.INTERRUPTED, message="interrupted")
 
 
 @contextlib.asynccontextmanager
@@ -402,7 +402,7 @@ def _diff(patch: AppliedPatch | None) -> bytes:
     return patch.diff if patch else b""
 
 
-def _blame(result: SolveResult, gate: ReplyGate) -> Blame:
+def _blame(result: RunRecord, gate: ReplyGate) -> Blame:
     if gate.refused:
         return "budget"
     if result.status is Status.INTERRUPTED:

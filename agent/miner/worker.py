@@ -35,7 +35,7 @@ from agent.errors import (
 
 if TYPE_CHECKING:
     from agent.run.attempts import Attempt
-    from agent.run.result import SolveResult
+    from agent.run.record import RunRecord
     from agent.settings import Settings
     from agent.types import Problem
     from agent.types.events import Event
@@ -166,7 +166,7 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def say_end(channel: Channel, result: SolveResult, seconds: float, *, is_dead: bool) -> None:
+def say_end(channel: Channel, result: RunRecord, seconds: float, *, is_dead: bool) -> None:
     """Send the reason why there is no patch. It is ignored if there is one.
 
     `is_dead`: the model never answered, so its server is responsible for the lack of time.
@@ -275,11 +275,11 @@ async def _solve(
     reporter: Reporter,
     channel: Channel,
     deadline: float,
-) -> SolveResult:
+) -> RunRecord:
     from dataclasses import replace
 
     from agent.run.pipeline import solve as run
-    from agent.run.result import Ledger
+    from agent.run.record import Ledger
     from agent.wiring import open_services, solve_options
 
     ledger = Ledger(on_record=lambda attempts: channel.patch(best_valid_diff(attempts)))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.errors import ConfigurationError
-from agent.retrieval.context import PackingOptions, make_receipt, pack
+from agent.retrieval.context import PackingOptions, Receipt, make_receipt, pack
 from agent.retrieval.ranking import in_scope, no_words
 from agent.run import locating
 from agent.run.prompting import with_background
-from agent.run.result import Ledger
+from agent.run.record import Ledger
 from agent.run.stages import StageTimer
 from agent.types import ContextBundle, Problem, Ranking
 from agent.types.events import Notice
@@ -140,8 +140,8 @@ class ContextSteps:
         note = f"widened to {budget:,} tokens for the iterative mode"
         await self.pack(replace(self.options, budget=budget, automatic=False), note)
 
-    def receipt(self) -> dict[str, object] | None:
+    def receipt(self) -> Receipt | None:
         """What was ranked and packed, for the result; None before that."""
         if self.ledger.ranking is None or self.ledger.bundle is None:
             return None
-        return make_receipt(self.ranking, self.bundle).as_json()
+        return make_receipt(self.ranking, self.bundle)

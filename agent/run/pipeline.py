@@ -52,7 +52,7 @@ from agent.run.prompting import (
     solve_prompt,
     with_code,
 )
-from agent.run.result import Ledger, SolveResult, summarise
+from agent.run.record import Ledger, RunRecord, make_record
 from agent.run.stages import StageTimer
 from agent.settings import MAX_OUTPUT_TOKENS, TIMEOUT_SECONDS, WIDER_TOKENS, OutdatedMode
 from agent.types import (
@@ -107,7 +107,7 @@ async def solve(
     ledger: Ledger,
     *,
     going_on: OpenPrompt | None = None,
-) -> SolveResult:
+) -> RunRecord:
     """Run all steps. The errors of `agent.errors` end as a status, not as an exception.
 
     `going_on` replaces the prompt of the first call; its attempt counts as a repair.
@@ -451,9 +451,9 @@ class _Run:
             Notice(f"{attempt.kind}: {attempt.status.value} ({first_line}); {then} next", "warning")
         )
 
-    def result(self, status: Status, message: str) -> SolveResult:
+    def result(self, status: Status, message: str) -> RunRecord:
         ledger = self.ledger
-        return summarise(
+        return make_record(
             ledger,
             status=status,
             message=message,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from agent.run.result import Ledger
+from agent.run.record import Ledger
 from agent.types.events import StageFinished, StageStarted
 from agent.types.protocols import Reporter
 

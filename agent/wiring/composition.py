@@ -59,7 +59,7 @@ from agent.wiring.validation import open_validator
 if TYPE_CHECKING:
     from agent.run.attempts import Attempt
     from agent.run.pipeline import SolveOptions
-    from agent.run.result import Ledger
+    from agent.run.record import Ledger
     from agent.search.plans import Planner
     from agent.shared.secrets import KnownSecrets
     from agent.types import Completion, Problem, Prompt

@@ -15,7 +15,7 @@ from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.ranking.texts import document_text
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
-from agent.run.result import Ledger, SolveResult
+from agent.run.record import Ledger, RunRecord
 from agent.shared.console import PlainReporter, TerminalReporter
 from agent.shared.secrets.finding import MASK
 from agent.shared.terminal import say
@@ -86,7 +86,7 @@ class Run:
         options = SolveOptions(policy=policy or PolicyOptions(repairs=1, iterative=True))
         problem = problem or Problem("add() subtracts", "see calc.py")
         run = solve(problem, MemorySnapshot(files), services, options, self.ledger)
-        self.result: SolveResult = asyncio.run(run)
+        self.result: RunRecord = asyncio.run(run)
 
     @property
     def sent(self) -> str:

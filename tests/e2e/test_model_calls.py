@@ -83,7 +83,7 @@ def test_a_prompt_beyond_the_window_is_packed_again_and_tried_once(bench: Bench)
     assert solved.result.usage.calls == 2
     assert "window of 4,000 tokens" in solved.stderr
     assert solved.result.receipt is not None
-    assert any("window of 4,000 tokens" in note for note in solved.result.receipt["notes"])
+    assert any("window of 4,000 tokens" in note for note in solved.result.receipt.notes)
     assert solved.result.usage.input_tokens < 3000
     calls = [line for line in solved.stderr.splitlines() if line.startswith("chat to scripted")]
     assert [line.split(": ")[1].split(",")[0] for line in calls] == ["context-too-long", "ok"]

@@ -14,7 +14,7 @@ from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
-from agent.run.result import Ledger, SolveResult
+from agent.run.record import Ledger, RunRecord
 from agent.types import Problem, Verdict
 from agent.types.protocols import Services
 from tests.support.fakes import (
@@ -35,13 +35,13 @@ EDIT = {"path": "module_00.py", "search": "value_3 = a - b", "replace": "value_3
 REPLY = json.dumps({"thought": "the sign", "edits": [EDIT]})
 
 
-def run(spoken: Spoken, server: FaultServer) -> SolveResult:
+def run(spoken: Spoken, server: FaultServer) -> RunRecord:
     ledger = Ledger()
     options = SolveOptions(
         packing=PackingOptions(budget=6000), policy=PolicyOptions(repairs=0, iterative=False)
     )
 
-    async def solved() -> SolveResult:
+    async def solved() -> RunRecord:
         async with create_client(trust_env=False) as client:
             chat = BudgetedChatModel(chat_model(spoken.endpoint(server), client), Budget())
             ledger.usage = lambda: chat.usage
@@ -72,5 +72,5 @@ def test_the_second_prompt_fits(spoken: Spoken) -> None:
     assert result.status is Status.ACCEPTED, result.message
     assert result.usage.calls == 2
     assert result.receipt is not None
-    assert any(f"window of {WINDOW:,} tokens" in note for note in result.receipt["notes"])
-    assert 0 < result.receipt["tokens"] < WINDOW * 0.75
+    assert any(f"window of {WINDOW:,} tokens" in note for note in result.receipt.notes)
+    assert 0 < result.receipt.tokens < WINDOW * 0.75

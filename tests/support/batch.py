@@ -11,7 +11,7 @@ from agent.batch.messages import AttemptEnded, Blame, SolveJob
 from agent.datasets.instances import SolverTask
 from agent.errors import Status
 from agent.results import kept as files
-from agent.run.result import Ledger, summarise
+from agent.run.record import Ledger, make_record
 
 
 def make_task(number: int = 1, **other: Any) -> SolverTask:
@@ -89,6 +89,6 @@ class ScriptedEngine:
 def leave_result(folder: Path, name: str, status: Status = Status.ACCEPTED) -> None:
     """What a worker leaves behind."""
     folder.mkdir(parents=True, exist_ok=True)
-    result = summarise(Ledger(), status=status, message="why")
+    result = make_record(Ledger(), status=status, message="why")
     result = result.model_copy(update={"diff": f"diff of {name}"})
     files.write_result(folder, result, result.diff.encode())

@@ -33,7 +33,7 @@ from agent.llm.recording.exchanges import (
     RecordedUsage,
 )
 from agent.results import kept as files
-from agent.run.result import SolveResult
+from agent.run.record import RunRecord
 
 ISSUE = """Basket.total_price is one too low
 
@@ -204,7 +204,7 @@ class RunFolder:
         message: str,
         usage: RecordedUsage,
         timings: Mapping[str, float],
-    ) -> SolveResult:
+    ) -> RunRecord:
         """The result of an instance."""
         diff = DIFF if verdict else ""
         attempt = {
@@ -216,7 +216,7 @@ class RunFolder:
                          "saved": "malformed", "edit": None}] if diff else [],
             "validation": validation(verdict, message) if verdict else None,
         }  # fmt: skip
-        return SolveResult.model_validate(
+        return RunRecord.model_validate(
             {
                 "status": status, "exit_code": Status(status).exit_code, "verdict": verdict,
                 "message": message, "diff": diff, "thought": "The sum is reduced by one.",
@@ -314,10 +314,10 @@ def receipt() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write_result(folder: Path, result: SolveResult) -> None:
+def _write_result(folder: Path, result: RunRecord) -> None:
     """As `agent.results.kept.folder` does, without waiting for the disk."""
     (folder / files.PATCH).write_text(result.diff)
-    (folder / files.RECEIPT).write_text(json.dumps(result.receipt))
+    (folder / files.RECEIPT).write_text(json.dumps(receipt()))
     short = result.model_copy(update={"receipt": None})
     (folder / files.RESULT).write_text(short.model_dump_json(indent=2))
 

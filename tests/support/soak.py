@@ -28,7 +28,7 @@ from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.ranking.retriever import embed_both
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
-from agent.run.result import Ledger, SolveResult
+from agent.run.record import Ledger, RunRecord
 from agent.types import Problem, Ranking, Verdict
 from agent.types.protocols import Embedder, Services
 from tests.support.fakes import (
@@ -210,7 +210,7 @@ async def _one(number: int, spoken: Spoken, server: FaultServer, figures: Figure
     return _trouble(result, retriever)
 
 
-def _trouble(result: SolveResult, retriever: EmbeddingRetriever) -> str:
+def _trouble(result: RunRecord, retriever: EmbeddingRetriever) -> str:
     if result.exit_code != 0 or ADDED not in result.diff:
         return f"exit {result.exit_code}: {result.message}"
     if result.usage.calls != len(result.attempts):

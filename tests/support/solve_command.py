@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pytest
 
-from agent.run.result import SolveResult
+from agent.run.record import RunRecord
 from tests.conftest import run_git
 from tests.support.agent_process import AGENT, agent_environment
 
@@ -36,7 +36,7 @@ class Solved:
     """How one run ended. `result` is what `--json` printed; `seconds` is its wall time."""
 
     exit_code: int
-    result: SolveResult
+    result: RunRecord
     stderr: str
     seconds: float
 
@@ -78,7 +78,7 @@ def solve(
     seconds = time.monotonic() - begin
     stderr = done.stderr.decode("utf-8", "replace")
     assert done.stdout, f"nothing on stdout, exit {done.returncode}\n{stderr}"
-    result = SolveResult.model_validate_json(done.stdout)
+    result = RunRecord.model_validate_json(done.stdout)
     return Solved(done.returncode, result, stderr, seconds)
 
 

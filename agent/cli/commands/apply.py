@@ -42,9 +42,9 @@ from agent.cli.options import (
 )
 from agent.errors import ConfigurationError, RepositoryError, Status, UsageError
 from agent.run.attempts import Attempt
-from agent.run.result import Ledger, summarise
+from agent.run.record import Ledger, make_record
 from agent.shared.terminal import say
-from agent.types import AppliedPatch, ValidationReport, Verdict
+from agent.types import AppliedPatch, Problem, ValidationReport, Verdict
 
 if TYPE_CHECKING:
     from agent.cli.commands.output import Delivery
@@ -110,7 +110,7 @@ def _apply_run(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
         delivery = write_into_work_tree(patch, snapshot.root, run=kept.id)
     status = Status.NOT_APPLIED if delivery.failed else Status.ACCEPTED
     if request.json:
-        result = summarise(
+        result = make_record(
             Ledger(),
             status=status,
             message=delivery.message,
@@ -135,8 +135,8 @@ def _publish(
     from agent.results.publishing import prepare
 
     plan = prepare(wanted, snapshot.root, kept.origin.commit, resumed=True)
-    issue = {"title": kept.origin.title, "body": "", "source": kept.origin.source}
-    result = kept.result or summarise(Ledger(), status=Status.INTERRUPTED, message="not finished")
+    issue = Problem(kept.origin.title, "", kept.origin.source)
+    result = kept.result or make_record(Ledger(), status=Status.INTERRUPTED, message="not finished")
     result = result.model_copy(update={"issue": issue, "dirty": kept.origin.dirty})
     return publish_patch(plan, patch, result, run=kept.id)
 
@@ -222,7 +222,7 @@ def _apply_reply(request: ApplyRequest, flags: Mapping[str, Any]) -> int:
             status, reason = Status.NOT_APPLIED, delivery.message
     if request.json:
         print_json(
-            summarise(
+            make_record(
                 ledger,
                 status=status,
                 message=reason,

@@ -21,7 +21,7 @@ from agent.errors import (
     Status,
     UsageError,
 )
-from agent.run.result import Ledger, SolveResult, summarise
+from agent.run.record import Ledger, RunRecord, make_record
 from agent.shared.terminal import inert, inert_json, say
 from agent.types.events import Notice, StageFinished, StageStarted
 
@@ -42,7 +42,7 @@ def guarded(
 ) -> int:
     """Run a command. Turn an exception into one line on stderr and an exit code.
 
-    With `json`, stdout still gets a SolveResult with the same message. `flags`: the settings that
+    With `json`, stdout still gets a RunRecord with the same message. `flags`: the settings that
     were given on the command line. Messages name them by their options.
     """
     try:
@@ -75,7 +75,7 @@ def fail(status: Status, message: str, *, json: bool) -> int:
         say(f"agent: {message}")
     if json:
         with suppress(OSError, UsageError):  # stdout may be what `message` is about
-            print_json(summarise(Ledger(), status=status, message=message))
+            print_json(make_record(Ledger(), status=status, message=message))
     return status.exit_code
 
 
@@ -104,7 +104,7 @@ def translate_os_error(error: OSError) -> PatchshotError:
     return PatchshotError(f"{error.strerror or error}{place}")
 
 
-def print_json(result: SolveResult) -> None:
+def print_json(result: RunRecord) -> None:
     """Print the result as JSON to stdout."""
     _write(inert_json(result.model_dump_json(indent=2) + "\n").encode("utf-8", "replace"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -64,7 +65,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
             shown = "\n\n".join(f"[{m.role}]\n{masked(m.content)}" for m in messages)
             write_stdout(f"{shown}\n")
     elif request.json:
-        print_value({**receipt.as_json(), "text": masked(bundle.text)})
+        print_value({**asdict(receipt), "text": masked(bundle.text)})
     else:
         shown = f"{masked(bundle.text)}\n\n## Receipt\n\n{render_receipt(receipt)}"
         write_stdout(shown)

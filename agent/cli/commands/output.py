@@ -20,7 +20,7 @@ from agent.types.events import Notice
 if TYPE_CHECKING:
     from agent.results.publishing import Publication, PublicationPlan
     from agent.results.work_tree import WriteOutcome
-    from agent.run.result import Published, SolveResult
+    from agent.run.record import Published, RunRecord
     from agent.types import AppliedPatch
     from agent.types.protocols import Reporter, Snapshot
 
@@ -171,7 +171,7 @@ _UNCOMMITTED = (
 
 
 def publish_patch(
-    plan: PublicationPlan, patch: AppliedPatch, result: SolveResult, *, run: str
+    plan: PublicationPlan, patch: AppliedPatch, result: RunRecord, *, run: str
 ) -> Delivery:
     """Commit a patch on a branch, and push and request it if the plan says so. Never raises."""
     from agent.results.publishing import publish

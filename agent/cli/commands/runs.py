@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def summary_of(run: KeptRun) -> dict[str, Any]:
         "verdict": result.verdict if result else None,
         "message": result.message if result else "",
         "model": result.model if result else None,
-        "usage": result.usage.model_dump(mode="json") if result else None,
+        "usage": asdict(result.usage) if result else None,
     }
 
 

@@ -49,7 +49,7 @@ from agent.cli.options import (
     command as declare,
 )
 from agent.errors import ConfigurationError, Status
-from agent.run.result import Ledger, SolveResult, as_printed, summarise
+from agent.run.record import Ledger, RunRecord, make_record
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class _Work:
     ahead: Ahead
     going_on: GoingOn | None
 
-    def solve_and_keep(self, flags: Mapping[str, Any]) -> tuple[SolveResult, str]:
+    def solve_and_keep(self, flags: Mapping[str, Any]) -> tuple[RunRecord, str]:
         """Solve, and return the result as it is printed and the id of the kept run, else "".
 
         `flags` are kept with it.
@@ -227,7 +227,7 @@ class _Work:
                 keeper.end(result, self.ledger.best.patch if self.ledger.best else None)
         return result, keeper.id if keeper else ""
 
-    def _result(self, keeper: RunKeeper | None) -> SolveResult:
+    def _result(self, keeper: RunKeeper | None) -> RunRecord:
         """Run the pipeline. After a crash, the result keeps what the ledger holds."""
         try:
             import asyncio
@@ -235,16 +235,16 @@ class _Work:
             result = asyncio.run(self._solve(keeper))
         except KeyboardInterrupt:
             message = "stopped by a signal"
-            result = summarise(self.ledger, status=Status.INTERRUPTED, message=message)
+            result = make_record(self.ledger, status=Status.INTERRUPTED, message=message)
         except Exception as error:
             if self.ledger.best is None:
                 raise
             message = describe_crash(error)
-            result = summarise(self.ledger, status=Status.CRASHED, message=message)
+            result = make_record(self.ledger, status=Status.CRASHED, message=message)
         accept = self.settings.accept_unverified
-        return as_printed(result, accept_unverified=accept, redact=make_redactor())
+        return result.as_printed(accept_unverified=accept, redact=make_redactor())
 
-    async def _solve(self, keeper: RunKeeper | None) -> SolveResult:
+    async def _solve(self, keeper: RunKeeper | None) -> RunRecord:
         import asyncio
 
         from agent.run.pipeline import solve
@@ -278,7 +278,7 @@ class _Work:
 
 
 def finish(
-    result: SolveResult,
+    result: RunRecord,
     snapshot: Snapshot,
     request: SolveRequest,
     ledger: Ledger,
@@ -320,7 +320,7 @@ def finish(
 
 
 def _deliver(
-    result: SolveResult,
+    result: RunRecord,
     snapshot: Snapshot,
     request: SolveRequest,
     ledger: Ledger,
@@ -345,7 +345,7 @@ def _not_committed(plan: PublicationPlan, run: str, *, has_patch: bool) -> str:
     return f"nothing was committed on {branch}{how * has_patch}"
 
 
-def in_words(result: SolveResult, *, has_patch: bool) -> str:
+def in_words(result: RunRecord, *, has_patch: bool) -> str:
     """Return the last line of output: the verdict, its evidence, and the cost."""
     spent = result.usage
     cost = "" if spent.cost_usd is None else f", ${spent.cost_usd:.4f}"

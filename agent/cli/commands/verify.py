@@ -16,7 +16,6 @@ from agent.cli.commands.solve import in_words
 from agent.cli.options import CHECK_SETTINGS, json_option, quiet_option, repo_options
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError, Status
-from agent.run.result import as_printed
 from agent.shared.terminal import say
 
 
@@ -58,7 +57,7 @@ def _run(request: VerifyRequest, flags: Mapping[str, Any]) -> int:
             **flags,
         )
     accept = bool(flags.get("accept_unverified"))
-    result = as_printed(result, accept_unverified=accept, redact=make_redactor())
+    result = result.as_printed(accept_unverified=accept, redact=make_redactor())
     if request.json:
         print_json(result)
     if not request.quiet:

@@ -1,6 +1,6 @@
 """Read and write the folder of one solve: an instance of a batch, or a kept run.
 
-result.json          the SolveResult, as `agent solve --json` prints it, without the receipt
+result.json          the RunRecord, as `agent solve --json` prints it, without the receipt
 receipt.json         what was retrieved, packed and dropped, and why
 verdict.json         status, verdict and evidence of the best patch
 patch.diff           the best patch so far, written as soon as there is one
@@ -32,7 +32,7 @@ from pydantic import BaseModel, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.llm.recording import ChatExchange
-from agent.run.result import SolveResult
+from agent.run.record import RunRecord
 from agent.shared.files import read_small_file, replace_file
 
 LARGEST_FILE = 32 * 1024 * 1024
@@ -47,7 +47,7 @@ def write_patch(folder: Path, diff: bytes) -> None:
     replace_file(folder / PATCH, [diff])
 
 
-def write_result(folder: Path, result: SolveResult, diff: bytes | None) -> None:
+def write_result(folder: Path, result: RunRecord, diff: bytes | None) -> None:
     """Write the files of a finished attempt, `result.json` last. Raises OSError.
 
     There is no file of a `diff` that is None.
@@ -56,15 +56,15 @@ def write_result(folder: Path, result: SolveResult, diff: bytes | None) -> None:
         (folder / PATCH).unlink(missing_ok=True)
     else:
         write_patch(folder, diff)
-    _write_json(folder / RECEIPT, result.receipt)
+    _write_json(folder / RECEIPT, result.model_dump(mode="json", include={"receipt"})["receipt"])
     _write_json(folder / VERDICT, _verdict(result))
     short = result.model_copy(update={"receipt": None})
     replace_file(folder / RESULT, [(short.model_dump_json(indent=2) + "\n").encode()])
 
 
-def read_result(folder: Path) -> SolveResult | None:
+def read_result(folder: Path) -> RunRecord | None:
     """Return the result in the folder, None if there is none that can be read."""
-    return read_model(SolveResult, folder / RESULT)
+    return read_model(RunRecord, folder / RESULT)
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -98,7 +98,7 @@ def last_log_line(folder: Path, limit: int = 160) -> str:
     return lines[-1].strip()[:limit] if lines else ""
 
 
-def _verdict(result: SolveResult) -> dict[str, object]:
+def _verdict(result: RunRecord) -> dict[str, object]:
     judged = result.deciding
     return {
         "status": result.status.value,

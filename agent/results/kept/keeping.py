@@ -22,7 +22,7 @@ from agent.errors import ConfigurationError, Status
 from agent.llm.recording import ChatExchange, ReplyGate, ReplyRecording
 from agent.results.kept.folder import EXCHANGES, LARGEST_FILE, LOCK, read_result, write_result
 from agent.results.kept.store import ISSUE, ORIGIN, RunOrigin, newest_first, read_origin
-from agent.run.result import SolveResult
+from agent.run.record import RunRecord
 from agent.shared.files import locked
 from agent.types import AppliedPatch, Problem, Usage
 from agent.types.events import Notice
@@ -176,9 +176,9 @@ class RunKeeper:
         """The name of the run."""
         return self.folder.name
 
-    def end(self, result: SolveResult, patch: AppliedPatch | None) -> None:
+    def end(self, result: RunRecord, patch: AppliedPatch | None) -> None:
         """Write the result, and remove the oldest runs if all take too much room."""
-        masked = SolveResult.model_validate(_masked(result.model_dump(mode="json"), self._hide))
+        masked = RunRecord.model_validate(_masked(result.model_dump(mode="json"), self._hide))
         diff = patch.diff if patch is not None else b""
         try:
             write_result(self.folder, masked, diff if masked.diff == result.diff else None)

@@ -23,7 +23,7 @@ from agent.results.kept.folder import (
     read_result,
 )
 from agent.run.problem import problem_from_text
-from agent.run.result import SolveResult
+from agent.run.record import RunRecord
 from agent.settings import state_folder
 from agent.shared.files import read_small_file, replace_file
 from agent.types import Problem
@@ -75,7 +75,7 @@ class KeptRun:
     id: str
     folder: Path
     origin: RunOrigin
-    result: SolveResult | None
+    result: RunRecord | None
 
     @property
     def problem(self) -> Problem:

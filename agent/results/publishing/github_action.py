@@ -19,7 +19,7 @@ from agent.llm import Redactor
 from agent.results.publishing.forge import Forge
 from agent.results.publishing.remote import find_forge
 from agent.results.publishing.texts import describe_result
-from agent.run.result import SolveResult
+from agent.run.record import RunRecord
 from agent.settings import secret_values
 from agent.shared.terminal import say
 
@@ -78,7 +78,7 @@ def _check_event(forge: Forge, given: Mapping[str, str]) -> None:
         raise ForgeError("GITHUB_ACTOR is not set: nobody is known to have started the job")
 
 
-def _solve(source: str, text: str, mode: str, given: Mapping[str, str]) -> SolveResult:
+def _solve(source: str, text: str, mode: str, given: Mapping[str, str]) -> RunRecord:
     """Run `agent solve` in a process of its own; a text goes to its standard input."""
     command = [sys.executable, "-I", "-m", "agent", "solve", "--problem", source, "--json"]
     command += ["--dirty", "ignore"]  # what the job installed is no part of the project
@@ -101,7 +101,7 @@ def _solve(source: str, text: str, mode: str, given: Mapping[str, str]) -> Solve
     )
     if not done.stdout:
         raise ConfigurationError(f"agent solve ended with exit code {done.returncode}: see above")
-    return SolveResult.model_validate_json(done.stdout)
+    return RunRecord.model_validate_json(done.stdout)
 
 
 def _tell(given: Mapping[str, str], variable: str, text: str) -> None:

@@ -26,8 +26,8 @@ from agent.repository import (
 from agent.results.publishing.forge import Forge
 from agent.results.publishing.remote import find_forge
 from agent.results.publishing.texts import commit_message, describe_result
-from agent.run.result import Published, SolveResult
-from agent.types import FileChange, Verdict
+from agent.run.record import Published, RunRecord
+from agent.types import FileChange, Problem, Verdict
 
 _OF_NETWORK = (
     "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY",
@@ -96,7 +96,7 @@ def prepare(
 
 
 def publish(
-    plan: PublicationPlan, changes: Sequence[FileChange], result: SolveResult
+    plan: PublicationPlan, changes: Sequence[FileChange], result: RunRecord
 ) -> PublicationOutcome:
     """Commit, push and request. Ctrl-C is a failure too: the patch is paid for."""
     made: Published | None = None
@@ -126,9 +126,9 @@ def publish(
         return PublicationOutcome(made, repr(error))
 
 
-def _message(result: SolveResult) -> str:
-    issue = result.issue or {}
-    return commit_message(issue.get("title", ""), result.thought, issue.get("source", ""))
+def _message(result: RunRecord) -> str:
+    issue = result.issue or Problem("", "", "")
+    return commit_message(issue.title, result.thought, issue.source)
 
 
 def _target(git: GitRepository, forge: Forge) -> str:

@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from agent.run.result import SolveResult, TestSummary
+from agent.run.record import RunRecord, TestCounts
 
 _SUBJECT = 72  # characters of a subject line that tools show whole
 _THOUGHT = 2_000
@@ -39,7 +39,7 @@ def is_issue(source: str) -> bool:
     return _ISSUE.fullmatch(source) is not None
 
 
-def describe_result(result: SolveResult, *, with_diff: bool = False) -> str:
+def describe_result(result: RunRecord, *, with_diff: bool = False) -> str:
     """Return what a run found as Markdown: the verdict, the tests before and after, the cost.
 
     `with_diff` adds the diff, at most as much of it as a comment can hold.
@@ -60,8 +60,8 @@ def describe_result(result: SolveResult, *, with_diff: bool = False) -> str:
     if result.thought:
         parts += ["The model's explanation:", fenced(result.thought[:_THOUGHT])]
     parts.append(_cost(result))
-    if result.issue and is_issue(result.issue["source"]) and not with_diff:
-        parts.append(f"Fixes {result.issue['source']}")
+    if result.issue and is_issue(result.issue.source) and not with_diff:
+        parts.append(f"Fixes {result.issue.source}")
     text = "\n\n".join(parts)
     if with_diff and result.diff:
         room = max(0, _MOST - len(text))
@@ -91,7 +91,7 @@ def _tests(heading: str, names: Sequence[str]) -> Iterator[str]:
         yield fenced("\n".join([*(name[:_LINE] for name in names[:_TESTS]), *more]))
 
 
-def _table(runs: Sequence[tuple[str, TestSummary | None, TestSummary | None]]) -> Iterator[str]:
+def _table(runs: Sequence[tuple[str, TestCounts | None, TestCounts | None]]) -> Iterator[str]:
     yield "| | before | after |"
     yield "|---|---|---|"
     for name, before, after in runs:
@@ -99,11 +99,11 @@ def _table(runs: Sequence[tuple[str, TestSummary | None, TestSummary | None]]) -
             yield f"| {name} | {_counts(before)} | {_counts(after)} |"
 
 
-def _counts(run: TestSummary | None) -> str:
+def _counts(run: TestCounts | None) -> str:
     return "not run" if run is None else f"{run.passed:,} passed, {run.failed:,} failed"
 
 
-def _cost(result: SolveResult) -> str:
+def _cost(result: RunRecord) -> str:
     used = result.usage
     tokens = used.input_tokens + used.output_tokens
     price = "" if used.cost_usd is None else f", ${used.cost_usd:.4f}"

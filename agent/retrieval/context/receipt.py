@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from agent.types import Chunk, ContextBundle, ContextPiece, DroppedChunk, Ranking, Reason
 
@@ -53,7 +52,7 @@ class Receipt:
 
     tokens: int
     budget: int
-    tokens_by_form: tuple[tuple[str, int], ...]
+    tokens_by_form: Mapping[str, int]
     total_chunks: int
     ranked_chunks: int
     pieces: tuple[ReceiptPiece, ...]
@@ -61,12 +60,6 @@ class Receipt:
     notes: tuple[str, ...]
     reserve: int = 0
     likely_complete: float | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the receipt as JSON values."""
-        value = asdict(self)
-        value["tokens_by_form"] = dict(self.tokens_by_form)
-        return value
 
 
 def make_receipt(ranking: Ranking, bundle: ContextBundle) -> Receipt:
@@ -78,7 +71,7 @@ def make_receipt(ranking: Ranking, bundle: ContextBundle) -> Receipt:
     return Receipt(
         tokens=bundle.tokens,
         budget=bundle.budget,
-        tokens_by_form=tuple(sorted(forms.items())),
+        tokens_by_form=dict(sorted(forms.items())),
         total_chunks=ranking.total_chunks,
         ranked_chunks=len(ranking.chunks),
         pieces=tuple(_piece(piece, ranks.of(piece)) for piece in bundle.pieces),
@@ -124,9 +117,9 @@ def _total(receipt: Receipt) -> str:
     whole = receipt.budget + receipt.reserve
     kept = f"; of {whole:,}, {receipt.reserve / whole:.0%} kept in reserve" if whole else ""
     # The preamble and blank lines between files belong to no piece.
-    rest = receipt.tokens - sum(tokens for _, tokens in receipt.tokens_by_form)
-    owners = (*receipt.tokens_by_form, *([("preamble and blank lines", rest)] if rest else []))
-    forms = ", ".join(f"{owner} {tokens:,}" for owner, tokens in owners)
+    rest = receipt.tokens - sum(receipt.tokens_by_form.values())
+    owners = {**receipt.tokens_by_form, **({"preamble and blank lines": rest} if rest else {})}
+    forms = ", ".join(f"{owner} {tokens:,}" for owner, tokens in owners.items())
     said = kept if receipt.reserve else ""
     likely = receipt.likely_complete
     return (

@@ -13,7 +13,7 @@ from agent.datasets.predictions import PredictionsForm, PredictionsWriter, choos
 from agent.errors import ConfigurationError, Status
 from agent.llm.recording.exchanges import exchange_of
 from agent.results import kept as files
-from agent.run.result import Ledger, summarise
+from agent.run.record import Ledger, make_record
 from agent.settings import load
 from agent.types import Completion, Usage
 from tests.support.full_disk import full_at
@@ -123,10 +123,10 @@ def test_a_file_of_somebody_else(tmp_path: Path) -> None:
 def test_an_instance_leaves_all_its_files(tmp_path: Path) -> None:
     prompt = make_prompt("Fix it.", "You fix.")
     done = Completion("the reply", "m", "stop", Usage(1, 1, 0.1, 1), 1.0)
-    result = summarise(Ledger(), status=Status.BROKEN, message="red", receipt={"why": ["lexical"]})
+    result = make_record(Ledger(), status=Status.BROKEN, message="red", receipt=None)
     files.write_texts(tmp_path, [exchange_of(prompt, "m", 9, done)])
     files.write_result(tmp_path, result, b"\xff diff")
-    assert json.loads((tmp_path / "receipt.json").read_text()) == {"why": ["lexical"]}
+    assert json.loads((tmp_path / "receipt.json").read_text()) is None
     verdict = json.loads((tmp_path / "verdict.json").read_text())
     assert (verdict["status"], verdict["message"]) == ("broken", "red")
     assert (tmp_path / "patch.diff").read_bytes() == b"\xff diff"

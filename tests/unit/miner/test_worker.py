@@ -23,7 +23,7 @@ from agent.miner.worker import (
     say_end,
 )
 from agent.run.attempts import Attempt
-from agent.run.result import Ledger, summarise
+from agent.run.record import Ledger, make_record
 from agent.settings import Settings
 from agent.types import AppliedPatch, ValidationReport, Verdict
 from agent.types.events import Event, ModelCall, Notice
@@ -219,7 +219,7 @@ def test_a_model_that_never_answered_is_a_transport_failure(
         watch(ModelCall("chat", "m", status, 1.0))
     assert len(told) == 1 + len(calls)
     assert watch.is_dead is dead
-    result = summarise(Ledger(), status=Status.TIME_LIMIT, message="3.03294 s (--timeout)")
+    result = make_record(Ledger(), status=Status.TIME_LIMIT, message="3.03294 s (--timeout)")
     say_end(channel, result, 3.03294, is_dead=watch.is_dead)
     (end,) = lines()
     assert isinstance(end, dict)

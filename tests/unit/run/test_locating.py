@@ -24,7 +24,7 @@ from agent.run.locating import (
     with_words,
 )
 from agent.run.pipeline import SolveOptions, solve
-from agent.run.result import Ledger
+from agent.run.record import Ledger
 from agent.types import Problem, Ranking, Reason, Verdict
 from agent.types.events import Notice, StageFinished
 from agent.types.protocols import Services
@@ -95,7 +95,7 @@ def test_the_named_code_is_in_the_context():
     assert "2 places" in stage.summary
     assert "tokens in" in stage.summary
     assert result.timings["locate"] >= 0
-    assert result.receipt["likely_complete"] is None
+    assert result.receipt.likely_complete is None
 
 
 def test_the_prompts_of_both_calls_begin_alike():
@@ -165,7 +165,8 @@ def test_auto_locates_where_the_context_is_unlikely_to_be_complete():
 def test_a_budget_that_is_not_fixed_holds_what_was_named():
     bench = Bench(NAMES, packing=PackingOptions(automatic=True))
     receipt = bench.solve().receipt
-    assert receipt["budget"] + receipt["reserve"] == 3000
+    assert receipt is not None
+    assert receipt.budget + receipt.reserve == 3000
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
 from agent.run.prompting import make_prompt
-from agent.run.result import Ledger
-from agent.types import Completion, Message, Outcome, Problem, Usage, Verdict
+from agent.run.record import Ledger
+from agent.types import Completion, Message, Outcome, Problem, ReproductionTest, Usage, Verdict
 from agent.types import TestRun as RunOfTests
 from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Services
@@ -111,7 +111,7 @@ def test_the_reproduction_test_goes_to_the_validator_and_not_into_the_diff():
     result = bench.solve()
     assert bench.validator.seen[0][1].path == "tests/test_new.py"
     assert "test_new" not in result.diff
-    assert result.reproduction_test == test
+    assert result.reproduction_test == ReproductionTest(**test)
 
 
 def test_a_repair_may_send_only_what_changes():
@@ -127,7 +127,7 @@ def test_a_repair_may_send_only_what_changes():
     result = bench.solve()
     assert result.status is Status.ACCEPTED
     assert "new.py" in result.diff
-    assert result.reproduction_test == test
+    assert result.reproduction_test == ReproductionTest(**test)
     schemas = [call.schema for call in bench.chat.calls]
     assert schemas == [reply_schema(), reply_schema(partial=True), reply_schema(partial=True)]
     third = bench.chat.prompts[2].messages
@@ -166,7 +166,7 @@ def test_another_test_is_asked_for_once_and_changes_no_code():
         result = bench.solve()
         assert (result.status, result.verdict) == (Status.ACCEPTED, "verified")
         assert [one.kind for one in result.attempts] == ["one-shot", "another-test"]
-        assert result.reproduction_test == STRONG
+        assert result.reproduction_test == ReproductionTest(**STRONG)
         assert "+    return a + b" in result.diff
         assert "return 0" not in result.diff
         assert bench.chat.calls[1].schema == schema_of_test()
@@ -202,7 +202,7 @@ def test_what_comes_of_another_test_never_costs_the_accepted_patch(answer, told)
     result = bench.solve()
     assert (result.status, result.verdict) == (Status.ACCEPTED, "not-regressed")
     assert result.message.startswith(f"none shows the fix{told}")
-    assert result.reproduction_test == WEAK
+    assert result.reproduction_test == ReproductionTest(**WEAK)
     assert len(bench.chat.calls) == 2
 
 
@@ -307,7 +307,7 @@ def test_the_tests_of_earlier_replies_count_until_one_is_taken_back_with_a_reaso
     counted = [[test.path for test in earlier] for earlier in bench.validator.earlier]
     assert counted == [[], ["tests/test_0.py"], ["tests/test_1.py"]]
     told = "the earlier test tests/test_0.py no longer counts: it asserts the bug"
-    assert result.attempts[-1].validation.notes == [told]
+    assert result.attempts[-1].validation.notes == (told,)
     assert "wrong_tests" in bench.chat.prompts[1].messages[-1].content
 
 
@@ -441,7 +441,7 @@ def test_code_that_is_asked_for_costs_a_call_and_no_repair():
     result = bench.solve()
     assert result.status is Status.ACCEPTED
     assert [a.kind for a in result.attempts] == ["one-shot", "more-code"]
-    assert result.attempts[0].failure_kinds == ["needs-code"]
+    assert result.attempts[0].failure_kinds == ("needs-code",)
     first, second = (prompt.messages for prompt in bench.chat.prompts)
     assert "return a - b" not in first[-1].content
     assert second[: len(first)] == first
@@ -452,7 +452,7 @@ def test_code_that_is_asked_for_costs_a_call_and_no_repair():
     assert told in [e.message for e in bench.log.events if isinstance(e, Notice)]
     # The test of the reply that only asked is the one that counts.
     assert bench.validator.seen[0][1].path == "tests/test_new.py"
-    assert result.reproduction_test == test
+    assert result.reproduction_test == ReproductionTest(**test)
 
 
 def test_a_second_request_continues_the_conversation():
@@ -534,7 +534,7 @@ def test_that_no_word_of_the_problem_occurs_is_told_and_changes_no_prompt():
     result = bench.solve()
     assert [e.message for e in bench.log.events if isinstance(e, Notice)] == [Clueless.note]
     assert Clueless.note in result.notes
-    assert Clueless.note in result.receipt["notes"]
+    assert Clueless.note in result.receipt.notes
     assert bench.chat.prompts == plain.chat.prompts
 
 

@@ -10,7 +10,7 @@ from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
-from agent.run.result import Ledger, SolveResult
+from agent.run.record import Ledger, RunRecord
 from agent.types import Completion, Problem, Usage, Verdict
 from agent.types.events import Notice
 from agent.types.protocols import Services
@@ -46,7 +46,7 @@ class Bench:
         self.ledger = Ledger()
         self.options = SolveOptions(packing=PackingOptions(budget=6000), policy=policy)
 
-    def solve(self) -> SolveResult:
+    def solve(self) -> RunRecord:
         services = Services(
             WholeFileRetriever(),
             TreeSitterChunker(),
@@ -105,10 +105,10 @@ def test_the_receipt_and_the_events_tell_of_it() -> None:
     result = bench.solve()
     assert any("window of 4,000 tokens" in notice for notice in bench.notices)
     assert result.receipt is not None
-    assert any("window of 4,000 tokens" in note for note in result.receipt["notes"])
-    assert result.receipt["tokens"] < 3000
+    assert any("window of 4,000 tokens" in note for note in result.receipt.notes)
+    assert result.receipt.tokens < 3000
     assert bench.ledger.bundle is not None
-    assert result.receipt["tokens"] == bench.ledger.bundle.tokens
+    assert result.receipt.tokens == bench.ledger.bundle.tokens
 
 
 def test_only_the_reply_is_cut_where_the_context_fits() -> None:

@@ -13,7 +13,7 @@ from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
-from agent.run.result import Ledger, SolveResult
+from agent.run.record import Ledger, RunRecord
 from agent.types import ContextBundle, Problem, Ranking, Verdict
 from agent.types.protocols import Services, Snapshot, Widener
 from tests.support.fakes import (
@@ -65,7 +65,7 @@ class Bench:
     ledger: Ledger = field(default_factory=Ledger)
     code_rounds: int = 0
 
-    def solve(self) -> SolveResult:
+    def solve(self) -> RunRecord:
         self.chat = ScriptedChatModel(self.replies)
         services = Services(
             WholeFileRetriever(),
@@ -105,7 +105,7 @@ def test_the_iterative_mode_is_shown_more_of_the_same_ranking() -> None:
     assert bench.ledger.bundle is not None
     assert bench.ledger.bundle.budget == int(6000 * 0.85)
     assert result.receipt is not None
-    assert "widened to 6,000 tokens for the iterative mode" in result.receipt["notes"]
+    assert "widened to 6,000 tokens for the iterative mode" in result.receipt.notes
 
 
 def test_without_widening_all_is_as_before() -> None:

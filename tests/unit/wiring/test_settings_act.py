@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from agent.repository import take_snapshot
 from agent.retrieval.context import pack
 from agent.retrieval.ranking import preset
-from agent.run.result import Ledger
+from agent.run.record import Ledger
 from agent.settings import PRESETS, Settings, option_of
 from agent.types import Problem
 from agent.wiring import open_retriever, open_services, packing_options, solve_options

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from agent.cli.commands.solve import in_words
 from agent.errors import Status
-from agent.run.result import Ledger, summarise
+from agent.run.record import Ledger, make_record
 
 
 def last_line(status: Status, message: str) -> str:
-    return in_words(summarise(Ledger(), status=status, message=message), has_patch=True)
+    return in_words(make_record(Ledger(), status=status, message=message), has_patch=True)
 
 
 def test_a_line_that_announces_brings_what_it_announces() -> None:

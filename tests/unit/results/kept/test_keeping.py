@@ -13,7 +13,7 @@ from agent.llm.recording import exchange_of
 from agent.repository import take_snapshot
 from agent.results.kept import RunKeeper, find_run, keep_run, list_runs, make_origin
 from agent.results.kept.keeping import remove_oldest
-from agent.run.result import Ledger, summarise
+from agent.run.record import Ledger, make_record
 from agent.types import Completion, Problem, Usage
 from agent.types.events import Event
 from tests.support.llm import make_prompt
@@ -46,7 +46,7 @@ class Keeping:
                 done = Completion("the reply", "m", "stop", Usage(1, 1, 0.1, 1), 1.0)
                 keeper.replies.add(exchange_of(PROMPT, "m", 9, done))
             if status is not None:
-                keeper.end(summarise(Ledger(), status=status, message="so"), None)
+                keeper.end(make_record(Ledger(), status=status, message="so"), None)
             return keeper.id
 
 
@@ -136,8 +136,8 @@ def test_a_long_key_never_reaches_the_disk_in_any_text(
     def talk(keeper: RunKeeper) -> None:
         done = Completion(f"use {secret}", "m", "stop", Usage(1, 1, 0.1, 1), 1.0)
         keeper.replies.add(exchange_of(make_prompt(f"see {secret}"), "m", 9, done))
-        result = summarise(
-            Ledger(), status=Status.BROKEN, message=secret, receipt={"why": [{"a": secret}]}
+        result = make_record(
+            Ledger(), status=Status.BROKEN, message=secret, notes=(f"see {secret}",)
         )
         keeper.end(result, None)
 

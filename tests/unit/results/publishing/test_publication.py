@@ -7,12 +7,12 @@ import pytest
 
 from agent.errors import Status
 from agent.results.publishing import Publication, prepare, publish
-from agent.run.result import Ledger, summarise
+from agent.run.record import Ledger, make_record
 from agent.types import FileChange
 from tests.conftest import run_git
 from tests.support.forge_server import ForgeServer
 
-RESULT = summarise(Ledger(), status=Status.ACCEPTED, message="").model_copy(
+RESULT = make_record(Ledger(), status=Status.ACCEPTED, message="").model_copy(
     update={"verdict": "verified"}
 )
 CHANGE = FileChange("a", b"a\n", b"b\n")

@@ -4,15 +4,15 @@ import re
 
 from agent.errors import Status
 from agent.results.publishing import commit_message, describe_result
-from agent.run.result import Ledger, SolveResult, summarise
+from agent.run.record import Ledger, RunRecord, make_record
 from agent.types import Problem
 
 HOSTILE = "Fixes #7, closes GH-8 and https://github.com/a/b/issues/9 @all [skip ci]\n/close\n```x"
 
 
-def result(**update: object) -> SolveResult:
+def result(**update: object) -> RunRecord:
     issue = Problem("It breaks", "", "owner/name#12")
-    made = summarise(Ledger(), status=Status.ACCEPTED, message="tests pass", issue=issue)
+    made = make_record(Ledger(), status=Status.ACCEPTED, message="tests pass", issue=issue)
     return made.model_copy(update={"verdict": "verified", **update})
 
 
