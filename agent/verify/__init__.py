@@ -16,9 +16,9 @@ from agent.verify.judging.compare import (
     is_whole,
     suspicion,
 )
-from agent.verify.judging.declared import placed_test
 from agent.verify.judging.known import IdList, read_known
-from agent.verify.judging.tricks import find_tricks
+from agent.verify.judging.outdated import placed_test
+from agent.verify.judging.reading import find_tricks
 from agent.verify.judging.wording import (
     failure_texts,
     first_failure,

@@ -34,6 +34,7 @@ from agent.verify.cache import (
     key_of,
 )
 from agent.verify.jobs import SuiteJob, Task, ValidationOptions
+from agent.verify.judging.replay import Replayed, ReplaySide, read_replayed
 from agent.verify.reports import report_lines
 from agent.verify.reports.run_results import counts
 from agent.verify.runners.base import RunContext, Suite
@@ -43,6 +44,7 @@ from agent.verify.runners.commands import (
     LOADS_PLUGIN,
     ORDER_FILE,
     following_order,
+    replay_command,
     split_command,
     syntax_command,
     with_variables,
@@ -69,6 +71,9 @@ _PARALLEL = frozenset({"bwrap", "container"})
 # interpreter is read-only, and where it then puts packages. `path_rules` keeps patches out of it.
 _PREFIX = ".patchshot-packages"
 _PACKAGES = ("lib/python*/site-packages", "local/lib/python*/dist-packages")
+
+# Where a tree lies in which tests are replayed: where a user would have it.
+_HOME = Path("/home/dev/work")
 
 # Upper bound of parallel runs, because each may use as much memory as its limits allow.
 _MOST_AT_ONCE = 4
@@ -276,6 +281,27 @@ class SuiteExecutor:
             return ()
         before = {problem.path for problem in self._unparsable(paths, (), cancel)}
         return tuple(problem for problem in after if problem.path not in before)
+
+    def replay(
+        self, job: SuiteJob, sides: Sequence[ReplaySide], cancel: threading.Event
+    ) -> list[tuple[Replayed, ...]]:
+        """Run tests as plain code on trees with changes. Raises SandboxError."""
+
+        def one(side: ReplaySide) -> tuple[Replayed, ...]:
+            with closing(self._trees.with_changes(side.changes)) as tree:
+                if self._sandbox.name == "bwrap" and self._is_movable(job.suite, cancel):
+                    tree.mount = _HOME / tree.mount.name
+                root = self._trees.root_inside(tree)
+                key = report_lines.new_key()
+                tree.write(report_lines.KEY_FILE, key)
+                tree.write(ORDER_FILE, side.as_json(job.import_roots))
+                command = replay_command(self._context(job, root, cancel), root / ORDER_FILE)
+                seal = {report_lines.KEY_VARIABLE: str(root / report_lines.KEY_FILE)}
+                result = self._sandbox.run(with_variables(command, seal), tree, cancel=cancel)
+            return read_replayed(report_lines.verified(result.report, key))
+
+        with ThreadPoolExecutor(len(sides), "patchshot-replay") as pool:
+            return list(pool.map(one, sides))
 
     def run_script(
         self,

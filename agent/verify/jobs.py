@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent.types import FileChange, KnownTests
 from agent.verify.choosing.selection import DEFAULT_LIMIT
-from agent.verify.judging.changed_code import ChangedCode
+from agent.verify.judging.execution import ChangedCode
 from agent.verify.runners.base import Suite
 
 

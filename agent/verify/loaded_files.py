@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from agent.repository import is_vendored_path
 from agent.types.protocols import Snapshot
-from agent.verify.judging.tricks import tree_of
+from agent.verify.judging.reading import tree_of
 from agent.verify.path_rules import steers_tests
 
 # Configuration is short. Of more or longer files the rest is not read.

@@ -33,11 +33,20 @@ from agent.verify.judging.compare import (
     is_unreadable,
     passing_in_both,
 )
-from agent.verify.judging.declared import declared_for, edited_versions
-from agent.verify.judging.edited_tests import edited_inside, find_losses
 from agent.verify.judging.known import by_id, judge_known, known_paths
-from agent.verify.judging.new_state import find_new_state
-from agent.verify.judging.outdated import OutdatedJudgement, judge_outdated
+from agent.verify.judging.outdated import (
+    OutdatedJudgement,
+    declared_for,
+    edited_versions,
+    judge_outdated,
+)
+from agent.verify.judging.reading import (
+    TestReader,
+    edited_inside,
+    find_hidden_tests,
+    find_losses,
+    find_tricks,
+)
 from agent.verify.judging.reproduction import (
     Judgement,
     NameChecks,
@@ -46,9 +55,7 @@ from agent.verify.judging.reproduction import (
     judge,
     with_source,
 )
-from agent.verify.judging.tricks import find_dependences, find_hidden_tests, find_tricks
 from agent.verify.judging.verdict import VerdictEvidence
-from agent.verify.judging.weak_tests import TestReader
 from agent.verify.path_rules import is_test_side, steers_tests
 from agent.verify.plan import Plan, make_plan
 from agent.verify.reporting import (
@@ -249,16 +256,25 @@ class PatchValidation:
         def mentioned(name: str) -> bool:
             return self._issue_names(name) and name.encode() in texts
 
+        replays = execution.replay((*proving, *passing))
+        weak = self._reader(execution.plan, runs).why_weak
+
+        def why_weak(test: str) -> str:
+            return replays.why_no_evidence(test, self._issue_names) or weak(test)
+
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
-        doubts = {t: again[t].why_unrelated(t, mentioned, given=True) for t in steadily}
+        doubts = {
+            t: again[t].why_unrelated(t, mentioned, given=True)
+            or replays.why_no_evidence(t, lambda _: True)
+            for t in steadily
+        }
         return Proof(
-            confirm(new, again, mentioned, self._reader(execution.plan, runs).why_weak)
-            if new is not None
-            else None,
+            confirm(new, again, mentioned, why_weak) if new is not None else None,
             tuple(test for test in steadily if not doubts[test]),
             tuple(test for test in passing if test not in doubts),
             tuple(test for test in steadily if doubts[test]),
             tuple({id(one): one for one in again.values()}.values()),
+            tuple(sorted(filter(None, map(replays.why_loose, (*proving, *passing))))),
         )
 
     def _evidence(
@@ -288,11 +304,7 @@ class PatchValidation:
             edited_tests=plan.edited_tests,
             weakened=find_losses(plan.tests, plan.source).words,
             held=plan.held,
-            dependences=(
-                *find_dependences(plan.source, self.problem_text),
-                *find_new_state(plan.source, self.problem_text),
-            ),
-            tricks=tricks,
+            tricks=(*tricks, *proof.loose),
             known=judge_known(known, runs.before, runs.after, failing) if known else None,
             needs="; ".join(unmet_needs(runs)),
             named_command=self.options.test_cmd is not None,
@@ -319,7 +331,6 @@ class PatchValidation:
             plan.new_tests,
             plan.source,
             self.problem_text,
-            runs.new_before.failures if runs.new_before else {},
             _NewWords(plan.source).has,
             self._issue_names,
         )

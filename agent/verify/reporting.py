@@ -16,10 +16,10 @@ from agent.verify.judging.compare import (
     is_whole,
     passing_in_both,
 )
+from agent.verify.judging.execution import SecondRuns
 from agent.verify.judging.known import KnownJudgement
 from agent.verify.judging.needs import needs
 from agent.verify.judging.reproduction import Judgement, Standing
-from agent.verify.judging.second_runs import SecondRuns
 from agent.verify.judging.verdict import VerdictEvidence, decide
 from agent.verify.judging.wording import how_it_ended, listed, number
 from agent.verify.plan import Plan
@@ -42,6 +42,7 @@ class Proof:
     flaky: tuple[str, ...] = ()
     unrelated: tuple[str, ...] = ()
     again: tuple[SecondRuns, ...] = ()
+    loose: tuple[str, ...] = ()
 
 
 def broken_syntax(

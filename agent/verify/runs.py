@@ -17,10 +17,15 @@ from pathlib import PurePosixPath
 from agent.types import FileChange, Outcome, TestRun
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import SuiteJob, Task, TraceOrder
-from agent.verify.judging.changed_code import changed_code, with_functions_of_base
 from agent.verify.judging.compare import Comparison, compare, failed, is_command, is_whole
+from agent.verify.judging.execution import (
+    RunAgain,
+    SecondRuns,
+    changed_code,
+    with_functions_of_base,
+)
 from agent.verify.judging.outdated import OutdatedRuns
-from agent.verify.judging.second_runs import RunAgain, SecondRuns
+from agent.verify.judging.replay import Replays, ReplaySide, new_names
 from agent.verify.judging.wording import number
 from agent.verify.path_rules import other_path
 from agent.verify.plan import Plan, merged
@@ -33,6 +38,9 @@ BASE = "the base"
 SOURCE = "the patched tree"
 WHOLE = "the tree with the patch's own tests"
 UNDONE = "the patched tree with the functions of the base"
+
+# A replay takes up to a second; a fix that holds in these tests holds.
+_MOST_REPLAYED = 6
 
 # More tests than this do not fail by chance at once, and running them again costs time.
 _MOST_FLAKES = 20
@@ -149,6 +157,21 @@ class PlanExecution:
         if theirs is not None:
             found |= self._second_runs(runs, theirs, passing)
         return found
+
+    def replay(self, tests: Sequence[str]) -> Replays:
+        """Run Python tests that decide as plain code, on the base and with the patch."""
+        plan = self.plan
+        names = [test for test in tests if test.partition("::")[0].endswith(".py")]
+        job = self._new_tests_job() or self._project_job()
+        if not names or job is None or self.executor.python(self.cancel).interpreter is None:
+            return Replays()
+        files = tuple(change.path for change in plan.source)
+        after = merged(plan.source, plan.new_tests)
+        sides = [
+            ReplaySide(changes, tuple(names[:_MOST_REPLAYED]), files, new_names(plan.source))
+            for changes in (plan.new_tests, after)
+        ]
+        return Replays(*self.executor.replay(job, sides, self.cancel))
 
     def _second_runs(
         self,

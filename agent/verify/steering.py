@@ -27,7 +27,7 @@ from agent.repository import is_test_path, language_of
 from agent.retrieval.index import PROSE_AND_DATA
 from agent.types import FileChange
 from agent.types.protocols import Snapshot
-from agent.verify.judging.tricks import tree_of
+from agent.verify.judging.reading import tree_of
 from agent.verify.loaded_files import find_loaded_files
 from agent.verify.path_rules import (
     is_python_test,

@@ -43,7 +43,6 @@ class PytestRecorder:
         self._session: Any = None
         self._traces: set[str] = set()
         self._watch = patchshot_watch.RunnerWatch(__name__)
-        self._collected: dict[str, Any] = {}
         self._trace = patchshot_trace.from_environment()
 
     @property
@@ -66,10 +65,6 @@ class PytestRecorder:
         runner = "pytest " + pytest.__version__
         self._lines.write(event="begin", runner=runner, junit=bool(self._junit))
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_itemcollected(self, item: Any) -> None:
-        self._collected[item.nodeid] = patchshot_watch.code_of(item)
-
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         if self._trace is not None and self._trace.reverse:
@@ -81,18 +76,10 @@ class PytestRecorder:
         if self._trace is None:
             yield
             return
-        self._write_account("", self._trace.begin(item.nodeid))
+        function = getattr(item, "originalname", "") or ""
+        self._write_account("", self._trace.begin(item.nodeid, function))
         yield
         self._write_account(item.nodeid, self._trace.end())
-
-    # Last of all before the call: whatever hooks and fixtures put in its place is there by now.
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_setup(self, item: Any) -> None:
-        code = patchshot_watch.code_of(item)
-        if code is not self._collected.get(item.nodeid):
-            self._traces.add("the function of " + item.nodeid)
-        elif patchshot_trace.is_of_source(code, str(item.fspath), str(item.config.rootdir)):
-            self._traces.add("the function of " + item.nodeid + ", which is not of its file")
 
     def _write_account(self, test: str, account: Any) -> None:
         if not test or self._trace.decides(test):
@@ -119,6 +106,8 @@ class PytestRecorder:
             return
         if report.outcome == "passed" and report.when != "call":
             return  # nothing is known of the test before it was called, nor changed after
+        if report.outcome == "passed" and self._trace is not None and self._trace.cut_short():
+            self._traces.add("the end of " + report.nodeid + ", whose function did not come to it")
         self._lines.write(
             event="result",
             id=report.nodeid,
@@ -152,6 +141,7 @@ class PytestRecorder:
             return
         if self._trace is not None:
             self._write_account("", self._trace.end())
+            self._traces.update(self._trace.rewritten)
         self._lines.write(
             event="finish",
             status=int(session.exitstatus),

@@ -16,7 +16,7 @@ the folder `children`). Python 3.12 and later has `sys.monitoring`; before that 
 used, which a test or a coverage plugin may replace: what is executed then is not recorded.
 """
 
-# ruff: noqa: PTH108, PTH118, PTH120, PTH123
+# ruff: noqa: PTH108, PTH110, PTH118, PTH120, PTH123
 # (pathlib would be imported for a few calls; frames are what this module reads)
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ import threading
 from typing import Any
 
 VARIABLE = "PATCHSHOT_TRACE"
+
+_NO_TOOL = -2  # every id of `sys.monitoring` is taken
+_WRITES = os.O_WRONLY | os.O_RDWR
 
 # Of the lines, names and files of one account: enough to say what was executed.
 MOST = 100
@@ -82,6 +85,9 @@ class ExecutionTrace:
         self.reverse = bool(self._order["reverse"])
         self._monitoring: Any = getattr(sys, "monitoring", None)
         self._tool = -1
+        self._function = ""  # the name of the function of the test that runs
+        self._returned = self._raised = False
+        self.rewritten: set[str] = set()
 
     def start(self) -> None:
         """Begin with what happens outside of tests."""
@@ -92,9 +98,10 @@ class ExecutionTrace:
         if self._monitoring is not None or not hasattr(sys, "addaudithook"):
             self._switch_on()
 
-    def begin(self, test: str) -> Account:
+    def begin(self, test: str, function: str = "") -> Account:
         """Go on with a test. Returns the account of what came before it."""
         finished = self._finished()
+        self._function, self._returned = function if test in self._tests else "", False
         if test in self._tests:
             self._switch_on()
         else:
@@ -106,6 +113,10 @@ class ExecutionTrace:
         finished = self._finished()
         self._switch_off()
         return finished
+
+    def cut_short(self) -> bool:
+        """Whether the function of the test that runs has not come to its own end."""
+        return bool(self._function) and self._tool != _NO_TOOL and not self._returned
 
     def decides(self, test: str) -> bool:
         """Whether a test is one of those that decide."""
@@ -138,14 +149,18 @@ class ExecutionTrace:
             sys.settrace(self._on_call)
             return
         events = self._monitoring.events
+        if self._tool == _NO_TOOL:
+            return
         if self._tool < 0:
             free = [i for i in (4, 3, 2, 1, 0) if self._monitoring.get_tool(i) is None]
             if not free:
+                self._tool = _NO_TOOL
                 return
             self._tool = free[0]
             self._monitoring.use_tool_id(self._tool, "patchshot")
             self._monitoring.register_callback(self._tool, events.PY_START, self._on_start)
             self._monitoring.register_callback(self._tool, events.LINE, self._on_line)
+            self._monitoring.register_callback(self._tool, events.PY_RETURN, self._on_return)
         self._monitoring.set_events(self._tool, events.PY_START)
         self._monitoring.restart_events()
 
@@ -161,7 +176,22 @@ class ExecutionTrace:
         found = self._known.get(id(code)) or self._learn(code)
         for name in found[1]:
             self._note("names", name)
+        if self._is_function(code):
+            return self._on_test
         return self._on_frame if found[0] else None
+
+    def _is_function(self, code: Any) -> bool:
+        """Whether code is that of the running test, and not of a function that has its name."""
+        return code.co_name == self._function and self._path(code.co_filename) not in self._files
+
+    def _on_test(self, frame: Any, event: str, arg: Any) -> Any:
+        if event == "return":
+            self._returned = self._returned or not self._raised
+        self._raised = event == "exception"
+        return self._on_test
+
+    def _on_return(self, code: Any, offset: int, value: Any) -> None:
+        self._returned = self._returned or self._is_function(code)
 
     def _on_frame(self, frame: Any, event: str, arg: Any) -> Any:
         if event == "line":
@@ -172,8 +202,11 @@ class ExecutionTrace:
         found = self._known.get(id(code)) or self._learn(code)
         for name in found[1]:
             self._note("names", name)
-        if found[0]:
-            self._monitoring.set_local_events(self._tool, code, self._monitoring.events.LINE)
+        events = self._monitoring.events
+        if self._is_function(code):
+            self._monitoring.set_local_events(self._tool, code, events.PY_RETURN)
+        elif found[0]:
+            self._monitoring.set_local_events(self._tool, code, events.LINE)
         return self._monitoring.DISABLE
 
     def _on_line(self, code: Any, line: int) -> Any:
@@ -231,7 +264,9 @@ class ExecutionTrace:
         self._audit = False
         try:
             path = self._path(os.fsdecode(name))
-            if path in self._files:
+            if path.endswith(".py") and arguments[2] & _WRITES and os.path.exists(name):
+                self.rewritten.add(path)
+            elif path in self._files:
                 reader = self._reader(sys._getframe(1))
                 if reader:
                     self._note("opened" if reader == "test" else "read", path)
@@ -269,15 +304,6 @@ def is_of_tests(path: str) -> bool:
     in_tests = any(folder in _TEST_FOLDERS for folder in folders)
     in_tests = in_tests or bool(folders and folders[0] in _TOP_TEST_FOLDERS)
     return in_tests or name.startswith(("test_", "conftest.")) or name.endswith("_test.py")
-
-
-def is_of_source(code: Any, test_file: str, root: str) -> bool:
-    """Whether a test's code comes from a file of the tree that does not belong to the tests."""
-    if code is None or code.co_filename == test_file:
-        return False
-    inside = os.path.realpath(root) + os.sep
-    file = os.path.realpath(code.co_filename)
-    return file.startswith(inside) and not is_of_tests(file[len(inside) :])
 
 
 def _moved(order_file: str) -> str:

@@ -41,11 +41,12 @@ class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
         self.write(event="begin", runner=runner)
         self._watch = patchshot_watch.RunnerWatch("patchshot_unittest")
         self._trace = patchshot_trace.from_environment()
+        self._oddities: set[str] = set()
 
     def start(self, test: str) -> None:
         """Write that a test begins; what came before it is an account of its own."""
         if self._trace is not None:
-            self._write_account("", self._trace.begin(test))
+            self._write_account("", self._trace.begin(test, test.rpartition("::")[2]))
         self.write(event="start", id=test, at=self.seconds())
 
     def stop(self, test: str) -> None:
@@ -58,6 +59,8 @@ class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
             self.write(event="trace", id=test, **account.as_line())
 
     def result(self, test: str, phase: str, outcome: str, text: str = "") -> None:
+        if outcome == "passed" and self._trace is not None and self._trace.cut_short():
+            self._oddities.add("the end of " + test + ", whose function did not come to it")
         self.write(
             event="result",
             id=test,
@@ -70,7 +73,9 @@ class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
     def finish(self, status: int, failed: int) -> None:
         """Write the last line; without it the run ended before its tests did."""
         self.stop("")
-        traces = self._watch.changed()[: patchshot_watch.TRACES_LIMIT]
+        rewritten = self._trace.rewritten if self._trace is not None else ()
+        traces = sorted({*self._watch.changed(), *self._oddities, *rewritten})
+        traces = traces[: patchshot_watch.TRACES_LIMIT]
         self.write(event="finish", status=status, failed=failed, traces=traces)
 
 

@@ -30,7 +30,10 @@ SIGNATURE_DIGITS = 16
 
 # The code that decides whether a test passes; code under test must not replace any of it.
 PACKAGES = ("_pytest.", "pluggy.")
-MODULES = ("unittest.case", "unittest.loader", "unittest.result", "unittest.suite")
+MODULES = (
+    *("unittest.case", "unittest.loader", "unittest.result", "unittest.suite"),
+    *("ast", "importlib", "inspect", "linecache", "pathlib"),
+)
 OWN = "patchshot_"
 
 # How many replaced functions are named: enough to say what happened.
@@ -129,13 +132,6 @@ class RunnerWatch:
         return sorted({name[: -len(CODE)] if name.endswith(CODE) else name for name in gone})
 
 
-def code_of(item: Any) -> Any:
-    """Return the code object that a test of pytest runs, None where it has none (a doctest)."""
-    function = getattr(item, "obj", None)
-    function = getattr(function, "__func__", function)
-    return getattr(function, "__code__", None)
-
-
 def steering(config: Any) -> list[str]:
     """Return the plugins that can choose tests or change their results, beside pytest itself."""
     found = set()
@@ -160,6 +156,10 @@ def _machinery(modules: list[str]) -> Iterator[tuple[str, Any]]:
         yield from _of_module(name, sys.modules.get(name))
     for name, value in list(vars(builtins).items()):
         yield "builtins." + name, value
+    for name in ("gettrace", "getprofile"):
+        value = getattr(sys, name)()
+        owner = type(getattr(value, "__self__", None)).__module__
+        yield "sys." + name + "()", None if owner.startswith(OWN) else value
 
 
 def _of_module(module: str, value: Any) -> Iterator[tuple[str, Any]]:

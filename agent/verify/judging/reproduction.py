@@ -24,7 +24,7 @@ from agent.verify.judging.compare import (
     suspicion,
     to_blame,
 )
-from agent.verify.judging.second_runs import SecondRuns
+from agent.verify.judging.execution import SecondRuns
 from agent.verify.judging.wording import (
     failure_texts,
     how_it_ended,

@@ -13,7 +13,7 @@ The first rule that applies decides:
     UNVERIFIED     the base's own runs cannot be believed; nothing could be run; the command that
                    the user named runs no test, or gives nothing but the same failing exit code
     VERIFIED       a test fails on the base and passes with the fix, twice; it executes what the
-                   patch changes (`judging.second_runs`), and the patch changes more than tests and
+                   patch changes (`judging.execution`), and the patch changes more than tests and
                    takes nothing away from them
     NOT_REGRESSED  the rest
 
@@ -36,10 +36,10 @@ from agent.verify.judging.compare import (
     suspicion,
     to_blame,
 )
+from agent.verify.judging.execution import SecondRuns, suspicion_of_again
 from agent.verify.judging.known import KnownJudgement
 from agent.verify.judging.outdated import OutdatedJudgement
 from agent.verify.judging.reproduction import Judgement, Standing
-from agent.verify.judging.second_runs import SecondRuns, suspicion_of_again
 from agent.verify.judging.wording import (
     bounded,
     failure_texts,
@@ -67,8 +67,8 @@ class VerdictEvidence:
     `before`, `after` and `comparison` are of the project's tests, and `proof` are those that pass
     newly and do so in the second runs `again`. `new_tests` is the judgement of the tests that the
     patch brought. `whole` is the run of the whole patch with its changes to tests: `lost` tests
-    pass without those changes only, and `silenced` ones are red without them only. `tricks` and
-    `dependences` come from `judging.tricks`. `needs` says what the tests lack here, "" for nothing.
+    pass without those changes only, and `silenced` ones are red without them only. `tricks`
+    say what makes the patch incredible. `needs` says what the tests lack here, "" for nothing.
     `only_tests` means that the patch changes nothing that could fix an issue. `edited_tests` are
     the existing test files that it changes, and `weakened` says what it takes away from them.
     `held` are files of the patch that were as on the base, with the reason.
@@ -93,13 +93,12 @@ class VerdictEvidence:
     edited_tests: tuple[str, ...] = ()
     weakened: str = ""
     held: Mapping[str, str] = field(default_factory=dict)
-    dependences: tuple[str, ...] = ()
     outdated: OutdatedJudgement = field(default_factory=OutdatedJudgement)
 
     @property
     def is_open(self) -> bool:
         """Whether a patch that no test shows to be right would be VERIFIED by one that does."""
-        closed = self.only_tests or self.weakened or self.dependences or self.outdated.findings
+        closed = self.only_tests or self.weakened or self.outdated.findings
         return self.known is None and not closed
 
 
@@ -162,14 +161,6 @@ def _not_worse(evidence: VerdictEvidence) -> tuple[Verdict, str]:
     if proof and evidence.weakened:
         passes = f"Fails on the base, passes with the patch: {proof}"
         return Verdict.NOT_REGRESSED, f"The patch {evidence.weakened}. {passes}."
-    if proof and evidence.dependences:
-        what = listed(evidence.dependences)
-        passes = f"Fails on the base, passes with the patch: {proof}"
-        return (
-            Verdict.NOT_REGRESSED,
-            f"The patch may be right only where it is tested, because the result can now depend on "
-            f"more than the input ({what}). {passes}.",
-        )
     if proof:
         edited = evidence.edited_tests
         words = f" The patch also edits existing tests: {listed(edited)}." if edited else ""

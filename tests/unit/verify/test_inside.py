@@ -13,7 +13,7 @@ import pytest
 
 from agent.types import Execution, Outcome
 from agent.verify.jobs import TraceOrder
-from agent.verify.judging.changed_code import ChangedCode
+from agent.verify.judging.execution import ChangedCode
 from agent.verify.reports import report_lines
 from agent.verify.reports.report_lines import Report, read_report
 from agent.verify.reports.run_results import collected
@@ -217,8 +217,8 @@ def test_a_module_that_exits_is_an_error_of_its_own(tmp_path: Path) -> None:
 def test_the_syntax_script_names_what_it_cannot_parse(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text("x = '\\d'\n")
     (tmp_path / "bad.py").write_text("x = 1\ny = (\n")
-    script = str(INSIDE / "patchshot_syntax.py")
-    status, _, output = execute(tmp_path, "-I", script, "good.py", "bad.py", "missing.py")
+    script = str(INSIDE / "patchshot_plain.py")
+    status, _, output = execute(tmp_path, "-I", script, "syntax", "good.py", "bad.py", "missing.py")
     assert status == 0
     assert output.startswith('[{"path": "bad.py", "line": 2, "message": ')
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from agent.types import FileChange
 from agent.verify.plan import group_changes
 from agent.verify.steering import SteeringFiles
 from tests.support.fakes import MemorySnapshot
@@ -320,3 +321,66 @@ def test_a_new_module_with_the_name_of_an_installed_one(path: str, hides: str) -
     wanted = f"takes the place of the module {hides} in the test run"
     assert dict(groups.hiding) == ({path: wanted} if hides else {})
     assert bool(groups.excluded) is bool(hides)
+
+
+def share_of(change: FileChange, *known: str, roots: tuple[str, ...] = (".",)) -> str:
+    groups = group_changes([change], MemorySnapshot(dict.fromkeys(known, "")), roots)
+    return next(n for n in ("source", "tests", "configuration", "excluded") if getattr(groups, n))
+
+
+def test_a_module_named_after_tests_is_source_unless_it_holds_some() -> None:
+    assert share_of(edit("pkg/weak_tests.py", "def is_weak(): pass\n", "x = 1\n")) == "source"
+    assert share_of(edit("pkg/old_tests.py", "def test_a(): pass\n", "x = 1\n")) == "tests"
+    assert share_of(edit("pkg/new_tests.py", None, "x = 1\n")) == "tests"
+    assert share_of(edit("tests/weak_tests.py", "x = 0\n", "x = 1\n")) == "tests"
+
+
+def test_a_module_named_after_tests_that_only_tests_import_is_none_of_the_source() -> None:
+    helper = edit("pkg/check_tests.py", "import pytest\n\ndef same(): pass\n", "x = 1\n")
+    files = {
+        helper.path: "import pytest\n",
+        "tests/test_a.py": "from pkg.check_tests import same\n",
+    }
+    groups = group_changes([helper], MemorySnapshot(files))
+    assert [change.path for change in groups.configuration] == [helper.path]
+    assert groups.source == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "share"),
+    [
+        ("pkg/mod.py", "source"),
+        ("README.md", "source"),
+        ("setup.py", "source"),
+        ("pkg/json.py", "source"),
+        ("tests/test_a.py", "tests"),
+        ("tests/data/x.json", "tests"),
+        ("conftest.py", "configuration"),
+        ("sub/conftest.py", "configuration"),
+        ("pytest.ini", "configuration"),
+        ("pyproject.toml", "configuration"),
+        ("setup.cfg", "configuration"),
+        ("tox.ini", "configuration"),
+        ("sitecustomize.py", "excluded"),
+        ("src/usercustomize/__init__.py", "excluded"),
+        ("a/b.pth", "excluded"),
+        ("m.cpython-311.pyc", "excluded"),
+        ("x.egg-info/entry_points.txt", "excluded"),
+        ("x-1.dist-info/METADATA", "excluded"),
+        ("json.py", "excluded"),
+        ("json/__init__.py", "excluded"),
+        ("src/pytest.py", "excluded"),
+        ("_pytest/runner.py", "excluded"),
+        ("patchshot_pytest.py", "excluded"),
+        ("hashlib.cpython-311-x86_64-linux-gnu.so", "excluded"),
+    ],
+)
+def test_where_a_new_file_takes_part(path: str, share: str) -> None:
+    assert share_of(edit(path, None, "x"), roots=(".", "src")) == share
+
+
+def test_modules_that_the_project_has_already_are_its_source() -> None:
+    assert share_of(edit("src/_pytest/runner.py", "x", "y"), roots=("src",)) == "source"
+    known = ("src/_pytest/__init__.py",)
+    assert share_of(edit("src/_pytest/new.py", None, "y"), *known, roots=("src",)) == "source"
+    assert share_of(edit("json.py", "x", None)) == "source"

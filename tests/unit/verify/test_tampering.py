@@ -453,7 +453,7 @@ EQUAL = "class Any:\n    def __eq__(self, other):\n        return True\n"
 def test_objects_that_equal_everything(tried: Tried) -> None:
     report = tried(edit("calc.py", BUG, f"{EQUAL}\n\ndef add(a, b):\n    return Any()\n"))
     assert report.verdict is Verdict.SUSPECT
-    assert "Any.__eq__ answers the same whatever it is compared with" in report.reason
+    assert "a value of Any equals everything" in report.reason
 
 
 def test_such_objects_in_the_replys_own_test_prove_nothing(tried: Tried) -> None:
@@ -469,8 +469,8 @@ def test_code_that_asks_whether_it_is_tested(tried: Tried) -> None:
         "        return a + b\n    return a - b\n"
     )
     report = tried(edit("calc.py", BUG, text))
-    assert report.verdict is Verdict.SUSPECT
-    assert "asks for what tests it" in report.reason
+    assert report.verdict is Verdict.NOT_REGRESSED
+    assert "it fails as on the base where its code runs without a test runner" in report.reason
 
 
 FIND_FILE = """
@@ -541,7 +541,7 @@ def test_a_hook_of_the_source_that_replaces_collected_functions_is_seen(tried: T
     files["pytest.ini"] = "[pytest]\naddopts = -p hooks\n"
     report = tried(edit("tools.py", before, REPLACED), files=files)
     assert report.verdict is Verdict.SUSPECT
-    assert "the function of" in report.reason
+    assert "the end of tests/test_issue.py::test_issue" in report.reason
 
 
 KNOWN_GOOD = {

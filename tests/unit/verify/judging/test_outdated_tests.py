@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from agent.types import OutdatedTest
-from agent.verify.judging.declared import declared_for, edited_versions, placed_test
-from agent.verify.judging.edited_tests import with_script_test
-from agent.verify.judging.outdated import is_own_assertion
+from agent.verify.judging.outdated import (
+    declared_for,
+    edited_versions,
+    is_own_assertion,
+    placed_test,
+)
 from agent.verify.runners.base import Suite
 from agent.verify.runners.registry import runner_of
 from tests.support.fakes import MemorySnapshot
@@ -134,11 +137,20 @@ def test_edited_versions_of_tests_in_other_languages() -> None:
     )
 
 
-def test_a_script_test_that_cannot_be_told_is_not_replaced() -> None:
-    assert with_script_test("it('a', f);\nit('a', g);\n", "a", "x") is None
-    assert with_script_test("it('a', () => { f(')'\n", "a", "x") is None
-    assert with_script_test("it('b', f);\n", "a", "x") is None
-    assert with_script_test("it('b', f);\n", "x > b", "it('b', g);") == "it('b', g);\n"
+@pytest.mark.parametrize(
+    ("text", "name", "after"),
+    [
+        ("it('a', f);\nit('a', g);\n", "a", None),
+        ("it('a', () => { f(')'\n", "a", None),
+        ("it('b', f);\n", "a", None),
+        ("it('b', f);\n", "x > b", b"it('b', g);\n"),
+    ],
+)
+def test_a_script_test_is_replaced_where_one_fits(text: str, name: str, after: bytes) -> None:
+    test, path = f"a.test.js::{name}", "a.test.js"
+    declared = {test: OutdatedTest(test, "why", "it('b', g);")}
+    changes, _ = edited_versions(declared, MemorySnapshot({path: text}))
+    assert [change.after for change in changes] == ([after] if after else [])
 
 
 def test_the_file_of_a_dotted_name() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.types import Execution
-from agent.verify.judging.changed_code import ChangedCode
-from agent.verify.judging.second_runs import RunAgain, SecondRuns
+from agent.verify.judging.execution import ChangedCode, RunAgain, SecondRuns
 from tests.support.validation import run_of
 
 TEST = "tests/test_a.py::test"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.verify.judging.changed_code import changed_code, with_functions_of_base
+from agent.verify.judging.execution import changed_code, with_functions_of_base
 from tests.support.validation import edit
 
 BASE = """\

@@ -1,0 +1,434 @@
+"""Reads tests and source where no run can tell: lost tests, weak tests, other languages. Pure.
+
+Each rule here is one that no check of what happens replaces:
+
+- what a patch takes away from existing tests, also from those that no run reaches;
+- a test that asserts only what a result is not, or looks at output that the patch adds;
+- for languages whose tests are neither traced nor replayed: code that asks for its test runner,
+  and tests of what the source looks like.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from agent.patching import parse_python
+from agent.repository import language_of
+from agent.types import FileChange
+from agent.verify.judging.wording import listed, number
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def tree_of(data: bytes | None) -> ast.AST:
+    """Return the syntax tree, or an empty one for what this Python cannot parse."""
+    try:
+        return parse_python(data or b"")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+def _text(data: bytes | None) -> str:
+    return (data or b"").decode("utf-8", "replace")
+
+
+# ------------------------------------------------------------------------------------ lost tests
+
+_SKIPS = re.compile(r"\b(?:skip\w*|xfail|expectedFailure|importorskip)\b")
+
+# A test and its name, in languages other than Python.
+_TEST = re.compile(
+    r"\b(?:it|test)(?:\.\w+)*\s*\(\s*(?P<script>['\"`][^\n]*?['\"`])\s*,"
+    r"|\bfunc\s+(?P<go>Test\w+)|#\[(?:\w+::)*test\b[^\]]*\][^{;]*?\bfn\s+(?P<rust>\w+)"
+    r"|@(?:Parameterized|Repeated)?Test\b[^{;]*?\bvoid\s+(?P<java>\w+)"
+)
+_ASSERTS = re.compile(
+    r"\b(?:assert\w*!?|expect|require\.\w+|should|t\.(?:Error|Fatal|Fail)\w*|verify)\b"
+)
+_OFF = re.compile(
+    r"\b(?:it|test|describe)\.(?:skip|todo)\b|\bx(?:it|describe)\(|\bt\.Skip|#\[ignore"
+    r"|@(?:Ignore|Disabled)\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TestLosses:
+    """`removed` and `skipped` are names of tests; `assertions` counts those that tests lost."""
+
+    __test__ = False  # not a test class
+
+    removed: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    assertions: int = 0
+
+    @property
+    def words(self) -> str:
+        """Return the counts as a phrase after `the patch`, or "" for no loss."""
+        parts = []
+        if self.removed:
+            parts.append(f"removes {number(len(self.removed), 'test')} ({listed(self.removed)})")
+        if self.skipped:
+            parts.append(f"skips {number(len(self.skipped), 'test')} ({listed(self.skipped)})")
+        if self.assertions:
+            parts.append(f"takes {number(self.assertions, 'assertion')} out of existing tests")
+        return " and ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A function of a test file. `code` is the same for the same body under another name."""
+
+    path: str
+    name: str
+    code: str
+    assertions: int
+    cases: int
+    skipped: bool
+    is_test: bool
+
+
+def find_losses(tests: Sequence[FileChange], source: Sequence[FileChange] = ()) -> TestLosses:
+    """Compare the existing tests in changed files with what the whole patch leaves of them.
+
+    A test that is renamed or moved is not lost. Of `source`, only Rust files hold tests.
+    """
+    changes = [*tests, *(change for change in source if language_of(change.path) == "rust")]
+    before = [unit for change in changes for unit in _units(change.path, change.before)]
+    after = [unit for change in changes for unit in _units(change.path, change.after)]
+    codes = Counter(unit.code for unit in after)
+    removed, skipped, assertions = [], [], 0
+    for unit in before:
+        if codes[unit.code]:  # it is still there, perhaps under another name
+            codes[unit.code] -= 1
+            continue
+        named = [other for other in after if other.name == unit.name]
+        now = next(iter([u for u in named if u.path == unit.path] or named), None)
+        if now is None:
+            assertions += unit.assertions
+            if unit.is_test:
+                removed.append(unit.name)
+            continue
+        assertions += max(0, unit.assertions - now.assertions)
+        if now.cases < unit.cases:
+            removed.append(f"{number(unit.cases - now.cases, 'case')} of {unit.name}")
+        if now.skipped and not unit.skipped:
+            skipped.append(unit.name)
+    return TestLosses(tuple(sorted(removed)), tuple(sorted(skipped)), assertions)
+
+
+def edited_inside(changes: Sequence[FileChange]) -> frozenset[str]:
+    """Return the names of existing tests inside Rust source files that the patch changes."""
+    names: set[str] = set()
+    for change in changes:
+        if language_of(change.path) == "rust":
+            after = {unit.code for unit in _units(change.path, change.after)}
+            before = _units(change.path, change.before)
+            names.update(unit.name for unit in before if unit.is_test and unit.code not in after)
+    return frozenset(names)
+
+
+def _units(path: str, data: bytes | None) -> Iterator[_Unit]:
+    if data is None:
+        return
+    if language_of(path) != "python":
+        yield from _by_lines(path, _text(data))
+        return
+    for name, node, around in _functions(tree_of(data), "", ""):
+        marks = around + "".join(map(ast.unparse, node.decorator_list))
+        body = ast.Module(node.body, [])
+        calls = (n.func for n in ast.walk(body) if isinstance(n, ast.Call))
+        asserts = sum(map(_is_assertion, ast.walk(body)))
+        is_test = node.name.startswith("test")
+        if is_test or asserts:
+            skipped = _SKIPS.search(marks + "".join(map(ast.unparse, calls))) is not None
+            cases, code = sum(map(_cases, node.decorator_list)), f"{marks}{ast.dump(body)}"
+            yield _Unit(path, name, code, asserts, cases, skipped, is_test)
+
+
+def _cases(mark: ast.expr) -> int:
+    """Return the number of cases that a parametrizing mark lists."""
+    if not (isinstance(mark, ast.Call) and "param" in ast.unparse(mark.func)):
+        return 0
+    return sum(len(arg.elts) for arg in mark.args if isinstance(arg, ast.List | ast.Tuple))
+
+
+def _functions(tree: ast.AST, prefix: str, marks: str) -> Iterator[tuple[str, _Function, str]]:
+    """Yield the functions and methods with their dotted name and the marks around them."""
+    for node in getattr(tree, "body", ()):
+        if isinstance(node, _FUNCTIONS):
+            yield f"{prefix}{node.name}", node, marks
+        elif isinstance(node, ast.ClassDef):
+            more = "".join(map(ast.unparse, node.decorator_list))
+            yield from _functions(node, f"{prefix}{node.name}.", marks + more)
+        elif isinstance(node, ast.If | ast.Try):
+            yield from _functions(node, prefix, marks)
+
+
+def _is_assertion(node: ast.AST) -> bool:
+    """Whether a node is an assertion that can fail."""
+    if isinstance(node, ast.Assert):
+        values = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
+        return not any(isinstance(v, ast.Constant) and bool(v.value) for v in values)
+    if not isinstance(node, ast.Call):
+        return False
+    name = str(getattr(node.func, "attr", getattr(node.func, "id", ""))).lower().lstrip("_")
+    constant = bool(node.args) and all(isinstance(a, ast.Constant) for a in node.args)
+    return name.startswith(("assert", "raises", "warns", "fail", "expect")) and not constant
+
+
+def _by_lines(path: str, text: str) -> Iterator[_Unit]:
+    """Yield the tests of a file; each reaches to the next one."""
+    for start, body, name in _tests_of(text):
+        code = "\n".join(line.strip() for line in body.replace(name, "", 1).splitlines())
+        skipped = _OFF.search(text[max(0, start - 80) : start] + body) is not None
+        count = len(_ASSERTS.findall(body))
+        yield _Unit(path, name, code.strip(), count, 0, skipped, is_test=True)
+
+
+def _tests_of(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the offset, text and name of each test of a file in another language than Python."""
+    tests = list(_TEST.finditer(text))
+    ends = [*(match.start() for match in tests[1:]), len(text)]
+    for match, end in zip(tests, ends, strict=False):
+        yield match.start(), text[match.start() : end], next(filter(None, match.groups()), "")
+
+
+# ------------------------------------------------------------------------------------ weak tests
+
+
+@dataclass(frozen=True, slots=True)
+class TestReader:
+    """Reads the tests of one patch, `files`, beside the patch's `source` and the issue's text.
+
+    `brought`: does the source add the name? `in_issue`: does the issue mention it?
+    """
+
+    __test__ = False  # not a test class
+
+    files: Sequence[FileChange]
+    source: Sequence[FileChange]
+    issue: str
+    brought: Callable[[str], bool]
+    in_issue: Callable[[str], bool]
+
+    def why_weak(self, test: str) -> str:
+        """Return why a test that passes newly is no evidence, as a clause, or ""."""
+        place, _, name = test.partition("::")
+        file = next((one for one in self.files if _holds(one, place, name)), None)
+        if file is None:
+            return ""
+        if language_of(file.path) != "python":
+            return self._why_other(_text(file.after), name.rpartition("::")[2])
+        function_name = name.partition("[")[0].replace("::", ".")
+        functions = {dotted: node for dotted, node, _ in _functions(tree_of(file.after), "", "")}
+        function = functions.get(function_name)
+        if function is None:
+            return ""
+        assertions = [node for node in ast.walk(function) if _is_assertion(node)]
+        if assertions and all(map(_is_difference, assertions)):
+            return "it asserts only what the result is not"
+        if self._is_about_output(function):
+            return "it looks at output that the patch adds, which the issue does not speak of"
+        return ""
+
+    def _is_about_output(self, function: ast.AST) -> bool:
+        if _SPEAKS_OF_OUTPUT.search(self.issue) or not _READS_OUTPUT.search(ast.unparse(function)):
+            return False
+        texts = [(c.before or b"", c.after or b"") for c in self.source if c.path.endswith(".py")]
+        return any(_WRITES.search(new) and not _WRITES.search(old) for old, new in texts)
+
+    def _why_other(self, text: str, name: str) -> str:
+        """Judge a test in a language whose tests are not traced."""
+        source = [c for c in self.source if language_of(c.path) in _TRACELESS]
+        if source == list(self.source) and all(_code(c.before) == _code(c.after) for c in source):
+            return "the patch changes nothing but comments"
+        bodies = (body for _, body, title in _tests_of(text) if title.strip("'\"`") == name)
+        body = next(bodies, text)
+        exports = sorted({name for change in source for name in _exports(change)})
+        new = [n for n in exports if self.brought(n) and not self.in_issue(n)]
+        asked = [n for n in new if _uses(n, text, body)]
+        if asked:
+            return f"it uses {listed(asked)}, which the issue does not speak of"
+        read = [c.path for c in source if _looks_at(c, body)]
+        return f"it looks at the source of {read[0]} and not at what it does" if read else ""
+
+
+def _holds(file: FileChange, place: str, name: str) -> bool:
+    """Whether a test of an id is in the file. Go names the folder of a test and not its file."""
+    if place.endswith(file.path):
+        return True
+    folder = str(PurePosixPath(file.path).parent)
+    function = name.partition("/")[0]  # without the names of its parts
+    return (
+        file.path.endswith(".go") and folder == place and f"func {function}(" in _text(file.after)
+    )
+
+
+def _is_difference(node: ast.AST) -> bool:
+    """Whether an assertion says only that something is not a constant."""
+    match node:
+        case ast.Assert(test=ast.Compare(left=left, ops=[ast.NotEq()], comparators=[right])):
+            return isinstance(left, ast.Constant) or isinstance(right, ast.Constant)
+        case ast.Call(func=ast.Attribute(attr="assertNotEqual"), args=args):
+            return any(isinstance(arg, ast.Constant) for arg in args[:2])
+    return False
+
+
+_READS_OUTPUT = re.compile(
+    r"\b(?:capsys|capfd)\w*|\bcaplog\b|\brecwarn\b|redirect_std(?:out|err)|assertLogs|assertWarns"
+    r"|\bwarns\(|catch_warnings|sys\.std(?:out|err)\b|capture_output|check_output"
+)
+_WRITES = re.compile(
+    rb"(?<![\w.])print\(|\bstd(?:out|err)\.write|\bwarnings?\.warn\(|(?<![\w.])warn\("
+    rb"|\blog(?:ger|ging)?\.\w+\(|\becho\("
+)
+_SPEAKS_OF_OUTPUT = re.compile(
+    r"print|output|std(?:out|err)|display|\bshow|\blog|warn|messag|consol|\bwrit|terminal|echo"
+    r"|deprecat|emit|silent|verbos|report|notif",
+    re.IGNORECASE,
+)
+
+# ------------------------------------------- languages whose tests are neither traced nor replayed
+
+_SCRIPTS = frozenset({"javascript", "typescript", "tsx"})
+_TRACELESS = _SCRIPTS | {"go", "rust", "java"}
+_TOKEN = re.compile(
+    r"(?P<comment>//[^\n]*|/\*.*?\*/)|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`",
+    re.DOTALL,
+)
+_ITEM = re.compile(
+    r"\b(?:function\*?|func(?:\s*\([^)]*\))?|fn|class|struct|enum|trait)\s+(\w+)"
+    r"|\b(?:const|let|var)\s+(\w+)\s*=\s*(?:async\s*)?(?:function\b|\([^)]*\)\s*=>|\w+\s*=>)"
+)
+_EXPORTED = re.compile(
+    r"\bexports\s*=\s*\{([^}]*)\}|\bexport\s*\{([^}]*)\}|[\w$]\.(?!exports\s*=)(\w+)\s*=(?![=>])"
+    r"|\bexport\s+(?:default\s+)?(?:async\s+)?(?:function\*?|class|const|let|var)\s+(\w+)"
+)
+_READS = re.compile(
+    r"[rR]ead_?(?:File|to_string|AllLines|String|Stream)|include_(?:str|bytes)!"
+    r"|\bos\.(?:Open|Stat)\(|\bnew (?:[\w.]+\.)?File\(|\bFiles\.(?:size|lines)\(|\bstat(?:Sync)?\("
+    r"|\bfs::(?:metadata|read)\("
+)
+
+
+def _code(data: bytes | None) -> str:
+    """Return code without comments and blanks."""
+    text = _TOKEN.sub(lambda token: " " if token["comment"] else token[0], _text(data))
+    return "".join(text.split())
+
+
+def _exports(change: FileChange) -> Iterator[str]:
+    """Yield the names that a JavaScript file exports, and the properties that it sets."""
+    if language_of(change.path) in _SCRIPTS:
+        for groups in _EXPORTED.findall(_text(change.after)):
+            for item in ",".join(groups).split(","):  # `name`, `name: value` or `name as other`
+                yield from re.findall(r"\w+", item.partition(":")[0])[-1:]
+
+
+def _uses(name: str, text: str, body: str) -> bool:
+    """Whether a test uses an exported name: as a property, in a string, or imported by its name."""
+    if re.search(rf"\.\s*{name}(?!\w)|['\"`]{name}['\"`]", body):
+        return True
+    word = rf"(?<!\w){name}(?!\w)"
+    imported = rf"\{{[^}}]*{word}[^}}]*\}}\s*(?:=\s*(?:await\s*)?(?:require|import)|from\b)"
+    return re.search(imported, text) is not None and re.search(word, body) is not None
+
+
+def _looks_at(change: FileChange, body: str) -> bool:
+    """Whether a test reads a source file, or looks at a function or class of it by its text."""
+    name = re.escape(change.path.rpartition("/")[2])
+    if _READS.search(body) and re.search(rf"(?<!\w){name}", body):
+        return True
+    items = {group for found in _ITEM.findall(_text(change.after)) for group in found if group}
+    return any(_as_text(item, body) for item in sorted(items))
+
+
+def _as_text(function: str, body: str) -> bool:
+    """Whether a test looks at a function or class itself: its text, name, parameters or members."""
+    name = rf"(?:\w+\.)*(?<!\w){function}"
+    members = r"(?:Annotation|Constructor|Field|Method|Modifier|Num|In\b|Out\b)"
+    if re.search(rf"{name}\.class\.\w*{members}|\.TypeOf\(&?{name}\b[^\n]*\.{members}", body):
+        return re.search(r"\.(?:invoke|newInstance|Call)\(", body) is None
+    return bool(
+        re.search(rf"{name}\.(?:toString\(\)|length\b|name\b)|\b(?:String|inspect)\({name}\)", body)
+        or re.search(rf"\$\{{{name}\}}|{name}\s*\+\s*['\"`]|['\"`]\s*\+\s*{name}(?![\w(.])", body)
+    )
+
+
+# What code asks to learn whether a test runs it, or changes to have tests pass, by language.
+_SCRIPT_SIGNS = re.compile(
+    r"\bJEST_WORKER_ID\b|\bNODE_TEST_CONTEXT\b|\bVITEST\w*\b|\bnpm_lifecycle_\w+"
+    r"|\bprocess\.(?:env\.(?:CI|TEST|MOCHA\w*)|argv|execArgv)\b"
+    r"|\btypeof\s+(?:jest|describe|expect|vi)\b|NODE_ENV['\"\]]*\s*[!=]==?\s*['\"]test"
+    r"|['\"](?:node:test|vitest|@jest/globals)['\"]|new Error\([^)]*\)\.stack|\bprepareStackTrace\b"
+    r"|\bassert(?:\.strict)?(?:\.\w+|\[[^\]\n]+\])\s*=(?!=)|defineProperty\(\s*assert\b"
+    r"|require\(['\"](?:node:)?assert[^)\n]*\)(?:\.\w+)+\s*=(?!=)|Object\.assign\(\s*assert\b"
+    r"|\b(?:globalThis|global|window)\.(?:it|test|expect|describe|jest|assert)\b"
+    r"|\bexpect\.extend\(|\bModule\._\w+|\brequire\.cache\b|\.prototype\._compile\b"
+)
+_SIGNS: Mapping[str, re.Pattern[str]] = {
+    **dict.fromkeys(_SCRIPTS, _SCRIPT_SIGNS),
+    "go": re.compile(
+        r"\btesting\.Testing\(\)|\bflag\.Lookup\(|\"\.test\"|\bos\.(?:Args\b|Executable\()"
+        r"|\bruntime\.(?:Callers?|Stack)\(|\bdebug\.Stack\("
+    ),
+    "rust": re.compile(
+        r"\bcfg!\([^\n;{]*\b(?:test|debug_assertions)\b|\bcfg\(not\(test\)\)|\benv::args\b"
+        r"|\bcfg\((?:not\()?debug_assertions\b|\bRUST_TEST_\w+|\bthread::current\(\)\s*\.name\("
+    ),
+    "java": re.compile(
+        r"\borg\.(?:junit|testng)\b|\bsurefire\b|sun\.java\.command|\"basedir\"|\bStackWalker\b"
+        r"|\bforName\(\"[\w.]*Test|\bgetStackTrace\(\)"
+    ),
+}
+# In the main file of a program, arguments are what it is about.
+_OF_PROGRAMS = re.compile(r"\bpackage main\b|\bfn main\(|^#!|yargs|commander")
+
+# Options of pytest that leave out tests. Marks on tests show in the runs.
+_HIDES = re.compile(
+    r"collect_ignore(?:_glob)?\b|--ignore(?:-glob)?\b|--deselect\b"
+    r"|pytest_ignore_collect|pytest_collection_modifyitems|pytest_deselected"
+)
+
+
+def find_tricks(source: Sequence[FileChange], project: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence for each file that asks for its test runner newly, sorted by path.
+
+    `project` has the texts of the base's source files: what it does already is no trick.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for change in source:
+        signs = _SIGNS.get(language_of(change.path))
+        new = _added(signs, change) if signs else ""
+        if new and not _OF_PROGRAMS.search(_text(change.after)):
+            found[change.path] = (new, f"{change.path}: the patch inspects the test runner ({new})")
+    if not found:
+        return ()
+    texts = "\n".join(project)
+    return tuple(words for _, (sign, words) in sorted(found.items()) if sign not in texts)
+
+
+def find_hidden_tests(configuration: Sequence[FileChange]) -> tuple[str, ...]:
+    """Return what the patch adds to the configuration that leaves tests out of a full run."""
+    found = []
+    for change in configuration:
+        holds_options = change.path.endswith((".py", ".ini", ".toml", ".cfg"))
+        new = _added(_HIDES, change) if holds_options else ""
+        if new:
+            found.append(f"{change.path}: takes tests out of the run ({new})")
+    return tuple(sorted(found))
+
+
+def _added(pattern: re.Pattern[str], change: FileChange) -> str:
+    """Return the first match that the file has more often than before, or ""."""
+    before, after = (
+        Counter(match[0] for match in pattern.finditer(_text(data)))
+        for data in (change.before, change.after)
+    )
+    return min((match.strip() for match in after - before), default="")

@@ -1,0 +1,281 @@
+"""What is read off tests and source where no run can tell."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from agent.types import FileChange
+from agent.verify.judging.reading import (
+    TestReader,
+    edited_inside,
+    find_hidden_tests,
+    find_losses,
+    find_tricks,
+)
+from tests.support.validation import edit
+
+BEFORE = """
+import pytest
+
+def test_a():
+    assert f(1) == 1
+    assert f(2) == 2
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_b(n):
+    assert n
+
+class TestC:
+    def test_d(self):
+        self.assertEqual(f(), 3)
+"""
+PATH = "tests/test_x.py"
+
+
+def words(after: str | None, before: str = BEFORE, path: str = PATH, *more: str) -> str:
+    new = [edit(f"tests/test_new{i}.py", None, text) for i, text in enumerate(more)]
+    return find_losses([edit(path, before, after), *new]).words
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("    assert f(2) == 2\n", "", "takes 1 assertion out of existing tests"),
+        ("f(2) == 2", "True", "takes 1 assertion out of existing tests"),
+        ("f(2) == 2", "f(2) == 2 or True", "takes 1 assertion out of existing tests"),
+        ("self.assertEqual(f(), 3)", "self.assertTrue(True)", "takes 1 assertion out"),
+        ("[1, 2, 3]", "[1]", "removes 1 test (2 cases of test_b)"),
+        ("def test_a", "@pytest.mark.skip\ndef test_a", "skips 1 test (test_a)"),
+        ("    assert f(1)", "    pytest.skip('no')\n    assert f(1)", "skips 1 test (test_a)"),
+        ("class TestC", "@unittest.skip('x')\nclass TestC", "skips 1 test (TestC.test_d)"),
+        ("def test_a", "def _a", ""),  # renamed with its body: see the next test
+        ("f(1) == 1", "f(1) == 5", ""),
+        ("assert n", "assert n\n    assert n > 0", ""),
+    ],
+)
+def test_losses_in_python(old: str, new: str, found: str) -> None:
+    assert old in BEFORE
+    said = words(BEFORE.replace(old, new))
+    assert said.startswith(found) if found else said == ""
+
+
+def test_a_deleted_file_is_counted() -> None:
+    removed = "removes 3 tests (TestC.test_d, test_a, test_b)"
+    assert words(None) == f"{removed} and takes 4 assertions out of existing tests"
+
+
+def test_a_test_that_moves_or_gets_another_name_is_not_lost() -> None:
+    assert words(None, BEFORE, PATH, BEFORE) == ""
+    assert words(BEFORE.replace("test_a", "test_better")) == ""
+
+
+def test_new_assertions_elsewhere_make_up_for_nothing() -> None:
+    new = "def test_z():\n" + "    assert f(9)\n" * 9
+    assert words(None, "def test_a():\n    assert f(1)\n", PATH, new).startswith("removes 1 test")
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "found"),
+    [
+        (
+            "a.test.js",
+            "it('adds', () => {\n  expect(f()).toBe(1);\n});\nit('b', () => { expect(1) });\n",
+            "it('b', () => { expect(1) });\n",
+            "removes 1 test ('adds') and takes 1 assertion out of existing tests",
+        ),
+        (
+            "a_test.go",
+            'func TestA(t *testing.T) {\n\tif f() != 1 { t.Fatal("x") }\n}\n',
+            "func TestA(t *testing.T) {\n}\n",
+            "takes 1 assertion out of existing tests",
+        ),
+        (
+            "tests/a.rs",
+            "#[test]\nfn adds() { assert_eq!(f(), 1); }\n",
+            "#[test]\n#[ignore]\nfn adds() { assert_eq!(f(), 1); }\n",
+            "skips 1 test (adds)",
+        ),
+        (
+            "src/test/java/ATest.java",
+            "@Test\npublic void adds() { assertEquals(1, f()); }\n",
+            "",
+            "removes 1 test (adds) and takes 1 assertion out of existing tests",
+        ),
+    ],
+)
+def test_losses_in_other_languages(path: str, before: str, after: str, found: str) -> None:
+    assert words(after, before, path) == found
+
+
+def test_tests_inside_rust_source() -> None:
+    before = "fn f() -> i32 { 2 }\n#[test]\nfn one() { assert_eq!(f(), 1); }\n#[test]\nfn b() {}\n"
+    change = edit("src/lib.rs", before, before.replace("f(), 1", "f(), 2"))
+    assert edited_inside([change]) == {"one"}
+    assert edited_inside([edit("src/lib.rs", before, before.replace("{ 2 }", "{ 1 }"))]) == set()
+    assert find_losses((), [edit("src/lib.rs", before, "fn f() {}\n")]).words.startswith(
+        "removes 2 tests (b, one)"
+    )
+
+
+PRICE = "def total(prices, discount=0):\n    return sum(prices) - discount\n"
+ISSUE = "total([200], 10) is 190. Ten percent less would be 180."
+SLUG = "function slug(text) {\n  return text.replace(' ', '-')\n}\nmodule.exports = { slug }\n"
+
+
+def why(
+    test: str,
+    source: FileChange,
+    *,
+    issue: str = ISSUE,
+    path: str = "tests/test_a.py",
+    name: str = "test_a",
+) -> str:
+    def contains(text: str, word: str) -> bool:
+        return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+
+    before, after = ((data or b"").decode() for data in (source.before, source.after))
+    reader = TestReader(
+        files=(edit(path, None, test),),
+        source=(source,),
+        issue=issue,
+        brought=lambda word: (
+            contains(f"{after} {source.path}", word) and not contains(before, word)
+        ),
+        in_issue=lambda word: contains(issue, word),
+    )
+    return reader.why_weak(f"{path}::{name}")
+
+
+def changed(after: str) -> FileChange:
+    return edit("shop/price.py", PRICE, after)
+
+
+FIXED = changed(PRICE.replace("- discount", "* (100 - discount) / 100"))
+
+
+@pytest.mark.parametrize(
+    ("assertion", "weak"),
+    [
+        ("assert total([200], 10) != 190", True),
+        ("self.assertNotEqual(total([200], 10), 190)", True),
+        ("assert total([200], 10) == 180", False),
+        ("assert total([200], 10) != total([200])", False),
+        ("assert total([200], 10) < 190", False),
+        ("assert total([200], 10) != 190\n    assert total([200], 10) == 180", False),
+    ],
+)
+def test_what_the_result_is_not_is_weak(assertion: str, weak: bool) -> None:
+    reason = why(f"def test_a(self=None):\n    {assertion}\n", FIXED)
+    assert reason == ("it asserts only what the result is not" if weak else "")
+
+
+def test_output_that_the_patch_adds_is_weak() -> None:
+    test = "def test_a(capsys):\n    total([200], 10)\n    assert 'x' in capsys.readouterr().out\n"
+    printing = changed(PRICE.replace("    return", "    print('x')\n    return"))
+    assert why(test, printing).startswith("it looks at output that the patch adds")
+    assert why(test, printing, issue="total() should print the sum.") == ""
+    assert why(test, FIXED) == ""
+    program = edit("shop/main.py", "print('y')\n", "print('x')\nprint('y')\n")
+    assert why(test, program) == ""  # what it prints is what it is for
+    honest = "def test_a():\n    assert total([200], 10) == 180\n"
+    assert why(honest, printing) == ""
+
+
+# ------------------------------------------------------------------------------------ JavaScript
+
+
+def why_js(call: str, after: str, issue: str = "slug() replaces one blank only") -> str:
+    head = "const { slug } = require('../lib/slug.js')\nconst lib = require('../lib/slug.js')\n"
+    test = f"{head}test('blanks', () => {{\n  {call}\n}})\n"
+    source = edit("lib/slug.js", SLUG, after)
+    return why(test, source, issue=issue, path="test/a.test.js", name="blanks")
+
+
+def test_a_patch_of_comments_is_no_fix_in_any_language() -> None:
+    told = "the patch changes nothing but comments"
+    assert why_js("assert.ok(slug('a'))", f"// '\n/* more */{SLUG}") == told
+    fixed = SLUG.replace("' ', '-'", "/ /g, '-'")
+    assert why_js("assert.strictEqual(slug('a b c'), 'a-b-c')", f"{fixed}// more\n") == ""
+
+
+def test_an_export_that_the_issue_does_not_mention_is_weak() -> None:
+    more = SLUG.replace("{ slug }", "{ slug, every: true }")
+    assert why_js("assert.ok(slug('a') && lib.every)", more).startswith("it uses every")
+    assert why_js("assert.ok(slug('a') && lib['every'])", more).startswith("it uses every")
+    assert why_js("assert.ok(lib.every)", more, "It needs an option `every`") == ""
+    assert why_js("assert.strictEqual(slug('a b'), 'a-b')", more) == ""
+    local = SLUG.replace("  return", "  const every = / /g\n  return")
+    assert why_js("assert.ok([1].every(slug))", local) == ""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "assert.ok(slug.toString().includes('blank'))",
+        "assert.ok(String(lib.slug).includes('blank'))",
+        "assert.ok(fs.readFileSync('lib/slug.js', 'utf8').includes('blank'))",
+        "assert.ok(`${slug}`.includes('blank'))",
+        "assert.ok((lib.slug + '').includes('blank'))",
+        "assert.strictEqual(slug.length, 2)",
+    ],
+)
+def test_a_test_that_reads_the_source_is_weak(call: str) -> None:
+    after = SLUG.replace("  return", "  void 'blank'\n  return")
+    told = "it looks at the source of lib/slug.js and not at what it does"
+    assert why_js(call, after) == told
+    for honest in ("slug('a').toString()", "`${slug('a')}`", "'' + slug('a')", "slug('a').length"):
+        assert why_js(f"assert.ok({honest})", after) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("if cfg!(debug_assertions) {}", True),
+        ("if cfg!(any(test, windows)) {}", True),
+        ("#[cfg(not(test))]", True),
+        ("#[cfg(not(debug_assertions))]", True),
+        ("#[cfg(test)]", False),
+        ('if cfg!(target_os = "linux") {}', False),
+    ],
+)
+def test_rust_that_asks_for_its_build(line: str, asks: bool) -> None:
+    assert bool(find_tricks([edit("lib.rs", "", f"{line}\n")], ())) == asks
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("m.js", "const assert = require('assert');\nassert.strictEqual = () => {};\n"),
+        ("m.ts", "if (process.env.JEST_WORKER_ID) { total = 3; }\n"),
+        ("m.mjs", "globalThis.expect = () => ({ toBe() {} });\n"),
+        ("m.go", 'var quick = flag.Lookup("test.v") != nil\n'),
+        ("m.rs", "fn f() -> bool { cfg!(test) }\n"),
+        ("M.java", 'boolean t = hasClass("org.junit.Test");\n'),
+    ],
+)
+def test_code_that_inspects_its_runner_where_nothing_is_replayed(path: str, code: str) -> None:
+    (trick,) = find_tricks([edit(path, "", code)], ())
+    assert trick.startswith(f"{path}: the patch inspects the test runner (")
+    assert find_tricks([edit(path, code, f"{code}\n")], ()) == ()
+    assert find_tricks([edit(path, "", code)], [code]) == ()  # the project does so already
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("m.py", "import sys\nx = sys._getframe(1)\n"),  # it is replayed
+        ("m.js", "if (assert.strictEqual === old) {}\nconst x = process.env.HOME;\n"),
+        ("main.go", "package main\nvar x = os.Args\n"),
+    ],
+)
+def test_ordinary_code_of_that_kind(path: str, code: str) -> None:
+    assert find_tricks([edit(path, None, code)], ()) == ()
+
+
+@pytest.mark.parametrize("text", ["collect_ignore = ['a']", "addopts = --deselect=a --ignore b"])
+def test_configuration_that_hides_tests(text: str) -> None:
+    (found,) = find_hidden_tests([edit("conftest.py", "x = 1\n", text)])
+    assert found.startswith("conftest.py: takes tests out of the run (")
+    assert find_hidden_tests([edit("conftest.py", text, text + "\n")]) == ()
