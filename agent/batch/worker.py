@@ -41,7 +41,8 @@ from agent.batch.messages import (
     encode_line,
 )
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
-from agent.llm.recording import ChatExchange, ReplyGate, ReplyRecording, format_exchange
+from agent.llm.paid_replies import ReplyGate, ReplyRecording
+from agent.llm.recording import ChatExchange, format_exchange
 from agent.results import kept as files
 from agent.run.record import Ledger, RunRecord, make_record
 from agent.shared.files import locked

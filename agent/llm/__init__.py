@@ -2,25 +2,36 @@
 
 `choose_endpoint` finds the server, `resolve_model` the model, and `HttpChatModel` and
 `HttpBatchEmbedder` send calls in one of the `protocols`. `BudgetedChatModel` and `LoggedChatModel`
-wrap any chat model. `agent.llm.recording` is an optional part.
+wrap any chat model. `agent.llm.recording` and `agent.llm.paid_replies` are optional parts.
 """
 
-from agent.llm.budget import Budget, BudgetedChatModel, RemoteBudget, ask_remote_budget, ceiling
-from agent.llm.call_log import LogFile, LoggedChatModel, counting_tries
-from agent.llm.chat import ChatModelWrapper, HttpChatModel
+from agent.llm.budget import (
+    Budget,
+    BudgetedChatModel,
+    RemoteBudget,
+    Spent,
+    ask_remote_budget,
+    ceiling,
+)
+from agent.llm.call_log import LogFile, LoggedChatModel, Redactor, counting_tries
 from agent.llm.choice import (
+    ENVIRONMENT_NAMES,
     ProviderSettings,
     choose_embedding_endpoint,
     choose_endpoint,
 )
-from agent.llm.embeddings import HttpBatchEmbedder
+from agent.llm.clients import ChatModelWrapper, HttpBatchEmbedder, HttpChatModel
 from agent.llm.endpoint import Endpoint, without_credentials
-from agent.llm.environment_servers import ENVIRONMENT_NAMES
 from agent.llm.http import create_client, usual_trust
-from agent.llm.models import Demand, Resolved, resolve_model
 from agent.llm.prices import Price, find_price, read_price
-from agent.llm.redaction import Redactor
-from agent.llm.server import ModelServer, Retrier
+from agent.llm.server import (
+    Demand,
+    ModelServer,
+    Resolved,
+    Retrier,
+    RetryPolicy,
+    resolve_model,
+)
 
 __all__ = [
     "ENVIRONMENT_NAMES",
@@ -40,6 +51,8 @@ __all__ = [
     "RemoteBudget",
     "Resolved",
     "Retrier",
+    "RetryPolicy",
+    "Spent",
     "ask_remote_budget",
     "ceiling",
     "choose_embedding_endpoint",

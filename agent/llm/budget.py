@@ -8,19 +8,20 @@ The host of a miner's run keeps an account of its own, which bounds the run too:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from agent.errors import BudgetExceeded, ProviderError, ReplayMismatch
-from agent.llm.chat import ChatModelWrapper
+from agent.llm.clients import ChatModelWrapper
 from agent.llm.endpoint import Endpoint, without_credentials
 from agent.llm.failures import Failure
 from agent.llm.http import JsonReply, Outcome, exchange
 from agent.llm.prices import Price
 from agent.llm.protocols import PROTOCOLS
-from agent.llm.protocols.base import Spent
+from agent.llm.replies import mapping
 from agent.llm.server import ModelServer
 from agent.types import Completion, Prompt, Usage
 from agent.types.events import Notice
@@ -28,6 +29,15 @@ from agent.types.protocols import ChatModel, Reporter
 
 if TYPE_CHECKING:
     import httpx
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """A host's account of a run's budget, in US dollars; None for what it does not say."""
+
+    used: float | None = None
+    remaining: float | None = None
+    limit: float | None = None
 
 
 class Host(Protocol):
@@ -40,12 +50,12 @@ class Host(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of a run and what is spent. It is a value: spending gives a new one.
+    """The limits of a run and what is spent. It is a value.
 
     `max_cost` is in US dollars, `max_tokens` counts input and output together; None means no
     limit. `price` is the model's, if known. `ceiling` is the `max_cost` of the run's host, checked
-    only when prices are known; `there` is the last statement of the host's account. `caching`:
-    prompts are written to the provider's cache, which costs more than plain input.
+    only when prices are known; `account` is the last statement of the host. `caching`: prompts are
+    written to the provider's cache, which costs more than plain input.
     """
 
     max_cost: float | None = None
@@ -54,7 +64,7 @@ class Budget:
     price: Price | None = None
     spent: Usage = field(default_factory=Usage)
     ceiling: float | None = None
-    there: Spent | None = None
+    account: Spent | None = None
     caching: bool = False
 
     def worst_case(self, prompt_tokens: int, max_output_tokens: int) -> Usage:
@@ -69,64 +79,44 @@ class Budget:
             return usage
         return replace(usage, cost_usd=self.price.of(usage))
 
-    def after(self, usage: Usage) -> Budget:
-        """The budget once `usage` is spent."""
-        return replace(self, spent=self.spent + self.priced(usage))
-
     def reserve(self, prompt_tokens: int, max_output_tokens: int) -> None:
         """Check that the worst case of a call fits. Changes nothing.
 
         Raises BudgetExceeded with the figures, or when `max_cost` is set and no price is known.
         """
-        worst = self.worst_case(prompt_tokens, max_output_tokens)
-        self._check_calls()
-        self._check_tokens(worst)
-        self._check_cost(worst)
-        self._check_ceiling(worst)
-        self._check_there(worst)
-
-    def _check_calls(self) -> None:
-        if self.max_calls is not None and self.spent.calls + 1 > self.max_calls:
+        worst, spent = self.worst_case(prompt_tokens, max_output_tokens), self.spent
+        if self.max_calls is not None and spent.calls + 1 > self.max_calls:
             raise BudgetExceeded(
-                f"no model call is left ({self.spent.calls} of {self.max_calls} made): raise "
+                f"no model call is left ({spent.calls} of {self.max_calls} made): raise "
                 "PATCHSHOT_MAX_CALLS"
             )
-
-    def _check_tokens(self, worst: Usage) -> None:
-        if self.max_tokens is None:
-            return
-        used = self.spent.input_tokens + self.spent.output_tokens
+        used = spent.input_tokens + spent.output_tokens
         needed = worst.input_tokens + worst.output_tokens
-        if used + needed > self.max_tokens:
+        if self.max_tokens is not None and used + needed > self.max_tokens:
             raise BudgetExceeded(
                 f"the next call may use {needed:,} tokens ({_tokens(worst)}), but "
                 f"{max(0, self.max_tokens - used):,} of {self.max_tokens:,} are left: raise "
                 "PATCHSHOT_MAX_TOKENS or lower PATCHSHOT_MAX_OUTPUT_TOKENS"
             )
-
-    def _check_cost(self, worst: Usage) -> None:
-        if self.max_cost is None:
-            return
-        if worst.cost_usd is None or self.spent.cost_usd is None:
+        is_known = worst.cost_usd is not None and spent.cost_usd is not None
+        if self.max_cost is not None and not is_known:
             raise BudgetExceeded(
                 "PATCHSHOT_MAX_COST is set, but the model's price is not known: set "
                 "PATCHSHOT_PRICES to IN,OUT (US dollars per million tokens)"
             )
-        left = self.max_cost - self.spent.cost_usd
-        if worst.cost_usd > left:
-            raise _too_dear(worst, left, f" of {_dollars(self.max_cost)}", "PATCHSHOT_MAX_COST")
+        for left, of, setting in self._amounts_left():
+            if (worst.cost_usd or 0.0) > left:
+                raise _too_dear(worst, left, of, setting)
 
-    def _check_ceiling(self, worst: Usage) -> None:
-        if self.ceiling is None or worst.cost_usd is None or self.spent.cost_usd is None:
-            return
-        left = self.ceiling - self.spent.cost_usd
-        if worst.cost_usd > left:
-            raise _too_dear(worst, left, f" of {_dollars(self.ceiling)}", "RIDGES_MAX_COST_USD")
-
-    def _check_there(self, worst: Usage) -> None:
-        left = None if self.there is None else self.there.remaining
-        if left is not None and (left <= 0 or (worst.cost_usd or 0.0) > left):
-            raise _too_dear(worst, left, " of the run's budget at its host", "the budget there")
+    def _amounts_left(self) -> Iterator[tuple[float, str, str]]:
+        """US dollars that are left, of what, and the setting that raises them."""
+        limits = (self.max_cost, "PATCHSHOT_MAX_COST"), (self.ceiling, "RIDGES_MAX_COST_USD")
+        for limit, setting in limits:
+            if limit is not None and self.spent.cost_usd is not None and self.price is not None:
+                yield limit - self.spent.cost_usd, f" of {_dollars(limit)}", setting
+        if self.account is not None and self.account.remaining is not None:
+            left = self.account.remaining or -math.inf  # a spent one refuses free calls, too
+            yield left, " of the run's budget at its host", "the budget there"
 
 
 @dataclass(slots=True)
@@ -180,9 +170,9 @@ class BudgetedChatModel(ChatModelWrapper):
         If the host states the cost, that figure is used: it includes embeddings and failed calls.
         """
         budget = self._account.budget
-        if budget.there is None or budget.there.used is None:
+        if budget.account is None or budget.account.used is None:
             return budget.spent
-        return replace(budget.spent, cost_usd=budget.there.used)
+        return replace(budget.spent, cost_usd=budget.account.used)
 
     async def complete(
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
@@ -223,16 +213,17 @@ class BudgetedChatModel(ChatModelWrapper):
         if account.host is None or account.asked:
             return
         account.asked = True
-        there = await account.host.ask()
-        if there is not None:  # otherwise the last statement still holds: a budget does not grow
-            account.budget = replace(account.budget, there=there)
+        stated = await account.host.ask()
+        if stated is not None:  # otherwise the last statement still holds: a budget does not grow
+            account.budget = replace(account.budget, account=stated)
 
 
 def _too_dear(worst: Usage, left: float, of: str, bound: str) -> BudgetExceeded:
-    cost = "of unknown price" if worst.cost_usd is None else f"cost {_dollars(worst.cost_usd)}"
-    verb = "is" if worst.cost_usd is None else "may"
+    price = "is of unknown price"
+    if worst.cost_usd is not None:
+        price = f"may cost {_dollars(worst.cost_usd)}"
     return BudgetExceeded(
-        f"the next call {verb} {cost} ({_tokens(worst)}), but {_dollars(max(0.0, left))}{of} is "
+        f"the next call {price} ({_tokens(worst)}), but {_dollars(max(0.0, left))}{of} is "
         f"left: raise {bound} or lower PATCHSHOT_MAX_OUTPUT_TOKENS"
     )
 
@@ -259,9 +250,7 @@ class RemoteBudget:
         self._endpoint = endpoint
         self._client = client
         self._report = report
-        self._server = (
-            ModelServer(endpoint, client) if PROTOCOLS[endpoint.kind].serves_runs else None
-        )
+        self._server = ModelServer(endpoint, client)
         self._failures = 0
 
     async def ask(self) -> Spent | None:
@@ -281,56 +270,46 @@ class RemoteBudget:
         return spent
 
     async def _get(self) -> Outcome | None:
-        if self._server is not None:
-            name = quote(self._endpoint.run_id, safe="")
-            return await self._server.look_up(
-                f"/usage?evaluation_run_id={name}", seconds=_ASK_SECONDS
-            )
-        if self._endpoint.usage_url is None:
-            return None
+        page = self._endpoint.usage_url
+        if page is None or self._server.protocol.serves_runs:
+            path = f"/usage?evaluation_run_id={quote(self._endpoint.run_id, safe='')}"
+            return await self._server.look_up(path, seconds=_ASK_SECONDS)
         # The page belongs to the proxy, not to the model's server, so it gets no key.
-        there = replace(self._endpoint, base_url=self._endpoint.usage_url, api_key=None)
-        return await exchange(
-            self._client, there, there.base_url, None, seconds=_ASK_SECONDS, headers={}
-        )
+        proxy = replace(self._endpoint, base_url=page, api_key=None)
+        return await exchange(self._client, proxy, page, None, seconds=_ASK_SECONDS, headers={})
 
 
 def ask_remote_budget(
     endpoint: Endpoint, client: httpx.AsyncClient, report: Reporter
 ) -> RemoteBudget | None:
     """The account at the run's host; None if there is none."""
-    if not PROTOCOLS[endpoint.kind].serves_runs and endpoint.usage_url is None:
-        return None
-    return RemoteBudget(endpoint, client, report)
+    has_account = PROTOCOLS[endpoint.kind].serves_runs or endpoint.usage_url is not None
+    return RemoteBudget(endpoint, client, report) if has_account else None
 
 
 def ceiling(environment: Mapping[str, str]) -> float | None:
     """RIDGES_MAX_COST_USD in US dollars; None when it is unset or not an amount."""
-    return _amount(environment.get("RIDGES_MAX_COST_USD"))
+    return _amount(environment, "RIDGES_MAX_COST_USD")
 
 
 def read_spent(value: Any) -> Spent | None:
     """The figures of a usage reply; None when it has none."""
-    if not isinstance(value, dict):
-        return None
-    used = _first_amount(value, "used_cost_usd", "total_cost_usd")
-    remaining = _first_amount(value, "remaining_cost_usd", "budget_remaining_usd")
+    value = mapping(value)
+    used = _amount(value, "used_cost_usd", "total_cost_usd")
+    remaining = _amount(value, "remaining_cost_usd", "budget_remaining_usd")
     if used is None and remaining is None:
         return None
-    return Spent(used, remaining, _first_amount(value, "max_cost_usd"))
+    return Spent(used, remaining, _amount(value, "max_cost_usd"))
 
 
-def _first_amount(value: Mapping[str, Any], *names: str) -> float | None:
-    amounts = (_amount(value.get(name)) for name in names)
-    return next((amount for amount in amounts if amount is not None), None)
-
-
-def _amount(value: Any) -> float | None:
-    """An amount of at least zero: an overspent budget has nothing left."""
-    if isinstance(value, bool):
-        return None
-    try:
-        amount = float(value)
-    except (TypeError, ValueError):
-        return None
-    return max(0.0, amount) if abs(amount) < float("inf") else None
+def _amount(value: Mapping[str, Any], *names: str) -> float | None:
+    """The first of these that is an amount, at least zero: an overspent budget has nothing left."""
+    for name in names:
+        given = value.get(name)
+        try:
+            amount = float(given) if not isinstance(given, bool) else None  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            continue
+        if amount is not None and abs(amount) < float("inf"):
+            return max(0.0, amount)
+    return None

@@ -1,4 +1,4 @@
-"""Reports one event for each model call, and writes events to a file (`--log-file`, JSON Lines).
+"""Reports each model call, masks secrets, and writes events to a file (`--log-file`, JSON Lines).
 
 The file tells which model was called, how the call ended and what it cost. Prompts and replies are
 never written. Keys are masked in every text.
@@ -11,7 +11,7 @@ import json
 import math
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import PatchshotError, UsageError
-from agent.llm.chat import ChatModelWrapper
+from agent.llm.clients import ChatModelWrapper
+from agent.llm.failures import BASIC_FORM
 from agent.types import Completion, Prompt
 from agent.types.events import Event, ModelCall, Notice, StageProgress
 from agent.types.protocols import ChatModel, Reporter
@@ -27,18 +28,96 @@ from agent.types.protocols import ChatModel, Reporter
 if TYPE_CHECKING:
     from io import FileIO
 
+MASK = "***"
+
+# A shorter value is a placeholder ("test", "none", "ollama"), and would mask ordinary words.
+SHORTEST_SECRET = 8
+# A text that was cut, or a server's own quotation, may hold a part of a key: this many of its
+# characters in a row are masked too.
+PART = 12
+
+_NAMES = r"[\w-]*(?:api[_-]?key|token|secret|password|passwd|signature|credentials?)|key|sig"
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern, re.IGNORECASE), replacement)
+    for pattern, replacement in (
+        # Headers, as text and as JSON.
+        (
+            r"\b((?:proxy-)?authorization|x-api-key|api-key|x-goog-api-key)"
+            r"""(["']?\s*[:=]\s*["']?)(?:(bearer|basic)\s+)?[^\s"',;]+""",
+            rf"\1\2{MASK}",
+        ),
+        (r"\b(bearer\s+)[^\s\"',;]{4,}", rf"\1{MASK}"),
+        # User and password of a URL, as its header carries them; "basic support" is a phrase.
+        (rf"\b(basic\s+){BASIC_FORM}", rf"\1{MASK}"),
+        (rf"([?&;](?:{_NAMES})=)[^&\s\"'#;]+", rf"\1{MASK}"),
+        (r"(\b[a-z][a-z0-9+.-]*://)[^\s/@\"']+@", rf"\1{MASK}@"),
+        (r"\b(?:sk|rk|pk|xai|gsk)[-_][\w-]{12,}", MASK),
+    )
+)
+
+
+class Redactor:
+    """Masks secrets in texts. Values shorter than SHORTEST_SECRET are left alone."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        values = {secret for secret in secrets if len(secret) >= SHORTEST_SECRET}
+        self._widths = sorted({min(len(secret), PART) for secret in values})
+        self._parts = frozenset(part for secret in values for part in _parts(secret))
+
+    def __call__(self, text: str) -> str:
+        """`text` without the secrets, every part of PART of their characters, and key-like forms.
+
+        What is masked is replaced by MASK; nothing is ever added to a text without secrets.
+        """
+        if self._parts:
+            text = self._without_known(text)
+        for pattern, replacement in _PATTERNS:
+            text = pattern.sub(replacement, text)
+        return text
+
+    def known(self, text: str) -> str:
+        """`text` without the secrets and their parts; what only looks like a key stays."""
+        return self._without_known(text) if self._parts else text
+
+    def _without_known(self, text: str) -> str:
+        pieces: list[str] = []
+        done = 0
+        for start, end in _merged(self._spans(text)):
+            pieces += (text[done:start], MASK)
+            done = end
+        return "".join(pieces) + text[done:]
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Spans of parts, by start."""
+        for start in range(len(text) - SHORTEST_SECRET + 1):
+            for width in self._widths:
+                if text[start : start + width] in self._parts:
+                    yield start, start + width
+
+
+def _parts(secret: str) -> Iterator[str]:
+    width = min(len(secret), PART)
+    for start in range(len(secret) - width + 1):
+        yield secret[start : start + width]
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans that touch or overlap as one."""
+    merged: list[tuple[int, int]] = []
+    for start, end in spans:
+        if merged and start <= merged[-1][1]:
+            start, end = merged[-1][0], max(merged.pop()[1], end)
+        merged.append((start, end))
+    return merged
+
+
+# ------------------------------------------------------------------------------ one event a call
+
 _WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-class _Tries:
-    """The number of tries of the running call."""
-
-    def __init__(self) -> None:
-        self.count = 1
-
-
-# Transports count tries and `LoggedChatModel` reports calls: they share this, one for each task.
-_TRIES: ContextVar[_Tries | None] = ContextVar("patchshot_tries", default=None)
+# Transports count tries in a list of one and `LoggedChatModel` reports calls; one for each task.
+_TRIES: ContextVar[list[int] | None] = ContextVar("patchshot_tries", default=None)
 
 
 def counting_tries(report: Reporter) -> Reporter:
@@ -50,7 +129,7 @@ def counting_tries(report: Reporter) -> Reporter:
     def count(event: Event, /) -> None:
         tries = _TRIES.get()
         if tries is not None:
-            tries.count += 1
+            tries[0] += 1
         report(event)
 
     return count
@@ -67,7 +146,7 @@ class LoggedChatModel(ChatModelWrapper):
         self, prompt: Prompt, *, max_output_tokens: int, schema: Mapping[str, Any] | None = None
     ) -> Completion:
         """Ask the inner model. Raises what it raises."""
-        tries = _Tries()
+        tries = [1]
         token = _TRIES.set(tries)
         clock = asyncio.get_running_loop().time
         started = clock()
@@ -78,14 +157,14 @@ class LoggedChatModel(ChatModelWrapper):
             )
             status = "cut-off" if done.finish_reason == "length" else "ok"
         except PatchshotError as raised:
-            status, error = error_name(raised), str(raised)
+            status, error = dashed_name(raised), str(raised)
             raise
         except asyncio.CancelledError:
             status = "cancelled"
             raise
         finally:
             _TRIES.reset(token)
-            self._tell(done, status, error, clock() - started, tries.count)
+            self._tell(done, status, error, clock() - started, tries[0])
         return done
 
     def _tell(
@@ -112,17 +191,17 @@ class LoggedChatModel(ChatModelWrapper):
         )
 
 
-def error_name(error: PatchshotError) -> str:
-    """The error's class as a status: "context-too-long"."""
-    return _WORD_STARTS.sub("-", type(error).__name__).lower()
+def dashed_name(value: object) -> str:
+    """The class of an error or an event as a status: "context-too-long"."""
+    return _WORD_STARTS.sub("-", type(value).__name__).lower()
 
 
 class LogFile:
     """A reporter that also appends every event except progress to a file, one JSON object a line.
 
-    Each line has `time` (UTC, milliseconds), `event` (the class as in `error_name`) and the event's
-    fields; every text passes through `redact`. Thread-safe. If the disk fails later, that is
-    reported once and only the log ends.
+    Each line has `time` (UTC, milliseconds), `event` (its class, dashed) and the event's fields;
+    every text passes through `redact`. Thread-safe. If the disk fails later, that is reported once
+    and only the log ends.
     """
 
     def __init__(self, path: Path, forward: Reporter, redact: Callable[[str], str]) -> None:
@@ -163,7 +242,7 @@ class LogFile:
     def _write(self, event: Event) -> None:
         line = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "event": _WORD_STARTS.sub("-", type(event).__name__).lower(),
+            "event": dashed_name(event),
             **asdict(event),
         }
         data = json.dumps(_redacted(line, self._redact), allow_nan=False).encode("ascii") + b"\n"

@@ -16,28 +16,25 @@ prompt holds the user's code. A key is sent only to the server that it belongs t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from agent.errors import ConfigurationError
 from agent.llm.endpoint import Endpoint, clean_key, normalise_base_url, same_origin
-from agent.llm.environment_servers import (
-    DEFAULT_PROTOCOL,
-    PROVIDERS,
-    ChosenServer,
-    first_server,
-    first_with_embeddings,
-    key_owner,
-    passed_over,
-    provider_server,
-)
 from agent.llm.protocols import PROTOCOLS
 
 # The run id that the miners' first proxy accepts from a caller that is not an evaluation run.
 NO_RUN_ID = "nocache-1"
+# Below SANDBOX_PROXY_URL: the page on which the newest miner containers tell what has been spent.
+SPENT_PATH = "/api/v1/usage"
+OLLAMA_PORT = 11434  # used when OLLAMA_HOST has no port
+
+_DEFAULT_PROTOCOL = "openai"  # most servers speak it
+_PROVIDERS = {p.name: p.provider for p in PROTOCOLS.values() if p.provider is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +50,6 @@ class ProviderSettings:
     protocol: str | None = None
 
 
-def run_id(environment: Mapping[str, str]) -> str:
-    """The run's id for the miners' proxy: EVALUATION_RUN_ID, else RUN_ID."""
-    named = (environment.get("EVALUATION_RUN_ID"), environment.get("RUN_ID"))
-    return next((name.strip() for name in named if name and name.strip()), NO_RUN_ID)
-
-
 def choose_endpoint(settings: ProviderSettings, environment: Mapping[str, str]) -> Endpoint:
     """Choose the chat server. Pure: reads nothing but its arguments.
 
@@ -67,18 +58,28 @@ def choose_endpoint(settings: ProviderSettings, environment: Mapping[str, str]) 
     ConfigurationError, naming the variables to set, when no server or no model is chosen or a value
     is malformed.
     """
-    _check_protocol(settings.protocol, "PATCHSHOT_PROTOCOL", list(PROTOCOLS))
-    chosen = _explicit_server(settings, environment) or first_server(environment, settings.protocol)
+    if settings.protocol is not None and settings.protocol not in PROTOCOLS:
+        raise ConfigurationError(
+            f"PATCHSHOT_PROTOCOL is {settings.protocol!r}: it must be one of auto, "
+            f"{', '.join(sorted(PROTOCOLS))}"
+        )
+    chosen = _explicit_server(settings, environment)
+    chosen = chosen or next(_servers(environment, settings.protocol), None)
     if chosen is None:
-        raise ConfigurationError(_no_server(settings))
+        raise ConfigurationError(_no_server(settings.protocol))
     model = (settings.model or "").strip()
-    if not model and not chosen.offers_model:
+    # A provider's own catalogue may not choose the model: it has hundreds, and the choice costs the
+    # user's money. With the contract's bound on the cost the run is a miner's, whose proxy may.
+    provider = _provider_at(chosen.base_url)
+    is_bounded = bool(environment.get("RIDGES_MAX_COST_USD", "").strip())
+    if not model and provider and not (is_bounded and _PROVIDERS[provider].before_proxies):
         raise ConfigurationError(
             f"no model is chosen for {chosen.base_url} ({chosen.why}): set PATCHSHOT_MODEL, for "
-            f"example {chosen.example}"
+            f"example {_PROVIDERS[provider].example}"
         )
-    endpoint = _endpoint(chosen, model, environment)
-    return replace(endpoint, unused=passed_over(environment, chosen.why))
+    names = [next(iter(_given(environment, names)), "") for names, _ in _SOURCES]
+    unused = tuple(name for name in names if name and not chosen.why.startswith(name))
+    return replace(_with_run(chosen, environment), model=model, unused=unused)
 
 
 def choose_embedding_endpoint(
@@ -91,55 +92,40 @@ def choose_embedding_endpoint(
     server is a miner's proxy, which offers one. Raises ConfigurationError like `choose_endpoint`,
     and when there is an embedding server without a model.
     """
-    able = [name for name, protocol in PROTOCOLS.items() if protocol.embeddings is not None]
-    _check_protocol(settings.protocol, "PATCHSHOT_EMBED_PROTOCOL", able)
     model = (settings.model or "").strip()
     offered = chat is not None and PROTOCOLS[chat.kind].serves_runs
     if not (model or (settings.base_url or "").strip() or offered):
         return None
-    found = _embedding_server(settings, environment, chat)
-    if found is None:
+    server = _embedding_server(settings, environment, chat)
+    if server is None:
         raise ConfigurationError(
             "PATCHSHOT_EMBED_MODEL is set, but no server for it: set PATCHSHOT_EMBED_BASE_URL "
             "(and PATCHSHOT_EMBED_API_KEY if it wants a key)"
         )
-    if not model and not found.protocol.serves_runs:
+    if not model and not PROTOCOLS[server.kind].serves_runs:
         raise ConfigurationError(
             "PATCHSHOT_EMBED_BASE_URL is set without a model: set PATCHSHOT_EMBED_MODEL too"
         )
     own_key = clean_key(settings.api_key, "PATCHSHOT_EMBED_API_KEY")
-    if own_key or not found.key:
-        found = replace(found, key=own_key, key_setting="PATCHSHOT_EMBED_API_KEY")
-    endpoint = _endpoint(found, model, environment)
-    return replace(endpoint, model_setting="PATCHSHOT_EMBED_MODEL")
+    if own_key or not server.api_key:
+        server = replace(server, api_key=own_key, key_setting="PATCHSHOT_EMBED_API_KEY")
+    server = _with_run(server, environment)
+    return replace(server, model=model, model_setting="PATCHSHOT_EMBED_MODEL")
 
 
-def _check_protocol(name: str | None, setting: str, known: list[str]) -> None:
-    if name is not None and name not in known:
-        raise ConfigurationError(
-            f"{setting} is {name!r}: it must be one of auto, {', '.join(sorted(known))}"
-        )
+def _with_run(server: Endpoint, environment: Mapping[str, str]) -> Endpoint:
+    """The server with the run's id (EVALUATION_RUN_ID, else RUN_ID) where it keeps accounts."""
+    if not PROTOCOLS[server.kind].serves_runs:
+        return server
+    names = _given(environment, ("EVALUATION_RUN_ID", "RUN_ID"))
+    run_id = environment[names[0]].strip() if names else NO_RUN_ID
+    return replace(server, run_id=run_id)
 
 
-def _endpoint(server: ChosenServer, model: str, environment: Mapping[str, str]) -> Endpoint:
-    return Endpoint(
-        server.base_url,
-        server.key,
-        model,
-        server.kind,
-        server.why,
-        server.key_setting,
-        server.url_setting,
-        run_id=run_id(environment) if server.protocol.serves_runs else "",
-        usage_url=server.usage_url,
-        embedding_base_url=server.embedding_base_url,
-    )
-
-
-def _no_server(settings: ProviderSettings) -> str:
-    if settings.protocol is not None:
+def _no_server(protocol: str | None) -> str:
+    if protocol is not None:
         return (
-            f"no server that speaks {settings.protocol!r} (PATCHSHOT_PROTOCOL) is configured: set "
+            f"no server that speaks {protocol!r} (PATCHSHOT_PROTOCOL) is configured: set "
             "PATCHSHOT_BASE_URL, or leave PATCHSHOT_PROTOCOL out"
         )
     return (
@@ -152,84 +138,212 @@ def _no_server(settings: ProviderSettings) -> str:
 # ------------------------------------------------------------------------------- explicit settings
 
 
-def _explicit_server(
-    settings: ProviderSettings, environment: Mapping[str, str]
-) -> ChosenServer | None:
+def _explicit_server(settings: ProviderSettings, environment: Mapping[str, str]) -> Endpoint | None:
     key = clean_key(settings.api_key, "PATCHSHOT_API_KEY")
     if settings.base_url and settings.base_url.strip():
         server = _server_at(settings.base_url, settings.protocol, environment, "PATCHSHOT_BASE_URL")
-        return replace(server, key=key, key_setting="PATCHSHOT_API_KEY") if key else server
+        return replace(server, api_key=key, key_setting="PATCHSHOT_API_KEY") if key else server
     if key is None:
         return None
-    name = settings.protocol if settings.protocol in PROVIDERS else _name_by_key(key)
+    # The longest prefix tells whose key it is.
+    fitting = [n for n, p in _PROVIDERS.items() if key.get_secret_value().startswith(p.key_prefix)]
+    name = max(fitting, key=lambda name: len(_PROVIDERS[name].key_prefix), default=None)
+    if settings.protocol in _PROVIDERS:
+        name = settings.protocol
     if name is None:  # the key may belong to anybody, so it is sent to nobody
         raise ConfigurationError(
             "PATCHSHOT_API_KEY does not tell whose key it is (OpenRouter's, Anthropic's and "
             "OpenAI's begin with sk-): set PATCHSHOT_BASE_URL too, or PATCHSHOT_PROTOCOL"
         )
-    server = provider_server(name, key, "PATCHSHOT_API_KEY is set", environment)
+    server = _provider_server(name, key, "PATCHSHOT_API_KEY is set", environment)
     return replace(server, key_setting="PATCHSHOT_API_KEY")
-
-
-def _name_by_key(key: SecretStr) -> str | None:
-    """The provider whose keys begin like `key`; the longest prefix decides."""
-    value = key.get_secret_value()
-    fitting = [name for name, p in PROVIDERS.items() if value.startswith(p.key_prefix)]
-    return max(fitting, key=lambda name: len(PROVIDERS[name].key_prefix), default=None)
 
 
 def _server_at(
     url: str, protocol: str | None, environment: Mapping[str, str], setting: str
-) -> ChosenServer:
+) -> Endpoint:
     """An explicit base URL, with the key of the environment that belongs to that very server."""
     base_url = normalise_base_url(url, setting)
-    owner = key_owner(environment, base_url)
-    name = next((n for n, p in PROVIDERS.items() if same_origin(p.base_url, base_url)), None)
-    return ChosenServer(
-        protocol or name or _name_by_path(url),
+    owner = _key_owner(environment, base_url)
+    path = urlsplit(url.strip()).path.rstrip("/").lower()
+    by_path = next((p.name for p in PROTOCOLS.values() if p.recognises(path)), _DEFAULT_PROTOCOL)
+    return Endpoint(
         base_url,
-        owner.key if owner else None,
+        owner.api_key if owner else None,
+        "",
+        protocol or _provider_at(base_url) or by_path,
         f"{setting} is set",
         owner.key_setting if owner else setting.replace("BASE_URL", "API_KEY"),
         setting,
-        offers_model=name is None,
-        example=PROVIDERS[name].example if name else "",
     )
-
-
-def _name_by_path(url: str) -> str:
-    """The protocol of a user's own server, recognised by the path of its address."""
-    path = urlsplit(url.strip()).path.rstrip("/").lower()
-    return next((p.name for p in PROTOCOLS.values() if p.recognises(path)), DEFAULT_PROTOCOL)
 
 
 def _embedding_server(
     settings: ProviderSettings, environment: Mapping[str, str], chat: Endpoint | None
-) -> ChosenServer | None:
+) -> Endpoint | None:
     setting = "PATCHSHOT_EMBED_BASE_URL"
     if settings.base_url and settings.base_url.strip():
-        return _server_beside(settings, environment, chat, setting)
-    if chat is None or PROTOCOLS[chat.kind].embeddings is None:
-        return first_with_embeddings(environment, settings.protocol)
-    return ChosenServer(
-        settings.protocol or chat.kind,
-        chat.embedding_base_url or chat.base_url,
-        chat.api_key,
-        "the server of the chat model",
-        chat.key_setting,
-        setting,
+        server = _server_at(settings.base_url, settings.protocol, environment, setting)
+        if chat is None or not same_origin(server.base_url, chat.base_url):
+            return server
+        return replace(server, api_key=chat.api_key, key_setting=chat.key_setting, kind=chat.kind)
+    if chat is not None and PROTOCOLS[chat.kind].embeddings is not None:
+        why, base_url = "the server of the chat model", chat.embedding_base_url or chat.base_url
+        return Endpoint(base_url, chat.api_key, "", chat.kind, why, chat.key_setting, setting)
+    for server in _servers(environment, None):
+        if PROTOCOLS[server.kind].embeddings is not None:
+            return replace(server, base_url=server.embedding_base_url or server.base_url)
+    return None
+
+
+# --------------------------------------------------- servers that the environment's variables name
+
+
+def _servers(environment: Mapping[str, str], kind: str | None) -> Iterator[Endpoint]:
+    """The servers that are configured (and speak `kind`), in the order in which they are taken.
+
+    Raises ConfigurationError for a malformed variable of the server that is reached.
+    """
+    for _, read in _SOURCES:
+        server = read(environment)
+        if server is not None and kind in (None, server.kind):
+            yield server
+
+
+def _key_owner(environment: Mapping[str, str], url: str) -> Endpoint | None:
+    """The server of the environment whose key belongs to the server at `url`."""
+    for _, read in _SOURCES:
+        try:
+            server = read(environment)
+        except ConfigurationError:
+            continue  # a malformed variable of a server that is not asked
+        if server is None or server.api_key is None:
+            continue
+        if any(place and same_origin(place, url) for place in (
+            server.base_url, server.embedding_base_url
+        )):  # fmt: skip
+            return server
+    return None
+
+
+def _provider_at(url: str) -> str | None:
+    """The provider whose public server is at `url`."""
+    return next((n for n, p in _PROVIDERS.items() if same_origin(p.base_url, url)), None)
+
+
+def _provider_server(
+    name: str, key: SecretStr | None, why: str, environment: Mapping[str, str]
+) -> Endpoint:
+    """The provider's own server, or the one that its `url_name` gives instead."""
+    provider = _PROVIDERS[name]
+    given = _url(environment, provider.url_name) if provider.url_name else None
+    url_setting = provider.url_name if given else "PATCHSHOT_BASE_URL"
+    return Endpoint(given or provider.base_url, key, "", name, why, provider.key_name, url_setting)
+
+
+def _by_key(name: str, environment: Mapping[str, str]) -> Endpoint | None:
+    """The provider's server, if its key (or the address that suffices) is set."""
+    provider = _PROVIDERS[name]
+    key = _key(environment, provider.key_name)
+    if key is None and (provider.needs_key or not _given(environment, (provider.url_name,))):
+        return None
+    why = f"{provider.key_name if key else provider.url_name} is set"
+    server = _provider_server(name, key, why, environment)
+    proxy = _url(environment, "SANDBOX_PROXY_URL") if provider.before_proxies else None
+    return replace(server, usage_url=proxy and proxy + SPENT_PATH)
+
+
+def _ridges(environment: Mapping[str, str]) -> Endpoint | None:
+    name = environment.get("RIDGES_INFERENCE_PROVIDER", "").strip().lower()
+    base_url = _url(environment, "RIDGES_INFERENCE_BASE_URL")
+    if not name and base_url is None:
+        return None
+    is_openrouter = name == "openrouter"
+    base_url = base_url or (_PROVIDERS[name].base_url if is_openrouter else None)
+    if base_url is None:
+        raise ConfigurationError(
+            f"RIDGES_INFERENCE_PROVIDER is {name!r}, but its address is not known: set "
+            "RIDGES_INFERENCE_BASE_URL"
+        )
+    return Endpoint(
+        base_url,
+        _key(environment, "RIDGES_INFERENCE_API_KEY"),
+        "",
+        "openrouter" if is_openrouter else _DEFAULT_PROTOCOL,
+        f"RIDGES_INFERENCE_{'PROVIDER' if name else 'BASE_URL'} is set",
+        "RIDGES_INFERENCE_API_KEY",
+        "RIDGES_INFERENCE_BASE_URL",
+        embedding_base_url=_url(environment, "RIDGES_INFERENCE_EMBEDDING_BASE_URL"),
     )
 
 
-def _server_beside(
-    settings: ProviderSettings,
-    environment: Mapping[str, str],
-    chat: Endpoint | None,
-    setting: str,
-) -> ChosenServer:
-    """The server of an explicit base URL; with the chat server's key where it is that server."""
-    server = _server_at(settings.base_url or "", settings.protocol, environment, setting)
-    if chat is None or not same_origin(server.base_url, chat.base_url):
-        return server
-    kind = settings.protocol or chat.kind
-    return replace(server, key=chat.api_key, key_setting=chat.key_setting, kind=kind)
+def _proxy(name: str, embeddings: str, environment: Mapping[str, str]) -> Endpoint | None:
+    """The miners' proxy at the address in the variable `name`."""
+    base_url = _url(environment, name)
+    if base_url is None:
+        return None
+    other = _url(environment, embeddings) if embeddings else None
+    why = f"{name} is set"
+    return Endpoint(base_url, None, "", "miner", why, url_setting=name, embedding_base_url=other)
+
+
+def _ollama(environment: Mapping[str, str]) -> Endpoint | None:
+    """OLLAMA_HOST as Ollama reads it: `host`, `host:port` or a URL; 0.0.0.0 is where it listens."""
+    given = environment.get("OLLAMA_HOST", "").strip()
+    if not given:
+        return None
+    is_url = "://" in given
+    parts = urlsplit(normalise_base_url(given if is_url else f"http://{given}", "OLLAMA_HOST"))
+    host = parts.hostname or ""
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - recognised, not bound to
+        host = "127.0.0.1"
+    port = parts.port or (None if is_url else OLLAMA_PORT)
+    authority = f"[{host}]" if ":" in host else host
+    base_url = f"{parts.scheme}://{authority}{f':{port}' if port else ''}{parts.path}"
+    why = "OLLAMA_HOST is set"
+    return Endpoint(base_url, None, "", _DEFAULT_PROTOCOL, why, url_setting="OLLAMA_HOST")
+
+
+_Source = tuple[tuple[str, ...], Callable[[Mapping[str, str]], Endpoint | None]]
+
+
+def _source_of(name: str) -> _Source:
+    provider = _PROVIDERS[name]
+    names = (provider.key_name,) if provider.needs_key else (provider.key_name, provider.url_name)
+    return names, partial(_by_key, name)
+
+
+# Ways to name a server: any one of the variables is enough.
+_SOURCES: tuple[_Source, ...] = (
+    *(_source_of(name) for name, p in _PROVIDERS.items() if p.before_proxies),
+    (("RIDGES_INFERENCE_PROVIDER", "RIDGES_INFERENCE_BASE_URL"), _ridges),
+    (("SANDBOX_PROXY_URL",), partial(_proxy, "SANDBOX_PROXY_URL", "")),
+    (("AI_PROXY_URL",), partial(_proxy, "AI_PROXY_URL", "AI_EMBEDDING_PROXY_URL")),
+    *(_source_of(name) for name, p in _PROVIDERS.items() if not p.before_proxies),
+    (("OLLAMA_HOST",), _ollama),
+)
+
+ENVIRONMENT_NAMES = (
+    *(name for names, _ in _SOURCES for name in names),
+    *(p.url_name for p in _PROVIDERS.values() if p.url_name and p.needs_key),
+    "RIDGES_INFERENCE_API_KEY",
+    "RIDGES_INFERENCE_EMBEDDING_BASE_URL",
+    "RIDGES_MAX_COST_USD",
+    "AI_EMBEDDING_PROXY_URL",
+    "EVALUATION_RUN_ID",
+    "RUN_ID",
+)
+"""All environment variables that this module reads."""
+
+
+def _given(environment: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if environment.get(name, "").strip()]
+
+
+def _key(environment: Mapping[str, str], name: str) -> SecretStr | None:
+    return clean_key(SecretStr(environment.get(name, "")), name)
+
+
+def _url(environment: Mapping[str, str], name: str) -> str | None:
+    given = environment.get(name, "").strip()
+    return normalise_base_url(given, name) if given else None

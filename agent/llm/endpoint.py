@@ -29,7 +29,7 @@ class Endpoint:
 
     `kind` is a name of `agent.llm.protocols.PROTOCOLS`. `api_key` is None for a server
     that needs none; it prints as asterisks. `model` is "" when the server is asked for one
-    (`agent.llm.models`). `key_setting`, `url_setting` and `model_setting` name the settings that
+    (`resolve_model`). `key_setting`, `url_setting` and `model_setting` name the settings that
     the user changes when the server refuses them. `run_id` identifies the run to the miners'
     proxy. `usage_url` answers a GET, without a key, with what the run has spent.
     `embedding_base_url` is set when the same key opens another server for embeddings. `unused`

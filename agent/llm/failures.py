@@ -1,20 +1,20 @@
 """Turns a model server's refusals into errors that say what to do. Pure functions.
 
-`Failure` is the value that `agent.llm.http`, `agent.llm.server` and the models pass on; its `error`
-is raised at the very end. The parts: what a reply means, the errors and their advice, and how many
-tokens a refusal says the model takes.
+`Failure` is the value that `agent.llm.http`, `agent.llm.server` and the clients pass on; its
+`error` is raised at the very end. Server texts are shown in one line and without keys.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
+
+from pydantic import SecretStr
 
 from agent.errors import (
     AuthenticationFailed,
@@ -25,53 +25,184 @@ from agent.errors import (
     UnknownModel,
 )
 from agent.llm.endpoint import Endpoint, host_of, without_credentials
-from agent.llm.redaction import excerpt, is_markup, one_line, redact, wordings
+
+# ---------------------------------------------------------- the text of a server, fit to print
+
+_WORDING_LIMIT = 300  # characters of a server's own message that an error quotes
+
+# Encoded words: a digit, or a small letter before a capital one, is in all but the rarest.
+BASIC_FORM = r"(?-i:(?=[A-Za-z+/]*(?:[0-9]|[a-z][A-Z]))[A-Za-z0-9+/]{4,}={0,2})"
+_KEY_LIKE = re.compile(
+    r"\b(sk|rk|pk|xai|gsk)[-_][\w*.-]{6,}|\bBearer\s+[^\s\"']+" rf"|\bBasic\s+{BASIC_FORM}",
+    re.IGNORECASE,
+)
+_MARKUP = re.compile(rb"^\s*(<!doctype|<html|<head|<\?xml)", re.IGNORECASE)
+_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+# Fields of an error body: the message proper comes first, codes and parameters follow.
+_TEXT_FIELDS = (
+    "error", "message", "detail", "msg", "metadata", "raw", "code", "type", "error_type", "param",
+    "loc", "errors", "error_description", "reason",
+)  # fmt: skip
+
+
+def one_line(text: str, limit: int = _WORDING_LIMIT) -> str:
+    """`text` without control characters or line breaks, at most `limit` characters."""
+    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
+
+
+def redact(text: str, key: SecretStr | None = None) -> str:
+    """`text` without the key and without anything that looks like one."""
+    if key is not None:
+        text = text.replace(key.get_secret_value(), "***")
+    return _KEY_LIKE.sub("***", text)
+
+
+def is_markup(body: bytes) -> bool:
+    """Whether a body is a web page: a proxy's, a login form's, a gateway's."""
+    return bool(_MARKUP.match(body))
+
+
+def wordings(body: bytes, key: SecretStr | None) -> tuple[str, str]:
+    """The text to show and the text to match (with error codes), both redacted."""
+    text = body.decode("utf-8", "replace")
+    if is_markup(body):
+        title = _TITLE.search(text)
+        shown = matched = title.group(1) if title else "a web page"
+    else:
+        try:
+            parts = list(_texts(json.loads(text)))
+        except (ValueError, RecursionError):
+            parts = [text]
+        shown = parts[0] if parts else ""
+        matched = " | ".join(parts)
+    return one_line(redact(shown, key)), one_line(redact(matched, key), 2000)
+
+
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and depth < 4:
+        for item in value:
+            yield from _texts(item, depth + 1)
+    elif isinstance(value, dict) and depth < 4:
+        for name in _TEXT_FIELDS:
+            yield from _texts(value.get(name), depth + 1)
+
+
+# ------------------------------------------------------------------------------- what refusals mean
 
 # The same request may succeed later (RFC 9110; 409 and 425 as in the OpenAI clients). 501 is not
 # here: a server that lacks a function will not get it.
 _RETRIABLE_STATUS = frozenset({408, 409, 425, 429, *range(500, 600)} - {501, 505})
 
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+
 # Wordings of OpenAI, Anthropic, vLLM, llama.cpp, Ollama, Groq and TensorRT-LLM servers.
-_CONTEXT = re.compile(
+_CONTEXT = _words(
     r"context[_ -]?(length|window|size)|maximum context|exceed_context|too many (input )?tokens"
     r"|(prompt|input|request|message)s? (is |are )?too (long|large)|reduce the length"
     r"|maximum (input|prompt|sequence) length|input length|token limit exceeded|string_above_max"
-    r"|must have (less|fewer) than [\d,_]+ tokens",
-    re.IGNORECASE,
+    r"|must have (less|fewer) than [\d,_]+ tokens"
 )
-_MODEL = re.compile(
+_MODEL = _words(
     r"not a valid model|(invalid|unknown|unsupported) model\b|no such model"
     r"|models?\b.{0,120}(not[_ ](be )?(found|exist|available|supported|loaded|served)"
-    r"|does ?n.t exist|unavailable)|model[_ ]not[_ ]found|no (endpoints|allowed providers)",
-    re.IGNORECASE | re.DOTALL,
+    r"|does ?n.t exist|unavailable)|model[_ ]not[_ ]found|no (endpoints|allowed providers)"
 )
-_CREDIT = re.compile(
+_CREDIT = _words(
     r"insufficient[_ ](quota|credit|balance|funds)|credit balance is too low|exceeded your current"
-    r" quota|billing|payment required",
-    re.IGNORECASE,
+    r" quota|billing|payment required"
 )
 # The budget of one run, as the miners' proxies and LiteLLM keep it. Anthropic's `budget_tokens` is
 # something else.
-_BUDGET = re.compile(
-    r"\bbudget\b|budget[_ ]exceeded|cost limit|maximum cost|already made too many requests", re.I
+_BUDGET = _words(
+    r"\bbudget\b|budget[_ ]exceeded|cost limit|maximum cost|already made too many requests"
 )
-_BUDGET_SPENT = re.compile(
-    r"(budget|cost limit)\b.{0,60}(exceeded|exhausted|reached|spent)|exceed\w* .{0,30}budget", re.I
+_BUDGET_SPENT = _words(
+    r"(budget|cost limit)\b.{0,60}(exceeded|exhausted|reached|spent)|exceed\w* .{0,30}budget"
 )
 # A run that the miners' proxy does not know, or that is over.
-_RUN = re.compile(
-    r"evaluation run\b.{0,80}(not found|not in the \w+ state)|no evaluation run exists", re.I
-)
-_WRONG_PATH = re.compile(r"unexpected endpoint|unknown (request )?(url|endpoint|route)", re.I)
-_KEY = re.compile(r"invalid (api|x-api)[_ -]?key|incorrect api key|unauthori[sz]ed", re.IGNORECASE)
+_RUN = _words(r"evaluation run\b.{0,80}(not found|not in the \w+ state)|no evaluation run exists")
+_WRONG_PATH = _words(r"unexpected endpoint|unknown (request )?(url|endpoint|route)")
+_KEY = _words(r"invalid (api|x-api)[_ -]?key|incorrect api key|unauthori[sz]ed")
 # The status of the provider behind a proxy, as the proxy words it: "request: 413 - {".
 _UPSTREAM = re.compile(r"\b([45]\d\d) - ")
 # Words of a request that fails each time, for errors that come without a status.
-_REQUEST_FAULT = re.compile(
+_REQUEST_FAULT = _words(
     r"response_format|json_schema|json_object|max_(completion_)?tokens|temperature|invalid"
-    r"|unsupported|validation",
-    re.IGNORECASE,
+    r"|unsupported|validation"
 )
+
+# The first row whose status and wording fit names the refusal; None is any wording.
+_RULES: tuple[tuple[str, frozenset[int], re.Pattern[str] | None], ...] = (
+    ("too long", frozenset({413}), None),
+    # More tokens in one request than in a minute's share: waiting cannot help.
+    ("too long", frozenset({429}), _words("request too large")),
+    ("too long", frozenset({400, 422, 500}), _CONTEXT),
+    ("budget", frozenset({429}), _BUDGET),
+    ("budget", frozenset({400, 402, 403}), _BUDGET_SPENT),
+    ("credit", frozenset({402}), None),
+    ("credit", frozenset({400, 403, 429}), _CREDIT),
+    ("run", frozenset({400, 404}), _RUN),
+    ("key", frozenset({401, 403}), None),
+    ("key", frozenset({400}), _KEY),
+    ("model", frozenset({400, 404, 422}), _MODEL),
+    ("path", frozenset({404, 405}), None),
+    ("rate", frozenset({429}), None),
+    ("down", _RETRIABLE_STATUS, None),
+    ("redirect", frozenset(range(300, 400)), None),
+    ("proxy", frozenset({407}), None),
+)
+_ADVICE: Mapping[str, tuple[type[ProviderError], str]] = {
+    "too long": (
+        ContextTooLong,
+        "the prompt is too long for model {model} ({said}): lower PATCHSHOT_CONTEXT_TOKENS or "
+        "PATCHSHOT_MAX_OUTPUT_TOKENS, or choose a model with a larger context",
+    ),
+    "budget": (
+        BudgetRefused,
+        "{host} refuses further calls, the run's budget there is spent ({said}): raise it there, "
+        "or make fewer or smaller calls",
+    ),
+    "credit": (
+        ProviderError,
+        "{host} has no credit left for {key} ({said}): add credit or use another key",
+    ),
+    "run": (
+        ProviderError,
+        "{host} does not take run {run!r} ({said}): set EVALUATION_RUN_ID to a run that is under "
+        "way there",
+    ),
+    "key": (AuthenticationFailed, "{host} refuses the key ({said}): check {key}"),
+    "no key": (AuthenticationFailed, "{host} wants a key ({said}): set {key}"),
+    "forbidden": (
+        AuthenticationFailed,
+        "{host} does not allow this ({said}): check that {key} may use model {model}",
+    ),
+    "path": (
+        ProviderError,
+        "{base_url} does not serve this call ({said}): check {url}, it usually ends with /v1",
+    ),
+    "rate": (
+        ProviderUnreachable,
+        "{host} limits the rate of calls ({said}): wait, or make fewer at once",
+    ),
+    "down": (ProviderUnreachable, "{host} fails ({said}): try again later"),
+    "redirect": (
+        ProviderError,
+        "{host} redirects to {target} ({said}): set {url} to the address that answers, redirects "
+        "are not followed with a key",
+    ),
+    "proxy": (ProviderError, "the HTTP proxy wants a password ({said}): check HTTPS_PROXY"),
+    "other": (
+        ProviderError,
+        "{host} refuses the request ({said}): check {model_setting} and the settings of the call",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,59 +234,72 @@ class RawReply:
 def read_failure(reply: RawReply, endpoint: Endpoint, now: datetime) -> Failure:
     """The failure of a reply other than 2xx. `now` has a time zone; Retry-After may be a date."""
     shown, matched = wordings(reply.body, endpoint.api_key)
-    wait = retry_after(reply.headers, now)
-    failure = _classify(reply.status, shown, matched, endpoint, reply.headers)
+    kind = _kind(reply.status, matched, endpoint, reply.headers)
     # The first generation of the miners' gateway answers 403 with a page to paths it does not know.
-    wrong_path = failure.wrong_path or (reply.status == 403 and is_markup(reply.body))
-    return Failure(failure.error, failure.retriable, wait, reply.status, matched, wrong_path)
+    wrong_path = kind == "path" or (reply.status == 403 and is_markup(reply.body))
+    return Failure(
+        _error(kind, reply.status, shown, matched, endpoint, reply.headers),
+        kind in ("rate", "down"),
+        retry_after(reply.headers, now),
+        reply.status,
+        matched,
+        wrong_path,
+    )
 
 
 def read_embedded_error(value: Any, endpoint: Endpoint) -> Failure | None:
     """The failure of an `error` inside a 200 reply or its first choice; None without one."""
-    error = _embedded(value)
+    if not isinstance(value, dict):
+        return None
+    choices = value.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    error = value.get("error") or (first.get("error") if isinstance(first, dict) else None)
     if not error:
         return None
     code = str(error.get("code") if isinstance(error, dict) else None)
     status = int(code) if code.isascii() and code.isdigit() else 200
-    kind = value.get("error_type") if isinstance(value, dict) else None
-    return _read_error(json.dumps({"error": error, "error_type": kind}), status, endpoint)
+    text = json.dumps({"error": error, "error_type": value.get("error_type")})
+    return read_error_text(text, endpoint, status)
 
 
-def read_error_text(text: str, endpoint: Endpoint) -> Failure:
-    """The failure of an error that came as the text of an answer: words, JSON or a web page."""
-    return _read_error(text, 200, endpoint)
+def read_error_text(text: str, endpoint: Endpoint, status: int = 200) -> Failure:
+    """The failure of an error that came as the text of an answer: words, JSON or a web page.
 
-
-def _read_error(text: str, status: int, endpoint: Endpoint) -> Failure:
-    """A `status` below 400 is replaced by the one that the words suggest."""
+    A `status` below 400 is replaced by the one that the words suggest.
+    """
     shown, matched = wordings(text.encode("utf-8", "replace"), endpoint.api_key)
-    upstream = _UPSTREAM.search(matched)
-    if status < 400 and upstream:
-        status = int(upstream.group(1))
     if status < 400:
-        # Failures of the provider behind often come without a code; a faulty request fails again.
-        status = 400 if _REQUEST_FAULT.search(matched) or _CONTEXT.search(matched) else 502
-        status = 404 if _MODEL.search(matched) or _WRONG_PATH.search(matched) else status
-        status = 401 if _KEY.search(matched) else status
-    failure = _classify(status, shown, matched, endpoint, {})
-    return Failure(failure.error, failure.retriable, None, status, matched, failure.wrong_path)
+        status = _status_in(matched)
+    kind = _kind(status, matched, endpoint, {})
+    error = _error(kind, status, shown, matched, endpoint, {})
+    return Failure(error, kind in ("rate", "down"), None, status, matched, kind == "path")
+
+
+def _status_in(matched: str) -> int:
+    """The status that an error without one suggests: 502 where the provider behind has failed."""
+    upstream = _UPSTREAM.search(matched)
+    if upstream:
+        return int(upstream.group(1))
+    if _KEY.search(matched):
+        return 401
+    if _MODEL.search(matched) or _WRONG_PATH.search(matched):
+        return 404
+    return 400 if _REQUEST_FAULT.search(matched) or _CONTEXT.search(matched) else 502
 
 
 def unreadable(reply: RawReply, endpoint: Endpoint) -> Failure:
     """A 2xx reply whose body is not JSON: a web page, nothing at all, or a cut-off text."""
     host = host_of(endpoint)
     if is_markup(reply.body):
-        error: ProviderError = ProviderError(
+        page = ProviderError(
             f"{host} answers with a web page instead of JSON: check {endpoint.url_setting} "
             f"({without_credentials(endpoint.base_url)}) and any proxy or login in between"
         )
-        return Failure(error, status=reply.status, wrong_path=True)
-    if not reply.body.strip():
-        what = "with an empty body"
-    else:
-        what = f"with something that is no JSON ({excerpt(reply.body, endpoint.api_key)})"
+        return Failure(page, status=reply.status, wrong_path=True)
+    excerpt = one_line(redact(reply.body[:400].decode("utf-8", "replace"), endpoint.api_key), 80)
+    what = f"something that is no JSON ({excerpt!r})" if excerpt else "an empty body"
     error = ProviderUnreachable(
-        f"{host} answers {what}: try again later, or check {endpoint.url_setting}"
+        f"{host} answers with {what}: try again later, or check {endpoint.url_setting}"
     )
     return Failure(error, retriable=True, status=reply.status)
 
@@ -173,104 +317,64 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
             continue
         if 0 <= seconds < float("inf"):
             return seconds
-    try:
-        moment = parsedate_to_datetime(headers.get("retry-after", ""))
-        return max(0.0, (moment - _server_time(headers, now)).total_seconds())
-    except (ValueError, TypeError):  # no date, or one without a time zone
-        return None
+    moment, server_time = _date(headers, "retry-after"), _date(headers, "date") or now
+    return None if moment is None else max(0.0, (moment - server_time).total_seconds())
 
 
-def _server_time(headers: Mapping[str, str], now: datetime) -> datetime:
+def _date(headers: Mapping[str, str], name: str) -> datetime | None:
     try:
-        stated = parsedate_to_datetime(headers.get("date", ""))
+        moment = parsedate_to_datetime(headers.get(name, ""))
     except (ValueError, TypeError):
-        return now
-    return now if stated.tzinfo is None else stated
-
-
-def _embedded(value: Any) -> Any:
-    if not isinstance(value, dict):
         return None
-    choices = value.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return value.get("error") or (first.get("error") if isinstance(first, dict) else None)
+    return None if moment.tzinfo is None else moment
 
 
-def _classify(
-    status: int, shown: str, matched: str, endpoint: Endpoint, headers: Mapping[str, str]
-) -> Failure:
+def _kind(status: int, matched: str, endpoint: Endpoint, headers: Mapping[str, str]) -> str:
+    """The refusal of `_ADVICE` that a status and its wording are."""
+    for kind, statuses, words in _RULES:
+        if status not in statuses or (words is not None and not words.search(matched)):
+            continue
+        if kind == "credit" and status == 429 and "retry-after" in headers:
+            continue  # a quota that refills
+        if kind == "run" and not endpoint.run_id:
+            continue
+        if kind == "path" and status == 404 and endpoint.model and endpoint.model in matched:
+            return "model"
+        return kind
+    return "other"
+
+
+def _error(
+    kind: str,
+    status: int,
+    shown: str,
+    matched: str,
+    endpoint: Endpoint,
+    headers: Mapping[str, str],
+) -> ProviderError:
     said = f"{status}: {shown}" if shown else str(status)
-    if _is_too_long(status, matched):
-        return Failure(_too_long_error(said, read_context_limit(matched), endpoint))
-    if _is_over_budget(status, matched):
-        return Failure(_budget_error(said, endpoint))
-    if _is_out_of_credit(status, matched, headers):
-        return Failure(_credit_error(said, endpoint))
-    if status in (400, 404) and endpoint.run_id and _RUN.search(matched):
-        return Failure(_unknown_run_error(said, endpoint))
-    if status in (401, 403) or (status == 400 and _KEY.search(matched)):
-        return Failure(_refused_key_error(status, said, endpoint))
-    if _is_unknown_model(status, matched, endpoint.model):
-        return Failure(unknown_model_error(endpoint, said))
-    if status in (404, 405):
-        return Failure(_wrong_path_error(said, endpoint), wrong_path=True)
-    if status in _RETRIABLE_STATUS:
-        return Failure(_unavailable_error(status, said, endpoint), retriable=True)
-    return Failure(_refused_error(status, said, endpoint, headers))
-
-
-def _is_too_long(status: int, matched: str) -> bool:
-    if status == 429:  # more tokens in one request than in a minute's share: waiting cannot help
-        return "request too large" in matched.lower()
-    return status == 413 or (status in (400, 422, 500) and bool(_CONTEXT.search(matched)))
-
-
-def _is_over_budget(status: int, matched: str) -> bool:
-    if status == 429:
-        return bool(_BUDGET.search(matched))
-    return status in (400, 402, 403) and bool(_BUDGET_SPENT.search(matched))
-
-
-def _is_out_of_credit(status: int, matched: str, headers: Mapping[str, str]) -> bool:
-    if status == 429 and "retry-after" in headers:  # a quota that refills
-        return False
-    return status == 402 or (status in (400, 403, 429) and bool(_CREDIT.search(matched)))
-
-
-def _is_unknown_model(status: int, matched: str, model: str) -> bool:
-    if status not in (400, 404, 422):
-        return False
-    return bool(_MODEL.search(matched)) or (status == 404 and bool(model) and model in matched)
-
-
-# -------------------------------------------------------------------------- errors and their advice
-
-
-def _too_long_error(said: str, told: ContextLimit, endpoint: Endpoint) -> ContextTooLong:
-    """The prompt has more tokens than the model takes."""
-    return ContextTooLong(
-        f"the prompt is too long for model {endpoint.model or 'of its own choice'} ({said}): lower "
-        "PATCHSHOT_CONTEXT_TOKENS or PATCHSHOT_MAX_OUTPUT_TOKENS, or choose a model with a larger "
-        "context",
-        limit=told.limit,
-        counted=told.counted,
+    if kind == "model":
+        return unknown_model_error(endpoint, said)
+    if kind == "key" and endpoint.api_key is None:
+        kind = "no key"
+    elif kind == "key" and status == 403:
+        kind = "forbidden"
+    make, text = _ADVICE[kind]
+    message = text.format(
+        host=host_of(endpoint),
+        base_url=without_credentials(endpoint.base_url),
+        said=said,
+        key=endpoint.key_setting,
+        url=endpoint.url_setting,
+        model=endpoint.model or "of its own choice",
+        model_setting=endpoint.model_setting,
+        run=endpoint.run_id,
+        target=one_line(redact(without_credentials(headers.get("location", "elsewhere")))),
     )
-
-
-def _budget_error(said: str, endpoint: Endpoint) -> BudgetRefused:
-    """The budget that the server keeps for this run is spent."""
-    return BudgetRefused(
-        f"{host_of(endpoint)} refuses further calls, the run's budget there is spent ({said}): "
-        "raise it there, or make fewer or smaller calls"
-    )
-
-
-def _credit_error(said: str, endpoint: Endpoint) -> ProviderError:
-    """The account behind the key has no money left."""
-    return ProviderError(
-        f"{host_of(endpoint)} has no credit left for {endpoint.key_setting} ({said}): add credit "
-        "or use another key"
-    )
+    if make is ContextTooLong:
+        limit, counted = read_context_limit(matched)
+        return ContextTooLong(message, limit=limit, counted=counted)
+    return make(message)
 
 
 def unknown_model_error(
@@ -284,74 +388,6 @@ def unknown_model_error(
     )
 
 
-def _unknown_run_error(said: str, endpoint: Endpoint) -> ProviderError:
-    """The miners' proxy does not know the run, or it is over."""
-    return ProviderError(
-        f"{host_of(endpoint)} does not take run {endpoint.run_id!r} ({said}): set "
-        "EVALUATION_RUN_ID to a run that is under way there"
-    )
-
-
-def _refused_key_error(status: int, said: str, endpoint: Endpoint) -> AuthenticationFailed:
-    """The key is missing, wrong, or may not do this."""
-    host = host_of(endpoint)
-    if endpoint.api_key is None and "@" in urlsplit(endpoint.base_url).netloc:
-        return AuthenticationFailed(
-            f"{host} refuses the user and password of {endpoint.url_setting} ({said}): correct "
-            f"them, or set {endpoint.key_setting}"
-        )
-    if endpoint.api_key is None:
-        return AuthenticationFailed(f"{host} wants a key ({said}): set {endpoint.key_setting}")
-    if status == 403:
-        return AuthenticationFailed(
-            f"{host} does not allow this ({said}): check that {endpoint.key_setting} may use model "
-            f"{endpoint.model}"
-        )
-    return AuthenticationFailed(f"{host} refuses the key ({said}): check {endpoint.key_setting}")
-
-
-def _wrong_path_error(said: str, endpoint: Endpoint) -> ProviderError:
-    """The URL is not served."""
-    hint = "" if endpoint.run_id else ", it usually ends with /v1"
-    return ProviderError(
-        f"{without_credentials(endpoint.base_url)} does not serve this call ({said}): check "
-        f"{endpoint.url_setting}{hint}"
-    )
-
-
-def _unavailable_error(status: int, said: str, endpoint: Endpoint) -> ProviderUnreachable:
-    """The same request may succeed later."""
-    if status == 429:
-        return ProviderUnreachable(
-            f"{host_of(endpoint)} limits the rate of calls ({said}): wait, or make fewer at once"
-        )
-    return ProviderUnreachable(f"{host_of(endpoint)} fails ({said}): try again later")
-
-
-def _refused_error(
-    status: int, said: str, endpoint: Endpoint, headers: Mapping[str, str]
-) -> ProviderError:
-    """Any other refusal."""
-    host = host_of(endpoint)
-    if 300 <= status < 400:
-        target = one_line(redact(without_credentials(headers.get("location", "elsewhere"))))
-        return ProviderError(
-            f"{host} redirects to {target} ({status}): set {endpoint.url_setting} to the address "
-            "that answers, redirects are not followed with a key"
-        )
-    if status == 422 and not endpoint.model:
-        return ProviderError(
-            f"{host} wants a model, and lists none to choose from ({said}): set "
-            f"{endpoint.model_setting}"
-        )
-    if status == 407:
-        return ProviderError(f"the HTTP proxy wants a password ({said}): check HTTPS_PROXY")
-    return ProviderError(
-        f"{host} refuses the request ({said}): check {endpoint.model_setting} and the settings of "
-        "the call"
-    )
-
-
 # --------------------------------------------------------- token limits in the wording of a refusal
 
 _NUMBER = r"(\d[\d,_]{0,12})"
@@ -359,7 +395,7 @@ _NUMBER = r"(\d[\d,_]{0,12})"
 # Wordings as seen from OpenAI, OpenRouter, vLLM, Anthropic, llama.cpp, Mistral, Gemini, Cohere and
 # text-generation-inference, in this order.
 _LIMITS = tuple(
-    re.compile(pattern, re.IGNORECASE)
+    _words(pattern)
     for pattern in (
         rf"maximum context length (?:is|of)\D{{0,12}}{_NUMBER}",
         rf"(?:too long|context limit)\D{{0,4}}{_NUMBER}[^>]{{0,60}}> {_NUMBER}",
@@ -372,7 +408,7 @@ _LIMITS = tuple(
     )
 )
 _COUNTS = tuple(
-    re.compile(pattern, re.IGNORECASE)
+    _words(pattern)
     for pattern in (
         rf"{_NUMBER} (?:in the messages|of text input|input tokens|`inputs` tokens)",
         rf"(?:resulted in|request has|prompt contains|received|request \(|count \() ?{_NUMBER}",
@@ -384,24 +420,16 @@ _COUNTS = tuple(
 _LARGEST = 100_000_000  # no model has a larger window
 
 
-@dataclass(frozen=True, slots=True)
-class ContextLimit:
+def read_context_limit(wording: str) -> tuple[int | None, int | None]:
     """The model's window and the server's count of the prompt, in tokens; None if not stated."""
-
-    limit: int | None = None
-    counted: int | None = None
-
-
-def read_context_limit(wording: str) -> ContextLimit:
-    """The sizes in the wording of a refusal."""
-    return ContextLimit(_first(_LIMITS, wording), _first(_COUNTS, wording))
+    return _first(_LIMITS, wording), _first(_COUNTS, wording)
 
 
 def _first(patterns: tuple[re.Pattern[str], ...], wording: str) -> int | None:
     for pattern in patterns:
-        found = pattern.search(wording)
-        if found:
-            number = int(re.sub(r"\D", "", found.groups()[-1]))
+        match = pattern.search(wording)
+        if match:
+            number = int(re.sub(r"\D", "", match.groups()[-1]))
             if 0 < number < _LARGEST:
                 return number
     return None

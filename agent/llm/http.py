@@ -7,8 +7,9 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,19 +24,25 @@ from agent.llm.endpoint import Endpoint, host_of, without_credentials
 from agent.llm.failures import (
     Failure,
     RawReply,
+    one_line,
     read_embedded_error,
     read_failure,
+    redact,
     unreadable,
 )
-from agent.llm.redaction import one_line, redact
-from agent.llm.streaming import ReplyStream
+from agent.llm.protocols.base import Assembler
 from agent.shared.downloads import ACCEPTED, BadBody, read_body, tls_advice
 
 CONNECT_SECONDS = 10.0  # a server that has not accepted a connection by then will not
 _MAX_BODY = 64 * 1024 * 1024  # bytes; a batch of 4096-d vectors as JSON stays well below
+_MAX_LINE = 4 * 1024 * 1024  # bytes of one event of a stream
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 _MAX_CONNECTIONS = 64
 _KEEP_ALIVE_SECONDS = 30.0  # shorter than the idle limit of common gateways (60 s)
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+OnText = Callable[[int], None]
+"""Is told how many characters a streamed reply has so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +90,19 @@ def create_client(
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:
         said = one_line(without_credentials(str(error)))
+        proxies = sorted(getproxies_environment().items())
+        named = [f"{kind.upper()}_PROXY ({_place(url)})" for kind, url in proxies if kind != "no"]
         raise ConfigurationError(
-            f"the HTTP proxy of the environment cannot be used ({said}): check {_proxies_set()}"
+            f"the HTTP proxy of the environment cannot be used ({said}): check "
+            f"{', '.join(named) or 'HTTPS_PROXY, HTTP_PROXY and ALL_PROXY'}"
         ) from None
     except (OSError, ssl.SSLError) as error:
+        files = [f"{name} ({os.environ[name]})" for name in _CERTIFICATES if os.environ.get(name)]
+        files += [f"REQUESTS_CA_BUNDLE ({ca_bundle})"] if ca_bundle else []
         raise ConfigurationError(
             f"the TLS certificates cannot be read ({one_line(str(error))}): check "
-            f"{_certificates_set(ca_bundle)}"
+            f"{', '.join(files)}"
         ) from None
-
-
-def _proxies_set() -> str:
-    """The variables that name proxies, with their hosts."""
-    found = sorted(getproxies_environment().items())
-    named = [f"{kind.upper()}_PROXY ({_place(url)})" for kind, url in found if kind != "no"]
-    return ", ".join(named) or "HTTPS_PROXY, HTTP_PROXY and ALL_PROXY"
 
 
 def _proxy_of(url: str) -> tuple[str, str] | None:
@@ -112,11 +117,6 @@ def _proxy_of(url: str) -> tuple[str, str] | None:
 
 def _place(proxy: str) -> str:
     return one_line(without_credentials(proxy).rpartition("://")[2].partition("/")[0], 80)
-
-
-def _certificates_set(ca_bundle: str | None) -> str:
-    named = [f"{name} ({os.environ[name]})" for name in _CERTIFICATES if os.environ.get(name)]
-    return ", ".join(named + ([f"REQUESTS_CA_BUNDLE ({ca_bundle})"] if ca_bundle else []))
 
 
 def usual_trust(*, trust_env: bool = True) -> ssl.SSLContext:
@@ -138,6 +138,49 @@ def _trusting(certificates: str) -> ssl.SSLContext:
     return ssl.create_default_context(
         cafile=None if is_folder else certificates, capath=certificates if is_folder else None
     )
+
+
+class ReplyStream:
+    """One streamed reply (server-sent events) as the JSON that the server would have sent whole.
+
+    Source of the format: https://html.spec.whatwg.org/multipage/server-sent-events.html
+    """
+
+    def __init__(self, assembler: Assembler, on_text: OnText) -> None:
+        self._assembler = assembler
+        self._on_text = on_text
+        self._characters = 0
+
+    async def read(self, pieces: AsyncIterable[bytes], most: int) -> Any:
+        """The JSON of the reply; None where it is longer than `most` bytes or has no end."""
+        rest, received = b"", 0
+        async for piece in pieces:
+            received += len(piece)
+            if received > most or len(rest) > _MAX_LINE:
+                return None
+            *lines, rest = _LINE_END.split(rest + piece)
+            for line in lines:
+                if self._take(line):
+                    return self._assembler.value()
+        self._take(rest)
+        return self._assembler.value() if self._assembler.finished else None
+
+    def _take(self, line: bytes) -> bool:
+        """Take one line; return whether the reply is whole."""
+        name, _, data = line.partition(b":")
+        if name != b"data":
+            return False
+        if data.strip() == b"[DONE]":
+            return self._assembler.finished
+        try:
+            event = json.loads(data.decode("utf-8"))
+        except (ValueError, RecursionError):
+            return False
+        text = self._assembler.feed(event) if isinstance(event, dict) else ""
+        if text:
+            self._characters += len(text)
+            self._on_text(self._characters)
+        return False
 
 
 async def exchange(
@@ -165,13 +208,10 @@ async def exchange(
         # What httpx lets out when an HTTP/2 connection with several requests is closed
         # (https://github.com/encode/httpx/issues/3072).
         return _translate(httpx.RemoteProtocolError("HTTP/2 stream lost"), endpoint, seconds)
+    if isinstance(reply, BadBody):
+        return _unfit(reply, endpoint)
     if isinstance(reply, JsonReply):
         return read_embedded_error(reply.value, endpoint) or reply
-    return _unfit(reply, endpoint) if isinstance(reply, BadBody) else read_reply(reply, endpoint)
-
-
-def read_reply(reply: RawReply, endpoint: Endpoint) -> Outcome:
-    """The JSON of a reply, or its failure."""
     if not 200 <= reply.status < 300:
         return read_failure(reply, endpoint, datetime.now(UTC))
     try:
@@ -187,17 +227,22 @@ async def _send(
     payload: Mapping[str, Any] | None,
     seconds: float,
     headers: Mapping[str, str],
-    stream: ReplyStream | None = None,
+    stream: ReplyStream | None,
 ) -> RawReply | BadBody | JsonReply:
     """The raw reply with its body decoded, or the JSON that a stream amounts to."""
-    is_post = payload is not None
     if stream is not None:  # compressed events would wait for each other
         headers = {**headers, "accept": "text/event-stream", "accept-encoding": "identity"}
+    content = None
+    if payload is not None:
+        headers = {**headers, "content-type": "application/json"}
+        # Lone surrogates (undecodable bytes of a repository) have no UTF-8 form and become "?".
+        text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        content = text.encode("utf-8", "replace")
     request = client.build_request(
-        "POST" if is_post else "GET",
+        "GET" if payload is None else "POST",
         url,
-        headers={**headers, **({"content-type": "application/json"} if is_post else {})},
-        content=None if payload is None else _encode(payload),
+        headers=headers,
+        content=content,
         # `exchange` limits the whole. A limit of httpx's own on a read would end all requests that
         # share an HTTP/2 connection, not the slow one alone.
         timeout=httpx.Timeout(None, connect=min(CONNECT_SECONDS, seconds)),
@@ -224,24 +269,17 @@ def _is_stream(response: httpx.Response) -> bool:
     return response.is_success and kind == "text/event-stream" and plain
 
 
-def _encode(payload: Mapping[str, Any]) -> bytes:
-    # Lone surrogates (undecodable bytes of a repository) have no UTF-8 form and become "?".
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode("utf-8", "replace")
-
-
 def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
-    host = host_of(endpoint)
+    host, url = host_of(endpoint), endpoint.url_setting
     said = one_line(redact(str(error), endpoint.api_key)) or type(error).__name__
     proxy = _proxy_of(endpoint.base_url)
     if "WRONG_VERSION_NUMBER" in said and proxy is None:
-        text = f"{host} speaks no TLS ({said}): try http:// in {endpoint.url_setting}"
-        return Failure(ProviderError(text))
-    if text := tls_advice(said, host, endpoint.url_setting):
+        return Failure(ProviderError(f"{host} speaks no TLS ({said}): try http:// in {url}"))
+    if text := tls_advice(said, host, url):
         return Failure(ProviderError(text))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         through = f" through the proxy {proxy[1]} ({proxy[0]})" if proxy else ""
-        check = f"{proxy[0]}, {endpoint.url_setting}" if proxy else endpoint.url_setting
+        check = f"{proxy[0]}, {url}" if proxy else url
         text = f"cannot connect to {host}{through} ({said}): check {check} and the network"
     elif isinstance(error, httpx.TimeoutException | TimeoutError):
         text = (
@@ -255,20 +293,16 @@ def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
     elif (
         isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL) or "Illegal header" in said
     ):
-        text = f"no request can be sent to {host} ({said}): check {endpoint.url_setting}"
-        return Failure(ProviderError(text))
+        return Failure(ProviderError(f"no request can be sent to {host} ({said}): check {url}"))
     else:
         text = f"{host} dropped the connection ({said}): try again later"
     return Failure(ProviderUnreachable(text), retriable=True)
 
 
 def _unfit(body: BadBody, endpoint: Endpoint) -> Failure:
-    host = host_of(endpoint)
+    host, url = host_of(endpoint), endpoint.url_setting
     if body.kind == "damaged":
         text = f"{host} dropped the connection or sent {body.reason}: try again later"
         return Failure(ProviderUnreachable(text), retriable=True)
-    if body.kind == "too-large":
-        text = f"{host} answers with more than {_MAX_BODY >> 20} MiB: check {endpoint.url_setting}"
-    else:
-        text = f"{host} answers with {body.reason}: check {endpoint.url_setting}"
-    return Failure(ProviderError(text))
+    reason = f"more than {_MAX_BODY >> 20} MiB" if body.kind == "too-large" else body.reason
+    return Failure(ProviderError(f"{host} answers with {reason}: check {url}"))

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from agent.types import Usage
 
 _MILLION = 1_000_000
@@ -46,42 +44,18 @@ def read_price(text: str) -> Price:
     return Price(given[0], given[1])
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
-
-
-class _Cache(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    read: float = Field(ge=0)
-    write: float = Field(ge=0)
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    as_of: str
-    models: dict[str, _Entry]
-    cache: dict[str, _Cache]
-
-
 def bundled_prices() -> Mapping[str, Price]:
-    """The table of this package, by model name."""
-    table = _Table.model_validate(
-        tomllib.loads(files("agent.llm").joinpath("prices.toml").read_text("utf-8"))
-    )
-    return {name: _priced(name, entry, table.cache) for name, entry in table.models.items()}
+    """The table of this package, by model name.
 
-
-def _priced(name: str, entry: _Entry, caches: Mapping[str, _Cache]) -> Price:
-    """The price with the shares of its family: the first word of the name."""
-    cache = caches.get(name.partition("-")[0])
-    if cache is None:
-        return Price(entry.input, entry.output)
-    return Price(entry.input, entry.output, cache.read, cache.write)
+    The shares of the cache are those of the family: the first word of the name.
+    """
+    table = tomllib.loads(files("agent.llm").joinpath("prices.toml").read_text("utf-8"))
+    prices = {}
+    for name, entry in table["models"].items():
+        cache = table["cache"].get(name.partition("-")[0])
+        shares = (cache["read"], cache["write"]) if cache else ()
+        prices[name] = Price(entry["input"], entry["output"], *shares)
+    return prices
 
 
 def find_price(model: str, prices: Mapping[str, Price] | None = None) -> Price | None:
@@ -90,16 +64,14 @@ def find_price(model: str, prices: Mapping[str, Price] | None = None) -> Price |
     None when no name fits: an unknown version is never priced as its predecessor. OpenRouter's
     ":free" variants cost nothing.
     """
-    wanted = _normal(model)
-    if wanted.endswith(":free"):
+    model = _normal(model)
+    if model.endswith(":free"):
         return Price(0.0, 0.0)
-    known = {_normal(name): price for name, price in (prices or bundled_prices()).items()}
+    table = {_normal(name): price for name, price in (prices or bundled_prices()).items()}
     fitting = [
-        name
-        for name in known
-        if wanted.startswith(name) and _CONTINUES.match(wanted, pos=len(name))
+        name for name in table if model.startswith(name) and _CONTINUES.match(model, pos=len(name))
     ]
-    return known[max(fitting, key=len)] if fitting else None
+    return table[max(fitting, key=len)] if fitting else None
 
 
 def _normal(model: str) -> str:

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidatorFunctionWrapHandler
-from pydantic.functional_validators import WrapValidator
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,8 +27,6 @@ _UNFINISHED_THOUGHT = re.compile(r"\s*<(think|thinking|thought|reasoning)>", re.
 _THOUGHT_WITHOUT_BEGIN = re.compile(
     r"(?P<thought>\s*[^\s{\[<`].*?)^</think>", re.DOTALL | re.MULTILINE
 )
-
-_M = TypeVar("_M", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,77 +73,6 @@ class ReadReply:
     called: CalledTools | None = None
 
 
-def _or_absent(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    try:
-        return handler(value)
-    except ValidationError:
-        return None
-
-
-_Absent = WrapValidator(_or_absent)
-_Text = Annotated[str | None, _Absent]
-_Count = Annotated[int | None, _Absent]
-_List = Annotated[list[Any] | None, _Absent]
-
-
-class _Foreign(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-
-class _Part(_Foreign):
-    type: _Text = None
-    text: Any = None
-
-
-class _Function(_Foreign):
-    name: _Text = None
-    arguments: Any = None
-
-
-class _ToolCall(_Foreign):
-    function: Annotated[_Function | None, _Absent] = None
-    name: _Text = None
-    arguments: Any = None
-
-
-class _Message(_Foreign):
-    content: Any = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-    refusal: _Text = None
-    tool_calls: _List = None
-    function_call: Annotated[_Function | None, _Absent] = None
-
-
-class _Choice(_Foreign):
-    message: Annotated[_Message | None, _Absent] = None
-    text: _Text = None
-    finish_reason: _Text = None
-
-
-class _Cached(_Foreign):
-    cached_tokens: _Count = None
-    cache_write_tokens: _Count = None
-
-
-class _Usage(_Foreign):
-    prompt_tokens: _Count = None
-    prompt_tokens_details: Annotated[_Cached | None, _Absent] = None
-    completion_tokens: _Count = None
-    input_tokens: _Count = None
-    output_tokens: _Count = None
-    cost: Annotated[float | None, _Absent] = None
-
-
-class _Reply(_Foreign):
-    choices: _List = None
-    message: Annotated[_Message | None, _Absent] = None
-    content: Any = None
-    tool_calls: _List = None
-    model: _Text = None
-    usage: Annotated[_Usage | None, _Absent] = None
-
-
 def without_surrogates(text: str) -> str:
     """`text` with lone surrogates (JSON escapes cut in two) replaced by U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -166,14 +90,26 @@ def read_chat_reply(value: Any) -> ReadReply | None:
         return ReadReply(text, "stop" if value else "unknown")
     if not isinstance(value, dict) or not {"choices", "message", "content"} & value.keys():
         return None
-    reply = _Reply.model_validate(value)
     if "choices" in value:
-        first = reply.choices[0] if reply.choices else {}
-        choice = _parse(_Choice, first) or _Choice()
+        choice = mapping(next(iter(_items(value["choices"])), None))
+        message = mapping(choice.get("message"))
     else:
-        own = _Message(content=reply.content, tool_calls=reply.tool_calls)
-        choice = _Choice(message=reply.message or own)
-    return _with_usage(choice, reply)
+        choice, message = {}, mapping(value.get("message")) or value
+    usage = mapping(value.get("usage"))
+    cached = mapping(usage.get("prompt_tokens_details"))
+    cost = usage.get("cost")
+    text, finish = _text(choice, message)
+    return ReadReply(
+        text,
+        finish,
+        string(value.get("model")) or None,
+        _first_count(usage, "prompt_tokens", "input_tokens"),
+        _first_count(usage, "completion_tokens", "output_tokens"),
+        cost if isinstance(cost, int | float) and 0 <= cost < float("inf") else None,
+        count(cached.get("cached_tokens")) or 0,
+        count(cached.get("cache_write_tokens")) or 0,
+        _called(message, finish),
+    )
 
 
 def without_thoughts(text: str, finish_reason: str) -> str:
@@ -189,45 +125,38 @@ def without_thoughts(text: str, finish_reason: str) -> str:
     return text
 
 
-def _with_usage(choice: _Choice, reply: _Reply) -> ReadReply:
-    usage = reply.usage or _Usage()
-    cached = usage.prompt_tokens_details or _Cached()
-    message = choice.message or _Message()
-    reason = choice.finish_reason or ""
+def _text(choice: Mapping[str, Any], message: Mapping[str, Any]) -> tuple[str, str]:
+    """The answer of a choice and its finish reason."""
+    reason = string(choice.get("finish_reason"))
     finish = "length" if reason.lower() in _LENGTH else reason or "unknown"
-    text = _content(message.content) or choice.text or _arguments(message)
+    text = _content(message.get("content")) or string(choice.get("text")) or _arguments(message)
     text = without_thoughts(without_surrogates(text), finish)
-    if not text.strip() and message.refusal:
-        text, finish = without_surrogates(message.refusal), "refusal"
+    refusal = string(message.get("refusal"))
+    if not text.strip() and refusal:
+        return without_surrogates(refusal), "refusal"
     if not text.strip() and finish == "stop":
         # Some servers report a whole answer as a thought when its closing tag is missing.
-        thought = _content(message.reasoning_content) or _content(message.reasoning)
+        thought = _content(message.get("reasoning_content")) or _content(message.get("reasoning"))
         text = without_surrogates(thought)
-    return ReadReply(
-        text,
-        finish,
-        reply.model or None,
-        _count(usage.prompt_tokens, usage.input_tokens),
-        _count(usage.completion_tokens, usage.output_tokens),
-        usage.cost if usage.cost is not None and 0 <= usage.cost < float("inf") else None,
-        _count(cached.cached_tokens) or 0,
-        _count(cached.cache_write_tokens) or 0,
-        _called(message, finish),
-    )
+    return text, finish
 
 
-def _called(message: _Message, finish: str) -> CalledTools | None:
+def _functions(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Names and arguments of the tool calls of a message."""
+    calls = [mapping(call) for call in _items(message.get("tool_calls"))]
+    return [mapping(call.get("function")) or call for call in calls]
+
+
+def _called(message: Mapping[str, Any], finish: str) -> CalledTools | None:
     """The tools that a message calls; calls without a name are left out."""
-    found = [_parse(_ToolCall, call) for call in message.tool_calls or ()]
-    parts = [
-        call.function or _Function(name=call.name, arguments=call.arguments)
-        for call in found
-        if call
-    ]
-    calls = tuple((part.name, read_arguments(part.arguments)) for part in parts if part.name)
+    calls = tuple(
+        (part["name"], read_arguments(part.get("arguments")))
+        for part in _functions(message)
+        if string(part.get("name"))
+    )
     if not calls:
         return None
-    said = without_thoughts(without_surrogates(_content(message.content)), finish)
+    said = without_thoughts(without_surrogates(_content(message.get("content"))), finish)
     return CalledTools(said, calls)
 
 
@@ -246,25 +175,18 @@ def _content(content: Any) -> str:
     """Text of a message: a string, or the text parts of a list (reasoning parts left out)."""
     if isinstance(content, str):
         return content
-    if isinstance(content, dict):
-        content = [content]
-    if not isinstance(content, list):
-        return ""
     texts = []
-    for item in content:
-        part = _Part(text=item) if isinstance(item, str) else _parse(_Part, item)
-        if part and isinstance(part.text, str) and (part.type or "").lower() in _TEXT_PARTS:
-            texts.append(part.text)
+    for item in [content] if isinstance(content, dict) else _items(content):
+        part = {"text": item} if isinstance(item, str) else mapping(item)
+        if string(part.get("type")).lower() in _TEXT_PARTS:
+            texts.append(string(part.get("text")))
     return "".join(texts)
 
 
-def _arguments(message: _Message) -> str:
+def _arguments(message: Mapping[str, Any]) -> str:
     """The arguments of the first tool call that has any, as JSON text."""
-    calls = [_parse(_ToolCall, call) for call in message.tool_calls or ()]
-    found = [call.function.arguments if call.function else call.arguments for call in calls if call]
-    if message.function_call:
-        found.append(message.function_call.arguments)
-    for arguments in found:
+    for part in (*_functions(message), mapping(message.get("function_call"))):
+        arguments = part.get("arguments")
         if isinstance(arguments, str) and arguments.strip():
             return arguments
         named = _named(arguments)
@@ -277,30 +199,43 @@ def _named(arguments: Any) -> Mapping[str, Any]:
     """Arguments by name: a mapping, or the `[{name, value}]` of the miners' proxy."""
     if isinstance(arguments, Mapping):
         return arguments
-    items = arguments if isinstance(arguments, list) else []
-    return {
-        item["name"]: item.get("value")
-        for item in items
-        if isinstance(item, dict) and isinstance(item.get("name"), str)
-    }
+    pairs = [mapping(item) for item in _items(arguments)]
+    return {pair["name"]: pair.get("value") for pair in pairs if isinstance(pair.get("name"), str)}
 
 
-def _count(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None and value >= 0), None)
+# ---------------------------------------------------------------------- parts that may be anything
 
 
-def _parse(model: type[_M], value: Any) -> _M | None:
-    try:
-        return model.model_validate(value)
-    except ValidationError:
-        return None
+def mapping(value: Any) -> Mapping[str, Any]:
+    """`value` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def string(value: Any) -> str:
+    """`value` if it is a text, else ""."""
+    return value if isinstance(value, str) else ""
+
+
+def count(value: Any) -> int | None:
+    """`value` if it is a whole number of at least zero."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_whole and value >= 0 else None
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
+
+
+def _first_count(usage: Mapping[str, Any], *names: str) -> int | None:
+    counts = (count(usage.get(name)) for name in names)
+    return next((one for one in counts if one is not None), None)
 
 
 # ------------------------------------------------------------------------------------------ vectors
 
 
-def read_vectors(value: Any, count: int) -> NDArray[np.float32] | None:
-    """`count` vectors from the JSON of a reply, float32 (count, d); None for anything else.
+def read_vectors(value: Any, number: int) -> NDArray[np.float32] | None:
+    """`number` vectors from the JSON of a reply, float32 (number, d); None for anything else.
 
     Known shapes: `data[i].embedding` (put in the order of `index` where all have one),
     `embeddings[i]`, `embedding` (flat or nested), a bare list (flat or nested).
@@ -308,7 +243,7 @@ def read_vectors(value: Any, count: int) -> NDArray[np.float32] | None:
     import numpy as np
 
     rows = _rows(value)
-    if len(rows) != count or not count:
+    if len(rows) != number or not number:
         return None
     try:
         with np.errstate(over="ignore"):  # becomes infinite, which is refused below
@@ -322,27 +257,18 @@ def read_vectors(value: Any, count: int) -> NDArray[np.float32] | None:
 
 def _rows(value: Any) -> list[Any]:
     if isinstance(value, dict):
-        found = (value.get(name) for name in ("data", "embeddings", "embedding"))
-        value = next((item for item in found if item), [])
+        lists = (value.get(name) for name in ("data", "embeddings", "embedding"))
+        value = next((item for item in lists if item), [])
     if not isinstance(value, list) or not value:
         return []
     if not isinstance(value[0], list | dict):
         return [value]
     if all(isinstance(item, dict) for item in value):
-        return [_vector(item) for item in _in_order(value)]
+        indexes = [count(item.get("index")) for item in value]
+        if sorted(i for i in indexes if i is not None) == list(range(len(value))):
+            value = [value[indexes.index(i)] for i in range(len(value))]
+        value = [item.get("embedding") for item in value]
     return [_unwrapped(item) for item in value]
-
-
-def _in_order(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    indexes = [item.get("index") for item in items]
-    whole = [i for i in indexes if isinstance(i, int)]
-    if sorted(whole) != list(range(len(items))):
-        return items
-    return [item for _, item in sorted(zip(whole, items, strict=True), key=lambda pair: pair[0])]
-
-
-def _vector(item: dict[str, Any]) -> Any:
-    return _unwrapped(item.get("embedding"))
 
 
 def _unwrapped(vector: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The HTTP side of one endpoint: it finds the path that works, and retries."""
+"""One model server over HTTP: the path that works, retries, and its lists and accounts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import asyncio
 import difflib
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt
 
-from agent.errors import ProviderUnreachable, TimeLimitExceeded, UnknownModel
-from agent.llm.endpoint import Endpoint
-from agent.llm.failures import Failure, unknown_model_error
-from agent.llm.http import CONNECT_SECONDS, JsonReply, Outcome, exchange
+from agent.errors import (
+    ConfigurationError,
+    ProviderUnreachable,
+    TimeLimitExceeded,
+    UnknownModel,
+)
+from agent.llm.endpoint import Endpoint, without_credentials
+from agent.llm.failures import Failure, one_line, unknown_model_error
+from agent.llm.http import CONNECT_SECONDS, JsonReply, Outcome, ReplyStream, exchange
+from agent.llm.prices import Price, find_price
 from agent.llm.protocols import PROTOCOLS
 from agent.llm.protocols.base import ModelInfo
-from agent.llm.redaction import one_line
-from agent.llm.streaming import ReplyStream
 from agent.types.events import Notice
 from agent.types.protocols import Reporter
 
@@ -27,10 +31,6 @@ if TYPE_CHECKING:
     import httpx
 
 Reply = TypeVar("Reply")
-
-
-def _silent(_: object) -> None:
-    """A reporter for callers that want no events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Retrier:
     """
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
-    report: Reporter = _silent
+    report: Reporter = lambda _: None
     time_left: Callable[[], float] = lambda: math.inf
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     jitter: Callable[[], float] = random.SystemRandom().random
@@ -66,7 +66,9 @@ class Retrier:
         A failure that is not retriable ends the tries; exceptions and cancellation pass through.
         """
         retrying = AsyncRetrying(
-            retry=retry_if_result(_may_succeed_later),
+            retry=retry_if_result(
+                lambda outcome: isinstance(outcome, Failure) and outcome.retriable
+            ),
             stop=self._give_up,
             wait=self._wait,
             before_sleep=self._notify,
@@ -110,40 +112,24 @@ class Retrier:
 
     def _exhausted(self, state: RetryCallState) -> Failure:
         failure = _failure(state)
-        asked = failure.retry_after or 0.0
         if self.policy.tries == 1:
             return failure
-        if asked > self.policy.longest_asked:
-            end = f"the server asks to wait {asked:.0f} s"
-        elif state.attempt_number >= self.policy.tries:
-            end = _tried(state.attempt_number)
-        else:
-            end = f"{_tried(state.attempt_number)}, no time is left for another"
+        tries = state.attempt_number
+        end = "tried once" if tries == 1 else f"tried {tries} times"
+        if (failure.retry_after or 0.0) > self.policy.longest_asked:
+            end = f"the server asks to wait {failure.retry_after:.0f} s"
+        elif tries < self.policy.tries:
+            end = f"{end}, no time is left for another"
         return replace(failure, error=ProviderUnreachable(f"{failure.error} ({end})"))
 
 
-def _tried(times: int) -> str:
-    return "tried once" if times == 1 else f"tried {times} times"
-
-
-def _may_succeed_later(outcome: object) -> bool:
-    return isinstance(outcome, Failure) and outcome.retriable
-
-
 def _failure(state: RetryCallState) -> Failure:
-    """The last failure. tenacity asks only after `_may_succeed_later` returned true."""
+    """The last failure: tenacity asks only after an outcome that is one."""
     assert state.outcome is not None
     return cast("Failure", state.outcome.result())
 
 
 REQUEST_SECONDS = 300.0  # long replies of reasoning models take minutes
-_NEAREST = 3  # model names an error suggests
-
-Check = Callable[[Any], Failure | None]
-
-
-def _accept(_: Any) -> None:
-    """A check that finds nothing wrong."""
 
 
 class ModelServer:
@@ -178,30 +164,33 @@ class ModelServer:
         self,
         path: str,
         payload: Mapping[str, Any],
-        check: Check = _accept,
+        check: Callable[[Any], Failure | None] = lambda _: None,
         stream: Callable[[], ReplyStream] | None = None,
     ) -> Outcome:
         """POST to `path` ("/chat/completions") under the base URL, with retries.
 
         `check` recognises 2xx replies that are failures. `stream` makes what reads the streamed
-        reply of one try. Raises TimeLimitExceeded when the run's
-        time is over before a try.
+        reply of one try. Raises TimeLimitExceeded when the run's time is over before a try.
         """
-        outcome = await self._retrier.run(lambda: self._attempt(path, payload, check, stream))
+
+        async def attempt() -> Outcome:
+            reader = stream() if stream is not None else None
+            outcome = await self._rooted(path, payload, self._seconds, reader)
+            failure = check(outcome.value) if isinstance(outcome, JsonReply) else None
+            return failure or outcome
+
+        outcome = await self._retrier.run(attempt)
         if isinstance(outcome, Failure) and isinstance(outcome.error, UnknownModel):
-            return replace(outcome, error=await self._suggest(outcome))
+            names = nearest(self.endpoint.model, await self.model_names())
+            said = one_line(f"{outcome.status}: {outcome.wording.partition(' | ')[0]}")
+            return replace(outcome, error=unknown_model_error(self.endpoint, said, names))
         return outcome
 
-    async def get(self, path: str, *, seconds: float = CONNECT_SECONDS) -> Any:
-        """The JSON of a GET of `path`, tried once; None if there is none.
+    async def look_up(self, path: str, *, seconds: float = CONNECT_SECONDS) -> Outcome | None:
+        """The outcome of a GET of `path`, tried once; None when no time is left.
 
         It is for lists and figures that a run can do without.
         """
-        outcome = await self.look_up(path, seconds=seconds)
-        return outcome.value if isinstance(outcome, JsonReply) else None
-
-    async def look_up(self, path: str, *, seconds: float) -> Outcome | None:
-        """The outcome of a GET of `path`, tried once; None when no time is left."""
         seconds = min(seconds, self._retrier.time_left())
         return await self._rooted(path, None, lambda: seconds) if seconds > 0 else None
 
@@ -209,24 +198,12 @@ class ModelServer:
         """The models that the server lists, in its order; empty when it has no such list."""
         protocol = self.protocol
         path = protocol.embedding_models_path if self.embeddings else protocol.models_path
-        return protocol.read_models(await self.get(path))
+        outcome = await self.look_up(path)
+        return protocol.read_models(outcome.value if isinstance(outcome, JsonReply) else None)
 
     async def model_names(self) -> tuple[str, ...]:
         """The names of `models`, sorted."""
         return tuple(sorted({info.name for info in await self.models()}))
-
-    async def _attempt(
-        self,
-        path: str,
-        payload: Mapping[str, Any],
-        check: Check,
-        stream: Callable[[], ReplyStream] | None,
-    ) -> Outcome:
-        reader = stream() if stream is not None else None
-        outcome = await self._rooted(path, payload, self._seconds, reader)
-        if isinstance(outcome, JsonReply):
-            return check(outcome.value) or outcome
-        return outcome
 
     async def _rooted(
         self,
@@ -267,11 +244,6 @@ class ModelServer:
             )
         return seconds
 
-    async def _suggest(self, failure: Failure) -> UnknownModel:
-        names = nearest(self.endpoint.model, await self.model_names())
-        said = one_line(f"{failure.status}: {failure.wording.partition(' | ')[0]}")
-        return unknown_model_error(self.endpoint, said, names)
-
 
 def _is_served(outcome: Outcome) -> bool:
     """Whether an outcome proves that its path is served. Gateways refuse keys on any path."""
@@ -280,18 +252,114 @@ def _is_served(outcome: Outcome) -> bool:
     return outcome.status is not None and outcome.status < 500 and outcome.status not in (401, 403)
 
 
-def nearest(wanted: str, names: tuple[str, ...], limit: int = _NEAREST) -> tuple[str, ...]:
-    """Up to `limit` of `names`, those most like `wanted` first, with or without vendor prefixes.
+def nearest(model: str, names: tuple[str, ...], limit: int = 3) -> tuple[str, ...]:
+    """Up to `limit` of `names`, those most like `model` first, with or without vendor prefixes.
 
     Returns all names when there are no more than `limit`.
     """
     if len(names) <= limit:
         return names
-    tail = wanted.rpartition("/")[2].lower()
 
     def likeness(name: str) -> float:
-        whole = difflib.SequenceMatcher(None, wanted.lower(), name.lower()).ratio()
-        last = name.rpartition("/")[2].lower()
-        return max(whole, difflib.SequenceMatcher(None, tail, last).ratio())
+        pairs = ((model, name), (model.rpartition("/")[2], name.rpartition("/")[2]))
+        return max(
+            difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()
+            for one, other in pairs
+        )
 
     return tuple(sorted(names, key=lambda name: (-likeness(name), name))[:limit])
+
+
+# --------------------------------------------------------------- a model from the server's own list
+
+# Calls of a long run: the first, a repair, and a few steps of the iterative mode.
+_CALLS = 5
+_SHOWN = 5  # names that an error lists
+_OTHERS = 24  # models to try after a refusal; each refusal takes about a second
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The needs of a run: tokens of one call, and US dollars for all calls (None: no limit)."""
+
+    input_tokens: int
+    output_tokens: int
+    max_cost: float | None = None
+
+    def cost(self, price: Price) -> float:
+        """The cost of one call in US dollars."""
+        return (self.input_tokens * price.input + self.output_tokens * price.output) / 1_000_000
+
+    def fits(self, info: ModelInfo) -> bool:
+        """Whether the window holds a call and the budget a run. Unknown figures fit."""
+        window = info.context_tokens
+        if window is not None and window < self.input_tokens + self.output_tokens:
+            return False
+        if info.price is None or self.max_cost is None:
+            return True
+        return self.cost(info.price) * _CALLS <= self.max_cost
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """An endpoint with its model, its price, and models to try if it is refused."""
+
+    endpoint: Endpoint
+    others: tuple[str, ...] = ()
+    price: Price | None = None
+
+
+async def resolve_model(server: ModelServer, demand: Demand) -> Resolved:
+    """The server's endpoint with a model: its own, or one of the server's list.
+
+    Asks the server only when the endpoint has no model or only the server knows its price: a
+    miner's proxy has its own prices, and a limit on the cost may need one that the table lacks. A
+    miner's proxy without a list chooses itself: `model` stays "". Raises ConfigurationError, which
+    names some models, when the user has to choose.
+    """
+    endpoint, protocol = server.endpoint, server.protocol
+    needs_price = protocol.serves_runs or (
+        demand.max_cost is not None and find_price(endpoint.model) is None
+    )
+    if endpoint.model and (server.embeddings or not needs_price):
+        return Resolved(endpoint)
+    listed = await server.models()
+    if endpoint.model:
+        prices = {info.name: info.price for info in listed}
+        return Resolved(endpoint, price=prices.get(endpoint.model))
+    if server.embeddings:
+        return Resolved(replace(endpoint, model=listed[0].name if listed else ""))
+    chosen = rank_models(listed, demand)
+    if len(listed) > 1 and not protocol.list_chooses:
+        chosen = ()
+    if not chosen:
+        if protocol.serves_runs and not listed:
+            return Resolved(endpoint)
+        raise ConfigurationError(_please_choose(endpoint, listed))
+    first, *rest = chosen
+    return Resolved(
+        replace(endpoint, model=first.name, why=f"{endpoint.why}; the model is from its list"),
+        tuple(info.name for info in rest[:_OTHERS]),
+        first.price,
+    )
+
+
+def rank_models(listed: Sequence[ModelInfo], demand: Demand) -> tuple[ModelInfo, ...]:
+    """The models that fit, the most expensive first, then in the order of the list.
+
+    Within one list the price is the best sign of ability.
+    """
+    fitting = [info for info in listed if demand.fits(info)]
+    return tuple(sorted(fitting, key=lambda one: -demand.cost(one.price) if one.price else 0.0))
+
+
+def _please_choose(endpoint: Endpoint, listed: Sequence[ModelInfo]) -> str:
+    place = without_credentials(endpoint.base_url)
+    if not listed:
+        return f"{place} does not say which models it has: set {endpoint.model_setting}"
+    names = [info.name for info in listed[:_SHOWN]]
+    more = f" and {len(listed) - len(names)} more" if len(listed) > len(names) else ""
+    return (
+        f"no model is chosen for {place}: set {endpoint.model_setting} to one that it has "
+        f"({', '.join(names)}{more})"
+    )

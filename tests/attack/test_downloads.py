@@ -19,8 +19,9 @@ import pytest
 import trustme
 
 from agent.errors import PatchshotError, ProblemError, ProviderError
+from agent.llm import create_client
 from agent.llm.failures import Failure
-from agent.llm.http import Outcome, create_client, exchange
+from agent.llm.http import Outcome, exchange
 from agent.run.problem import http_get
 from tests.support.llm import endpoint
 from tests.support.loopback import Scripted, loopback

@@ -8,8 +8,7 @@ import json
 import pytest
 
 from agent.errors import Status
-from agent.llm.budget import Budget, BudgetedChatModel
-from agent.llm.http import create_client
+from agent.llm import Budget, BudgetedChatModel, create_client
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.pipeline import SolveOptions, solve

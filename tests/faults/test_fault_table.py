@@ -20,10 +20,7 @@ from agent.errors import (
     ProviderUnreachable,
     UnknownModel,
 )
-from agent.llm.budget import ask_remote_budget
-from agent.llm.http import create_client
-from agent.llm.protocols.base import Spent
-from agent.llm.server import RetryPolicy
+from agent.llm import RetryPolicy, Spent, ask_remote_budget, create_client
 from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
 from agent.types import Completion
 from agent.types.events import Event, Notice

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
-from agent.llm.chat import HttpChatModel
-from agent.llm.embeddings import HttpBatchEmbedder
-from agent.llm.endpoint import Endpoint
-from agent.llm.server import Retrier, RetryPolicy
+from agent.llm import Endpoint, HttpBatchEmbedder, HttpChatModel, Retrier, RetryPolicy
 from tests.support.faults_dialects import KEY, MODEL, Generation
 from tests.support.llm import WordCounter
 

@@ -12,10 +12,7 @@ from typing import Any, TypeVar
 import httpx
 from pydantic import SecretStr
 
-from agent.llm.chat import HttpChatModel
-from agent.llm.endpoint import Endpoint
-from agent.llm.http import create_client
-from agent.llm.server import Retrier, RetryPolicy
+from agent.llm import Endpoint, HttpChatModel, Retrier, RetryPolicy, create_client
 from agent.types import Message, Prompt
 from agent.types.events import Event
 

@@ -25,13 +25,7 @@ from agent.batch.journal import (
 )
 from agent.datasets.instances import SolverTask
 from agent.errors import Status
-from agent.llm.recording.exchanges import (
-    ChatExchange,
-    ChatReply,
-    ChatRequest,
-    RecordedMessage,
-    RecordedUsage,
-)
+from agent.llm.recording import ChatExchange, ChatReply, ChatRequest, RecordedMessage, RecordedUsage
 from agent.results import kept as files
 from agent.run.record import RunRecord
 

@@ -19,10 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.llm.budget import Budget, BudgetedChatModel
-from agent.llm.call_log import LoggedChatModel
-from agent.llm.http import create_client
-from agent.llm.server import RetryPolicy
+from agent.llm import Budget, BudgetedChatModel, LoggedChatModel, RetryPolicy, create_client
 from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.ranking.retriever import embed_both

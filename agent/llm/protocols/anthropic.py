@@ -15,10 +15,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agent.errors import ContextTooLong
 from agent.llm.endpoint import Endpoint
-from agent.llm.protocols.base import ChatCall, Provider, ServerProtocol, Streaming
-from agent.llm.protocols.openai import is_strict, output_limit, read_models, versioned_roots
-from agent.llm.replies import CalledTools, ReadReply, read_arguments, without_surrogates
-from agent.llm.streaming import AnthropicAssembler
+from agent.llm.protocols.base import ChatCall, Provider, ServerProtocol
+from agent.llm.protocols.openai import (
+    CACHED,
+    breakpoints,
+    is_strict,
+    output_limit,
+    read_models,
+    versioned_roots,
+)
+from agent.llm.replies import (
+    CalledTools,
+    ReadReply,
+    count,
+    mapping,
+    read_arguments,
+    string,
+    without_surrogates,
+)
 
 if TYPE_CHECKING:
     from agent.llm.failures import Failure
@@ -26,9 +40,6 @@ if TYPE_CHECKING:
 
 _VERSION = "2023-06-01"  # of the API; the newest one there is
 _TOOL = "reply"  # the name of the tool whose input is the reply; nothing reads it back
-CACHED: Mapping[str, str] = {"type": "ephemeral"}  # kept for five minutes since its last use
-
-_ASKING = ("user", "tool")  # roles of messages that a reply follows
 
 _FINISH = {
     "end_turn": "stop",
@@ -47,7 +58,7 @@ _TOOL_REFUSED = re.compile(r"\btools?\b|tool_choice|input_schema|schema", re.I)
 
 @dataclass(frozen=True, slots=True)
 class AnthropicChat:
-    """POST messages, not streamed. The defaults suit the newest models."""
+    """POST messages. The defaults suit the newest models."""
 
     temperature: bool = True
     format: Format = "schema"
@@ -58,10 +69,9 @@ class AnthropicChat:
     path: str = "/messages"
 
     def body(self, call: ChatCall) -> dict[str, Any]:
-        """System texts at the top level, the rest as messages, marks for the prompt cache."""
         native = call.dialogue if self.tools else None
         written = _plain(call.messages) if native is None else _with_tools(native)
-        if self.caching and call.caching:
+        if self.caching:
             for position in breakpoints([message["role"] for message in written]):
                 written[position]["content"][-1]["cache_control"] = CACHED
         limit = min(call.max_output_tokens, self.output_limit or call.max_output_tokens)
@@ -86,37 +96,30 @@ class AnthropicChat:
         return body
 
     @property
-    def streaming(self) -> Streaming:
-        """Events of the message, its blocks and their growth."""
-        return Streaming({"stream": True}, AnthropicAssembler)
+    def streaming(self) -> tuple[Mapping[str, Any], type[AnthropicAssembler]]:
+        return {"stream": True}, AnthropicAssembler
 
     def read(self, value: Any) -> ReadReply | str | None:
-        """Text blocks, or the input of the tool; thoughts are left out."""
         if not isinstance(value, dict) or not isinstance(value.get("content"), list):
             return None
         blocks = [block for block in value["content"] if isinstance(block, dict)]
-        reason = value.get("stop_reason")
-        reason = reason if isinstance(reason, str) else "unknown"
-        usage = value.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        read, written = (
-            _count(usage.get(f"cache_{name}_input_tokens")) or 0 for name in ("read", "creation")
-        )
-        fresh = _count(usage.get("input_tokens"))
-        model = value.get("model")
+        reason = string(value.get("stop_reason")) or "unknown"
+        usage = mapping(value.get("usage"))
+        read = count(usage.get("cache_read_input_tokens")) or 0
+        written = count(usage.get("cache_creation_input_tokens")) or 0
+        fresh = count(usage.get("input_tokens"))
         return ReadReply(
             without_surrogates(_text(blocks)),
             _FINISH.get(reason, reason),
-            model if isinstance(model, str) else None,
+            string(value.get("model")) or None,
             None if fresh is None else fresh + read + written,
-            _count(usage.get("output_tokens")),
+            count(usage.get("output_tokens")),
             cache_read_tokens=read,
             cache_write_tokens=written,
             called=_called(blocks),
         )
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> AnthropicChat | None:
-        """Leaves out what the model refuses."""
         if failure.status not in (400, 404, 422) or isinstance(failure.error, ContextTooLong):
             return None
         wording = failure.wording
@@ -139,7 +142,6 @@ class AnthropicChat:
         return None
 
     def plainer(self) -> AnthropicChat:
-        """A tool in place of an output format, then nothing."""
         return replace(self, format=_PLAINER[self.format])
 
     def _format_fields(self, schema: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -153,17 +155,58 @@ class AnthropicChat:
         }
 
 
-def breakpoints(roles: Sequence[str]) -> frozenset[int]:
-    """Positions of the messages after which a later call may go on from the prompt cache.
+class AnthropicAssembler:
+    """Puts the events of Anthropic's Messages API together."""
 
-    The system text, the first user message (issue and context, which a repair call repeats) and
-    the last message (which the next step of the iterative mode repeats). Writing costs a quarter
-    more than plain input and reading a tenth, so that marks pay from one second call in four.
-    """
-    system = [i for i, role in enumerate(roles) if role == "system"]
-    user = [i for i, role in enumerate(roles) if role == "user"]
-    asking = [i for i, role in enumerate(roles) if role in _ASKING]
-    return frozenset([*system[-1:], *user[:1], *asking[-1:]])
+    def __init__(self) -> None:
+        self._whole: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._reason: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._reason is not None or "error" in self._whole
+
+    def feed(self, event: Mapping[str, Any]) -> str:
+        match event:
+            case {"type": "message_start", "message": dict(message)}:
+                self._whole |= {k: message[k] for k in ("model", "usage") if k in message}
+            case {"type": "content_block_start", "index": int(index), "content_block": dict(block)}:
+                self._blocks[index] = {**block, "_json": ""}
+            case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)}:
+                return self._add(self._blocks.setdefault(index, {"_json": ""}), delta)
+            case {"type": "message_delta", "delta": dict(delta)}:
+                if isinstance(delta.get("stop_reason"), str):
+                    self._reason = delta["stop_reason"]
+                if isinstance(event.get("usage"), dict):
+                    self._whole["usage"] = {**mapping(self._whole.get("usage")), **event["usage"]}
+            case {"type": "error", "error": error}:
+                self._whole["error"] = error
+        return ""
+
+    def _add(self, block: dict[str, Any], delta: Mapping[str, Any]) -> str:
+        text, part = delta.get("text"), delta.get("partial_json")
+        if isinstance(text, str):
+            block["text"] = f"{block.get('text', '')}{text}"
+            return text
+        if isinstance(part, str):
+            block["_json"] += part
+            return part
+        return ""
+
+    def value(self) -> Any:
+        blocks = [self._blocks[index] for index in sorted(self._blocks)]
+        usage = dict(mapping(self._whole.get("usage")))
+        if self._reason is None and usage:  # ended early: what was counted was the beginning
+            usage.pop("output_tokens", None)
+        whole = {**self._whole, "usage": usage} if usage else self._whole
+        content = [_whole_block(block) for block in blocks]
+        return {**whole, "content": content, "stop_reason": self._reason or "end_turn"}
+
+
+def _whole_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    plain = {key: value for key, value in block.items() if key != "_json"}
+    return {**plain, "input": block["_json"]} if block["_json"] else plain
 
 
 def _is_refused_alone(asked: Mapping[str, Any], wording: str) -> bool:
@@ -206,24 +249,21 @@ def _called(blocks: Sequence[Mapping[str, Any]]) -> CalledTools | None:
         for block in blocks
         if block.get("type") == "tool_use" and isinstance(block.get("name"), str)
     )
-    texts = [block.get("text") for block in blocks if block.get("type") == "text"]
-    said = "".join(text for text in texts if isinstance(text, str))
-    return CalledTools(without_surrogates(said), calls) if calls else None
+    return CalledTools(without_surrogates(_written(blocks)), calls) if calls else None
+
+
+def _written(blocks: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(string(one.get("text")) for one in blocks if one.get("type") == "text")
 
 
 def _text(blocks: Sequence[Mapping[str, Any]]) -> str:
-    texts = [block.get("text") for block in blocks if block.get("type") == "text"]
-    text = "".join(item for item in texts if isinstance(item, str))
+    """The text blocks, or the input of a tool; thoughts are left out."""
+    text = _written(blocks)
     if text.strip():
         return text
     inputs = [block.get("input") for block in blocks if block.get("type") == "tool_use"]
-    found = next((item for item in inputs if isinstance(item, dict) and item), None)
-    return text if found is None else json.dumps(found, ensure_ascii=False)
-
-
-def _count(value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and value >= 0 else None
+    first = next((item for item in inputs if mapping(item)), None)
+    return text if first is None else json.dumps(first, ensure_ascii=False)
 
 
 def _headers(endpoint: Endpoint) -> Mapping[str, str]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from agent.llm.endpoint import Endpoint
 from agent.llm.prices import Price
 from agent.llm.replies import ReadReply
-from agent.llm.streaming import Assembler
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 class ChatCall:
     """What one call asks. `model` is "" for the server's own choice; `schema` is a JSON Schema.
 
-    With `caching`, the messages that a later call repeats are marked for the provider's cache.
     `dialogue` says what `messages` say, for servers that take tools. `effort` is how much a
     reasoning model may think ("low"), None for its own default.
     """
@@ -37,29 +35,42 @@ class ChatCall:
     max_output_tokens: int
     temperature: float = 0.0
     schema: Mapping[str, Any] | None = None
-    caching: bool = True
     dialogue: ToolDialogue | None = None
     effort: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Streaming:
-    """The fields of a request for a streamed reply, and what puts its events together."""
+class Assembler(Protocol):
+    """Puts the events of a streamed reply together. Unknown events and parts are ignored.
 
-    fields: Mapping[str, Any]
-    assembler: Callable[[], Assembler]
+    `finished`: the reason of the end, or an error, has come.
+    """
+
+    @property
+    def finished(self) -> bool: ...
+
+    def feed(self, event: Mapping[str, Any]) -> str:
+        """Take one event; return the text that it adds, arguments of tools included."""
+        ...
+
+    def value(self) -> Any:
+        """The JSON of the whole reply, as the server would have sent it."""
+        ...
 
 
 class ChatProtocol(Protocol):
     """How chat calls are written for one server: a frozen value.
 
-    When the server refuses a field, `adapted` gives the value that replaces this one for good.
+    `path` is that of calls below the root, such as "/chat/completions". `streaming` has the fields
+    of a request for a streamed reply, and what puts its events together; None where replies are
+    not streamed. When the server refuses a field, `adapted` gives the value that replaces this one
+    for good.
     """
 
     @property
-    def path(self) -> str:
-        """The path of calls below the root, such as "/chat/completions"."""
-        ...
+    def path(self) -> str: ...
+
+    @property
+    def streaming(self) -> tuple[Mapping[str, Any], Callable[[], Assembler]] | None: ...
 
     def body(self, call: ChatCall) -> dict[str, Any]:
         """The JSON of a request."""
@@ -73,11 +84,6 @@ class ChatProtocol(Protocol):
         """
         ...
 
-    @property
-    def streaming(self) -> Streaming | None:
-        """How replies are streamed; None where they are not."""
-        ...
-
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> ChatProtocol | None:
         """The value that avoids this refusal of the body `sent`; None when none would."""
         ...
@@ -88,27 +94,26 @@ class ChatProtocol(Protocol):
 
 
 class EmbeddingProtocol(Protocol):
-    """How embedding calls are written: a frozen value, as `ChatProtocol` is."""
+    """How embedding calls are written: a frozen value, as `ChatProtocol` is.
+
+    `max_batch` is the largest number of texts of a call.
+    """
 
     @property
-    def path(self) -> str:
-        """The path of calls below the root, such as "/embeddings"."""
-        ...
+    def path(self) -> str: ...
 
     @property
-    def max_batch(self) -> int:
-        """Largest number of texts of a call."""
-        ...
+    def max_batch(self) -> int: ...
 
     def body(self, model: str, texts: Sequence[str]) -> dict[str, Any]:
         """The JSON of a request for the vectors of `texts`."""
         ...
 
-    def read(self, value: Any, count: int) -> NDArray[np.float32] | None:
-        """`count` vectors, float32 of shape (count, d), not normalised; None for anything else."""
+    def read(self, value: Any, number: int) -> NDArray[np.float32] | None:
+        """`number` vectors, float32 (number, d), not normalised; None for anything else."""
         ...
 
-    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> EmbeddingProtocol | None:
+    def adapted(self, failure: Failure) -> EmbeddingProtocol | None:
         """The value that avoids this refusal; None when none would."""
         ...
 
@@ -120,15 +125,6 @@ class ModelInfo:
     name: str
     context_tokens: int | None = None
     price: Price | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """A server's account of a run's budget, in US dollars; None for what it does not say."""
-
-    used: float | None = None
-    remaining: float | None = None
-    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.llm.endpoint import Endpoint
+from agent.llm.failures import is_markup
 from agent.llm.prices import Price
-from agent.llm.protocols.base import ChatCall, ModelInfo, ServerProtocol
+from agent.llm.protocols.base import ChatCall, ServerProtocol
 from agent.llm.protocols.openai import bearer, read_models
-from agent.llm.redaction import is_markup
 from agent.llm.replies import ReadReply, read_chat_reply, read_vectors
 
 if TYPE_CHECKING:
@@ -42,34 +41,26 @@ _ERROR_KEYS = frozenset({"error", "detail", "message", "object", "type", "code",
 _RUN_REFUSED = re.compile(r"run_id|uuid", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """The run as a request names it."""
+def _run_fields(run: str) -> dict[str, Any]:
+    return {"run_id": run, "evaluation_run_id": run}
 
-    name: str
 
-    def fields(self) -> dict[str, Any]:
-        return {"run_id": self.name, "evaluation_run_id": self.name}
-
-    def as_uuid(self) -> _Run | None:
-        """The name as P2 and P3 want it: a UUID made from it; None when it is one."""
-        try:
-            uuid.UUID(self.name)
-        except ValueError:
-            return _Run(str(uuid.uuid5(uuid.NAMESPACE_OID, self.name)))
+def _as_uuid(run: str, failure: Failure) -> str | None:
+    """The run's name as P2 and P3 want it: a UUID made from it; None when that would not help."""
+    if failure.status != 422 or not _RUN_REFUSED.search(failure.wording):
         return None
-
-    def instead(self, failure: Failure) -> _Run | None:
-        """Another name, where the failure is that this one is no UUID."""
-        refused = failure.status == 422 and _RUN_REFUSED.search(failure.wording)
-        return self.as_uuid() if refused else None
+    try:
+        uuid.UUID(run)
+    except ValueError:
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, run))
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class MinerChat:
     """POST inference."""
 
-    run: _Run
+    run: str
     path: str = "/inference"
 
     def body(self, call: ChatCall) -> dict[str, Any]:
@@ -77,7 +68,7 @@ class MinerChat:
         model = {"model": call.model} if call.model else {}
         messages = [{"role": m.role, "content": m.content} for m in call.messages]
         return {
-            **self.run.fields(),
+            **_run_fields(self.run),
             **model,
             "temperature": call.temperature,
             "messages": messages,
@@ -86,7 +77,6 @@ class MinerChat:
 
     @property
     def streaming(self) -> None:
-        """No generation streams."""
         return None
 
     def read(self, value: Any) -> ReadReply | str | None:
@@ -106,12 +96,10 @@ class MinerChat:
         return replace(reply, finish_reason="length" if _is_cut_off(reply.text) else "unknown")
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> MinerChat | None:
-        """Names the run by a UUID where one is wanted."""
-        run = self.run.instead(failure)
+        run = _as_uuid(self.run, failure)
         return None if run is None else replace(self, run=run)
 
     def plainer(self) -> MinerChat:
-        """The format is asked for in the prompt alone."""
         return self
 
 
@@ -119,22 +107,19 @@ class MinerChat:
 class MinerEmbeddings:
     """POST embedding, one text at a time."""
 
-    run: _Run
+    run: str
     path: str = "/embedding"
     max_batch: int = 1
 
     def body(self, model: str, texts: Sequence[str]) -> dict[str, Any]:
-        """One text; the model where one is known."""
         (text,) = texts
-        return {**self.run.fields(), **({"model": model} if model else {}), "input": text}
+        return {**_run_fields(self.run), **({"model": model} if model else {}), "input": text}
 
-    def read(self, value: Any, count: int) -> NDArray[np.float32] | None:
-        """`[[...]]` (P1) or `{embedding: [...]}` (P3)."""
-        return read_vectors(value, count)
+    def read(self, value: Any, number: int) -> NDArray[np.float32] | None:
+        return read_vectors(value, number)
 
-    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> MinerEmbeddings | None:
-        """Names the run by a UUID where one is wanted."""
-        run = self.run.instead(failure)
+    def adapted(self, failure: Failure) -> MinerEmbeddings | None:
+        run = _as_uuid(self.run, failure)
         return None if run is None else replace(self, run=run)
 
 
@@ -158,12 +143,8 @@ def _is_error_text(text: str) -> bool:
     return any(value.get(name) for name in ("error", "detail")) or value.get("object") == "error"
 
 
-def _read_models(value: Any) -> tuple[ModelInfo, ...]:
-    """P3's list: `[{name, max_input_tokens, cost_usd_per_million_..._tokens}]`."""
-    return read_models(value, _price_a_million)
-
-
 def _price_a_million(row: Mapping[str, Any]) -> Price | None:
+    """The price in P3's list: `[{name, max_input_tokens, cost_usd_per_million_..._tokens}]`."""
     costs = [row.get(f"cost_usd_per_million_{side}_tokens") for side in ("input", "output")]
     numbers = [c for c in costs if isinstance(c, int | float) and 0 <= c < float("inf")]
     return Price(float(numbers[0]), float(numbers[1])) if len(numbers) == len(costs) else None
@@ -176,17 +157,13 @@ def _roots(base_url: str) -> tuple[str, ...]:
     return (f"{base_url}/api", f"{base_url}/agents")
 
 
-def _run(endpoint: Endpoint) -> _Run:
-    return _Run(endpoint.run_id)
-
-
 MINER = ServerProtocol(
     name="miner",
     roots=_roots,
     headers=bearer,  # it needs no key; a key that is set is for a proxy before it
-    chat=lambda endpoint: MinerChat(_run(endpoint)),
-    embeddings=lambda endpoint: MinerEmbeddings(_run(endpoint)),
-    read_models=_read_models,
+    chat=lambda endpoint: MinerChat(endpoint.run_id),
+    embeddings=lambda endpoint: MinerEmbeddings(endpoint.run_id),
+    read_models=lambda value: read_models(value, _price_a_million),
     models_path="/inference-models",
     embedding_models_path="/embedding-models",
     recognises=lambda path: path.endswith(("/inference", "/embedding")),

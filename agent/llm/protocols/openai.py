@@ -1,6 +1,9 @@
 """OpenAI's protocol, as OpenAI, vLLM, llama.cpp, Ollama, LM Studio and most gateways speak it.
 
-Source: https://platform.openai.com/docs/api-reference/chat and .../embeddings
+OpenRouter speaks it too, with the cost of each call, and with prompt caching where it is marked.
+Sources: https://platform.openai.com/docs/api-reference/chat and .../embeddings,
+https://openrouter.ai/docs/use-cases/usage-accounting (`usage.cost`, in dollars),
+https://openrouter.ai/docs/guides/best-practices/prompt-caching
 """
 
 from __future__ import annotations
@@ -8,18 +11,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from agent.errors import ContextTooLong
 from agent.llm.endpoint import Endpoint
-from agent.llm.failures import Failure
+from agent.llm.failures import Failure, one_line
 from agent.llm.prices import Price
-from agent.llm.protocols.base import ChatCall, ModelInfo, Provider, ServerProtocol, Streaming
-from agent.llm.redaction import one_line
-from agent.llm.replies import ReadReply, read_chat_reply, read_vectors
-from agent.llm.streaming import OpenAIAssembler
+from agent.llm.protocols.base import ChatCall, ModelInfo, Provider, ServerProtocol
+from agent.llm.replies import (
+    ReadReply,
+    count,
+    mapping,
+    read_chat_reply,
+    read_vectors,
+    string,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
 
     from agent.types import Tool, ToolDialogue
 
-LimitName = Literal["max_tokens", "max_completion_tokens"]
 Format = Literal["json_schema", "json_object", "none"]
 
 # Where servers of this protocol take the effort of reasoning: OpenAI and most, OpenRouter.
@@ -46,6 +53,7 @@ _REFUSED = re.compile(
     r"|unrecogni[sz]ed|unknown|unexpected|extra|deprecated|instead",
     re.IGNORECASE,
 )
+_LIMIT = re.compile(r"\bmax_(completion_)?tokens\b")
 # "This model supports at most 16384 completion tokens" (OpenAI), "max_tokens: 9000 > 8192, which is
 # the maximum allowed number of output tokens" (Anthropic).
 _OUTPUT_LIMIT = re.compile(
@@ -57,64 +65,6 @@ _OUTPUT_LIMIT = re.compile(
 # names its option --enable-auto-tool-choice, and llama.cpp says, with 500, that the "tools param
 # requires --jinja flag".
 _TOOLS = re.compile(r"\btools?\b|tool_c|function", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The optional fields that one server takes. The defaults suit most servers."""
-
-    limit_name: LimitName = "max_tokens"
-    temperature: bool = True
-    format: Format = "json_schema"
-    output_limit: int | None = None  # the longest reply in tokens, once the server has said it
-    tools: bool = True
-    effort: bool = True
-
-    def options(
-        self, max_output_tokens: int, temperature: float, schema: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
-        """The optional fields of the request's body."""
-        limit = min(max_output_tokens, self.output_limit or max_output_tokens)
-        fields: dict[str, Any] = {self.limit_name: limit}
-        if self.temperature:
-            fields["temperature"] = temperature
-        if schema is not None and self.format == "json_schema":
-            wrapped = {"name": _SCHEMA_NAME, "schema": schema, "strict": is_strict(schema)}
-            fields["response_format"] = {"type": "json_schema", "json_schema": wrapped}
-        elif schema is not None and self.format == "json_object":
-            fields["response_format"] = {"type": "json_object"}
-        return fields
-
-    def less_strict(self) -> Dialect:
-        """Ask for the reply's format one step less strictly."""
-        return replace(self, format=_LESS_STRICT.get(self.format, "none"))
-
-    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> Dialect | None:
-        """The dialect that avoids this refusal of the fields `sent`; None when none would."""
-        if isinstance(failure.error, ContextTooLong):
-            return None
-        wording = failure.wording
-        said_effort = failure.status in (400, 404, 422) and _EFFORT.search(wording)
-        if said_effort and _EFFORT_FIELDS & sent.keys():
-            return replace(self, effort=False)
-        if failure.status in (400, 404, 422, 500) and "tools" in sent and _TOOLS.search(wording):
-            return replace(self, tools=False)
-        if failure.status not in (400, 404, 422):
-            return None
-        if "response_format" in sent and _FORMAT.search(wording):
-            return self.less_strict()
-        limit = output_limit(wording)
-        if limit and limit < sent[self.limit_name]:
-            return replace(self, output_limit=limit)
-        if (
-            self.limit_name == "max_tokens"
-            and re.search(r"\bmax_(completion_)?tokens\b", wording)
-            and _REFUSED.search(wording)
-        ):
-            return replace(self, limit_name="max_completion_tokens")
-        if "temperature" in sent and "temperature" in wording.lower():
-            return replace(self, temperature=False)
-        return None
 
 
 def is_strict(schema: Any) -> bool:
@@ -136,6 +86,11 @@ def output_limit(wording: str) -> int | None:
     return int(found.group(1) or found.group(2)) if found else None
 
 
+# Vendors whose models cache only what is marked; the others' do so by themselves.
+_MARKED_VENDORS = ("anthropic/",)
+CACHED: Mapping[str, str] = {"type": "ephemeral"}  # kept for five minutes since its last use
+
+_ASKING = ("user", "tool")  # roles of messages that a reply follows
 _MAX_BATCH = 64  # texts of a call; the lowest limit in wide use is 96 (Cohere's gateway)
 _VERSION = re.compile(r"/v\d+\w*(/|$)")
 _LONGEST_NAME = 100  # characters of a model's name that are kept
@@ -155,41 +110,99 @@ PriceReader = Callable[[Mapping[str, Any]], Price | None]
 
 @dataclass(frozen=True, slots=True)
 class OpenAIChat:
-    """POST chat/completions, not streamed."""
+    """POST chat/completions, with the optional fields that one server takes.
 
-    dialect: Dialect = field(default_factory=Dialect)
+    The defaults suit most servers. `output_limit` is the longest reply in tokens, once the server
+    has said it. `is_openrouter`: with markers for the vendors that need them.
+    """
+
+    limit_name: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    temperature: bool = True
+    format: Format = "json_schema"
+    output_limit: int | None = None
+    tools: bool = True
+    effort: bool = True
+    caching: bool = True
+    is_openrouter: bool = False
     path: str = "/chat/completions"
 
     def body(self, call: ChatCall) -> dict[str, Any]:
-        """Messages and the optional fields that the server is known to take."""
-        options = self.dialect.options(call.max_output_tokens, call.temperature, call.schema)
-        if call.effort is not None and self.dialect.effort:
-            options["reasoning_effort"] = call.effort
-        if call.dialogue is not None and self.dialect.tools:
+        options = self._options(call)
+        if call.effort is not None and self.effort:
+            effort = {"reasoning": {"effort": call.effort}}
+            options |= effort if self.is_openrouter else {"reasoning_effort": call.effort}
+        if call.dialogue is not None and self.tools:
             messages = _dialogue_messages(call.dialogue)
             options["tools"] = [_tool(tool) for tool in call.dialogue.tools]
         else:
             messages = [{"role": m.role, "content": m.content} for m in call.messages]
+        if self.is_openrouter and self.caching and call.model.startswith(_MARKED_VENDORS):
+            for position in breakpoints([message["role"] for message in messages]):
+                part = {"type": "text", "text": messages[position]["content"]}
+                messages[position]["content"] = [{**part, "cache_control": CACHED}]
         return {"model": call.model, "messages": messages, "stream": False, **options}
 
+    def _options(self, call: ChatCall) -> dict[str, Any]:
+        limit = min(call.max_output_tokens, self.output_limit or call.max_output_tokens)
+        fields: dict[str, Any] = {self.limit_name: limit}
+        if self.temperature:
+            fields["temperature"] = call.temperature
+        schema = call.schema
+        if schema is not None and self.format == "json_schema":
+            wrapped = {"name": _SCHEMA_NAME, "schema": schema, "strict": is_strict(schema)}
+            fields["response_format"] = {"type": "json_schema", "json_schema": wrapped}
+        elif schema is not None and self.format == "json_object":
+            fields["response_format"] = {"type": "json_object"}
+        return fields
+
     @property
-    def streaming(self) -> Streaming:
-        """Chunks, the last one with the usage."""
-        usage = {"stream_options": {"include_usage": True}}
-        return Streaming({"stream": True, **usage}, OpenAIAssembler)
+    def streaming(self) -> tuple[Mapping[str, Any], type[OpenAIAssembler]]:
+        # The last chunk has the usage.
+        return {"stream": True, "stream_options": {"include_usage": True}}, OpenAIAssembler
 
     def read(self, value: Any) -> ReadReply | str | None:
-        """See `agent.llm.replies`."""
         return read_chat_reply(value)
 
     def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> OpenAIChat | None:
-        """Leaves out what the server refuses."""
-        dialect = self.dialect.adapted(failure, sent)
-        return None if dialect is None else replace(self, dialect=dialect)
+        if isinstance(failure.error, ContextTooLong):
+            return None
+        wording, status = failure.wording, failure.status
+        if self.is_openrouter and self.caching and "cache_control" in wording:
+            return replace(self, caching=False)
+        if status == 500 and "tools" in sent and _TOOLS.search(wording):
+            return replace(self, tools=False)
+        if status not in (400, 404, 422):
+            return None
+        if _EFFORT.search(wording) and _EFFORT_FIELDS & sent.keys():
+            return replace(self, effort=False)
+        if "tools" in sent and _TOOLS.search(wording):
+            return replace(self, tools=False)
+        if "response_format" in sent and _FORMAT.search(wording):
+            return self.plainer()
+        limit = output_limit(wording)
+        if limit and limit < sent[self.limit_name]:
+            return replace(self, output_limit=limit)
+        if self.limit_name == "max_tokens" and _LIMIT.search(wording) and _REFUSED.search(wording):
+            return replace(self, limit_name="max_completion_tokens")
+        if "temperature" in sent and "temperature" in wording.lower():
+            return replace(self, temperature=False)
+        return None
 
     def plainer(self) -> OpenAIChat:
-        """A JSON object in place of a schema, then nothing."""
-        return replace(self, dialect=self.dialect.less_strict())
+        return replace(self, format=_LESS_STRICT.get(self.format, "none"))
+
+
+def breakpoints(roles: Sequence[str]) -> frozenset[int]:
+    """Positions of the messages after which a later call may go on from the prompt cache.
+
+    The system text, the first user message (issue and context, which a repair call repeats) and
+    the last message (which the next step of the iterative mode repeats). Writing costs a quarter
+    more than plain input and reading a tenth, so that marks pay from one second call in four.
+    """
+    system = [i for i, role in enumerate(roles) if role == "system"]
+    user = [i for i, role in enumerate(roles) if role == "user"]
+    asking = [i for i, role in enumerate(roles) if role in _ASKING]
+    return frozenset([*system[-1:], *user[:1], *asking[-1:]])
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
@@ -232,6 +245,54 @@ def _dialogue_messages(dialogue: ToolDialogue) -> list[dict[str, Any]]:
     return messages
 
 
+class OpenAIAssembler:
+    """Puts chunks of OpenAI's protocol together."""
+
+    def __init__(self) -> None:
+        self._message: dict[str, str] = {}
+        self._calls: dict[int, dict[str, str]] = {}
+        self._whole: dict[str, Any] = {}
+        self._finish: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self._finish is not None or "error" in self._whole
+
+    def feed(self, event: Mapping[str, Any]) -> str:
+        for key in ("id", "model", "usage", "error"):
+            if event.get(key) is not None:
+                self._whole[key] = event[key]
+        choices = event.get("choices")
+        choice = mapping(choices[0] if isinstance(choices, list) and choices else None)
+        if isinstance(choice.get("error"), dict):
+            self._whole["error"] = choice["error"]
+        self._finish = string(choice.get("finish_reason")) or self._finish
+        delta = mapping(choice.get("delta"))
+        for key in ("content", "reasoning_content", "reasoning", "refusal"):
+            if isinstance(delta.get(key), str):
+                self._message[key] = self._message.get(key, "") + delta[key]
+        calls = delta.get("tool_calls")
+        added = [self._add_call(mapping(call)) for call in calls] if isinstance(calls, list) else []
+        return string(delta.get("content")) + "".join(added)
+
+    def _add_call(self, call: Mapping[str, Any]) -> str:
+        parts = self._calls.setdefault(count(call.get("index")) or 0, {})
+        function = mapping(call.get("function"))
+        for key, value in function.items():
+            if isinstance(value, str):
+                parts[key] = parts.get(key, "") + value
+        return string(function.get("arguments"))
+
+    def value(self) -> Any:
+        message: dict[str, Any] = dict(self._message)
+        if self._calls:
+            ordered = [self._calls[index] for index in sorted(self._calls)]
+            message["tool_calls"] = [{"type": "function", "function": call} for call in ordered]
+        message.setdefault("content", None)
+        choice = {"index": 0, "message": message, "finish_reason": self._finish or "stop"}
+        return {**self._whole, "choices": [choice]}
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAIEmbeddings:
     """POST embeddings, a list of texts at a time."""
@@ -240,15 +301,12 @@ class OpenAIEmbeddings:
     max_batch: int = _MAX_BATCH
 
     def body(self, model: str, texts: Sequence[str]) -> dict[str, Any]:
-        """Model and texts, nothing else: the dimension is the model's own."""
         return {"model": model, "input": list(texts)}
 
-    def read(self, value: Any, count: int) -> NDArray[np.float32] | None:
-        """See `agent.llm.replies`."""
-        return read_vectors(value, count)
+    def read(self, value: Any, number: int) -> NDArray[np.float32] | None:
+        return read_vectors(value, number)
 
-    def adapted(self, failure: Failure, sent: Mapping[str, Any]) -> OpenAIEmbeddings | None:
-        """Nothing here can be left out."""
+    def adapted(self, failure: Failure) -> None:
         return None
 
 
@@ -324,4 +382,22 @@ OPENAI = ServerProtocol(
         url_name="OPENAI_BASE_URL",
         needs_key=False,
     ),
+)
+
+OPENROUTER = ServerProtocol(
+    name="openrouter",
+    roots=versioned_roots,
+    # The title is the name that the user's own log shows.
+    headers=lambda endpoint: {**bearer(endpoint), "x-title": "patchshot"},
+    chat=lambda _: OpenAIChat(is_openrouter=True),
+    embeddings=lambda _: OpenAIEmbeddings(),
+    read_models=read_models,
+    provider=Provider(
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        "sk-or-",
+        "anthropic/claude-sonnet-5.5",
+        before_proxies=True,
+    ),
+    list_chooses=True,
 )

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ConfigurationError, Status
-from agent.llm.recording import ChatExchange, ReplyGate, ReplyRecording
+from agent.llm.paid_replies import ReplyGate, ReplyRecording
+from agent.llm.recording import ChatExchange
 from agent.results.kept.folder import EXCHANGES, LARGEST_FILE, LOCK, read_result, write_result
 from agent.results.kept.store import ISSUE, ORIGIN, RunOrigin, newest_first, read_origin
 from agent.run.record import RunRecord

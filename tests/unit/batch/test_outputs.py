@@ -11,7 +11,7 @@ import pytest
 from agent.batch.checks import Fingerprint, check_fingerprint, make_fingerprint, save_fingerprint
 from agent.datasets.predictions import PredictionsForm, PredictionsWriter, choose_form
 from agent.errors import ConfigurationError, Status
-from agent.llm.recording.exchanges import exchange_of
+from agent.llm.recording import exchange_of
 from agent.results import kept as files
 from agent.run.record import Ledger, make_record
 from agent.settings import load

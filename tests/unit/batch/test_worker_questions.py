@@ -14,7 +14,7 @@ from agent.batch.journal import Journal
 from agent.batch.messages import REPORTS, Answer, Paid, encode_line
 from agent.batch.shared_budget import Bounds, SharedBudget
 from agent.batch.worker import DriverPipe
-from agent.llm.recording.exchanges import ChatExchange, ChatReply, ChatRequest, RecordedUsage
+from agent.llm.recording import ChatExchange, ChatReply, ChatRequest, RecordedUsage
 from agent.types import Usage
 from tests.support.batch import make_job
 

@@ -11,7 +11,7 @@ import pytest
 
 from agent import iterative
 from agent.iterative import IterativeOptions
-from agent.llm.chat import HttpChatModel
+from agent.llm import HttpChatModel
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.context.packing import pack
 from agent.retrieval.index.chunking import TreeSitterChunker

@@ -12,11 +12,17 @@ import httpx
 import pytest
 
 from agent.errors import BudgetExceeded, ProviderUnreachable
-from agent.llm.budget import Budget, BudgetedChatModel, ask_remote_budget, ceiling, read_spent
-from agent.llm.endpoint import Endpoint
-from agent.llm.http import create_client
-from agent.llm.prices import Price
-from agent.llm.protocols.base import Spent
+from agent.llm import (
+    Budget,
+    BudgetedChatModel,
+    Endpoint,
+    Price,
+    Spent,
+    ask_remote_budget,
+    ceiling,
+    create_client,
+)
+from agent.llm.budget import read_spent
 from agent.types import Completion, Usage
 from agent.types.events import Event
 from tests.support.llm import KEY, endpoint, make_prompt, run
@@ -301,8 +307,8 @@ class TestHost:
         ("budget", "words"),
         [
             (Budget(ceiling=0.001, price=PRICE), ["$0.0020", "of $0.0010", "RIDGES_MAX_COST_USD"]),
-            (Budget(there=Spent(1.0, 0.001), price=PRICE), ["$0.0020", "$0.0010", "at its host"]),
-            (Budget(there=Spent(1.0, 0.0)), ["of unknown price", "$0.0000"]),
+            (Budget(account=Spent(1.0, 0.001), price=PRICE), ["$0.0020", "$0.0010", "at its host"]),
+            (Budget(account=Spent(1.0, 0.0)), ["of unknown price", "$0.0000"]),
         ],
     )
     def test_what_exceeds_them_is_refused(self, budget: Budget, words: list[str]) -> None:
@@ -315,9 +321,9 @@ class TestHost:
         [
             Budget(ceiling=0.002, price=PRICE),
             Budget(ceiling=0.0),  # without a price it bounds nothing here: the host refuses itself
-            Budget(there=Spent(1.0, 0.002), price=PRICE),
-            Budget(there=Spent(1.0, 0.002)),
-            Budget(there=Spent(1.0, None), price=PRICE),
+            Budget(account=Spent(1.0, 0.002), price=PRICE),
+            Budget(account=Spent(1.0, 0.002)),
+            Budget(account=Spent(1.0, None), price=PRICE),
         ],
     )
     def test_what_fits_or_is_not_known_is_allowed(self, budget: Budget) -> None:

@@ -14,10 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import AuthenticationFailed, ContextTooLong, PatchshotError, UsageError
-from agent.llm.call_log import LogFile, LoggedChatModel, counting_tries, error_name
-from agent.llm.chat import HttpChatModel
-from agent.llm.http import create_client
-from agent.llm.redaction import Redactor
+from agent.llm import (
+    HttpChatModel,
+    LogFile,
+    LoggedChatModel,
+    Redactor,
+    counting_tries,
+    create_client,
+)
+from agent.llm.call_log import dashed_name
 from agent.types import Completion, Usage
 from agent.types.events import Event, ModelCall, Notice, StageFinished, StageProgress
 from tests.support.fakes import EventLog
@@ -129,8 +134,8 @@ def test_calls_at_the_same_time_count_their_own_tries() -> None:
     assert sum(tries) == 6 + 3
 
 
-def test_error_names() -> None:
-    assert error_name(ContextTooLong("x")) == "context-too-long"
+def test_dashed_names() -> None:
+    assert dashed_name(ContextTooLong("x")) == "context-too-long"
 
 
 # ---------------------------------------------------------------------------------------- the file

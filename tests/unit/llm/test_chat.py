@@ -1,4 +1,4 @@
-"""`agent.llm.chat`: a call as the server sees it and as the pipeline sees it."""
+"""`agent.llm.clients`: a call as the server sees it and as the pipeline sees it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent.errors import (
     ProviderError,
     ProviderUnreachable,
 )
-from agent.llm.chat import HttpChatModel
+from agent.llm import HttpChatModel
 from agent.types import Completion, Usage
 from tests.support.llm import KEY, FakeTime, chat_body, endpoint, make_prompt, with_model
 from tests.support.loopback import Scripted, loopback
@@ -218,15 +218,6 @@ def test_a_real_server_that_never_recovers() -> None:
         with_model(endpoint(server.url), ask)
 
 
-def test_model_names(route: respx.Route) -> None:
-    listed = respx.get("https://llm.example/v1/models").mock(
-        return_value=httpx.Response(200, json={"data": [{"id": "b"}, {"id": "a"}, {"x": 1}]})
-    )
-
-    assert with_model(endpoint(), lambda model: model.model_names()) == ("a", "b")
-    assert listed.calls[0].request.headers["authorization"] == f"Bearer {KEY}"
-
-
 class TestMinersProxy:
     """What only this protocol needs of the transport."""
 
@@ -269,7 +260,7 @@ class TestMinersProxy:
         detail = [{"loc": ["body", "model"], "msg": "Field required"}]
         transport = httpx.MockTransport(lambda _: httpx.Response(422, json={"detail": detail}))
 
-        with pytest.raises(ProviderError, match=r"wants a model.*set PATCHSHOT_MODEL"):
+        with pytest.raises(ProviderError, match=r"Field required.*check PATCHSHOT_MODEL"):
             with_model(place, ask, transport=transport)
 
     def test_a_failure_sent_as_a_string_is_tried_again(self) -> None:

@@ -12,16 +12,8 @@ import httpx
 import pytest
 
 from agent.errors import ProviderError, ProviderUnreachable
-from agent.llm.budget import Budget, BudgetedChatModel
-from agent.llm.call_log import LoggedChatModel
-from agent.llm.chat import HttpChatModel
-from agent.llm.http import create_client
-from agent.llm.recording.recordings import (
-    Recorder,
-    Recording,
-    RecordingChatModel,
-    ReplayingChatModel,
-)
+from agent.llm import Budget, BudgetedChatModel, HttpChatModel, LoggedChatModel, create_client
+from agent.llm.recording import Recorder, Recording, RecordingChatModel, ReplayingChatModel
 from agent.types.protocols import ChatModel
 from tests.support.llm import FakeTime, WordCounter, chat_body, endpoint, make_prompt
 from tests.support.scripted_model import ScriptedChatModel

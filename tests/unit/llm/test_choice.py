@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from agent.errors import ConfigurationError
-from agent.llm.choice import ProviderSettings, choose_embedding_endpoint, choose_endpoint, run_id
-from agent.llm.endpoint import Endpoint, same_origin
-from agent.llm.environment_servers import ENVIRONMENT_NAMES
+from agent.llm import (
+    ENVIRONMENT_NAMES,
+    Endpoint,
+    ProviderSettings,
+    choose_embedding_endpoint,
+    choose_endpoint,
+)
+from agent.llm.endpoint import same_origin
 
 OPENROUTER = "https://openrouter.ai/api/v1"
 OPENAI = "https://api.openai.com/v1"
@@ -293,7 +298,8 @@ class TestRunId:
         ],
     )
     def test_order(self, environment: dict[str, str], expected: str) -> None:
-        assert run_id(environment) == expected
+        environment |= {"SANDBOX_PROXY_URL": "http://p"}
+        assert choose_endpoint(settings(), environment).run_id == expected
 
     def test_only_the_miners_proxy_is_told(self) -> None:
         environment = {"SANDBOX_PROXY_URL": "http://p", "RUN_ID": "r"}

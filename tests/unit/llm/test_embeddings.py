@@ -1,4 +1,4 @@
-"""`agent.llm.embeddings`: shapes of vectors, and what refusals mean for the retrieval."""
+"""`agent.llm.clients`: shapes of vectors, and what refusals mean for the retrieval."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from agent.errors import (
     ProviderUnreachable,
     UnknownModel,
 )
-from agent.llm.embeddings import HttpBatchEmbedder
-from agent.llm.http import create_client
+from agent.llm import HttpBatchEmbedder, create_client
 from agent.llm.replies import read_vectors
 from tests.support.llm import endpoint, run
 

@@ -6,13 +6,8 @@ import pytest
 from pydantic import SecretStr
 
 from agent.errors import ConfigurationError
-from agent.llm.endpoint import (
-    Endpoint,
-    clean_key,
-    normalise_base_url,
-    same_origin,
-    without_credentials,
-)
+from agent.llm import Endpoint, without_credentials
+from agent.llm.endpoint import clean_key, normalise_base_url, same_origin
 
 
 @pytest.mark.parametrize(

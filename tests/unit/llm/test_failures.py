@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -18,16 +17,16 @@ from agent.errors import (
     UnknownModel,
 )
 from agent.llm.failures import (
-    ContextLimit,
     Failure,
     RawReply,
+    one_line,
     read_context_limit,
     read_embedded_error,
     read_failure,
+    redact,
     retry_after,
     unreadable,
 )
-from agent.llm.redaction import one_line, redact
 from tests.support.llm import KEY, endpoint
 
 WORDINGS = {
@@ -69,13 +68,13 @@ WORDINGS = {
 
 @pytest.mark.parametrize(("wording", "told"), WORDINGS.items())
 def test_wordings(wording: str, told: tuple[int | None, int | None]) -> None:
-    assert read_context_limit(wording) == ContextLimit(*told)
+    assert read_context_limit(wording) == told
 
 
 @given(st.text(max_size=300) | st.from_regex(r"maximum context length is [\d,]{1,30} tokens"))
 def test_any_text_is_read(wording: str) -> None:
     told = read_context_limit(wording)
-    assert told.limit is None or told.limit > 0
+    assert told[0] is None or told[0] > 0
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -186,9 +185,6 @@ def test_the_message_names_what_to_change() -> None:
     assert "check PATCHSHOT_API_KEY" in str(failure(401, "").error)
     keyless = read_failure(RawReply(401, {}, b""), endpoint(key=None), NOW)
     assert "wants a key (401): set PATCHSHOT_API_KEY" in str(keyless.error)
-    named = replace(endpoint(key=None), base_url="http://me:pw@host/v1")
-    refused = str(read_failure(RawReply(401, {}, b""), named, NOW).error)
-    assert "http://host refuses the user and password of PATCHSHOT_BASE_URL (401)" in refused
     assert "502 Bad Gateway" in str(failure(502, HTML_502).error)
     moved = failure(301, "", {"location": "https://me:pw@new.example/v1"})
     assert "redirects to https://new.example/v1 (301)" in str(moved.error)

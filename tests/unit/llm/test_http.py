@@ -17,8 +17,9 @@ from h2.connection import H2Connection
 from h2.events import RequestReceived
 
 from agent.errors import ConfigurationError, ProviderError, ProviderUnreachable
+from agent.llm import create_client
 from agent.llm.failures import Failure
-from agent.llm.http import JsonReply, Outcome, create_client, exchange
+from agent.llm.http import JsonReply, Outcome, exchange
 from agent.llm.protocols.openai import bearer
 from tests.support.llm import KEY, endpoint, run
 from tests.support.loopback import LoopbackServer, Scripted, loopback

@@ -1,4 +1,4 @@
-"""`agent.llm.models`: which model is taken where nobody has named one."""
+"""`agent.llm.server`: which model is taken where nobody has named one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError
-from agent.llm.endpoint import Endpoint
-from agent.llm.http import create_client
-from agent.llm.models import Demand, Resolved, rank_models, resolve_model
-from agent.llm.prices import Price
+from agent.llm import Demand, Endpoint, ModelServer, Price, Resolved, create_client, resolve_model
 from agent.llm.protocols.base import ModelInfo
-from agent.llm.server import ModelServer
+from agent.llm.server import rank_models
 from tests.support.llm import endpoint, run
 
 DEMAND = Demand(8_000, 2_000, max_cost=0.5)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.llm.prices import Price, bundled_prices, find_price
+from agent.llm import Price, find_price
+from agent.llm.prices import bundled_prices
 from agent.types import Usage
 
 TABLE = {

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.llm.redaction import MASK, PART, SHORTEST_SECRET, Redactor, redact
+from agent.llm import Redactor
+from agent.llm.call_log import MASK, PART, SHORTEST_SECRET
+from agent.llm.failures import redact
 
 KEY_SIGNS = string.ascii_letters + string.digits + "-_.:/+="
 SECRETS = st.text(KEY_SIGNS, min_size=SHORTEST_SECRET, max_size=80)

@@ -24,9 +24,7 @@ from agent.errors import (
     ProviderUnreachable,
     UnknownModel,
 )
-from agent.llm.chat import HttpChatModel
-from agent.llm.embeddings import HttpBatchEmbedder
-from agent.llm.http import create_client
+from agent.llm import HttpBatchEmbedder, HttpChatModel, create_client
 from agent.types import Completion
 from tests.support.llm import FakeTime, endpoint, make_prompt, run, with_model
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import AuthenticationFailed, ProviderUnreachable
+from agent.llm import Retrier, RetryPolicy
 from agent.llm.failures import Failure
-from agent.llm.server import Retrier, RetryPolicy
 from agent.types.events import Notice
 from tests.support.llm import FakeTime, run
 

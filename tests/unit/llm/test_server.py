@@ -10,9 +10,10 @@ import pytest
 import respx
 
 from agent.errors import ProviderUnreachable, TimeLimitExceeded, UnknownModel
+from agent.llm import ModelServer, create_client
 from agent.llm.failures import Failure
-from agent.llm.http import JsonReply, Outcome, create_client
-from agent.llm.server import ModelServer, nearest
+from agent.llm.http import JsonReply, Outcome
+from agent.llm.server import nearest
 from tests.support.llm import FakeTime, endpoint, run
 
 HOST = "https://llm.example"

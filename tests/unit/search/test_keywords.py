@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.llm.chat import HttpChatModel
+from agent.llm import HttpChatModel
 from agent.search.keywords import KeywordWriter, parse_keywords
 from tests.support.behaviours import Good
 from tests.support.corpora import pool_at

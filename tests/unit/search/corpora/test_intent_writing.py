@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import AuthenticationFailed, BudgetExceeded
-from agent.llm.budget import Budget, BudgetedChatModel
-from agent.llm.chat import HttpChatModel
-from agent.llm.prices import Price
+from agent.llm import Budget, BudgetedChatModel, HttpChatModel, Price
 from agent.search.corpora.intent_writing import IntentCounts, IntentWriter
 from agent.search.corpora.intents import IntentFile
 from agent.search.corpora.symbols import Symbol, read_symbols

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from agent.errors import BudgetExceeded, BudgetRefused, ConfigurationError, ProviderError
 from agent.llm.budget import Budget
-from agent.llm.chat import ChatModelWrapper
-from agent.llm.recording.exchanges import (
+from agent.llm.clients import ChatModelWrapper
+from agent.llm.recording import (
     ChatExchange,
     RecordedMessage,
     completion_of,
@@ -63,17 +63,20 @@ class ReplyRecording:
             and exchange.request.max_output_tokens == max_output_tokens
         ]
         same = [exchange for exchange in fitting if exchange.sha256 == prompt.sha256]
-        found = next(iter(same), None) or _find_similar(recorded_messages(prompt), fitting)
-        if found is not None:
-            self._unused = [exchange for exchange in self._unused if exchange is not found]
-        return found
+        if not same:
+            messages = _without_varying(recorded_messages(prompt))
+            same = [one for one in fitting if _without_varying(one.request.messages) == messages]
+        if not same:
+            return None
+        self._unused = [exchange for exchange in self._unused if exchange is not same[0]]
+        return same[0]
 
     def add(self, exchange: ChatExchange) -> None:
         """Append a reply. Raises OSError, and appends nothing, if the disk is full."""
-        kept = mask_exchange(exchange, self._hide)
-        assert isinstance(kept, ChatExchange)
-        self._file.append(format_exchange(kept))
-        self.exchanges.append(kept)
+        masked = mask_exchange(exchange, self._hide)
+        assert isinstance(masked, ChatExchange)
+        self._file.append(format_exchange(masked))
+        self.exchanges.append(masked)
 
     def costs(self) -> Sequence[tuple[str, float | None, int, int]]:
         """Return prompt hash, cost, input and output tokens of all replies, in order."""
@@ -83,14 +86,6 @@ class ReplyRecording:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def _find_similar(
-    messages: Sequence[RecordedMessage], exchanges: Sequence[ChatExchange]
-) -> ChatExchange | None:
-    """Return the first exchange whose prompt differs only in what varies from run to run."""
-    wanted = _without_varying(messages)
-    return next((e for e in exchanges if _without_varying(e.request.messages) == wanted), None)
 
 
 def _without_varying(messages: Sequence[RecordedMessage]) -> list[tuple[str, str]]:
@@ -177,10 +172,10 @@ class GatedChatModel(ChatModelWrapper):
         if the reply cannot be recorded.
         """
         gate, asked = self._gate, self._inner.model
-        kept = gate.recording.take(prompt, asked, max_output_tokens)
-        if kept is not None:
-            gate.payer.reused(kept)
-            return completion_of(kept)
+        earlier = gate.recording.take(prompt, asked, max_output_tokens)
+        if earlier is not None:
+            gate.payer.reused(earlier)
+            return completion_of(earlier)
         worst = self._budget.worst_case(prompt.tokens, max_output_tokens)
         gate.refused = await self._ask_permission(prompt, worst.cost_usd)
         if gate.refused:

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from agent.errors import BudgetExceeded, BudgetRefused, ConfigurationError, ProviderUnreachable
-from agent.llm.budget import Budget
-from agent.llm.prices import Price
-from agent.llm.recording import ReplyGate, ReplyRecording
-from agent.llm.recording.exchanges import ChatExchange
+from agent.llm import Budget, Price
+from agent.llm.paid_replies import ReplyGate, ReplyRecording
+from agent.llm.recording import ChatExchange
 from agent.types import Completion, Prompt, Usage
 from tests.support.full_disk import full_at
 from tests.support.llm import make_prompt
