@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -81,24 +81,32 @@ async def solve_async(
     *,
     commit: str | None = None,
     dirty: Dirty = "include",
+    path: Path | None = None,
+    project: str | None = None,
+    fail_to_pass: Sequence[str] = (),
+    pass_to_pass: Sequence[str] = (),
+    tests_from: Path | None = None,
     on_event: OnEvent | None = None,
     **settings: Any,
 ) -> RunRecord:
     """Solve an issue as `agent solve` does. Nothing is written to the repository.
 
-    `problem` is the issue's text. A run that fails is a result too: `status`, `message` and the
+    `problem` is the issue's text. `path` is the folder of a monorepo, `project` the target's name
+    in the file of environments. The tests of `fail_to_pass`, `pass_to_pass` and of a row in the
+    file `tests_from` decide alone. A run that fails is a result too: `status`, `message` and the
     best diff so far say how it ended. Raises PatchshotError if it could not start.
     """
     from agent.run.pipeline import solve as run
-    from agent.wiring import open_services, solve_options
+    from agent.wiring import known_tests, open_services, solve_options
 
-    issue = _problem(problem)
-    target = await _open(repo, commit, dirty, on_event, settings)
+    issue = replace(_problem(problem), known=known_tests(fail_to_pass, pass_to_pass, tests_from))
+    target = await _open(repo, commit, dirty, on_event, settings, path)
     ledger = Ledger()
     async with open_services(
-        target.settings, issue, target.snapshot, target.report, ledger
+        target.settings, issue, target.snapshot, target.report, ledger, project=project
     ) as services:
-        return await run(issue, target.snapshot, services, solve_options(target.settings), ledger)
+        options = solve_options(target.settings, issue)
+        return await run(issue, target.snapshot, services, options, ledger)
 
 
 async def verify_async(
@@ -109,6 +117,11 @@ async def verify_async(
     test: str | None = None,
     commit: str | None = None,
     dirty: Dirty = "include",
+    path: Path | None = None,
+    project: str | None = None,
+    fail_to_pass: Sequence[str] = (),
+    pass_to_pass: Sequence[str] = (),
+    tests_from: Path | None = None,
     on_event: OnEvent | None = None,
     **settings: Any,
 ) -> RunRecord:
@@ -116,19 +129,21 @@ async def verify_async(
 
     `patch` is a diff, or edits in any shape that `agent apply` reads. `test` names the test file
     that shows the fault: a file that the patch adds or changes. Without it, the only test file of
-    the patch is taken. `problem`, the issue's text, helps to choose tests. No model is called, and
-    nothing is written to the repository. Raises PatchshotError if it could not start.
+    the patch is taken. `problem`, the issue's text, helps to choose tests. The others are those of
+    `solve`. No model is called, and nothing is written to the repository. Raises PatchshotError if
+    it could not start.
     """
-    from agent.wiring import apply_reply
+    from agent.wiring import apply_reply, known_tests
 
     issue = _problem(problem) if problem.strip() else Problem("", "")
-    target = await _open(repo, commit, dirty, on_event, settings)
+    issue = replace(issue, known=known_tests(fail_to_pass, pass_to_pass, tests_from))
+    target = await _open(repo, commit, dirty, on_event, settings, path)
     ledger = Ledger()
     attempt = await asyncio.to_thread(apply_reply, patch, target.snapshot, target.settings)
     ledger.record(attempt)
     if attempt.patch is not None:
         shown = _shown_by(attempt, test)
-        ledger.record(await _validate(attempt, shown, issue, target), replacing_last=True)
+        ledger.record(await _validate(attempt, shown, issue, target, project), replacing_last=True)
     [attempt] = ledger.attempts
     return make_record(
         ledger,
@@ -229,6 +244,7 @@ async def _open(
     dirty: Dirty,
     on_event: OnEvent | None,
     settings: dict[str, Any],
+    path: Path | None = None,
 ) -> _Target:
     from agent.repository import locate, take_snapshot
     from agent.results.work_tree import finish_interrupted, journal_folder
@@ -242,9 +258,7 @@ async def _open(
     if commit is None:
         for done in finish_interrupted(locate(root).root, journal_folder()):
             report(Notice(done, "warning"))
-    snapshot = await asyncio.to_thread(
-        take_snapshot, root, commit=commit, dirty=dirty, scope=loaded.path
-    )
+    snapshot = await asyncio.to_thread(take_snapshot, root, commit=commit, dirty=dirty, scope=path)
     return _Target(loaded, snapshot, report)
 
 
@@ -291,13 +305,17 @@ def _tests_of(patch: AppliedPatch) -> list[ReproductionTest]:
 
 
 async def _validate(
-    attempt: Attempt, test: ReproductionTest | None, problem: Problem, target: _Target
+    attempt: Attempt,
+    test: ReproductionTest | None,
+    problem: Problem,
+    target: _Target,
+    project: str | None,
 ) -> Attempt:
     from agent.wiring import open_validator
 
     assert attempt.patch is not None
     async with AsyncExitStack() as stack:
         validator = await open_validator(
-            stack, target.settings, problem, target.snapshot, target.report
+            stack, target.settings, problem, target.snapshot, target.report, project=project
         )
         return replace(attempt, report=await validator.validate(attempt.patch, test))

@@ -73,12 +73,13 @@ _SETTINGS_HEAD = f"""\
 # Settings
 
 {_NOTICE}
-Look up here what each setting does, its default, and the three ways to set it.
+Look up here what each setting does, its default, and how to set it.
 
 A setting `max_cost` is the option `--max-cost`, the environment variable `PATCHSHOT_MAX_COST`, and
-the key `max_cost` in `patchshot.toml`. [Configuration](../guide/configuration.md) explains which of
-them wins. The last column says what a repository's own file may do: set a *lower* number, or switch
-the setting *off*. All other keys of such a file are ignored with a note.
+the key `max_cost` in `patchshot.toml`. Rare settings have no option.
+[Configuration](../guide/configuration.md) explains which of them wins. The last column says what a
+repository's own file may do: set a *lower* number, or switch the setting *off*. All other keys of
+such a file are ignored with a note.
 """
 
 
@@ -165,13 +166,11 @@ def settings_page() -> str:
     group = None
     for name, field in Settings.model_fields.items():
         option = option_of(name)
-        if option is not None and option.panel != group:
+        if option.panel != group:
             group = option.panel
             parts.append(_table_head(f"## {group}", "key", "default", "", "repository"))
-        elif option is None and name == "cache_dir":
-            parts.append(_table_head("## Folders", "key", "default", "", "repository"))
         cells = (f"`{name}`{_flag_note(name)}", _default(name), field.description or "")
-        parts.append(_row(*cells, (option and option.tightens) or "–"))
+        parts.append(_row(*cells, option.tightens or "–"))
     return "".join((*parts, *_presets()))
 
 
@@ -181,7 +180,7 @@ def _presets() -> Iterator[str]:
     yield _table_head("", "key", *(f"`{preset}`" for preset in PRESETS))
     for name in Settings.model_fields:
         option = option_of(name)
-        if option is not None and option.presets != PRESETS:
+        if option.presets != PRESETS:
             yield _row(f"`{name}`", *("✓" if one in option.presets else "–" for one in PRESETS))
 
 
@@ -255,7 +254,7 @@ def _long_name(names: str) -> str:
 def _flag_note(name: str) -> str:
     """Return the option where its name does not follow from the key, or a note that it has none."""
     option = option_of(name)
-    if option is None:
+    if option.commands == "none":
         return " (no option)"
     usual = f"--{name.replace('_', '-')}"
     return f" (`{option.flags[0]}`)" if option.flags and option.flags[0] != usual else ""

@@ -36,11 +36,6 @@ def check_settings(flags: Mapping[str, Any]) -> tuple[Settings, str]:
     from agent.wiring import endpoint, solve_options
 
     settings = load(flags)
-    if settings.fail_to_pass or settings.pass_to_pass or settings.tests_from:
-        raise ConfigurationError(
-            "the tests that decide cannot be given for a whole batch: unset "
-            "PATCHSHOT_FAIL_TO_PASS, PATCHSHOT_PASS_TO_PASS and PATCHSHOT_TESTS_FROM"
-        )
     if settings.environments is not None:
         read_spec(settings.environments)
     solve_options(settings)

@@ -283,7 +283,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, driver: DriverPip
     from sandbox import hide_programs
 
     hide_programs(Path(job.repository))
-    settings = load({**job.flags, "project": job.task.repo})
+    settings = load(job.flags)
     problem = problem_from_text(job.task.problem_statement, job.task.instance_id)
     ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))
     with _reporting(settings, driver) as reporter:
@@ -291,7 +291,6 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, driver: DriverPip
         snapshot = take_snapshot(
             Path(job.repository),
             commit=job.task.base_commit,
-            max_file_bytes=settings.max_file_bytes,
         )
         ledger.spend("snapshot", time.monotonic() - before)
         async with _watched(gate, driver):
@@ -336,6 +335,7 @@ async def _run(
             around=lambda inner: SlotSandbox(
                 inner, driver, loop, waited=ledger.wait, note=lambda text: reporter(Notice(text))
             ),
+            project=job.task.repo,
         ) as services:
             return await solve(problem, snapshot, services, solve_options(settings), ledger)
     except asyncio.CancelledError:

@@ -25,25 +25,17 @@ from agent.settings import CHECK, Option, Settings, option_of
 OTHER_OPTIONS = "Options"
 """The help panel of options that are not settings."""
 
-RETRIEVAL_SETTINGS = ("preset", "without", "embed")
-CONTEXT_SETTINGS = (*RETRIEVAL_SETTINGS, "context_tokens", "max_chunks", "path")
-HISTORY_SETTINGS = ("history_exclude", "history_max_hunks", "history_min_lines")
-INTENT_SETTINGS = ("side_model", "intents_per_symbol", "intents_workers")
-CORPUS_SETTINGS = ("corpus_weights", *HISTORY_SETTINGS, "store", "store_fallback")
+RETRIEVAL_SETTINGS = ("preset", "embed")
+CONTEXT_SETTINGS = (*RETRIEVAL_SETTINGS, "context_tokens")
 SANDBOX_SETTINGS = ("sandbox", "image")
-PATCH_SETTINGS = ("allow", "no_repair", "include_test")
+PATCH_SETTINGS = ("allow", "include_test")
+SOLVE_SETTINGS = tuple(
+    name for name in Settings.model_fields if option_of(name).commands in ("all", "solve")
+)
+BATCH_SETTINGS = tuple(name for name in SOLVE_SETTINGS if option_of(name).commands == "all")
 CHECK_SETTINGS = (
     "allow",
-    "no_repair",
-    *(
-        name
-        for name in Settings.model_fields
-        if (option := option_of(name)) and option.panel == CHECK
-    ),
-)
-SOLVE_SETTINGS = tuple(name for name in Settings.model_fields if option_of(name))
-BATCH_SETTINGS = tuple(
-    name for name in SOLVE_SETTINGS if (option := option_of(name)) and not option.solve_only
+    *(name for name in BATCH_SETTINGS if option_of(name).panel == CHECK),
 )
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -135,6 +127,8 @@ def command(
         def call(**given: Any) -> None:
             given.pop("help_all", None)
             flags = {name: given.pop(name) for name in settings}
+            if given.pop("no_iterative", False):
+                flags["max_steps"] = 0
             if settings:
                 given["flags"] = {k: v for k, v in flags.items() if v not in (None, ())}
             raise SystemExit(function(**given))
@@ -149,7 +143,11 @@ def command(
             context_settings={"help_option_names": ["-h", "--help"]},
         )
         made.params += [_setting(one, overrides.get(one)) for one in settings]
-        if any((option := option_of(one)) and option.common for one in settings):
+        if "max_steps" in settings:
+            made.params.append(
+                click.Option(["--no-iterative"], is_flag=True, help="The same as --max-steps 0.")
+            )
+        if any(option_of(one).common for one in settings):
             made.params.append(_help_all())
         return made
 
@@ -158,7 +156,6 @@ def command(
 
 def _setting(name: str, help: str | None) -> SettingOption:
     field, option = Settings.model_fields[name], option_of(name)
-    assert option is not None
     flags = option.flags or (f"--{name.replace('_', '-')}",)
     kind = _kind(field.annotation)
     text = help or field.description or ""
@@ -253,6 +250,25 @@ corpus_options = all_of(
         "--intents", ("templates", "llm"), "templates",
         "Who writes intents: templates, or the configured model, within --max-cost.",
     ),
+)  # fmt: skip
+scope_option = path_option(
+    "--path",
+    help="Folder of a monorepo, from its root: code, environment and tests are looked for there.",
+)
+project_option = click.option(
+    "--project", metavar="OWNER/NAME",
+    help="The target's name in the file of --environments (by its folder's name).",
+)  # fmt: skip
+known_options = all_of(
+    click.option(
+        "--fail-to-pass", metavar="ID", multiple=True,
+        help="Test that fails now and must pass; such tests decide alone (repeatable).",
+    ),
+    click.option(
+        "--pass-to-pass", metavar="ID", multiple=True,
+        help="Test that must go on passing (repeatable).",
+    ),
+    path_option("--tests-from", help="JSON row with FAIL_TO_PASS and PASS_TO_PASS."),
 )  # fmt: skip
 json_option = click.option("--json", is_flag=True, help="Print the result as JSON.")
 verbose_option = click.option(

@@ -70,7 +70,6 @@ class IterativeOptions:
     history_tokens: int = HISTORY_TOKENS
     max_output_tokens: int = MAX_OUTPUT_TOKENS
     allow: tuple[str, ...] = ()
-    no_repair: tuple[str, ...] = ()
     include_test: bool = False
     edit_tests: bool = False  # the patch holds the edited versions of outdated tests
 
@@ -112,7 +111,6 @@ async def run(
         snapshot,
         services,
         allow=options.allow,
-        no_repair=options.no_repair,
         include_test=options.include_test,
         edit_tests=options.edit_tests,
         start=start,

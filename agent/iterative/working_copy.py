@@ -92,12 +92,11 @@ class WorkingCopy:
         services: Services,
         *,
         allow: Sequence[str] = (),
-        no_repair: Sequence[str] = (),
         include_test: bool = False,
         edit_tests: bool = False,
         start: AppliedPatch | None = None,
     ) -> None:
-        """`allow` and `no_repair` as in `apply_proposal`; `edit_tests`: those that are outdated.
+        """`allow` as in `apply_proposal`; `edit_tests`: those that are outdated.
 
         `start`: a patch of the snapshot whose edits are there from the beginning.
         """
@@ -105,7 +104,6 @@ class WorkingCopy:
         self._known = known_secrets(snapshot)
         self._services = services
         self._allow = tuple(allow)
-        self._no_repair = tuple(no_repair)
         self._include_test = include_test
         self._edit_tests = edit_tests
         changes = start.changes if start is not None else ()
@@ -306,9 +304,7 @@ class WorkingCopy:
         proposal = parse_reply(json.dumps({"edits": written}))
         if isinstance(proposal, ParseFailure):
             return ActionResult(f"not applied: {proposal.reason}")
-        applied = apply_proposal(
-            proposal, self._files, allow=self._allow, no_repair=self._no_repair
-        )
+        applied = apply_proposal(proposal, self._files, allow=self._allow)
         if isinstance(applied, ApplyFailure):
             self._last_failure = applied
             failed = Attempt("iterative", proposal=proposal, apply_failure=applied)

@@ -25,6 +25,7 @@ from agent.llm.endpoint import Endpoint, without_credentials
 from agent.llm.http import create_client, usual_trust
 from agent.llm.prices import Price, find_price, read_price
 from agent.llm.server import (
+    REQUEST_SECONDS,
     Demand,
     ModelServer,
     Resolved,
@@ -35,6 +36,7 @@ from agent.llm.server import (
 
 __all__ = [
     "ENVIRONMENT_NAMES",
+    "REQUEST_SECONDS",
     "Budget",
     "BudgetedChatModel",
     "ChatModelWrapper",

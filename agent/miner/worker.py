@@ -201,8 +201,6 @@ def solve(task: MinerTask, channel: Channel) -> None:
     if task.run_id:  # the protocol reads it there; the container's own name wins
         os.environ.setdefault("EVALUATION_RUN_ID", task.run_id)
     settings = load({"timeout": max(task.seconds, _LEAST_SECONDS)}, repository=repository)
-    # The contract takes the patch alone, which another test does not change.
-    settings = settings.model_copy(update={"another_test": False})
     with reporting(settings, repository) as reporter:
         snapshot = _snapshot(repository, task, settings, reporter)
         watch = AnswerWatch(reporter)
@@ -241,7 +239,7 @@ def _snapshot(
     from sandbox import hide_programs
 
     hide_programs(repository)
-    snapshot = take_snapshot(repository, max_file_bytes=settings.max_file_bytes)
+    snapshot = take_snapshot(repository)
     if task.base_commit and not snapshot.commit.startswith(task.base_commit.lower()):
         note = f"HEAD is {snapshot.commit[:10]}, not the input's base_commit; the tree counts"
         reporter(Notice(note, "warning"))
@@ -290,7 +288,8 @@ async def _solve(
 
         services = await open_best(stack, begin, settings, reporter)
         left = max(deadline - time.monotonic(), _LEAST_SECONDS)
-        options = replace(solve_options(settings), timeout=left)
+        # The contract takes the patch alone, which another test does not change.
+        options = replace(solve_options(settings, another_test=False), timeout=left)
         return await run(problem, snapshot, services, options, ledger)
 
 

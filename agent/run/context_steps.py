@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.errors import ConfigurationError
@@ -117,7 +116,7 @@ class ContextSteps:
         if cut and not self.bundle.pieces:
             raise ConfigurationError(
                 f"no code fits into the context of {self.bundle.budget:,} tokens: raise "
-                "--context-tokens, or give --allow-empty-context"
+                "--context-tokens, or set PATCHSHOT_ALLOW_EMPTY_CONTEXT=1"
             )
 
     async def shrink(self, budget: int, note: str) -> None:
@@ -125,18 +124,10 @@ class ContextSteps:
         smaller = replace(self.options, budget=budget, automatic=False, reserve=0.0)
         await self.pack(smaller, note)
 
-    async def widen(self, budget: int, lacking: Sequence[str]) -> None:
-        """Pack up to `budget` tokens for the iterative mode, if that is more than there is.
-
-        `lacking`: code that the replies so far asked for.
-        """
+    async def widen(self, budget: int) -> None:
+        """Pack up to `budget` tokens for the iterative mode, if that is more than there is."""
         if budget <= self.bundle.budget + self.bundle.reserve:
             return
-        if self.services.widener is not None:
-            with self.timer.stage("plan"):
-                self.ledger.ranking = await self.services.widener.widen(
-                    self.problem, self.view, self.ranking, self.bundle, tuple(lacking)
-                )
         note = f"widened to {budget:,} tokens for the iterative mode"
         await self.pack(replace(self.options, budget=budget, automatic=False), note)
 

@@ -84,11 +84,8 @@ class SolveOptions:
     samples: int = 1  # replies to the first prompt
     timeout: float = TIMEOUT_SECONDS
     allow: tuple[str, ...] = ()  # protected paths that edits may touch
-    no_repair: tuple[str, ...] = ()  # repairs and match tiers that are switched off
     include_test: bool = False  # keep the reproduction test in the diff
     outdated_tests: OutdatedMode = "show"  # existing tests that assert what the issue calls wrong
-    code_tokens: int = WIDER_TOKENS  # most code that is sent because one reply asks for it
-    wider_tokens: int | None = None  # context budget of the iterative mode; None: not widened
     locate: locating.LocateWhen = "auto"
 
 
@@ -114,7 +111,7 @@ async def solve(
     """
     timer = StageTimer(services.reporter, ledger)
     context = ContextSteps(problem, snapshot, snapshot, services, options.packing, ledger, timer)
-    requests = CodeRequests(snapshot, services.counter, services.chunker, options.code_tokens)
+    requests = CodeRequests(snapshot, services.counter, services.chunker, WIDER_TOKENS)
     calls = Calls(services, context, requests, options.max_output_tokens, going_on is not None)
     run = _Run(problem, snapshot, options, ledger, timer, context, calls, going_on)
     try:
@@ -348,7 +345,6 @@ class _Run:
             include_test=include_test,
             # A repair prompt has shown more than the bundle: nothing is known of its lines.
             shown=self.context.bundle.shown_lines if kind == "one-shot" else None,
-            no_repair=self.options.no_repair,
         )
 
     async def validate(
@@ -433,11 +429,10 @@ class _Run:
         return bundle if code is None else with_code(bundle, code)
 
     async def widen(self, limits: iterative.IterativeOptions) -> None:
-        """Pack more context, if the options and the model's window allow it."""
+        """Pack more context, if the model's window allows it."""
         sent = sum(self.calls.asked_tokens)
-        wanted = (self.options.wider_tokens or 0) + sent
-        lacking = dict.fromkeys(name for a in self.ledger.attempts for name in a.missing)
-        await self.context.widen(iterative.room_for_context(wanted, limits) - sent, tuple(lacking))
+        room = iterative.room_for_context(WIDER_TOKENS + sent, limits)
+        await self.context.widen(room - sent)
 
     def keep_draft(self, earlier: int, draft: Attempt) -> None:
         """Record the attempt after `earlier` ones as it stands; a draft replaces the one before."""

@@ -180,16 +180,15 @@ async def open_pool(
     Settings and the environment are not read. Entering the context raises RepositoryError,
     StoreError or ConfigurationError, and ValueError for an unknown corpus.
     """
-    import platformdirs
-
     from agent.repository import take_snapshot
     from agent.retrieval.ranking import HybridRetriever, load_shipped, preset
     from agent.search.stores import open_store
+    from agent.settings import data_folder, user_folder
 
     labels = tuple(dict.fromkeys(Label(name) for name in corpora))
     places = SearchPaths(
-        cache or Path(platformdirs.user_cache_dir("patchshot")),
-        data or Path(platformdirs.user_data_dir("patchshot")),
+        cache or user_folder("cache"),
+        data or data_folder(),
     )
     options = preset("default")
     retriever = None

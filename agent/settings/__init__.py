@@ -1,8 +1,9 @@
 """All settings: each one is a field of `Settings`, and no other module reads a setting's variable.
 
 A field declares everything about its setting: type, default, help text, the command-line option
-(`agent.cli.options` makes it), and what a repository's own file may do with it. The environment
-variable of the field `max_cost` is PATCHSHOT_MAX_COST, and its key in a file is `max_cost`.
+(`agent.cli.options` makes it; rare settings have none), and what a repository's own file may do
+with it. The environment variable of the field `max_cost` is PATCHSHOT_MAX_COST, and its key in a
+file is `max_cost`.
 
 A value is taken from the first of these places that has one:
 
@@ -17,13 +18,18 @@ flag of the command line wins over it. Nothing is read from the current folder.
 
 from agent.settings.fields import (
     AUTO_CONTEXT,
+    CHECK,
     CODE_ROUNDS,
     CONTEXT_TOKENS,
     HISTORY_TOKENS,
     MAX_OUTPUT_TOKENS,
     MAX_STEPS,
+    MIN_CONTEXT_TOKENS,
+    PRESETS,
     TIMEOUT_SECONDS,
     WIDER_TOKENS,
+    Option,
+    OutdatedMode,
     Settings,
     option_of,
 )
@@ -34,18 +40,13 @@ from agent.settings.loading import (
     names_as_given,
     work_tree_of,
 )
-from agent.settings.options import (
-    CHECK,
-    MIN_CONTEXT_TOKENS,
-    PRESETS,
-    Option,
-    OutdatedMode,
-)
 from agent.settings.sources import (
+    data_folder,
     environment,
     secret_values,
     state_folder,
     user_file,
+    user_folder,
 )
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Option",
     "OutdatedMode",
     "Settings",
+    "data_folder",
     "environment",
     "load",
     "load_with_origins",
@@ -72,5 +74,6 @@ __all__ = [
     "secret_values",
     "state_folder",
     "user_file",
+    "user_folder",
     "work_tree_of",
 ]

@@ -14,8 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
-from agent.settings.fields import AUTO_CONTEXT, Settings, option_of
-from agent.settings.options import PRESETS, Tightens
+from agent.settings.fields import AUTO_CONTEXT, PRESETS, Settings, Tightens, option_of
 from agent.settings.sources import FILE_NAME, read_user_file, user_file
 from agent.shared.files import read_small_file
 
@@ -92,11 +91,10 @@ def load_with_origins(flags: Mapping[str, Any], *, repository: Path | None = Non
 def _idle(settings: Settings, flags: Mapping[str, Any]) -> list[str]:
     """A note for each option that changes nothing in the chosen preset."""
     chosen = settings.preset.partition("-")[0]
-    options = {name: option_of(name) for name in flags}
     return [
         f"{_flag(name)} changes nothing with --preset {chosen}"
-        for name, option in options.items()
-        if option is not None and chosen in PRESETS and chosen not in option.presets
+        for name in flags
+        if chosen in PRESETS and chosen not in option_of(name).presets
     ]
 
 
@@ -136,8 +134,7 @@ def _tightened(
     counts: dict[str, Any] = {}
     ignored: list[str] = []
     for name, value in known.items():
-        option = option_of(name)
-        tightens = option.tightens if option else None
+        tightens = option_of(name).tightens
         current = getattr(settings, name)
         if tightens is not None and _is_tighter(tightens, value, current):
             if name not in flags:
@@ -145,7 +142,7 @@ def _tightened(
         elif value != current:
             ignored.append(
                 f"{place}: {name} is ignored: a repository may only tighten limits; set it in "
-                f"{user_file()}, as {_variable(name)}, or on the command line"
+                f"{user_file()} or as {_variable(name)}"
             )
     return counts, (*notes, *ignored)
 
@@ -192,7 +189,9 @@ def _variable(name: str) -> str:
 
 def _flag(name: str) -> str:
     option = option_of(name)
-    return option.flags[0] if option and option.flags else f"--{name.replace('_', '-')}"
+    if option.commands == "none":
+        return _variable(name)
+    return option.flags[0] if option.flags else f"--{name.replace('_', '-')}"
 
 
 def names_as_given(message: str, flags: Mapping[str, Any]) -> str:

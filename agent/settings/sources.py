@@ -10,21 +10,42 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from agent.errors import ConfigurationError
 
 FILE_NAME = "patchshot.toml"
 
 
+# Kind of folder -> its variable and its default, as in the XDG base directory specification.
+_FOLDERS = {
+    "config": ("XDG_CONFIG_HOME", ".config"),
+    "cache": ("XDG_CACHE_HOME", ".cache"),
+    "data": ("XDG_DATA_HOME", ".local/share"),
+    "state": ("XDG_STATE_HOME", ".local/state"),
+}
+
+
+def user_folder(kind: str) -> Path:
+    """The user's folder of this program: `kind` is "config", "cache", "data" or "state"."""
+    variable, default = _FOLDERS[kind]
+    given = Path(os.environ.get(variable, ""))
+    home = os.path.expanduser("~")  # noqa: PTH111  (no error for a user without a home)
+    folder = given if given.is_absolute() else Path(home, default)
+    return folder / "patchshot"
+
+
 def user_file() -> Path:
     """The user's own configuration file, whether or not it exists."""
-    return Path(platformdirs.user_config_dir("patchshot")) / FILE_NAME
+    return user_folder("config") / FILE_NAME
 
 
 def state_folder() -> Path:
-    """The user's folder of what was done: `$XDG_STATE_HOME/patchshot`, or below ~/.local/state."""
-    return Path(platformdirs.user_state_dir("patchshot"))
+    """The user's folder of what was done."""
+    return user_folder("state")
+
+
+def data_folder() -> Path:
+    """The user's folder of what cost money: intents by a model, remembered patches."""
+    return user_folder("data")
 
 
 def environment(names: tuple[str, ...]) -> Mapping[str, str]:

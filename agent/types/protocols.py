@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         Chunk,
         CommandRun,
         Completion,
-        ContextBundle,
         OutdatedTest,
         Problem,
         Prompt,
@@ -123,24 +122,6 @@ class Retriever(Protocol):
     async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking: ...
 
 
-class Widener(Protocol):
-    """Ranks the code again for a wider context after a failure."""
-
-    async def widen(
-        self,
-        problem: Problem,
-        snapshot: Snapshot,
-        ranking: Ranking,
-        bundle: ContextBundle,
-        told: Sequence[str],
-    ) -> Ranking:
-        """The ranking that the wider context is packed from.
-
-        `bundle` was shown to the failed attempts; `told` names code that they lacked.
-        """
-        ...
-
-
 class IntentFinder(Protocol):
     """Answers the action `find` of the iterative mode."""
 
@@ -229,7 +210,6 @@ class Services:
     chat: ChatModel
     validator: Validator
     reporter: Reporter
-    widener: Widener | None = None  # None: more of the same ranking
     finder: IntentFinder | None = None  # None: the iterative mode offers no action `find`
     escalation: ChatModel | None = None  # the model of repairs and steps; None: `chat`
     locator: ChatModel | None = None  # the model of the locating call; None: there is none

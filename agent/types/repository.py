@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from agent.types.validation import KnownTests
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The issue to solve. `title` is its first non-empty line without Markdown heading marks."""
+    """The issue to solve. `title` is its first non-empty line without Markdown heading marks.
+
+    `known`: the tests that decide, where the caller names them.
+    """
 
     title: str
     body: str
     source: str = "<text>"
+    known: KnownTests | None = None
 
     @property
     def text(self) -> str:

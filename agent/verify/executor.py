@@ -205,7 +205,9 @@ class SuiteExecutor:
         for line in shown:
             self._reporter(Notice(f"--setup-cmd: {line}", "warning"))
         how = f"exit code {result.exit_code}" if result.ended == Ended.EXITED else result.ended
-        network = "" if self._options.setup_network else "; it had no network (--setup-network)"
+        network = ""
+        if not self._options.setup_network:
+            network = "; it had no network (PATCHSHOT_SETUP_NETWORK)"
         why = f": {quoted}" if quoted else ""
         raise ConfigurationError(f"--setup-cmd {given!r} failed ({how}{network}){why}")
 

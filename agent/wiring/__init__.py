@@ -24,6 +24,7 @@ from agent.wiring.retrieval import (
 )
 from agent.wiring.validation import (
     Ahead,
+    known_tests,
     make_sandbox,
     open_validator,
     probe_sandboxes,
@@ -41,6 +42,7 @@ __all__ = [
     "fill_history",
     "fill_index",
     "index_path",
+    "known_tests",
     "live_call",
     "live_embedding",
     "make_chat_model",

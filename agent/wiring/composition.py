@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ConfigurationError
-from agent.settings import Settings
+from agent.settings import WIDER_TOKENS, Settings
 from agent.types.events import Notice
 from agent.types.protocols import (
     BackgroundFinder,
@@ -25,7 +25,6 @@ from agent.types.protocols import (
     Services,
     Snapshot,
     TokenCounter,
-    Widener,
 )
 from agent.wiring.embedding import make_embedder
 from agent.wiring.model import (
@@ -44,7 +43,6 @@ from agent.wiring.model import (
 from agent.wiring.planned_calls import (
     may_ask_for_test,
     most_in_words,
-    most_plan_calls,
     plan_in_words,
 )
 from agent.wiring.retrieval import (
@@ -66,38 +64,20 @@ if TYPE_CHECKING:
     from sandbox import Sandbox
 
 
-def make_widener(settings: Settings, chat: ChatModel, reporter: Reporter) -> Widener | None:
-    """Make the plan search if the settings ask for it.
-
-    Raises ConfigurationError if it is not installed.
-    """
-    if settings.widening != "plan":
-        return None
-    planner = make_planner(settings, make_counter(chat.model), reporter)
-    from agent.search.plans import PlanWidener
-
-    return PlanWidener(planner, chat, reporter)
-
-
 def make_planner(settings: Settings, counter: TokenCounter, reporter: Reporter) -> Planner:
     """Make the plan search. Raises ConfigurationError if it is not installed."""
     try:
         from agent.search.plans import Planner, PlanOptions
     except ModuleNotFoundError:  # the miner bundle leaves plan search out
-        raise ConfigurationError(
-            "plan search is not in this bundle; leave out --plan and --widening plan"
-        ) from None
-    planned = PlanOptions(
-        calls=settings.plan_calls, tokens=settings.wider_tokens, width=settings.plan_beam
-    )
+        raise ConfigurationError("plan search is not in this bundle; leave out --plan") from None
+    planned = PlanOptions(tokens=WIDER_TOKENS)
     return Planner(make_index(settings, reporter), retrieval_options(settings), counter, planned)
 
 
-def make_finder(settings: Settings, retriever: Retriever, chat: ChatModel) -> IntentFinder | None:
-    """Make the action `find` if the settings offer it and its package is installed."""
-    # The miner bundle leaves the package out. Looking for it does not import it.
-    offered = settings.find_action and find_spec("agent.search") is not None
-    return LateFinder(retriever, chat) if offered else None
+def make_finder(retriever: Retriever, chat: ChatModel) -> IntentFinder | None:
+    """Make the action `find` if its package is installed: the miner bundle leaves it out."""
+    installed = find_spec("agent.search") is not None  # imports only `agent`
+    return LateFinder(retriever, chat) if installed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +103,7 @@ def make_background(
     """Make what finds the text beside the code. Raises ConfigurationError."""
     found: list[BackgroundFinder] = []
     if settings.plan:
-        spared = settings.model_copy(update={"plan_calls": most_plan_calls(settings)})
-        planner = make_planner(spared, make_counter(chat.model), reporter)
+        planner = make_planner(settings, make_counter(chat.model), reporter)
         from agent.search.plans import PlanBackground
 
         found.append(PlanBackground(planner, chat, reporter))
@@ -182,6 +161,7 @@ async def open_services(
     trial: Callable[[], Sandbox] | None = None,
     around: Callable[[Sandbox], Sandbox] | None = None,
     streaming: bool = False,
+    project: str | None = None,
 ) -> AsyncIterator[Services]:
     """Open all parts of one `solve`. Closes connections, files and private copies at the end.
 
@@ -191,6 +171,7 @@ async def open_services(
     `trial`: waits for a sandbox test that was started earlier (`validation.Ahead`).
     `around`: wraps the sandbox when runs of several programs share the machine.
     `streaming`: show how long a reply is while it is being written.
+    `project`: the target's name in the file of environments.
     Raises ConfigurationError or SandboxUnavailable before the first paid call.
     """
     from agent.llm import LoggedChatModel
@@ -207,6 +188,7 @@ async def open_services(
             sandbox_tried=sandbox_tried,
             trial=trial,
             around=around,
+            project=project,
         )
         time_left = make_clock(settings.timeout, lambda: ledger.waited)
         files = Recordings(stack, record, replay, reporter)
@@ -220,8 +202,8 @@ async def open_services(
         escalation = await make_escalation(settings, budgeted, choose, gate)
         if announce and replay is None:
             models = [budgeted] if escalation is None else [budgeted, escalation]
-            most = most_in_words(settings, dearest([model.budget for model in models]))
-            reporter(Notice(f"{plan_in_words(settings)}; {most}"))
+            most = most_in_words(settings, problem, dearest([model.budget for model in models]))
+            reporter(Notice(f"{plan_in_words(settings, problem)}; {most}"))
         embedder = await make_embedder(stack, settings, client, reporter, time_left, files)
 
         def masked(model: ChatModel) -> ChatModel:
@@ -238,37 +220,37 @@ async def open_services(
             chat=chat,
             validator=validator,
             reporter=reporter,
-            widener=make_widener(settings, chat, reporter),
-            finder=make_finder(settings, retriever, chat),
+            finder=make_finder(retriever, chat),
             escalation=None if escalation is None else masked(escalation),
             locator=None if locator is None else masked(locator),
             background=make_background(settings, chat, reporter),
         )
 
 
-def solve_options(settings: Settings) -> SolveOptions:
-    """Return the pipeline options that the settings ask for."""
+def solve_options(
+    settings: Settings, problem: Problem | None = None, *, another_test: bool = True
+) -> SolveOptions:
+    """Return the pipeline options that the settings ask for.
+
+    `another_test`: whether a call for another reproduction test may follow an accepted patch.
+    """
     from agent.iterative import IterativeOptions
-    from agent.patching import switched_off
     from agent.run.pipeline import SolveOptions
     from agent.run.policy import PolicyOptions
 
-    # Unknown names are rejected before the first model call.
-    switched_off(settings.no_repair)
-    retrieval_options(settings)
+    retrieval_options(settings)  # unknown names are rejected before the first model call
     return SolveOptions(
         packing=packing_options(settings),
         locate=settings.locate,
         policy=PolicyOptions(
             repairs=settings.repairs,
-            iterative=settings.iterative,
-            another_test=may_ask_for_test(settings),
+            iterative=settings.max_steps > 0,
+            another_test=another_test and may_ask_for_test(settings, problem),
         ),
         iterative=IterativeOptions(
             max_steps=settings.max_steps,
             max_output_tokens=settings.max_output_tokens,
             allow=settings.allow,
-            no_repair=settings.no_repair,
             include_test=settings.include_test,
             edit_tests=settings.outdated_tests == "edit",
         ),
@@ -276,11 +258,8 @@ def solve_options(settings: Settings) -> SolveOptions:
         samples=settings.samples,
         timeout=settings.timeout,
         allow=settings.allow,
-        no_repair=settings.no_repair,
         include_test=settings.include_test,
         outdated_tests=settings.outdated_tests,
-        code_tokens=settings.wider_tokens,
-        wider_tokens=None if settings.widening == "off" else settings.wider_tokens,
     )
 
 
@@ -300,7 +279,6 @@ def apply_reply(
         snapshot,
         allow=settings.allow,
         include_test=include_test,
-        no_repair=settings.no_repair,
     )
     if isinstance(applied, ApplyFailure):
         return Attempt("saved-reply", proposal=proposal, apply_failure=applied)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from agent.llm import Endpoint
     from agent.retrieval.embedding import BatchEmbedder
 
-# The default of the original system. EMBED_CONCURRENCY is its name for the setting.
+# Embedding calls at once, where EMBED_CONCURRENCY is not set: the default of the original system.
 DEFAULT_CONCURRENCY = 8
 
 _SHARE_OF_TIME = 0.1  # share of the remaining run time that listing the models may take
@@ -65,7 +65,7 @@ async def _live_embedder(
         return None
     from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, VectorCache
 
-    options = EmbeddingOptions(concurrency=_concurrency(settings))
+    options = EmbeddingOptions(concurrency=_concurrency())
     cache = VectorCache(settings.cache_dir / "vectors.sqlite", reporter)
     stack.callback(cache.close)
     # A model on this machine may be slow but does not hang, so it gets no time limit.
@@ -149,8 +149,6 @@ def _chat_endpoint_if_any(settings: Settings) -> Endpoint | None:
     return None
 
 
-def _concurrency(settings: Settings) -> int:
-    if settings.embed_concurrency is not None:
-        return settings.embed_concurrency
+def _concurrency() -> int:
     given = environment(("EMBED_CONCURRENCY",)).get("EMBED_CONCURRENCY", "")
     return max(1, int(given)) if given.isdecimal() else DEFAULT_CONCURRENCY

@@ -8,13 +8,14 @@ from agent.settings import AUTO_CONTEXT, CODE_ROUNDS, HISTORY_TOKENS, Settings
 
 if TYPE_CHECKING:
     from agent.llm import Budget
+    from agent.types import Problem
 
 # Estimated tokens of a prompt beside the context: instructions, the issue, and the text that a
 # repair call adds. It is only used to choose a model with a large enough window.
 _PROMPT_TOKENS = 10_000
 
 
-def plan_in_words(settings: Settings) -> str:
+def plan_in_words(settings: Settings, problem: Problem) -> str:
     """Return what a run does, in its order. `agent.run.policy` says why it is always this one.
 
     `plan: at most 1 locating call first, then 1 call; if that fails, 1 repair (5 of 8 measured
@@ -27,29 +28,26 @@ def plan_in_words(settings: Settings) -> str:
     first = f"{settings.samples} calls at once" if settings.samples > 1 else "1 call"
     repairs = f"{settings.repairs} repair{'s' * (settings.repairs != 1)}"
     steps = {NextStep.REPAIR: repairs} if settings.repairs else {}
-    if settings.iterative:
+    if settings.max_steps:
         steps[NextStep.ITERATE] = f"up to {settings.max_steps} steps"
     ordered = sorted(steps, key=lambda step: -MEASURED[step].gain)
     rates = [f"{MEASURED[step].solved} of {MEASURED[step].tries}" for step in ordered]
     rates[:1] = [f"{rate} measured runs" for rate in rates[:1]]
     then = [f"{steps[step]} ({rate})" for step, rate in zip(ordered, rates, strict=True)]
     failed = f"{'; if that fails, ' * bool(then)}{', then '.join(then)}"
-    test = "; if no test shows the fix, 1 call for a test" * may_ask_for_test(settings)
+    test = "; if no test shows the fix, 1 call for a test" * may_ask_for_test(settings, problem)
     return f"plan: {locating}{first}{failed}{test}"
 
 
-def most_in_words(settings: Settings, budget: Budget) -> str:
+def most_in_words(settings: Settings, problem: Problem, budget: Budget) -> str:
     """Return the most that a run may use: `at most 1 + 1 + 2 + 1 + 40 + 1 calls, 400,000 tokens`.
 
-    The calls are the locating one, those for a plan, the first ones (`--samples`), those with code
+    The calls are the locating one, the first ones (`--samples`), those with code
     that a reply asks for, repairs, steps, and the one for another test. A run may not reach it:
     every reply would have to be as long as it may be.
     """
-    steps = settings.max_steps if settings.iterative else 0
-    widening = settings.plan_calls if steps and settings.widening == "plan" else 0
-    stages = [int(may_locate(settings)), most_plan_calls(settings) + widening]
-    stages += [settings.samples, CODE_ROUNDS, settings.repairs, steps]
-    stages.append(int(may_ask_for_test(settings)))
+    stages = [int(may_locate(settings)), settings.samples, CODE_ROUNDS, settings.repairs]
+    stages += [settings.max_steps, int(may_ask_for_test(settings, problem))]
     planned = sum(stages)
     calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
     each = " + ".join(str(stage) for stage in stages if stage)
@@ -65,25 +63,16 @@ def most_in_words(settings: Settings, budget: Budget) -> str:
     return f"at most {', '.join(parts)}"
 
 
-def may_ask_for_test(settings: Settings) -> bool:
+def may_ask_for_test(settings: Settings, problem: Problem | None = None) -> bool:
     """Whether a call for another test may follow: not where given tests, or none, decide."""
     enough = settings.max_calls is None or settings.max_calls > 1
-    given = settings.tests_from or settings.fail_to_pass or settings.pass_to_pass
-    return settings.another_test and settings.tests and not given and enough
+    return settings.tests and enough and (problem is None or problem.known is None)
 
 
 def may_locate(settings: Settings) -> bool:
     """Whether a locating call may come before the first call."""
     enough = settings.max_calls is None or settings.max_calls > 1
     return settings.locate == "always" or (settings.locate == "auto" and enough)
-
-
-def most_plan_calls(settings: Settings) -> int:
-    """How many calls may propose a plan before the first calls, for which `max_calls` must do."""
-    if not settings.plan or settings.max_calls is None:
-        return settings.plan_calls * settings.plan
-    left = settings.max_calls - may_locate(settings) - settings.samples
-    return min(settings.plan_calls, max(0, left))
 
 
 def prompt_tokens(settings: Settings, automatic: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
-from agent.settings import CONTEXT_TOKENS, Settings
+from agent.settings import CONTEXT_TOKENS, Settings, data_folder
 from agent.types.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
 from agent.wiring.embedding import make_embedder
 from agent.wiring.model import Recordings, SharedClient, open_chat
@@ -81,7 +81,7 @@ def make_retriever(
 
     options = retrieval_options(settings)
     sources = None
-    if settings.corpora or _remembers(settings):
+    if settings.corpora or _remembers():
         from agent.wiring.search import evidence_sources
 
         index = make_index(settings, reporter)
@@ -120,10 +120,10 @@ def with_words(
     return ExpandingRetriever(retriever, problem, find, reporter)
 
 
-def _remembers(settings: Settings) -> bool:
+def _remembers() -> bool:
     """Whether patches that the user accepted are kept here, and this program can read them."""
     # The miner bundle leaves the package out.
-    return (settings.data_dir / "memory").is_dir() and bool(find_spec("agent.wiring.search"))
+    return (data_folder() / "memory").is_dir() and bool(find_spec("agent.wiring.search"))
 
 
 def retrieval_options(settings: Settings) -> RetrievalOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -63,11 +63,13 @@ async def open_validator(
     sandbox_tried: bool = False,
     trial: Callable[[], Sandbox] | None = None,
     around: Callable[[Sandbox], Sandbox] | None = None,
+    project: str | None = None,
 ) -> Validator:
     """Make a validator in the sandbox of the settings; without tests it checks only the syntax.
 
     `sandbox_tried`: the sandbox has just been tested on this machine. `trial`: waits for a running
-    test (`Ahead`). `around`: wraps the sandbox. `stack` closes the validator.
+    test (`Ahead`). `around`: wraps the sandbox. `stack` closes the validator. `project`: the
+    target's name in the file of environments.
 
     Raises ConfigurationError and SandboxUnavailable.
     """
@@ -77,7 +79,7 @@ async def open_validator(
     if not settings.tests:
         return NullValidator()
     if settings.setup_network and settings.setup_cmd is None:
-        raise ConfigurationError("--setup-network is for --setup-cmd: give that too")
+        raise ConfigurationError("PATCHSHOT_SETUP_NETWORK is for --setup-cmd: give that too")
     untried = make_sandbox(settings)
     try:
         make_sure = trial or partial(check_isolation, untried)
@@ -88,18 +90,17 @@ async def open_validator(
             "`agent doctor` shows that it works, or --unsafe-no-sandbox to run the target's tests "
             "without isolation)"
         ) from None
-    python, surroundings = await _environment(settings, snapshot, reporter)
+    python, surroundings = await _environment(settings, snapshot, reporter, project)
     options = ValidationOptions(
         python=python,
         test_cmd=settings.test_cmd,
         setup_cmd=settings.setup_cmd,
         setup_network=settings.setup_network,
-        max_test_files=settings.max_test_files,
         timeout=settings.test_timeout,
         virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),
-        known=_known_tests(settings),
+        known=problem.known,
         allow=settings.allow,
-        cache=settings.cache_dir / "runs" if settings.run_cache else None,
+        cache=settings.cache_dir / "runs",
         setup=surroundings,
     )
     if around is not None:
@@ -109,7 +110,7 @@ async def open_validator(
 
 
 async def _environment(
-    settings: Settings, snapshot: Snapshot, reporter: Reporter
+    settings: Settings, snapshot: Snapshot, reporter: Reporter, project: str | None
 ) -> tuple[Path | None, ProjectSetup]:
     """Return the interpreter for the target's tests and the setup of the project; build them if
     needed.
@@ -125,7 +126,7 @@ async def _environment(
     def note(text: str) -> None:
         reporter(Notice(text))
 
-    return await asyncio.to_thread(prepare_target, settings, snapshot, note)
+    return await asyncio.to_thread(prepare_target, settings, snapshot, note, project)
 
 
 def _other_backends(settings: Settings) -> str:
@@ -137,19 +138,20 @@ def _other_backends(settings: Settings) -> str:
     return " or ".join(option for name, option in options.items() if name != backend)
 
 
-def _known_tests(settings: Settings) -> KnownTests | None:
-    """Return the tests that decide whether a patch is accepted, or None.
+def known_tests(
+    fail_to_pass: Sequence[str] = (),
+    pass_to_pass: Sequence[str] = (),
+    tests_from: Path | None = None,
+) -> KnownTests | None:
+    """Return the tests that decide whether a patch is accepted, or None: ids, and a JSON row.
 
     Raises ConfigurationError.
     """
     from agent.types import KnownTests
     from agent.verify import read_known
 
-    named = KnownTests(settings.fail_to_pass, settings.pass_to_pass)
-    row = read_known(settings.tests_from) if settings.tests_from else KnownTests()
-    both = KnownTests(
-        (*named.fail_to_pass, *row.fail_to_pass), (*named.pass_to_pass, *row.pass_to_pass)
-    )
+    row = read_known(tests_from) if tests_from else KnownTests()
+    both = KnownTests((*fail_to_pass, *row.fail_to_pass), (*pass_to_pass, *row.pass_to_pass))
     return both if both.fail_to_pass or both.pass_to_pass else None
 
 

@@ -114,9 +114,10 @@ def test_no_value_of_a_file_of_secrets_reaches_the_server_or_the_user(
     with ScriptedProvider(SCRIPT) as provider:
         done = run_agent(
             "solve", "--problem", "issue.md", "--repo", str(repository), "--json", "-v",
-            "--iterative", "--log-file", "log", "--record", "tape",
+            "--record", "tape",
             home=home, limit=400,
             PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
+            PATCHSHOT_LOG_FILE="log",
         )  # fmt: skip
     sent = "\n".join(json.dumps(request.body, ensure_ascii=False) for request in provider.requests)
     assert len(provider.chats) == len(SCRIPT), done.stderr

@@ -92,11 +92,9 @@ def test_a_second_test_buys_no_verdict_and_there_is_no_third(
     assert len(provider.chats) == 2
 
 
-def test_no_call_beyond_the_budget_or_when_it_is_switched_off(
-    user: User, make_repository: MakeRepository
-) -> None:
+def test_no_call_beyond_the_budget(user: User, make_repository: MakeRepository) -> None:
     repository = make_repository(FILES)
-    for options in (("--no-another-test",), ("--max-calls", "1"), ("--max-tokens", "9500")):
+    for options in (("--max-calls", "1"), ("--max-tokens", "9500")):
         done, provider = user.solve(repository, [WEAK, PROVES], "--json", *options)
         assert json.loads(done.stdout)["verdict"] == "not-regressed", done.stderr
         assert (done.returncode, len(provider.chats)) == (0, 1)

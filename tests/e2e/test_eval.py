@@ -76,9 +76,6 @@ def test_rows_tables_and_json(folder: Path) -> None:
     assert names == ["lexical", "lexical-ranker"]
     assert (folder / "r.lexical.jsonl").read_bytes() == before
     assert (folder / "r.lexical-ranker.jsonl").exists()
-    without = run(folder, *arguments, "--without", "history")
-    assert without.returncode == 2
-    assert b"made with other settings (without [], now ['history'])" in without.stderr
     unknown = run(folder, "--preset", "lexical-nothing")
     assert unknown.returncode == 2
     assert b"unknown retrieval preset 'lexical-nothing'" in unknown.stderr

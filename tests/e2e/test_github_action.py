@@ -49,7 +49,7 @@ class Job:
             GITHUB_RUN_NUMBER="5",
             PATCHSHOT_EMBED="off",
             PATCHSHOT_TESTS="false",
-            PATCHSHOT_ITERATIVE="false",
+            PATCHSHOT_MAX_STEPS="0",
             PATCHSHOT_REPAIRS="0",
         )
         del variables["PYTHONPATH"]  # the step installs the program

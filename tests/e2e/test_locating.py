@@ -24,7 +24,10 @@ def test_named_code_is_shown_counted_recorded_and_replayed(
 ) -> None:
     require_sandbox()
     tape = parcel_user.home / "tape.jsonl"
-    options = (*ALWAYS, "--side-model", "small")
+    options = ALWAYS
+    own = parcel_user.home / ".config/patchshot/patchshot.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text('side_model = "small"\n')
     done, provider = parcel_user.solve(parcel_shop, [NAMES, PATCH], *options, "--record", str(tape))
     result = json.loads(done.stdout)
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr

@@ -109,7 +109,8 @@ def test_the_log_has_calls_and_no_bodies(bench: Bench, tmp_path: Path) -> None:
     solved = bench.solve(
         RateLimited(0),
         Good(REPLY),
-        arguments=("--quiet", "--log-file", str(log)),
+        arguments=("--quiet",),
+        LOG_FILE=str(log),
         PRICES="1,2",
     )
     assert solved.exit_code == 0, solved.explain()
@@ -122,9 +123,7 @@ def test_the_log_has_calls_and_no_bodies(bench: Bench, tmp_path: Path) -> None:
 
 def test_embeddings_are_one_line_a_batch(bench: Bench, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
-    solved = bench.solve(
-        Good(REPLY), arguments=("--log-file", str(log)), EMBED="remote", EMBED_MODEL="scripted"
-    )
+    solved = bench.solve(Good(REPLY), LOG_FILE=str(log), EMBED="remote", EMBED_MODEL="scripted")
     assert solved.exit_code == 0, solved.explain()
     batches = [call for call in events(log, "model-call") if call["kind"] == "embed"]
     assert 2 <= len(batches) <= 4  # the issue, and the chunks in few calls
@@ -136,7 +135,7 @@ def test_embeddings_are_one_line_a_batch(bench: Bench, tmp_path: Path) -> None:
 def test_no_key_in_any_output(bench: Bench, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     log = tmp_path / "run.jsonl"
     bench.problem.write_text(f"# add subtracts\n\nSee {OTHER_SECRET}.\n")
-    solved = bench.solve(EchoesKey(), arguments=(*arguments, "--log-file", str(log)))
+    solved = bench.solve(EchoesKey(), arguments=arguments, LOG_FILE=str(log))
     assert solved.exit_code == 9
     everything = solved.stderr + solved.result.model_dump_json() + log.read_text()
     assert "Incorrect API key" in everything

@@ -93,12 +93,13 @@ class Monorepo:
         return run_agent(command, *arguments, home=self.home, cwd=cwd, limit=110, **variables)
 
     def solve(
-        self, script: Sequence[Any], *arguments: str, inside: str = "."
+        self, script: Sequence[Any], *arguments: str, inside: str = ".", **variables: str
     ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any], ScriptedProvider]:
         with ScriptedProvider([Good(json.dumps(reply)) for reply in script]) as provider:
             done = self.run(
                 "solve", str(self.home / "issue.md"), "--json", *arguments, inside=inside,
                 PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
+                **variables,
             )  # fmt: skip
         return done, json.loads(done.stdout), provider
 
@@ -292,10 +293,10 @@ def test_only_setup_network_gives_the_setup_the_network(shop: Monorepo) -> None:
         setup = ("--setup-cmd", f'python -c "{ask}" && python make_rates.py')
         done, _, provider = shop.solve([SHOP_FIX], *setup)
         assert done.returncode == 2
-        assert "it had no network (--setup-network)" in done.stderr.splitlines()[-1]
+        assert "it had no network (PATCHSHOT_SETUP_NETWORK)" in done.stderr.splitlines()[-1]
         assert not provider.chats
         assert not server.requests
-        done, result, _ = shop.solve([SHOP_FIX], *setup, "--setup-network")
+        done, result, _ = shop.solve([SHOP_FIX], *setup, PATCHSHOT_SETUP_NETWORK="1")
         assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
         assert len(server.requests) == 1  # the setup is run once, and tests have no network
 
@@ -306,9 +307,9 @@ def test_a_repository_cannot_ask_for_a_setup(shop: Monorepo) -> None:
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
     assert "setup_cmd is ignored" in done.stderr
     assert "setup_network is ignored" in done.stderr
-    done, _, _ = shop.solve([SHOP_FIX], "--setup-network")
+    done, _, _ = shop.solve([SHOP_FIX], PATCHSHOT_SETUP_NETWORK="1")
     assert done.returncode == 2
-    assert "--setup-network is for --setup-cmd" in done.stderr.splitlines()[-1]
+    assert "PATCHSHOT_SETUP_NETWORK is for --setup-cmd" in done.stderr.splitlines()[-1]
 
 
 def test_packages_of_the_setup_can_be_imported_and_not_replaced(shop: Monorepo) -> None:

@@ -59,7 +59,7 @@ def test_an_agent_searches_with_its_settings(tmp_path: Path) -> None:
 def test_another_programs_vectors_by_command(tmp_path: Path) -> None:
     def agent(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         data = str(tmp_path / "data")
-        return run_agent(*arguments, home=tmp_path, PATCHSHOT_DATA_DIR=data, **variables)
+        return run_agent(*arguments, home=tmp_path, XDG_DATA_HOME=data, **variables)
 
     def ok(*arguments: str, **variables: str) -> Any:
         done = agent(*arguments, "--json", **variables)

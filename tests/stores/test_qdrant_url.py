@@ -389,7 +389,7 @@ def test_a_team_shares_it_by_command(server: QdrantServer, engine: Engine, tmp_p
     repo.mkdir()
     (repo / "README.md").write_text("# Shop\n\n## Cookies\n\nCookies expire after a day.\n")
     (repo / "shop.py").write_text('def total(items):\n    """Add up prices."""\n    return 0\n')
-    data = {"PATCHSHOT_DATA_DIR": str(tmp_path / "data")}
+    data = {"XDG_DATA_HOME": str(tmp_path / "data")}
 
     def agent(*arguments: str) -> subprocess.CompletedProcess[str]:
         done = run_agent(

@@ -58,9 +58,9 @@ def test_the_origin_of_each_value_is_known(own, target, monkeypatch):
 
 
 def test_an_option_that_changes_nothing_in_the_preset_is_named(own, target):
-    loaded = load_with_origins({"preset": "original", "without": ("history",)}, repository=target)
-    assert loaded.notes == ("--without changes nothing with --preset original",)
-    for flags in ({"preset": "original"}, {"preset": "lexical", "without": ("history",)}):
+    loaded = load_with_origins({"preset": "original", "corpora": ("docs",)}, repository=target)
+    assert loaded.notes == ("--corpora changes nothing with --preset original",)
+    for flags in ({"preset": "original"}, {"preset": "lexical", "corpora": ("docs",)}):
         assert load_with_origins(flags, repository=target).notes == ()
 
 
@@ -77,8 +77,7 @@ HOSTILE = [
     'log_file = "/tmp/everything"',
     "timeout = 100000.0",
     "context_tokens = 200000",
-    "iterative = true",
-    "remember = true",
+    "plan = true",
     'preset = "original"',
 ]
 
@@ -106,7 +105,7 @@ def test_a_folder_cannot_choose_where_keys_go_or_what_runs(
         ("max_steps = 3", "max_steps", 3),
         ("timeout = 60.0", "timeout", 60.0),
         ("context_tokens = 2000", "context_tokens", 2000),
-        ("iterative = false", "iterative", False),
+        ("allow_empty_context = false", "allow_empty_context", False),
         ('outdated_tests = "refuse"', "outdated_tests", "refuse"),
         ('outdated_tests = "edit"', "outdated_tests", "show"),
     ],
@@ -137,7 +136,7 @@ def test_what_is_ignored_is_named_once(own, target, monkeypatch):
         "PATCHSHOT_MAX_COTS is no setting; did you mean PATCHSHOT_MAX_COST?",
         "patchshot.toml of the repository: max_cots is no setting; did you mean max_cost?",
         "patchshot.toml of the repository: base_url is ignored: a repository may only tighten "
-        f"limits; set it in {own}, as PATCHSHOT_BASE_URL, or on the command line",
+        f"limits; set it in {own} or as PATCHSHOT_BASE_URL",
     ]
 
 

@@ -270,7 +270,6 @@ def load_snapshot(
             repo,
             commit=commit,
             dirty=mode,
-            max_file_bytes=settings.max_file_bytes,
             exclude=own,
             scope=scope,
         )

@@ -22,6 +22,7 @@ from agent.cli.options import (
     problem_option,
     quiet_option,
     repo_options,
+    scope_option,
 )
 from agent.cli.options import command as declare
 from agent.types import ContextBundle
@@ -44,7 +45,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
     problem = load_problem(request.problem)
     with warning(quiet=request.quiet) as reporter:
         settings = open_settings(request, flags)
-        snapshot = in_scope(problem, open_code(request, settings, reporter, scope=settings.path))
+        snapshot = in_scope(problem, open_code(request, settings, reporter, scope=request.path))
         ranking = rank_chunks(problem, snapshot, settings, reporter)
         counter = make_counter(settings.model)
         bundle: ContextBundle = pack(
@@ -82,6 +83,7 @@ def _context(request: InspectRequest, flags: Mapping[str, Any], *, prompt: bool)
 )
 @problem_option
 @repo_options
+@scope_option
 @click.option("--prompt", is_flag=True, help="Print the whole prompt instead, as it would be sent.")
 @json_option
 @quiet_option

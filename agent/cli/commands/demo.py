@@ -63,7 +63,7 @@ _RECORDED = {
     "context_tokens": 6000,
     "max_chunks": 30,
     "repairs": 1,
-    "iterative": False,
+    "max_steps": 0,
 }
 
 

@@ -174,8 +174,7 @@ def _retrieval(settings: Settings) -> DoctorCheck:
         missing = missing_models(settings)
     except PatchshotError as error:
         return DoctorCheck("retrieval", "missing", str(error))
-    left_out = f" without {', '.join(settings.without)}" if settings.without else ""
-    detail = "; ".join(missing) or f"preset {settings.preset}{left_out}"
+    detail = "; ".join(missing) or f"preset {settings.preset}"
     return DoctorCheck("retrieval", "note" if missing else "ok", detail)
 
 

@@ -26,16 +26,14 @@ from agent.cli.commands.retrieval import (
     say_shallow,
     warning,
 )
+from agent.cli.options import command as declare
 from agent.cli.options import (
-    HISTORY_SETTINGS,
-    INTENT_SETTINGS,
     corpus_options,
     json_option,
     path_option,
     quiet_option,
     repo_options,
 )
-from agent.cli.options import command as declare
 from agent.errors import ConfigurationError
 from agent.shared.terminal import say
 from agent.types.events import Notice
@@ -328,12 +326,8 @@ def model_of(info: CollectionInfo) -> str | None:
 @declare(
     "index",
     settings=(
-        "without",
         "embed",
-        *HISTORY_SETTINGS,
-        *INTENT_SETTINGS,
         "store",
-        "store_fallback",
         "max_cost",
     ),
     ending="""

@@ -175,7 +175,7 @@ def _apply(diff: str, repo: Path, flags: Mapping[str, Any]) -> list[str]:
     from agent.wiring import apply_reply
 
     settings = load(flags, repository=repo)
-    snapshot = take_snapshot(repo, max_file_bytes=settings.max_file_bytes)
+    snapshot = take_snapshot(repo)
     attempt = apply_reply(diff, snapshot, settings)
     if attempt.patch is None:
         raise ToolError(attempt.reason)

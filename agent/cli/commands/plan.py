@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from agent.cli.commands.common import guarded, load_problem, print_value, write_stdout
@@ -22,6 +21,7 @@ from agent.cli.options import (
     problem_option,
     quiet_option,
     repo_options,
+    scope_option,
 )
 from agent.cli.options import command as declare
 from agent.shared.secrets import mask_secrets
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agent.search.plans import Planned
     from agent.settings import Settings
     from agent.types import Problem, Ranking
-    from agent.types.protocols import ChatModel, Reporter, Snapshot
+    from agent.types.protocols import Reporter, Snapshot
 
 
 def plan(request: InspectRequest, flags: Mapping[str, Any]) -> int:
@@ -47,7 +47,7 @@ def _plan(request: InspectRequest, flags: Mapping[str, Any]) -> int:
     problem = load_problem(request.problem)
     settings = open_settings(request, flags)
     with warning(quiet=request.quiet) as reporter:
-        snapshot = in_scope(problem, open_code(request, settings, reporter, scope=settings.path))
+        snapshot = in_scope(problem, open_code(request, settings, reporter, scope=request.path))
         ranking = rank_chunks(problem, snapshot, settings, reporter)
         planned = asyncio.run(_planned(problem, snapshot, ranking, settings, reporter))
         if planned.note:
@@ -68,14 +68,10 @@ async def _planned(
     settings: Settings,
     reporter: Reporter,
 ) -> Planned:
-    from agent.wiring import make_counter, make_planner, open_chat
+    from agent.wiring import make_counter, make_planner
 
-    async with AsyncExitStack() as stack:
-        chat: ChatModel | None = None
-        if settings.plan_calls:
-            chat = await open_chat(stack, settings, reporter)
-        planner = make_planner(settings, make_counter(settings.model), reporter)
-        return await planner.plan(problem, snapshot, ranking, chat=chat)
+    planner = make_planner(settings, make_counter(settings.model), reporter)
+    return await planner.plan(problem, snapshot, ranking)
 
 
 def as_json(planned: Planned, commit: str) -> dict[str, Any]:
@@ -106,17 +102,15 @@ def in_words(planned: Planned) -> str:
 
 @declare(
     "plan",
-    settings=(*RETRIEVAL_SETTINGS, "path", "plan_calls", "plan_beam", "max_cost"),
+    settings=RETRIEVAL_SETTINGS,
     ending="""
     Example:
       agent plan --problem issue.md --repo ./target
-
-    With plans that the model proposes too, in at most three calls:
-      agent plan --problem issue.md --repo ./target --plan-calls 3
     """,
 )
 @problem_option
 @repo_options
+@scope_option
 @json_option
 @quiet_option
 def command(flags: Mapping[str, Any], **given: Any) -> int:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from agent.search.precomputed import SemanticSettings
 
 _SHARED = ("repo", "json", "quiet")
-_SETTINGS = ("store", "store_fallback", "embed")
-_WITHOUT = {"store": None, "embed": None, "preset": None, "without": ()}
+_SETTINGS = ("store", "embed")
+_WITHOUT = {"store": None, "embed": None, "preset": None}
 """Defaults of settings that were not given on the command line."""
 _WRITTEN = {"agent_name": "agent-name", "show": "list", "made_by": "made-by", "dry_run": "dry-run"}
 

@@ -114,8 +114,9 @@ def _in_folder(
 ) -> tuple[Sequence[PrecomputedResult], EmbeddedQuery, VectorIndex]:
     from agent.search import SearchPaths
     from agent.search.precomputed import found_in_folder, load_vectors
+    from agent.settings import data_folder
 
-    packed = SearchPaths(settings.cache_dir, settings.data_dir).packed(folder)
+    packed = SearchPaths(settings.cache_dir, data_folder()).packed(folder)
     index = load_vectors(folder, reporter, cache=packed, strict=True, many=request.many)
     query = given or _embedded(request, settings, reporter)
     _check(query, index.dimension, in_one_line(str(folder)), None)

@@ -41,6 +41,7 @@ class InspectRequest:
     json: bool
     quiet: bool
     explain: bool = False
+    path: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 # Settings that a retry takes over from the command line of its run. Those that lift a protection,
 # name a server or write files are left out: a file is not what gives leave for them.
 _TAKEN_OVER = (
-    "model", "temperature", "include_test", "tests", "test_cmd", "test_timeout", "max_test_files",
-    "path", "setup_cmd", "python", "environments", "project", "fail_to_pass", "pass_to_pass",
-    "tests_from", "image",
+    "model", "include_test", "tests", "test_cmd", "test_timeout", "setup_cmd", "python",
+    "environments", "image",
 )  # fmt: skip
+_TASK = ("path", "project", "fail_to_pass", "pass_to_pass", "tests_from")
 
 
 def retry(prefix: str, comment: str, request: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
@@ -56,12 +56,20 @@ def _run(prefix: str, comment: str, request: Mapping[str, Any], flags: Mapping[s
             "apply the result with `agent apply RUN`"
         )
     going_on = GoingOn(kept, comment, _opening(kept, comment))
-    taken = {name: value for name, value in kept.origin.settings.items() if name in _TAKEN_OVER}
+    before = kept.origin.settings
+    taken = {name: value for name, value in before.items() if name in _TAKEN_OVER}
+    task = {name: before[name] for name in _TASK if name in before}
+    for name in ("path", "tests_from"):
+        if name in task:
+            task[name] = Path(task[name])
     solve = SolveRequest(
-        problem=kept.origin.source, repo=Path(kept.origin.repository), commit=commit, **request
+        problem=kept.origin.source,
+        repo=Path(kept.origin.repository),
+        commit=commit,
+        **task,
+        **request,
     )
-    # One call: the user judges what fails after it.
-    once = {"iterative": False, "another_test": False}
+    once = {"max_steps": 0}  # one call: the user judges what fails after it
     return solve_problem(
         lambda: kept.problem,
         solve,

@@ -33,8 +33,6 @@ from agent.cli.commands.retrieval import (
     warning,
 )
 from agent.cli.options import (
-    CORPUS_SETTINGS,
-    INTENT_SETTINGS,
     RETRIEVAL_SETTINGS,
     choice_option,
     corpus_options,
@@ -218,7 +216,7 @@ async def _write_candidates(
 
 @declare(
     "search",
-    settings=(*RETRIEVAL_SETTINGS, *CORPUS_SETTINGS, *INTENT_SETTINGS, "max_cost"),
+    settings=(*RETRIEVAL_SETTINGS, "store", "max_cost"),
     ending="""
     Example:
       agent search "where are cookies parsed" --repo ./target --explain

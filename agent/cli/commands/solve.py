@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +38,13 @@ from agent.cli.options import (
     SOLVE_SETTINGS,
     branch_options,
     json_option,
+    known_options,
     patch_output_option,
     path_option,
+    project_option,
     quiet_option,
     repo_options,
+    scope_option,
     verbose_option,
     write_option,
 )
@@ -82,6 +85,12 @@ class SolveRequest:
     verbose: bool = False
     record: Path | None = None
     replay: Path | None = None
+    path: Path | None = None
+    project: str | None = None
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    tests_from: Path | None = None
+    remember: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ def solve_problem(
     going_on: GoingOn | None = None,
 ) -> int:
     """Solve, print and keep the result, and return the exit code."""
-    from agent.wiring import Ahead
+    from agent.wiring import Ahead, known_tests
 
     settings = load_settings(flags, repository=request.repo)
     in_image = settings.image is not None  # then the interpreter is the image's
@@ -123,7 +132,8 @@ def solve_problem(
             f"--python {settings.python}: there is no such file; name an interpreter"
         )
     publication = asked_publication(request.branch, request.commit_message, pr=request.pr)
-    problem = load()
+    known = known_tests(request.fail_to_pass, request.pass_to_pass, request.tests_from)
+    problem = replace(load(), known=known)
     ahead = Ahead(settings)
     output = PatchFile(request.output)
     ledger = Ledger(on_better=output.write)
@@ -132,7 +142,7 @@ def solve_problem(
         request.output,
         request.record,
         request.replay,
-        settings.tests_from,  # retrieval must not find the deciding tests
+        request.tests_from,  # retrieval must not find the deciding tests
     )
     with reporting(
         quiet=request.quiet, verbose=request.verbose, log_file=settings.log_file
@@ -145,7 +155,7 @@ def solve_problem(
             ledger,
             settings=settings,
             exclude=(*own, settings.log_file),
-            scope=settings.path,
+            scope=request.path,
         )
         if request.apply:
             check_work_tree(snapshot.root, reporter, without_edits=request.dirty == "ignore")
@@ -154,7 +164,7 @@ def solve_problem(
         result, run = work.solve_and_keep(flags)
     result = result.model_copy(update={"message": as_given(result.message, flags)})
     code = finish(result, snapshot, request, ledger, run, plan)
-    if settings.remember and code == 0:
+    if request.remember and code == 0:
         _remember(problem, snapshot, settings, ledger)
     if output.problem:
         say(f"note: {output.problem}; the diff is in what was printed")
@@ -211,7 +221,15 @@ class _Work:
             return self._result(None), ""
         from agent.results.kept import keep_run, make_origin, runs_folder
 
-        kept = {**flags, "path": self.snapshot.scope} if self.snapshot.scope else dict(flags)
+        request = self.request
+        task = {
+            "path": self.snapshot.scope or None,
+            "project": request.project,
+            "fail_to_pass": request.fail_to_pass,
+            "pass_to_pass": request.pass_to_pass,
+            "tests_from": request.tests_from,
+        }
+        kept = {**flags, **{name: value for name, value in task.items() if value}}
         origin = make_origin(
             self.problem,
             self.snapshot,
@@ -266,12 +284,13 @@ class _Work:
             trial=self.ahead.sandbox,
             gate=keeper.gate if keeper else None,
             streaming=sys.stderr.isatty() and not self.request.quiet,
+            project=self.request.project,
         ) as services:
             return await solve(
                 self.problem,
                 self.snapshot,
                 services,
-                solve_options(self.settings),
+                solve_options(self.settings, self.problem, another_test=not self.going_on),
                 self.ledger,
                 going_on=self.going_on.prompt if self.going_on else None,
             )
@@ -370,7 +389,23 @@ def _summary(message: str) -> str:
 @declare(
     "solve",
     settings=SOLVE_SETTINGS,
-    rare=("problem", "commit", "dirty", "output", "commit_message", "record", "replay", "verbose"),
+    rare=(
+        "problem",
+        "commit",
+        "dirty",
+        "output",
+        "commit_message",
+        "record",
+        "replay",
+        "verbose",
+        "path",
+        "project",
+        "fail_to_pass",
+        "pass_to_pass",
+        "tests_from",
+        "remember",
+        "no_iterative",
+    ),
     ending="""
     Examples:
       agent solve issue.md --repo ./target > fix.diff
@@ -401,6 +436,13 @@ def _summary(message: str) -> str:
 @json_option
 @quiet_option
 @verbose_option
+@scope_option
+@known_options
+@project_option
+@click.option(
+    "--remember", is_flag=True,
+    help="Keep the accepted patch on this machine, for `agent search --corpus memory`.",
+)  # fmt: skip
 @path_option("--record", help="Save every model exchange to this file.")
 @path_option("--replay", help="Answer from a recorded file, offline.")
 def command(flags: Mapping[str, Any], issue: str | None, problem: str | None, **given: Any) -> int:

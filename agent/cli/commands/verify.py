@@ -13,7 +13,15 @@ import click
 from agent.cli.commands.apply import read_reply
 from agent.cli.commands.common import guarded, load_problem, make_redactor, print_json, reporting
 from agent.cli.commands.solve import in_words
-from agent.cli.options import CHECK_SETTINGS, json_option, quiet_option, repo_options
+from agent.cli.options import (
+    CHECK_SETTINGS,
+    json_option,
+    known_options,
+    project_option,
+    quiet_option,
+    repo_options,
+    scope_option,
+)
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError, Status
 from agent.shared.terminal import say
@@ -31,6 +39,11 @@ class VerifyRequest:
     dirty: str
     json: bool
     quiet: bool
+    path: Path | None
+    project: str | None
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    tests_from: Path | None
 
 
 def run(request: VerifyRequest, flags: Mapping[str, Any]) -> int:
@@ -54,6 +67,11 @@ def _run(request: VerifyRequest, flags: Mapping[str, Any]) -> int:
             commit=request.commit,
             dirty=request.dirty,  # type: ignore[arg-type]
             on_event=reporter,
+            path=request.path,
+            project=request.project,
+            fail_to_pass=request.fail_to_pass,
+            pass_to_pass=request.pass_to_pass,
+            tests_from=request.tests_from,
             **flags,
         )
     accept = bool(flags.get("accept_unverified"))
@@ -84,6 +102,9 @@ def _run(request: VerifyRequest, flags: Mapping[str, Any]) -> int:
 @click.option("--problem", help="The issue, which helps to choose tests: a file, `-`, or a URL.")
 @click.option("--test", metavar="PATH", help="The test file of the patch that shows the fault.")
 @repo_options
+@scope_option
+@known_options
+@project_option
 @json_option
 @quiet_option
 def command(flags: Mapping[str, Any], **given: Any) -> int:

@@ -96,9 +96,7 @@ class Measurer:
         self, job: MeasureJob, problem: Problem, repository: Path
     ) -> tuple[list[PresetRow], str]:
         """Return the rows of the presets that could rank, and the reasons of the others."""
-        most = max(self._presets[name].settings.max_file_bytes for name in job.presets)
-        commit = job.instance.base_commit
-        snapshot = take_snapshot(repository, commit=commit, max_file_bytes=most)
+        snapshot = take_snapshot(repository, commit=job.instance.base_commit)
         rows: list[PresetRow] = []
         lacking: dict[str, str] = {}
         for preset in job.presets:

@@ -40,19 +40,22 @@ _BY_SCRIPT = (("runtests.py", "django"), ("manage.py", "django"), ("bin/test", "
 
 
 def prepare_target(
-    settings: Settings, snapshot: Snapshot, note: Callable[[str], None]
+    settings: Settings,
+    snapshot: Snapshot,
+    note: Callable[[str], None],
+    project: str | None = None,
 ) -> tuple[Path | None, ProjectSetup]:
     """Return the interpreter for the tests of a run's target, and their surroundings.
 
-    Builds the environment if it is missing, and tells `note`. Without a spec, the settings decide.
-    `--python` and an image take precedence over Python and packages of the spec. Raises
-    ConfigurationError.
+    `project` is the target's name in the spec. Builds the environment if it is missing, and tells
+    `note`. Without a spec, the settings decide. `--python` and an image take precedence over Python
+    and packages of the spec. Raises ConfigurationError.
     """
     if settings.environments is None:
         return settings.python, ProjectSetup()
     spec = read_spec(settings.environments)
     environments = Environments(spec, settings.cache_dir, note=note)
-    project = settings.project or find_project(snapshot.root, spec)
+    project = project or find_project(snapshot.root, spec)
     version = read_static_version(project.partition("/")[2], snapshot)
     with open_repository(snapshot.root) as git:
         environment = environments.environment(

@@ -15,7 +15,6 @@ from urllib.parse import quote
 from agent.errors import StoreUnreachable
 from agent.search import Label
 from agent.settings import Settings
-from agent.types.events import Notice
 from agent.types.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
 from agent.wiring.embedding import make_embedder
 from agent.wiring.model import (
@@ -30,7 +29,7 @@ from agent.wiring.retrieval import (
     retrieval_options,
     with_words,
 )
-from agent.wiring.search.evidence import hunk_filter, places_of, read_weights
+from agent.wiring.search.evidence import hunk_filter, places_of
 
 if TYPE_CHECKING:
     from agent.search import (
@@ -48,12 +47,16 @@ if TYPE_CHECKING:
     from agent.types.protocols import TokenCounter
 
 
+INTENTS_PER_SYMBOL = 5
+INTENT_WORKERS = 8
+"""Calls at once that write intents."""
+
+
 class StoreUse(enum.Enum):
     """The purpose of opening a store. It decides which store replaces one that is unreachable.
 
-    SEARCH falls back to the embedded store, then to a store in memory. FILL falls back to the
-    embedded store, because the vectors must persist. MANAGE has no fallback: listing and removing
-    must only affect the store that the user named.
+    A store that the user named is used, or the command ends. The embedded one is replaced by a
+    store in memory for SEARCH only.
     """
 
     SEARCH = enum.auto()
@@ -71,12 +74,11 @@ def open_vector_store(
     from agent.search.stores import open_store, open_temporary
 
     own = places_of(settings).store
-    falls_back = use is not StoreUse.MANAGE and settings.store_fallback == "embedded"
     url = settings.store or f"sqlite://{quote(str(own.absolute()))}"
     try:
-        return open_store(url, reporter, own if falls_back and settings.store else None)
+        return open_store(url, reporter)
     except StoreUnreachable as error:
-        if use is not StoreUse.SEARCH or not falls_back:
+        if use is not StoreUse.SEARCH or settings.store is not None:
             raise
         return open_temporary(error, reporter)
 
@@ -93,16 +95,8 @@ def look_into_store(
     from agent.search.stores import collections_at, shown_url
 
     own = places_of(settings).store
-    embedded = f"sqlite://{quote(str(own.absolute()))}"
-    url = settings.store or embedded
-    try:
-        return shown_url(url), collections_at(url, reporter)
-    except StoreUnreachable as error:
-        falls_back = use is not StoreUse.MANAGE and settings.store_fallback == "embedded"
-        if not (falls_back and settings.store):
-            raise
-        reporter(Notice(f"{error}; the embedded store in {own} would be used", "warning"))
-        return shown_url(embedded), collections_at(embedded, reporter)
+    url = settings.store or f"sqlite://{quote(str(own.absolute()))}"
+    return shown_url(url), collections_at(url, reporter)
 
 
 @asynccontextmanager
@@ -125,7 +119,6 @@ async def open_pool(
     from agent.retrieval.ranking import load_shipped
     from agent.search import make_pool
 
-    weights = read_weights(settings)
     async with AsyncExitStack() as stack:
         client = SharedClient(stack)
         embedder = await make_embedder(
@@ -145,7 +138,6 @@ async def open_pool(
             retriever=retriever,
             keywords=await _keywords(stack, settings, reporter) if keywords else None,
             hunks=hunk_filter(settings),
-            weights=weights,
             precomputed=settings.precomputed,
             agent=agent,
         )
@@ -176,15 +168,14 @@ async def open_intent_writer(
         chat = await open_chat(stack, settings, reporter)
         counter = make_counter(chat.model)
         about = (project_name(snapshot), project_description(snapshot))
-        count = settings.intents_per_symbol
         book = intent_file(settings, snapshot)
         yield IntentWriter(
             book,
             chat,
-            lambda symbol: intent_prompt(symbol, counter, *about, count),
+            lambda symbol: intent_prompt(symbol, counter, *about, INTENTS_PER_SYMBOL),
             reporter,
-            settings.intents_workers,
-            count,
+            INTENT_WORKERS,
+            INTENTS_PER_SYMBOL,
         )
 
 

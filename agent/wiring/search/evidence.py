@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from agent.errors import ConfigurationError
 from agent.search import Label
+from agent.settings import data_folder
 
 if TYPE_CHECKING:
     from agent.retrieval.history import HunkFilter
@@ -42,35 +42,14 @@ def places_of(settings: Settings) -> SearchPaths:
     """Return the cache and data paths of the settings."""
     from agent.search import SearchPaths
 
-    return SearchPaths(settings.cache_dir, settings.data_dir)
+    return SearchPaths(settings.cache_dir, data_folder())
 
 
 def hunk_filter(settings: Settings) -> HunkFilter:
     """Return which past changes the settings select."""
     from agent.retrieval.history import HunkFilter
 
-    return HunkFilter(
-        settings.history_exclude, settings.history_min_lines, settings.history_max_hunks
-    )
-
-
-def read_weights(settings: Settings) -> Mapping[Label, float]:
-    """Return the corpus weights of the settings. Raises ConfigurationError."""
-    found: dict[Label, float] = {}
-    for text in settings.corpus_weights:
-        name, _, number = text.partition("=")
-        try:
-            weight = float(number)
-        except ValueError:
-            weight = math.nan
-        if not 0.0 <= weight < math.inf:
-            raise ConfigurationError(
-                f"--corpus-weights {text!r} is not NAME=NUMBER, as in history=0.5; the number is "
-                "0 or more"
-            )
-        (label,) = read_labels([name.strip()])
-        found[label] = weight
-    return found
+    return HunkFilter(settings.history_exclude)
 
 
 def evidence_sources(

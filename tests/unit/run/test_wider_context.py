@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agent.errors import ContextTooLong, Status
 from agent.iterative import IterativeOptions
@@ -14,8 +13,9 @@ from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
 from agent.run.record import Ledger, RunRecord
-from agent.types import ContextBundle, Problem, Ranking, Verdict
-from agent.types.protocols import Services, Snapshot, Widener
+from agent.settings import WIDER_TOKENS
+from agent.types import Problem, Verdict
+from agent.types.protocols import Services
 from tests.support.fakes import (
     EventLog,
     MemorySnapshot,
@@ -37,29 +37,9 @@ FINISH = json.dumps({"action": "finish", "thought": "done"})
 
 
 @dataclass
-class LastFirst:
-    """A `Widener` that turns the ranking round and keeps what it was asked."""
-
-    told: list[tuple[str, ...]] = field(default_factory=list)
-
-    async def widen(
-        self,
-        problem: Problem,
-        snapshot: Snapshot,
-        ranking: Ranking,
-        bundle: ContextBundle,
-        told: Sequence[str],
-    ) -> Ranking:
-        self.told.append(tuple(told))
-        return replace(ranking, chunks=ranking.chunks[::-1], notes=("turned round",))
-
-
-@dataclass
 class Bench:
     """One run: a first reply that edits nothing, then the iterative mode."""
 
-    wider_tokens: int | None
-    widener: Widener | None = None
     replies: tuple[Reply, ...] = (NO_EDIT, FINISH)
     iterative: IterativeOptions = field(default_factory=IterativeOptions)
     ledger: Ledger = field(default_factory=Ledger)
@@ -74,13 +54,11 @@ class Bench:
             self.chat,
             ScriptedValidator([report(Verdict.VERIFIED)]),
             EventLog(),
-            self.widener,
         )
         options = SolveOptions(
             packing=PackingOptions(budget=3000),
             policy=PolicyOptions(repairs=0, iterative=True, code_rounds=self.code_rounds),
             iterative=self.iterative,
-            wider_tokens=self.wider_tokens,
         )
         return asyncio.run(solve(PROBLEM, MemorySnapshot(FILES), services, options, self.ledger))
 
@@ -95,7 +73,7 @@ def shown(text: str) -> list[str]:
 
 
 def test_the_iterative_mode_is_shown_more_of_the_same_ranking() -> None:
-    bench = Bench(wider_tokens=6000)
+    bench = Bench()
     result = bench.solve()
     assert result.status is Status.NO_EDIT
     first = shown(bench.chat.prompts[0].messages[1].content)
@@ -103,44 +81,13 @@ def test_the_iterative_mode_is_shown_more_of_the_same_ranking() -> None:
     assert wider[: len(first)] == first
     assert len(wider) > len(first)
     assert bench.ledger.bundle is not None
-    assert bench.ledger.bundle.budget == int(6000 * 0.85)
+    assert bench.ledger.bundle.budget == int(WIDER_TOKENS * 0.85)
     assert result.receipt is not None
-    assert "widened to 6,000 tokens for the iterative mode" in result.receipt.notes
-
-
-def test_without_widening_all_is_as_before() -> None:
-    bench = Bench(wider_tokens=None, widener=LastFirst())
-    bench.solve()
-    assert shown(bench.start) == shown(bench.chat.prompts[0].messages[1].content)
-
-
-def test_a_budget_that_is_not_wider_changes_nothing() -> None:
-    plain, same = Bench(wider_tokens=None), Bench(wider_tokens=3000, widener=LastFirst())
-    plain.solve()
-    same.solve()
-    assert plain.chat.prompts == same.chat.prompts
-
-
-def test_the_first_call_does_not_depend_on_widening() -> None:
-    plain, wide = Bench(wider_tokens=None), Bench(wider_tokens=9000, widener=LastFirst())
-    plain.solve()
-    wide.solve()
-    assert plain.chat.prompts[0] == wide.chat.prompts[0]
-    assert plain.chat.prompts[1] != wide.chat.prompts[1]
-
-
-def test_a_widener_chooses_and_is_told_what_was_lacked() -> None:
-    widener = LastFirst()
-    bench = Bench(wider_tokens=6000, widener=widener)
-    result = bench.solve()
-    assert "module_39.py" in shown(bench.start)
-    assert "module_00.py" not in shown(bench.start)
-    assert widener.told == [("module_39.py:add_39",)]
-    assert list(result.notes) == ["turned round"]
+    assert "widened to 12,000 tokens for the iterative mode" in result.receipt.notes
 
 
 def test_the_conversation_keeps_half_of_its_room() -> None:
-    bench = Bench(wider_tokens=20_000, iterative=IterativeOptions(history_tokens=8000))
+    bench = Bench(iterative=IterativeOptions(history_tokens=8000))
     bench.solve()
     assert bench.ledger.bundle is not None
     assert bench.ledger.bundle.budget == int(4000 * 0.85)
@@ -148,7 +95,7 @@ def test_the_conversation_keeps_half_of_its_room() -> None:
 
 def test_a_window_that_was_told_is_not_exceeded() -> None:
     too_long = ContextTooLong("the prompt is too long", limit=4000, counted=None)
-    bench = Bench(wider_tokens=20_000, replies=(too_long, NO_EDIT, FINISH))
+    bench = Bench(replies=(too_long, NO_EDIT, FINISH))
     assert bench.solve().status is Status.NO_EDIT
     last = bench.chat.calls[-1]
     assert last.prompt.tokens + last.max_output_tokens <= 4000

@@ -57,19 +57,3 @@ def test_tier_path_and_repairs_are_reported(
         },
     ]
     assert "+import math\n" in result["diff"]
-
-
-def test_repairs_and_tiers_can_be_switched_off(
-    make_repository: MakeRepository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _ = apply(make_repository, tmp_path, no_repair=("all",))
-    assert code == 5
-    assert json.loads(capsys.readouterr().out)["status"] == "not-applied"
-
-
-def test_an_unknown_repair_is_a_usage_error(
-    make_repository: MakeRepository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _ = apply(make_repository, tmp_path, no_repair=("guessing",))
-    assert code == 2
-    assert "--no-repair guessing" in capsys.readouterr().out

@@ -77,7 +77,7 @@ def call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Call:
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PATCHSHOT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return Call(make_repository(FILES), tmp_path, capfd)
 
 
@@ -93,24 +93,6 @@ def test_what_is_meant_of_a_store_that_is_down_is_done_to_no_other(
     assert call.index({"store": call.down}, **asked) == 2
     assert "cannot be used" in call.err
     assert call.own_collections() == [("team", 1)]
-
-
-def test_indexing_into_a_store_that_is_down_falls_back_and_says_so_even_when_quiet(
-    call: Call,
-) -> None:
-    assert call.index({"store": call.down}, corpora=("docs",)) == 0
-    assert "going on with the embedded store" in call.err
-    assert "retrieve" not in call.err
-    assert len(call.own_collections()) == 1
-
-
-@pytest.mark.parametrize("work", ["index", "search"])
-def test_a_fallback_can_be_refused(call: Call, work: str) -> None:
-    flags = {"store": call.down, "store_fallback": "stop"}
-    if work == "index":
-        assert call.index(flags, corpora=("docs",)) == 2
-    else:
-        assert call.search("cookies out of date", flags, corpora=("docs",)) == 2
 
 
 def test_a_search_goes_on_in_memory_where_the_cache_cannot_be_written(call: Call) -> None:

@@ -1,4 +1,4 @@
-"""`agent search --explain`, `--without` and `agent index`, as far as they need no subprocess."""
+"""`agent search --explain` and `agent index`, as far as they need no subprocess."""
 
 from __future__ import annotations
 
@@ -82,7 +82,6 @@ def target(
     make_repository: MakeRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv("PATCHSHOT_WITHOUT", raising=False)
     return make_repository(FILES)
 
 
@@ -95,17 +94,6 @@ def found(target: Path, capsys: pytest.CaptureFixture[str], **flags: Any) -> lis
 
 def groups(results: list[dict[str, Any]]) -> set[str]:
     return {reason["feature"] for hit in results for reason in hit["reasons"]}
-
-
-def test_groups_are_left_out_by_flag_and_by_environment(
-    target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "static" in groups(found(target, capsys))
-    assert "static" not in groups(found(target, capsys, without="static,ranker"))
-    assert "file" in groups(found(target, capsys, without="ranker"))  # parts of the plain sum
-    monkeypatch.setenv("PATCHSHOT_WITHOUT", "static, ranker")
-    assert "static" not in groups(found(target, capsys))
-    assert "static" in groups(found(target, capsys, without="ranker"))  # the flag wins
 
 
 def test_a_problem_in_other_words_than_the_code_is_told(
@@ -130,7 +118,6 @@ def test_contributions_add_up(target: Path, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        ({"without": "words"}, "unknown group of features 'words'"),
         ({"preset": "lexical-words"}, "unknown retrieval preset 'lexical-words'"),
     ],
 )
@@ -162,6 +149,6 @@ def test_the_encoder_is_off_in_indexing_too(
     target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     request = InspectRequest(None, target, None, "include", json=True, quiet=True)
-    for flags, built in (({}, 2), ({"without": "static"}, 2), ({}, 0), ({"without": "churn"}, 0)):
+    for flags, built in (({}, 2), ({"preset": "default-static"}, 2), ({}, 0)):
         assert index(request, flags) == 0
         assert json.loads(capsys.readouterr().out)["built"] == built

@@ -29,7 +29,7 @@ MINILM = "local/all-MiniLM-L6-v2-int8-0123456789ab@256"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PATCHSHOT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     for name in ("PATCHSHOT_STORE", "PATCHSHOT_EMBED_MODEL", "PATCHSHOT_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     place = tmp_path / "my vectors"
