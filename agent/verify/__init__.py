@@ -28,9 +28,8 @@ from agent.verify.judging.wording import (
 )
 from agent.verify.path_rules import free_path, is_test_file, is_test_side, unsafe
 from agent.verify.plan import group_changes, import_roots
-from agent.verify.reports.run_results import nothing_run
-from agent.verify.runners.base import PYTHON, Suite
-from agent.verify.runners.commands import COMMAND
+from agent.verify.reports import nothing_run
+from agent.verify.runners.base import COMMAND, PYTHON, Suite
 from agent.verify.runners.programs import Tools
 from agent.verify.runners.registry import RUNNERS, STANDS_IN, runner_of
 from agent.verify.tools import candidates

@@ -24,6 +24,7 @@ from agent.errors import ConfigurationError
 from agent.types import FileChange, SyntaxProblem, TestRun
 from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Reporter, Snapshot
+from agent.verify import report_lines
 from agent.verify.cache import (
     CacheFolder,
     ProbeCache,
@@ -35,14 +36,14 @@ from agent.verify.cache import (
 )
 from agent.verify.jobs import SuiteJob, Task, ValidationOptions
 from agent.verify.judging.replay import Replayed, ReplaySide, read_replayed
-from agent.verify.reports import report_lines
-from agent.verify.reports.run_results import counts
-from agent.verify.runners.base import RunContext, Suite
-from agent.verify.runners.commands import (
+from agent.verify.reports import counts
+from agent.verify.runners.base import (
     COMMAND,
     INSIDE,
     LOADS_PLUGIN,
     ORDER_FILE,
+    RunContext,
+    Suite,
     following_order,
     replay_command,
     split_command,
@@ -50,7 +51,7 @@ from agent.verify.runners.commands import (
     with_variables,
 )
 from agent.verify.runners.programs import Tools
-from agent.verify.runners.registry import detect, fitting, readable, runner_of
+from agent.verify.runners.registry import detect, fitting, runner_of
 from agent.verify.tools import PROBE_SECONDS, ToolChoices, ToolFinder, last_json, limits_of
 from agent.verify.trees import IN_PLACE, PrivateTrees, known_secrets
 from sandbox import (
@@ -59,7 +60,6 @@ from sandbox import (
     Ended,
     RunResult,
     Sandbox,
-    Workspace,
     find_changed,
     stamp_files,
 )
@@ -113,7 +113,6 @@ class SuiteExecutor:
         self._known = known_secrets(snapshot)
         self._finished: dict[str, TestRun] = {}
         self._fallbacks: dict[str, Suite] = {}
-        self._replaced: dict[str, Suite] = {}  # whose runs of the base could not be read
         self._is_set_up = options.setup_cmd is None
         self._built: set[str] = set()  # suites whose tests were built on the base
         self._packages: tuple[str, ...] = ()  # folders of what the setup command has installed
@@ -178,16 +177,12 @@ class SuiteExecutor:
             return
         self._built.add(key)
 
-        def command_in(tree: Workspace) -> Command | None:
-            root = self._trees.root_inside(tree)
-            return runner.building(suite, self._context(SuiteJob(suite), root, cancel))
-
-        if command_in(self._trees.base()) is None:
+        if runner.building is None:
             return
         tree = self._trees.with_changes(())
         try:
-            command = command_in(tree)
-            assert command is not None
+            root = self._trees.root_inside(tree)
+            command = runner.building(suite, self._context(SuiteJob(suite), root, cancel))
             self._reporter(StageStarted("setup", "building the tests"))
             result = self._sandbox.run(replace(command, report=False), tree, cancel=cancel)
             self._reporter(StageFinished("setup", result.seconds, "the tests are built"))
@@ -221,26 +216,12 @@ class SuiteExecutor:
         named = setup.suite if options.test_cmd is None else None
         suite = setup.applied_to(named or detect(self._snapshot, options.test_cmd, changed))
         tools = self._tools(suite, cancel)
-        suite = fitting(suite, tools)
-        return self._replaced.get(_suite_key(suite), suite), tools
-
-    def other_suite(self, suite: Suite, cancel: threading.Event) -> Suite | None:
-        """Return pytest's suite in the place of one whose run of the base cannot be read.
-
-        From then on it is taken wherever the first one would be. None for a command that the user
-        named, and where pytest cannot be imported.
-        """
-        named = self._options.test_cmd is not None and suite.runner == COMMAND
-        other = None if named else readable(suite, self._snapshot, self.python(cancel))
-        if other is not None:
-            self._replaced[_suite_key(suite)] = other
-        return other
+        return fitting(suite, tools), tools
 
     def suite_of_files(self, paths: Sequence[str], cancel: threading.Event) -> Suite:
         """Return how only these test files are run, also if the user named a command."""
         suite = self._options.setup.applied_to(detect(self._snapshot, None, paths))
-        suite = fitting(suite, self.python(cancel))
-        return self._replaced.get(_suite_key(suite), suite)
+        return fitting(suite, self.python(cancel))
 
     def python(self, cancel: threading.Event) -> Tools:
         """Return the target's Python. Raises as `suite`."""
@@ -376,7 +357,7 @@ class SuiteExecutor:
 
     def _run_once(self, job: SuiteJob, task: Task, cancel: threading.Event) -> TestRun:
         runner = runner_of(job.suite)
-        signs = runner.signs(job.suite)
+        signs = runner.signs
         order = task.order if signs else None
         elsewhere = order is not None and self._is_movable(job.suite, cancel)
         with closing(self._trees.with_changes(task.changes, elsewhere=elsewhere)) as tree:

@@ -30,7 +30,6 @@ from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import ValidationOptions
 from agent.verify.judging.compare import (
     Comparison,
-    is_unreadable,
     passing_in_both,
 )
 from agent.verify.judging.known import by_id, judge_known, known_paths
@@ -68,8 +67,7 @@ from agent.verify.reporting import (
     unmet_needs,
     without_tests,
 )
-from agent.verify.runners.base import Suite
-from agent.verify.runners.commands import is_this_python
+from agent.verify.runners.base import Suite, is_this_python
 from agent.verify.runners.programs import Tools
 from agent.verify.runners.registry import runner_of
 from agent.verify.runs import PlanExecution, PlanRuns, SteadyComparison, TestEdits
@@ -200,10 +198,6 @@ class PatchValidation:
         base = [run for run in (runs.before, runs.new_before) if run is not None]
         if self.cancel.is_set() or not base:
             return None
-        if is_unreadable(base[0]):
-            other = self.executor.other_suite(suite, self.cancel)
-            if other is not None:
-                return other
         if runs.before is None or self.options.known or not selected[1:]:
             return None
         return suite if self._chooser(suite).learn(runs.before, selected) else None

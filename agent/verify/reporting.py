@@ -25,7 +25,7 @@ from agent.verify.judging.wording import how_it_ended, listed, number
 from agent.verify.plan import Plan
 from agent.verify.runners.base import PYTHON, Suite
 from agent.verify.runners.programs import Tools
-from agent.verify.runners.registry import STANDS_IN, UNREADABLE, runner_of
+from agent.verify.runners.registry import STANDS_IN, runner_of
 from agent.verify.runs import PlanRuns, SteadyComparison
 
 
@@ -64,8 +64,6 @@ def first_report(plan: Plan, suite: Suite, tools: Tools, backend: str) -> Valida
     python = tools.interpreter
     if python is None:
         return report
-    if UNREADABLE in suite.settings:
-        report = replace(report, notes=(*notes, suite.why))
     about = f"{python.path} (Python {python.version}): {python.why}"
     if STANDS_IN in suite.settings:
         note = f"{suite.why}; name another interpreter with --python"

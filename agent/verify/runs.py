@@ -29,7 +29,7 @@ from agent.verify.judging.replay import Replays, ReplaySide, new_names
 from agent.verify.judging.wording import number
 from agent.verify.path_rules import other_path
 from agent.verify.plan import Plan, merged
-from agent.verify.reports.run_results import nothing_run
+from agent.verify.reports import nothing_run
 from agent.verify.runners.base import Suite
 from agent.verify.runners.registry import runner_of
 
@@ -187,7 +187,7 @@ class PlanExecution:
         wanted = tuple(_renamed(test, names) for test in ids)
         codes = (changed_code(plan.source, in_base=True), changed_code(plan.source))
         trees = [(tests, BASE, codes[0]), (merged(plan.source, tests), SOURCE, codes[1])]
-        ordered = runner_of(job.suite).signs(job.suite)
+        ordered = runner_of(job.suite).signs
         undone = with_functions_of_base(plan.source) if ordered else None
         if undone is not None:
             trees.append((merged(undone, tests), UNDONE, changed_code(undone)))
@@ -209,7 +209,7 @@ class PlanExecution:
         return dict.fromkeys(ids, second)
 
     def _project_again(self, tests: Sequence[str]) -> SuiteJob | None:
-        if runner_of(self.suite).selects(self.suite):
+        if runner_of(self.suite).selects:
             return self._job_of_tests(tests)
         return SuiteJob(self.suite, (), self.plan.import_roots, "the test command, once more")
 
@@ -246,7 +246,7 @@ class PlanExecution:
             edits = tuple(edited)
             tasks += [Task(theirs, edits, BASE), Task(theirs, merged(source, edits), SOURCE)]
         done = self._run(*tasks)
-        ordered = runner_of(job.suite).signs(job.suite)
+        ordered = runner_of(job.suite).signs
         base, patched = (RunAgain(done[i], codes[i], ordered) for i in range(2))
         if theirs is None:
             return OutdatedRuns(base, patched)
@@ -290,7 +290,7 @@ class PlanExecution:
         plan, suite = self.plan, self.suite
         if not plan.new_paths:
             return None
-        if not runner_of(suite).selects(suite):
+        if not runner_of(suite).selects:
             suite = self.executor.suite_of_files(plan.new_paths, self.cancel)
         paths, label = plan.new_paths, "the new tests"
         if names is not None:
@@ -299,7 +299,7 @@ class PlanExecution:
 
     def _project_job(self) -> SuiteJob | None:
         plan, suite = self.plan, self.suite
-        if not runner_of(suite).selects(suite):
+        if not runner_of(suite).selects:
             return SuiteJob(suite, (), plan.import_roots, "the test command")
         paths = [test.path for test in plan.selected]
         label = number(len(paths), "test file")
@@ -315,7 +315,7 @@ class PlanExecution:
 
     def _job_of_tests(self, tests: Sequence[str]) -> SuiteJob | None:
         """Return the job of the files of some tests, None if the suite cannot name files."""
-        if not runner_of(self.suite).selects(self.suite):
+        if not runner_of(self.suite).selects:
             return None
         paths = sorted({test.partition("::")[0] for test in tests})
         roots = self.plan.import_roots

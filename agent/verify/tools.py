@@ -28,10 +28,8 @@ from pydantic import TypeAdapter, ValidationError
 from agent.errors import ConfigurationError
 from agent.types.protocols import Snapshot
 from agent.verify.cache import ProbeCache, Probed, probe_key
-from agent.verify.runners.base import PYTHON, joined
-from agent.verify.runners.commands import probe_command
-from agent.verify.runners.programs import Interpreter, Tools
-from agent.verify.runners.registry import find_programs
+from agent.verify.runners.base import PYTHON, joined, probe_command
+from agent.verify.runners.programs import Interpreter, Tools, find_programs
 from sandbox import (
     TESTBED,
     Limits,

@@ -36,15 +36,14 @@ from agent.verify.choosing.chooser import TestChooser
 from agent.verify.choosing.selection import select_tests
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import SuiteJob, Task, ValidationOptions
-from agent.verify.judging.compare import is_unreadable
 from agent.verify.judging.needs import not_started
 from agent.verify.judging.wording import listed
 from agent.verify.patch_validation import PatchValidation
 from agent.verify.path_rules import is_test_file
 from agent.verify.plan import group_changes, import_roots
 from agent.verify.reporting import broken_syntax
-from agent.verify.reports.run_results import COMMAND_ID, nothing_run, streams
-from agent.verify.runners.commands import split_command
+from agent.verify.reports import COMMAND_ID, nothing_run, streams
+from agent.verify.runners.base import split_command
 from agent.verify.runners.registry import runner_of
 from agent.verify.runs import BASE, SOURCE
 from sandbox import Sandbox, SandboxError
@@ -275,7 +274,7 @@ class SandboxValidator:
         cancel: threading.Event,
     ) -> TestRun:
         suite, tools = self._executor.suite(paths, cancel)
-        if not runner_of(suite).selects(suite):  # the user's command cannot run single files
+        if not runner_of(suite).selects:  # the user's command cannot run single files
             suite = self._executor.suite_of_files(paths, cancel)
         if tools.interpreter is None and tools.problem:
             return nothing_run(tools.problem)
@@ -283,12 +282,7 @@ class SandboxValidator:
         if not job.targets:
             return nothing_run(f"these files cannot be run by {suite.runner}: {listed(paths)}")
         (run,) = self._executor.run([Task(job, changes, where)], cancel)
-        if not is_unreadable(run) or suite.runner == "pytest" or cancel.is_set():
-            return run
-        (base,) = [run] if where == BASE else self._executor.run([Task(job, (), BASE)], cancel)
-        if not is_unreadable(base) or self._executor.other_suite(suite, cancel) is None:
-            return run
-        return self._run_files(paths, changes, roots, where, cancel)
+        return run
 
     def _tests_for(self, changes: Sequence[FileChange]) -> tuple[str, ...]:
         limit = self._options.max_test_files

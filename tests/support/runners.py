@@ -13,7 +13,7 @@ import pytest
 from agent.types import TestRun
 from agent.verify.runners import registry
 from agent.verify.runners.base import PYTHON, RunContext, Runner, Suite
-from agent.verify.runners.programs import Interpreter, Tools
+from agent.verify.runners.programs import Interpreter, Tools, find_programs
 from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.host_programs import find_interpreter
 from sandbox.types import Command, Ended, Limits, RunResult
@@ -68,7 +68,7 @@ class Project:
 def tools_for(runner: Runner, suite: Suite, project: Project) -> Tools:
     """The programs of this machine that the suite needs."""
     names = runner.programs(suite)
-    found = registry.find_programs(names, project.snapshot)
+    found = find_programs(names, project.snapshot)
     if PYTHON not in names:
         return Tools(None, toolchain=found)
     real = find_interpreter(project.python)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from agent.types import AppliedPatch, FileChange, Outcome, TestRun
-from agent.verify.reports import report_lines
-from agent.verify.runners.commands import INSIDE
+from agent.verify import report_lines
+from agent.verify.runners.base import INSIDE
 from sandbox.types import Command, Ended, Probe, RunResult
 from sandbox.workspace.copy import Workspace
 
@@ -85,7 +85,7 @@ def plugin_in(command: Command, tree: Path) -> Callable[[bytes], bytes]:
 
 
 def signed(lines: list[bytes], key: bytes) -> bytes:
-    """Sign lines as the plugin does (see `agent.verify.reports.report_lines`)."""
+    """Sign lines as the plugin does (see `agent.verify.report_lines`)."""
     written, last = [], b""
     for line in lines:
         last = hmac.new(key, last + line, hashlib.sha256).hexdigest()[:16].encode()

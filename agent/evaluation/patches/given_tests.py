@@ -180,7 +180,7 @@ class InstanceTestRunner:
         """Run those of the test files that exist with the changes. Raises SandboxError."""
         changed = {change.path: change.after is not None for change in changes}
         there = [path for path in files if changed.get(path, self.exists(path))]
-        selects = runner_of(self.suite).selects(self.suite)
+        selects = runner_of(self.suite).selects
         roots = import_roots(self.snapshot, changes)
         job = SuiteJob(self.suite, (), roots, "the test command")
         if selects:

@@ -129,7 +129,7 @@ def carried_files(root: Path, closure: Closure) -> Mapping[str, str]:
     for name, path in closure.modules.items():
         if path.name == "__init__.py":
             paths.update(_data(root, path.parent))
-        elif name == "agent.verify.runners.commands":
+        elif name == "agent.verify.runners.base":
             paths.update(
                 found.relative_to(root).as_posix()
                 for folder in _DATA_FOLDERS

@@ -93,7 +93,7 @@ class TestChooser:
 
     def _accepts(self) -> Callable[[str], bool]:
         suite = self.suite
-        if suite is None or not runner_of(suite).selects(suite):
+        if suite is None or not runner_of(suite).selects:
             return lambda _: True
         runner = runner_of(suite)
         return lambda path: bool(runner.targets(suite, (path,), self.snapshot))

@@ -36,7 +36,7 @@ _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _WHY = "the environment's test command"
 
 # Runners whose settings are read from the tree, by the end of the script's path.
-_BY_SCRIPT = (("runtests.py", "django"), ("manage.py", "django"), ("bin/test", "bin-test"))
+_BY_SCRIPT = (("runtests.py", "django"), ("manage.py", "django"))
 
 
 def prepare_target(
@@ -239,6 +239,8 @@ def choose_suite(command: str, snapshot: Snapshot) -> Suite | None:
     rest = words[1:] if _PYTHON.fullmatch(PurePosixPath(words[0]).name) else words
     module, options = (rest[1], rest[2:]) if rest[:1] == ["-m"] and rest[1:] else ("", rest[1:])
     program = module or (PurePosixPath(rest[0]).name if rest else "")
+    if rest and rest[0] == "bin/test":  # SymPy's own runner; pytest runs its tests too
+        return Suite("pytest", _WHY)
     if program in ("pytest", "py.test"):
         return Suite("pytest", _WHY, tuple(options))
     if program == "unittest":

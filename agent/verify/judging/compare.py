@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from agent.types import BAD_OUTCOMES, Outcome, TestRun
 from agent.verify.judging.wording import how_it_ended, listed
-from agent.verify.reports.run_results import INCOMPLETE, INCONSISTENT
+from agent.verify.reports import INCOMPLETE, INCONSISTENT
 from sandbox import Ended
 
 # The number of changes to the test runner that a message names.

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from agent.types import Outcome, TestRun
 from agent.verify.judging.wording import how_it_ended
-from agent.verify.reports.run_results import COMMAND_ID
+from agent.verify.reports import COMMAND_ID
 
 # Number of characters read from the end of a text, where the useful messages are.
 _MOST_CHARS = 20_000

@@ -49,7 +49,7 @@ from agent.verify.judging.wording import (
     number,
     tail,
 )
-from agent.verify.reports.run_results import counts
+from agent.verify.reports import counts
 from sandbox import Ended
 
 # Values of `ended` that show nothing about the tests themselves.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.types import TestRun
-from agent.verify.reports.run_results import INCOMPLETE, INCONSISTENT
+from agent.verify.reports import INCOMPLETE, INCONSISTENT
 from sandbox import Ended
 
 # Enough for the last frames and the assertion. A whole reason takes about 1,000 tokens.

@@ -1,21 +1,30 @@
-"""The interface of a test runner, and the values that it works on."""
+"""A row of the table of test runners, and the commands that run inside the sandbox.
+
+Nothing is run here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Protocol
+from types import MappingProxyType
+from typing import Literal
 
+from agent.errors import ConfigurationError
 from agent.types import TestRun
 from agent.types.protocols import Snapshot
-from agent.verify.runners.programs import Finder, Tools
-from sandbox import Command, Limits, RunResult
-
-PYTHON_LANGUAGES = ("python", "cython")
+from agent.verify.runners.programs import COMMAND_PROGRAMS, Interpreter, Tools
+from sandbox import PATH, Command, Limits, RunResult
 
 PYTHON = "python"
-"""In `Runner.programs`: the target's interpreter, which `agent.verify.tools` finds."""
+"""In `Runner.needs`: the target's interpreter, which `agent.verify.tools` finds."""
+
+COMMAND = "command"
+"""The name of the runner of any command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,7 @@ class Suite:
     `argv` is the project's own command without targets, () where the runner brings its own (pytest,
     unittest). `cwd` is relative to the tree. `environment` comes from the project's configuration
     (tox's setenv, say) and is untrusted. `settings` carries values from `Runner.detect` to the
-    other methods, under names of the runner's own.
+    other functions, under names of the runner's own.
     """
 
     runner: str
@@ -49,124 +58,66 @@ class RunContext:
     import_roots: tuple[str, ...] = (".",)
 
 
-class Runner(Protocol):
-    """One way to run tests. Its methods run nothing, and all but the finders are pure."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """The languages (`agent.repository.language_of`) of the projects that may use this runner.
-
-        () for a runner that is only used if the user or a configuration names it.
-        """
-        ...
-
-    @property
-    def finders(self) -> Mapping[str, Finder]:
-        """A finder for each program that the runner needs, by the program's name on PATH."""
-        ...
-
-    @property
-    def command_words(self) -> Mapping[str, tuple[str, ...]]:
-        """The programs that a user's command line needs, by its first word."""
-        ...
-
-    def detect(self, snapshot: Snapshot) -> Suite | None:
-        """Return the suite that the snapshot's files show, or None."""
-        ...
-
-    def programs(self, suite: Suite) -> tuple[str, ...]:
-        """Return the required programs: `PYTHON`, or names that have a finder."""
-        ...
-
-    def selects(self, suite: Suite) -> bool:
-        """Whether single test files can be named; otherwise every run covers the whole suite."""
-        ...
-
-    def signs(self, suite: Suite) -> bool:
-        """Whether each report line ends with a signature (`reports.report_lines`).
-
-        Only our own runners for Python sign their lines.
-        """
-        ...
-
-    def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-        """Return the command-line words that run these test files, in order and without repeats.
-
-        The files may be new, so that the snapshot does not know them. Files that the runner cannot
-        run are left out.
-        """
-        ...
-
-    def command(self, suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-        """Build the command for the sandbox. Without targets it runs the whole suite.
-
-        Raises SandboxError where it needs Python and no interpreter works.
-        """
-        ...
-
-    def building(self, suite: Suite, context: RunContext) -> Command | None:
-        """Return a command that builds the tests into a cache in the tree and runs nothing of it.
-
-        It runs once, on the base; every run then has a copy of the cache. None where each run
-        builds by itself or nothing has to be built.
-        """
-        ...
-
-    def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
-        """Read the outcomes by test id. Never raises: `ended` shows what is wrong.
-
-        An id is the test file's path where that is known, then `::` and the test's name.
-        """
-        ...
-
-    def again(self, suite: Suite, run: TestRun) -> Suite | None:
-        """Return another way to run the same tests if the runner refused to start, or None.
-
-        A runner refuses if the project's options name plugins that are not installed.
-        """
-        ...
-
-    def test_id(self, suite: Suite, name: str) -> str:
-        """Convert the runner's own name of a test to the id that `read` gives it."""
-        ...
+def _no_suite(snapshot: Snapshot) -> Suite | None:
+    return None
 
 
-class BaseRunner:
-    """Default answers; `Runner` documents the methods."""
-
-    name: ClassVar[str]
-    languages: ClassVar[tuple[str, ...]] = ()
-    finders: ClassVar[Mapping[str, Finder]] = {}
-    command_words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-
-    def selects(self, suite: Suite) -> bool:
-        return True
-
-    def signs(self, suite: Suite) -> bool:
-        return False
-
-    def building(self, suite: Suite, context: RunContext) -> Command | None:
-        return None
-
-    def again(self, suite: Suite, run: TestRun) -> Suite | None:
-        return None
-
-    def test_id(self, suite: Suite, name: str) -> str:
-        return name
+def _no_targets(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+    return ()
 
 
-class PythonFileRunner(BaseRunner):
-    """A runner that Python starts on test files, given by their paths from the suite's folder."""
+def _no_other_way(suite: Suite, run: TestRun) -> Suite | None:
+    return None
+
+
+def _same_name(suite: Suite, name: str) -> str:
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """One way to run tests. Its functions run nothing.
+
+    `command(suite, targets, context)` builds the command; without targets it runs the whole suite.
+    It raises SandboxError where it needs Python and no interpreter works.
+    `read(suite, command, result)` reads the outcomes by test id and never raises: `ended` shows
+    what is wrong. An id is the test file's path where that is known, then `::` and the test's name.
+
+    `languages` (`agent.repository.language_of`) are those of the projects that may use it, () for
+    a runner that is only used if the user or a configuration names it. `detect` returns the suite
+    that a snapshot's files show. `needs` are the required programs: `PYTHON` or names of
+    `programs.FINDERS`.
+    `targets` returns the words that run these test files, in order and without repeats; the files
+    may be new, so that the snapshot lacks them, and those that it cannot run are left out.
+    `selects`: single test files can be named; otherwise every run covers the whole suite.
+    `signs`: each report line ends with a signature (`report_lines`); only our own runners for
+    Python sign theirs. `building` returns a command that builds the tests into a cache in the tree
+    once, on the base, and runs nothing of it; every run then has a copy of the cache.
+    `again` returns another way to run the same tests if the runner refused to start, as it does
+    if the project's options name plugins that are not installed. `test_id` converts the runner's
+    own name of a test to the id that `read` gives it.
+    """
+
+    name: str
+    command: Callable[[Suite, Sequence[str], RunContext], Command]
+    read: Callable[[Suite, Command, RunResult], TestRun]
+    languages: tuple[str, ...] = ()
+    detect: Callable[[Snapshot], Suite | None] = _no_suite
+    needs: tuple[str, ...] = ()
+    targets: Callable[[Suite, Sequence[str], Snapshot], tuple[str, ...]] = _no_targets
+    selects: bool = True
+    signs: bool = False
+    building: Callable[[Suite, RunContext], Command] | None = None
+    again: Callable[[Suite, TestRun], Suite | None] = _no_other_way
+    test_id: Callable[[Suite, str], str] = _same_name
 
     def programs(self, suite: Suite) -> tuple[str, ...]:
-        return (PYTHON,)
-
-    def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-        mine = (below(suite.cwd, path) for path in paths if path.endswith(".py"))
-        return tuple(dict.fromkeys(path for path in mine if path))
+        """Return the required programs; those of a command line depend on its words."""
+        if self.name != COMMAND:
+            return self.needs
+        names = (PurePosixPath(word).name for word in _program_words(suite.argv))
+        more = (program for name in names for program in COMMAND_PROGRAMS.get(name, ()))
+        return (*self.needs, *dict.fromkeys(more))
 
 
 def below(folder: str, path: str) -> str | None:
@@ -182,3 +133,213 @@ def joined(folder: str, path: str) -> str:
     if path == ".":
         return folder
     return path if folder == "." else f"{folder}/{path}"
+
+
+def nearest(paths: Sequence[str]) -> str | None:
+    """Return the path nearest to the root, of equally near ones the first by name."""
+    return min(paths, key=lambda path: (path.count("/"), path), default=None)
+
+
+# ----------------------------------------------------------------------------------- commands
+
+# This folder is added to the target's import path, so it must not hide modules of the target.
+INSIDE = Path(__file__).resolve().parent.parent / "inside"
+
+PLUGIN = "patchshot_pytest"
+
+# The file in the tree in which an order waits for our runner, which removes it.
+ORDER_FILE = ".patchshot-order"
+
+# The folder of the tree for what a compiler keeps. `path_rules` keeps patches out of it.
+BUILD_CACHE = ".patchshot-build"
+
+# `sandbox.environment` sets 0 for all other runs.
+_OTHER_HASH_SEED = "1"
+
+# For commands that may start pytest somewhere: pytest then loads our plugin by itself.
+LOADS_PLUGIN: Mapping[str, str] = MappingProxyType({"PYTEST_PLUGINS": PLUGIN, "PY_COLORS": "0"})
+
+# node, the JVM and Go reserve address space that they never use: WebAssembly alone takes 10 GiB of
+# it for one module. `Limits.memory` bounds what they really use.
+_RESERVED = 64 * 1024**3
+
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+# Variables that a project may not set: those of the loader, of our report, and of our own Python
+# files.
+_FORBIDDEN_PREFIXES = ("LD_", "SANDBOX_")
+_FORBIDDEN = ("PYTHONHOME", "PYTHONDONTWRITEBYTECODE")
+
+_PROBE = """
+import json, pkgutil, sys
+names = sorted({module.name for module in pkgutil.iter_modules(sys.path)})[:10000]
+try:
+    import pytest
+    found = str(pytest.__version__)
+except BaseException:
+    found = None
+print(json.dumps([sys.version.split()[0], found, names]))
+"""
+
+
+def python_command(
+    argv: tuple[str, ...],
+    context: RunContext,
+    *,
+    environment: Mapping[str, str],
+    cwd: str = ".",
+) -> Command:
+    """Build a command that runs with the target's Python first on PATH and writes a report.
+
+    `environment` may come from the project. Raises SandboxError where no interpreter works.
+    """
+    interpreter, toolchain = context.tools.needed(), context.tools.toolchain
+    roots = [*(context.root / root for root in context.import_roots), INSIDE]
+    folders = (str(interpreter.path.parent), *toolchain.folders(), *PATH.split(":"))
+    own = {
+        "PATH": ":".join(dict.fromkeys(folders)),
+        "PYTHONPATH": ":".join(map(str, roots)),
+        # The byte code of installed packages is used: compiling pytest anew would double the time
+        # of a run. The tree holds none (see agent.verify.trees), and none is written.
+        "PYTHONPYCACHEPREFIX": "",
+    }
+    shown = (*interpreter.read_only, INSIDE, *toolchain.read_only)
+    return Command(
+        argv,
+        environment={**allowed_environment(environment), **own},
+        cwd=cwd,
+        limits=context.limits,
+        read_only=tuple(dict.fromkeys(shown)),
+        report=True,
+    )
+
+
+def with_variables(command: Command, more: Mapping[str, str]) -> Command:
+    """Return the command with more variables."""
+    return replace(command, environment={**command.environment, **more})
+
+
+def following_order(command: Command, order: Path) -> Command:
+    """Return a command of Python that follows an order (`inside/patchshot_trace.py`).
+
+    A project's own PYTHONHASHSEED stays.
+    """
+    path = command.environment.get("PYTHONPATH", "")
+    return with_variables(
+        command,
+        {
+            "PYTHONHASHSEED": command.environment.get("PYTHONHASHSEED", _OTHER_HASH_SEED),
+            "PYTHONPATH": f"{path}:{INSIDE / 'children'}",
+            "PATCHSHOT_TRACE": str(order),
+        },
+    )
+
+
+def tool_command(
+    argv: Sequence[str],
+    suite: Suite,
+    context: RunContext,
+    *,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    folders: Sequence[str] = (),
+) -> Command:
+    """Build a command that needs no Python. `folders` come before the toolchain's on PATH."""
+    toolchain, limits = context.tools.toolchain, context.limits
+    path = dict.fromkeys((*folders, *toolchain.folders(), *PATH.split(":")))
+    own = {**toolchain.environment, **environment, "PATH": ":".join(path)}
+    return Command(
+        tuple(argv),
+        environment={**allowed_environment(suite.environment), **own},
+        cwd=suite.cwd,
+        limits=replace(limits, address_space=max(limits.address_space, _RESERVED)),
+        read_only=(INSIDE, *toolchain.read_only),
+        report=True,
+    )
+
+
+def collecting(
+    mode: Literal["stdout", "merged", "files"], argv: Sequence[str], pattern: str = "-"
+) -> tuple[str, ...]:
+    """Wrap a command line in `inside/patchshot_collect.sh`, which writes the report for it."""
+    return ("/bin/sh", str(INSIDE / "patchshot_collect.sh"), mode, pattern, *argv)
+
+
+def probe_command(interpreter: Interpreter, limits: Limits) -> Command:
+    """Print `["3.11.7", "8.3.1", ["abc", ...]]` as JSON.
+
+    These are the versions of Python and pytest (null for no pytest), and the top-level modules.
+    """
+    argv = (str(interpreter.path), "-I", "-c", _PROBE)
+    return Command(argv, limits=limits, read_only=interpreter.read_only)
+
+
+def syntax_command(interpreter: Interpreter, paths: Sequence[str], limits: Limits) -> Command:
+    """Print as JSON which of the files the interpreter cannot parse."""
+    script = str(INSIDE / "patchshot_plain.py")
+    argv = (str(interpreter.path), "-I", script, "syntax", *map(as_argument, paths))
+    return Command(argv, limits=limits, read_only=(*interpreter.read_only, INSIDE))
+
+
+def replay_command(context: RunContext, order: Path) -> Command:
+    """Run tests as plain code, as an order in the tree asks (`inside/patchshot_plain.py`)."""
+    argv = (str(context.tools.needed().path), str(INSIDE / "patchshot_plain.py"), "replay")
+    command = python_command(argv, context, environment={})
+    return with_variables(command, {"PYTHONPATH": "", "PATCHSHOT_REPLAY": str(order)})
+
+
+def is_this_python(version: str) -> bool:
+    """Whether a version has the grammar of the interpreter that runs Patchshot."""
+    return version.split(".")[:2] == [str(part) for part in sys.version_info[:2]]
+
+
+# Runs a command line, inside the sandbox, that holds what only a shell understands.
+_SHELL = ("/bin/sh", "-c")
+
+# Quoted and escaped text, in which operators have no meaning.
+_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\$`]|\\.)*"|\\.""", re.DOTALL)
+
+_SHELL_SYNTAX = re.compile(r"[|&;<>()`$*?\n]|^\s*[A-Za-z_]\w*=|(?<!\S)~")
+
+
+def split_command(command: str, option: str = "--test-cmd") -> tuple[str, ...]:
+    """Split a command line as a shell would. One with shell syntax (`&&`, `|`, `>`, `$NAME`, `*`,
+    `NAME=value ...`) becomes `/bin/sh -c COMMAND`.
+
+    Raises ConfigurationError when it is empty or its quotes do not match.
+    """
+    try:
+        argv = tuple(shlex.split(command))
+    except ValueError as error:
+        raise ConfigurationError(f"{option}: {error}; quote it as for a shell") from None
+    if not argv:
+        raise ConfigurationError(f"{option}: the command is empty; leave it out")
+    if _SHELL_SYNTAX.search(_QUOTED.sub("", command)):
+        return (*_SHELL, command)
+    return argv
+
+
+def _program_words(argv: tuple[str, ...]) -> Sequence[str]:
+    """Return the words that may name a program: the first one, or all of a shell's command."""
+    if argv[:-1] != _SHELL:
+        return argv[:1]
+    words = shlex.shlex(argv[-1], posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    words.commenters = ""
+    return tuple(words)
+
+
+def allowed_environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a project may set for its own tests."""
+    return {
+        name: text
+        for name, text in sorted(given.items())
+        if _VARIABLE.fullmatch(name)
+        and "\0" not in text
+        and not name.startswith(_FORBIDDEN_PREFIXES)
+        and name not in _FORBIDDEN
+    }
+
+
+def as_argument(path: str) -> str:
+    """Return the path so that no program takes it for an option."""
+    return f"./{path}" if path.startswith("-") else path

@@ -1,53 +1,217 @@
 """jest, vitest, mocha and node's own runner; `npm test` for scripts that start none of them.
 
-jest and vitest write one JSON file of the same format, and mocha writes one of its own (see the
-`json` reporter of each). node's runner reports through `inside/patchshot_node.mjs`.
+The script `test` of a package.json says which; it is read and never run. jest and vitest write one
+JSON file of the same format, and mocha writes one of its own (see the `json` reporter of each).
+node's runner reports through `inside/patchshot_node.mjs`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
-from agent.repository import language_of
+from agent.repository import is_vendored_path, language_of
 from agent.types import Outcome, TestRun
 from agent.types.protocols import Snapshot
-from agent.verify.reports.run_results import (
-    ParsedOutput,
-    collected,
-    entries,
-    make_tool_run,
-    text_of,
-)
-from agent.verify.runners.base import BaseRunner, RunContext, Suite, below, joined
-from agent.verify.runners.commands import (
+from agent.verify.reports import ParsedOutput, collected, entries, make_tool_run, text_of
+from agent.verify.runners.base import (
     INSIDE,
-    CommandRunner,
+    RunContext,
+    Runner,
+    Suite,
     as_argument,
+    below,
     collecting,
+    joined,
     tool_command,
 )
-from agent.verify.runners.package_json import find_script
-from agent.verify.runners.programs import FoundProgram, SearchScope, real_path
+from agent.verify.runners.python import read_command, run_tool
 from sandbox import Command, RunResult
+
+# --------------------------------------------------------------------- the script of a package
+
+RUNNER_NAMES: Mapping[str, str] = {
+    "vitest": "vitest",
+    "jest": "jest",
+    "mocha": "mocha",
+    "node": "node-test",
+}
+"""The runners by the program that starts each in a script."""
+
+# Scripts may call each other in a circle.
+_MOST_SCRIPTS = 5
+
+# npm writes it into a new package, which has no tests.
+_NO_TESTS = "no test specified"
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.ASCII | re.DOTALL)
+
+# Characters that only a shell could expand.
+_UNSETTLED = re.compile(r"[$`*?~]")
+
+_OPERATORS = frozenset("();<>|&")
+
+# Options that take the next word as their value.
+_WITH_VALUE = frozenset(
+    {
+        "-c", "-r", "-t", "--config", "--dir", "--env", "--experimental-loader", "--extension",
+        "--import", "--loader", "--outputFile", "--project", "--projects", "--reporter",
+        "--reporters", "--require", "--root", "--rootDir", "--roots", "--setupFiles", "--spec",
+        "--test-reporter", "--test-reporter-destination", "--testEnvironment",
+        "--testPathPattern", "--timeout", "--ui",
+    }
+)  # fmt: skip
+
+# Those that mocha adds or that mean something else there: `-u tdd` names the style of the tests.
+_MOCHA_WITH_VALUE = frozenset(
+    {
+        "-O", "-R", "-f", "-g", "-j", "-n", "-s", "-u", "--fgrep", "--grep", "--jobs", "--retries",
+        "--slow",
+    }
+)  # fmt: skip
+
+# Options that do not terminate, that measure, or that redirect the report.
+_DROPPED = re.compile(
+    r"--(?:watch\w*|coverage\S*|reporters?\S*|json|outputFile\S*|verbose|silent|notify|parallel"
+    r"|updateSnapshot|ci|bail\S*|test-reporter\S*|experimental-test-coverage|run)(?:=.*)?|-[wubOR]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """How a package's tests are started. `folder` holds the package.json; "." is the root.
+
+    `runner` is a key of `RUNNER_NAMES`, "" for any other program. `node_options` are those of node
+    itself, `options` those of the runner without files, and `files` what the script names to run.
+    """
+
+    folder: str
+    text: str
+    runner: str = ""
+    node_options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_script(snapshot: Snapshot) -> Script | None:
+    """Return the script `test` of a package: one that starts a known runner, nearest to the root.
+
+    Of a workspace, the package of the runner is thus preferred to a root that only delegates.
+    """
+    packages = (path for path in snapshot.files if PurePosixPath(path).name == "package.json")
+    scripts = [_script(snapshot, path) for path in packages if not is_vendored_path(path)]
+    return min(
+        (script for script in scripts if script is not None),
+        key=lambda s: (not s.runner, len(PurePosixPath(s.folder).parts), s.folder),
+        default=None,
+    )
+
+
+def _script(snapshot: Snapshot, path: str) -> Script | None:
+    scripts = _scripts(snapshot.text(path))
+    text = scripts.get("test", "").strip()
+    if not text or _NO_TESTS in text:
+        return None
+    folder = str(PurePosixPath(path).parent)
+    commands = (_command(folder, text, words) for words in _commands(_resolved(text, scripts)))
+    return next((script for script in commands if script is not None), Script(folder, text))
+
+
+def _scripts(text: str) -> dict[str, str]:
+    package = _json(text)
+    scripts = package.get("scripts") if package else None
+    pairs = scripts.items() if isinstance(scripts, dict) else ()
+    return {name: value for name, value in pairs if isinstance(value, str)}
+
+
+def _resolved(text: str, scripts: Mapping[str, str]) -> str:
+    """Follow `npm run x`, `yarn x` and similar commands to the script that they call."""
+    for _ in range(_MOST_SCRIPTS):
+        called = re.fullmatch(r"(?:npm|yarn|pnpm)(?:\s+run)?(?:-script)?\s+([\w:.-]+)", text)
+        if called is None or called[1] not in scripts:
+            break
+        text = scripts[called[1]].strip()
+    return text
+
+
+def _commands(text: str) -> list[list[str]]:
+    """Split a shell line into its simple commands. Returns [] if it cannot be split."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    commands: list[list[str]] = [[]]
+    try:
+        for word in lexer:
+            if word and _OPERATORS.issuperset(word):
+                commands.append([])
+            else:
+                commands[-1].append(word)
+    except ValueError:
+        return []
+    return [command for command in commands if command]
+
+
+def _command(folder: str, text: str, words: Sequence[str]) -> Script | None:
+    """Read a simple command that starts a known runner, after any other words.
+
+    It may be `node --test ...`, or another runner that node starts with options of its own.
+    """
+    environment: dict[str, str] = {}
+    node_at = -1
+    for number, word in enumerate(words):
+        if node_at < 0 and _ASSIGNMENT.fullmatch(word):
+            name, _, environment[name] = word.partition("=")
+            continue
+        runner = "" if word.startswith("-") else _runner(word)
+        if runner == "node" and node_at < 0:
+            node_at = number
+        elif runner and runner != "node":
+            node_options = tuple(words[node_at + 1 : number]) if node_at >= 0 else ()
+            options, files = _split(words[number + 1 :], runner)
+            return Script(folder, text, runner, node_options, options, files, environment)
+    rest = words[node_at + 1 :]
+    if node_at < 0 or "--test" not in rest:
+        return None
+    options, files = _split([word for word in rest if word != "--test"], "node")
+    return Script(folder, text, "node", options, (), files, environment)
+
+
+def _runner(word: str) -> str:
+    """Return the runner that a word starts: `jest`, `.bin/jest` and `jest/bin/jest.js` are jest."""
+    name = PurePosixPath(word).name
+    stem = name.removesuffix(".js").removesuffix(".mjs").removesuffix(".cjs").lstrip("_")
+    return stem if stem in RUNNER_NAMES else ""
+
+
+def _split(words: Sequence[str], runner: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split into the options to keep and the files, without words that a shell would expand."""
+    with_value = _WITH_VALUE | _MOCHA_WITH_VALUE if runner == "mocha" else _WITH_VALUE
+    options: list[str] = []
+    files: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("-"):
+            value = [next(rest, "")] if word in with_value else []
+            style = runner == "mocha" and word == "-u"  # elsewhere it writes new snapshots
+            if style or not _DROPPED.fullmatch(word):
+                options += [word, *value]
+        elif word not in ("run", "related"):  # vitest's own commands
+            files.append(word)
+    settled = tuple(word for word in options if not _UNSETTLED.search(word))
+    return settled, tuple(word for word in files if not word.startswith("$"))
+
+
+# ------------------------------------------------------------------------------------ commands
 
 _LANGUAGES = ("javascript", "typescript", "tsx")
 _SCRIPT_LANGUAGES = (*_LANGUAGES, "vue", "svelte")
 
 # Written into the private copy by the runner, and read from there when it has ended.
 _REPORT = ".patchshot-report.json"
-
-_OUTCOMES = {
-    "passed": Outcome.PASSED,
-    "failed": Outcome.FAILED,
-    "pending": Outcome.SKIPPED,
-    "skipped": Outcome.SKIPPED,
-    "todo": Outcome.SKIPPED,
-    "disabled": Outcome.SKIPPED,
-}
 
 # Names in `Suite.settings`.
 _FILES, _NODE = "files", "node-options"
@@ -56,215 +220,67 @@ _FILES, _NODE = "files", "node-options"
 _ENVIRONMENT = {"CI": "true", "FORCE_COLOR": "0", "NO_COLOR": "1", "npm_config_offline": "true"}
 
 
-def _find_node(file: Path, scope: SearchScope) -> FoundProgram | None:
-    """Find node, npm's folder beside it, and the packages that the user installed."""
-    real = real_path(file)
-    if real.name not in ("node", "nodejs"):  # the shim of a version manager
+def _suite_of_script(snapshot: Snapshot, name: str) -> Suite | None:
+    script = find_script(snapshot)
+    if script is None or RUNNER_NAMES.get(script.runner) != name:
         return None
-    packages = real.parent.parent / "lib" / "node_modules"
-    return FoundProgram(real, (real, packages, *_node_modules(scope.snapshot)))
+    return Suite(
+        name,
+        f"{joined(script.folder, 'package.json')} runs {name} for its tests",
+        argv=script.options,
+        cwd=script.folder,
+        environment=script.environment,
+        settings={_FILES: shlex.join(script.files), _NODE: shlex.join(script.node_options)},
+    )
 
 
-def _node_modules(snapshot: Snapshot) -> Iterator[Path]:
-    """Yield each `node_modules` beside a package.json that is not part of the repository."""
-    packages = [path for path in snapshot.files if path.endswith("package.json")]
-    for pure in map(PurePosixPath, packages):
-        if pure.name != "package.json" or "node_modules" in pure.parts:
-            continue
-        folder = real_path(snapshot.root) / pure.parent / "node_modules"
-        tracked = snapshot.exists(str(pure.parent / "node_modules"))
-        if not tracked and not _has_tracked(snapshot, pure.parent / "node_modules"):
-            yield from (folder,) if folder.is_dir() and not folder.is_symlink() else ()
+def _suite_of_npm(snapshot: Snapshot) -> Suite | None:
+    script = find_script(snapshot)
+    if script is None:
+        return None
+    why = f"{joined(script.folder, 'package.json')} has a script for its tests"
+    return Suite("npm", why, ("npm", "test", "--silent"), script.folder, _ENVIRONMENT)
 
 
-def _has_tracked(snapshot: Snapshot, folder: PurePosixPath) -> bool:
-    return any(path.startswith(f"{folder}/") for path in snapshot.files)
+def _files(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
+    mine = (below(suite.cwd, path) for path in paths if language_of(path) in _LANGUAGES)
+    return tuple(dict.fromkeys(as_argument(path) for path in mine if path))
 
 
-def _find_npm(file: Path, scope: SearchScope) -> FoundProgram | None:
-    """Find npm, a script in a package of its own."""
-    real = real_path(file)
-    package = next((p for p in real.parents if (p / "package.json").is_file()), None)
-    return FoundProgram(file, (package, file)) if package is not None else None
+def _words(suite: Suite, setting: str) -> tuple[str, ...]:
+    return tuple(shlex.split(suite.settings.get(setting, "")))
 
 
-class ScriptRunner(BaseRunner):
-    """A runner that the script `test` of a package.json starts.
-
-    `word` is the program in the script that stands for the runner; `words` are those of all
-    runners, because a package.json that starts a known runner is preferred.
-    """
-
-    languages = _SCRIPT_LANGUAGES
-    finders = {"node": _find_node}
-    word: ClassVar[str]
-
-    def __init__(self, words: Collection[str]) -> None:
-        self._words = words
-
-    def detect(self, snapshot: Snapshot) -> Suite | None:
-        script = find_script(snapshot, self._words)
-        if script is None or script.runner != self.word:
-            return None
-        return Suite(
-            self.name,
-            f"{joined(script.folder, 'package.json')} runs {self.name} for its tests",
-            argv=script.options,
-            cwd=script.folder,
-            environment=script.environment,
-            settings={_FILES: shlex.join(script.files), _NODE: shlex.join(script.node_options)},
-        )
-
-    def programs(self, suite: Suite) -> tuple[str, ...]:
-        return ("node",)  # the runner itself is one of the project's packages
-
-    def targets(self, suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-        mine = (below(suite.cwd, p) for p in paths if language_of(p) in _LANGUAGES)
-        return tuple(dict.fromkeys(as_argument(path) for path in mine if path))
+def _run_jest(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
+    files = ("--runTestsByPath", *targets) if targets else _words(suite, _FILES)
+    output = f"--outputFile={_report_file(suite, context)}"
+    options = ("--json", output, "--ci", "--silent=false")
+    return _collected(suite, ("jest", *suite.argv, *options, *files), context)
 
 
-class Jest(ScriptRunner):
-    """`jest --json`."""
-
-    name = "jest"
-    word = "jest"
-
-    def command(self, suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-        files = ("--runTestsByPath", *targets) if targets else _words(suite, _FILES)
-        options = (
-            "--json",
-            f"--outputFile={_report_file(suite, context)}",
-            "--ci",
-            "--silent=false",
-        )
-        return _run(suite, ("jest", *suite.argv, *options, *files), context)
-
-    def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
-        return make_tool_run(command, result, _read_json(suite, command, result))
+def _run_vitest(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
+    output = f"--outputFile.json={_report_file(suite, context)}"
+    options = ("--reporter=default", "--reporter=json", output)
+    files = targets or _words(suite, _FILES)
+    return _collected(suite, ("vitest", "run", *suite.argv, *options, *files), context)
 
 
-class Vitest(ScriptRunner):
-    """`vitest run --reporter=json`, whose file has the shape of jest's."""
-
-    name = "vitest"
-    word = "vitest"
-
-    def command(self, suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-        options = ("--reporter=default", "--reporter=json")
-        output = f"--outputFile.json={_report_file(suite, context)}"
-        files = targets or _words(suite, _FILES)
-        argv = ("vitest", "run", *suite.argv, *options, output, *files)
-        return _run(suite, argv, context)
-
-    def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
-        return make_tool_run(command, result, _read_json(suite, command, result))
+def _run_mocha(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
+    output = f"output={_report_file(suite, context)}"
+    options = ("--reporter", "json", "--reporter-option", output)
+    files = targets or _words(suite, _FILES)
+    return _collected(suite, ("mocha", *suite.argv, *options, *files), context)
 
 
-class Mocha(ScriptRunner):
-    """`mocha --reporter json`."""
-
-    name = "mocha"
-    word = "mocha"
-
-    def command(self, suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-        output = f"output={_report_file(suite, context)}"
-        options = ("--reporter", "json", "--reporter-option", output)
-        files = targets or _words(suite, _FILES)
-        return _run(suite, ("mocha", *suite.argv, *options, *files), context)
-
-    def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
-        """Read the JSON file. Before mocha 9.2 the report is on standard output instead."""
-        found = ParsedOutput()
-        report = _json(_collected(result)) or _json(result.stdout)
-        if report is not None and isinstance(report.get("tests"), list):
-            found.begun = found.complete = True
-            only = _only_file(suite, command)
-            for kind, outcome in _MOCHA:
-                for test in entries(report.get(kind)):
-                    error = test.get("err")
-                    text = text_of(error.get("stack")) if isinstance(error, dict) else ""
-                    path = _path(suite, command, text_of(test.get("file"))) or only
-                    title = text_of(test.get("fullTitle"))
-                    found.add(f"{path}::{title}" if path else title, outcome, text)
-        return make_tool_run(command, result, found)
+def _run_node(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
+    reporter = f"--test-reporter={INSIDE / 'patchshot_node.mjs'}"
+    options = ("--test", reporter, "--test-reporter-destination=stdout")
+    files = targets or _words(suite, _FILES)
+    node = context.tools.toolchain.program("node")
+    return _tool(suite, (node, *_words(suite, _NODE), *options, *files), context)
 
 
-def _only_file(suite: Suite, command: Command) -> str:
-    """Return the file that mocha was given, "" for several: old reports name none."""
-    words = iter(command.argv)
-    files = [word for word in words if _is_output(word) for word in words]
-    return joined(suite.cwd, files[0]) if len(files) == 1 else ""
-
-
-def _is_output(word: str) -> bool:
-    return word.startswith("output=") and word.endswith(f"/{_REPORT}")
-
-
-_MOCHA = (
-    ("passes", Outcome.PASSED),
-    ("pending", Outcome.SKIPPED),
-    ("failures", Outcome.FAILED),
-)
-
-
-class NodeTest(ScriptRunner):
-    """`node --test` with our reporter."""
-
-    name = "node-test"
-    word = "node"
-
-    def command(self, suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-        reporter = INSIDE / "patchshot_node.mjs"
-        options = ("--test", f"--test-reporter={reporter}", "--test-reporter-destination=stdout")
-        files = targets or _words(suite, _FILES)
-        argv = (context.tools.toolchain.program("node"), *_words(suite, _NODE), *options, *files)
-        return _tool(suite, argv, context)
-
-    def read(self, suite: Suite, command: Command, result: RunResult) -> TestRun:
-        found = ParsedOutput()
-        for raw in result.report.splitlines():
-            line = _json(raw) or {}
-            found.begun = found.begun or line.get("event") == "begin"
-            found.complete = line.get("event") == "finish"
-            outcome = _OUTCOMES.get(text_of(line.get("outcome")))
-            if line.get("event") == "result" and outcome is not None:
-                test = joined(suite.cwd, text_of(line.get("id")))
-                whole = "::" not in test and outcome is Outcome.FAILED
-                text = text_of(line.get("text"))
-                found.add(test, Outcome.ERROR if whole else outcome, text)
-        return make_tool_run(command, result, found)
-
-
-class NpmTest(CommandRunner):
-    """`npm test`, for scripts that start an unknown runner."""
-
-    name = "npm"
-    languages = _SCRIPT_LANGUAGES
-    finders = {"npm": _find_npm}
-    command_words = {
-        "node": ("node",),
-        "npm": ("npm", "node"),
-        "npx": ("npm", "node"),
-        "yarn": ("npm", "node"),
-        "pnpm": ("npm", "node"),
-    }
-
-    def __init__(self, words: Collection[str]) -> None:
-        super().__init__({})
-        self._script_words = words
-
-    def detect(self, snapshot: Snapshot) -> Suite | None:
-        script = find_script(snapshot, self._script_words)
-        if script is None:
-            return None
-        why = f"{joined(script.folder, 'package.json')} has a script for its tests"
-        return Suite(self.name, why, ("npm", "test", "--silent"), script.folder, _ENVIRONMENT)
-
-    def programs(self, suite: Suite) -> tuple[str, ...]:
-        return ("npm", "node")
-
-
-def _run(suite: Suite, argv: Sequence[str], context: RunContext) -> Command:
+def _collected(suite: Suite, argv: Sequence[str], context: RunContext) -> Command:
     """Run a program of `node_modules/.bin` through the script that collects its report."""
     return _tool(suite, collecting("files", argv, f"./{_REPORT}"), context)
 
@@ -272,61 +288,100 @@ def _run(suite: Suite, argv: Sequence[str], context: RunContext) -> Command:
 def _tool(suite: Suite, argv: Sequence[str], context: RunContext) -> Command:
     folder = PurePosixPath(context.root, suite.cwd)
     inside = [folder, *(up for up in folder.parents if up.is_relative_to(context.root))]
-    return tool_command(
-        argv,
-        suite,
-        context,
-        environment=_ENVIRONMENT,
-        folders=[f"{up}/node_modules/.bin" for up in inside],
-    )
+    folders = [f"{up}/node_modules/.bin" for up in inside]
+    return tool_command(argv, suite, context, environment=_ENVIRONMENT, folders=folders)
 
 
 def _report_file(suite: Suite, context: RunContext) -> PurePosixPath:
     return PurePosixPath(context.root, suite.cwd, _REPORT)
 
 
-def _words(suite: Suite, setting: str) -> tuple[str, ...]:
-    return tuple(shlex.split(suite.settings.get(setting, "")))
+# ------------------------------------------------------------------------------------- reports
+
+_OUTCOMES = {
+    "passed": Outcome.PASSED,
+    "failed": Outcome.FAILED,
+    **dict.fromkeys(("pending", "skipped", "todo", "disabled"), Outcome.SKIPPED),
+}
+
+_MOCHA_OUTCOMES = {
+    "passes": Outcome.PASSED,
+    "pending": Outcome.SKIPPED,
+    "failures": Outcome.FAILED,
+}
 
 
-def _read_json(suite: Suite, command: Command, result: RunResult) -> ParsedOutput:
-    found = ParsedOutput()
-    report = _json(_collected(result))
+def _read_jest(suite: Suite, command: Command, result: RunResult) -> TestRun:
+    parsed = ParsedOutput()
+    report = _json(_report(result))
     if report is None or not isinstance(report.get("testResults"), list):
-        return found
-    found.begun = True
-    found.complete = report.get("wasInterrupted") is not True
+        return make_tool_run(command, result, parsed)
+    parsed.begun = True
+    parsed.complete = report.get("wasInterrupted") is not True
     for file in entries(report.get("testResults")):
         path = _path(suite, command, text_of(file.get("name")))
         tests = entries(file.get("assertionResults"))
         for test in tests:
             outcome = _OUTCOMES.get(text_of(test.get("status")))
             if outcome is not None:
-                found.add(f"{path}::{_title(test)}", outcome, _messages(test))
+                title = " > ".join((*_texts(test, "ancestorTitles"), text_of(test.get("title"))))
+                messages = "\n".join(_texts(test, "failureMessages"))
+                parsed.add(f"{path}::{title}", outcome, messages)
         failed = any(test.get("status") == "failed" for test in tests)
         if file.get("status") == "failed" and not failed:
-            found.add(path, Outcome.ERROR, text_of(file.get("message")))
-    return found
+            parsed.add(path, Outcome.ERROR, text_of(file.get("message")))
+    return make_tool_run(command, result, parsed)
 
 
-def _title(test: dict[str, object] | object) -> str:
-    if not isinstance(test, dict):
-        return ""
-    above = test.get("ancestorTitles")
-    names = [text_of(name) for name in above] if isinstance(above, list) else []
-    return " > ".join([*filter(None, names), text_of(test.get("title"))])
+def _texts(test: Mapping[str, object], name: str) -> Iterator[str]:
+    values = test.get(name)
+    return filter(None, map(text_of, values if isinstance(values, list) else ()))
 
 
-def _messages(test: object) -> str:
-    messages = test.get("failureMessages") if isinstance(test, dict) else None
-    return "\n".join(map(text_of, messages)) if isinstance(messages, list) else ""
+def _read_mocha(suite: Suite, command: Command, result: RunResult) -> TestRun:
+    """Read the JSON file. Before mocha 9.2 the report is on standard output instead."""
+    parsed = ParsedOutput()
+    report = _json(_report(result)) or _json(result.stdout)
+    if report is not None and isinstance(report.get("tests"), list):
+        parsed.begun = parsed.complete = True
+        only = _only_file(suite, command)
+        for kind, outcome in _MOCHA_OUTCOMES.items():
+            for test in entries(report.get(kind)):
+                error = test.get("err")
+                text = text_of(error.get("stack")) if isinstance(error, dict) else ""
+                path = _path(suite, command, text_of(test.get("file"))) or only
+                title = text_of(test.get("fullTitle"))
+                parsed.add(f"{path}::{title}" if path else title, outcome, text)
+    return make_tool_run(command, result, parsed)
 
 
-def _collected(result: RunResult) -> bytes:
+def _only_file(suite: Suite, command: Command) -> str:
+    """Return the file that mocha was given, "" for several: old reports name none."""
+    words = iter(command.argv)
+    is_output = (w.startswith("output=") and w.endswith(f"/{_REPORT}") for w in words)
+    files = [word for matches in is_output if matches for word in words]
+    return joined(suite.cwd, files[0]) if len(files) == 1 else ""
+
+
+def _read_node(suite: Suite, command: Command, result: RunResult) -> TestRun:
+    parsed = ParsedOutput()
+    for raw in result.report.splitlines():
+        line = _json(raw) or {}
+        parsed.begun = parsed.begun or line.get("event") == "begin"
+        parsed.complete = line.get("event") == "finish"
+        outcome = _OUTCOMES.get(text_of(line.get("outcome")))
+        if line.get("event") == "result" and outcome is not None:
+            test = joined(suite.cwd, text_of(line.get("id")))
+            whole = "::" not in test and outcome is Outcome.FAILED
+            parsed.add(test, Outcome.ERROR if whole else outcome, text_of(line.get("text")))
+    return make_tool_run(command, result, parsed)
+
+
+def _report(result: RunResult) -> bytes:
     return next((content for _, content in collected(result.report)), b"")
 
 
-def _json(data: bytes) -> dict[str, object] | None:
+def _json(data: bytes | str) -> dict[str, object] | None:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -342,3 +397,37 @@ def _path(suite: Suite, command: Command, file: str) -> str:
     root = report.parents[min(above, len(report.parents) - 1)] if report.parents else report
     pure = PurePosixPath(file)
     return str(pure.relative_to(root)) if pure.is_relative_to(root) else file
+
+
+def _row(
+    name: str,
+    command: Callable[[Suite, Sequence[str], RunContext], Command],
+    read: Callable[[Suite, Command, RunResult], TestRun],
+) -> Runner:
+    """Return a runner that a script of package.json starts; it is one of the project's packages."""
+    return Runner(
+        name=name,
+        languages=_SCRIPT_LANGUAGES,
+        detect=lambda snapshot: _suite_of_script(snapshot, name),
+        needs=("node",),
+        targets=_files,
+        command=command,
+        read=read,
+    )
+
+
+JAVASCRIPT_RUNNERS = (
+    _row("vitest", _run_vitest, _read_jest),
+    _row("jest", _run_jest, _read_jest),
+    _row("mocha", _run_mocha, _read_mocha),
+    _row("node-test", _run_node, _read_node),
+    Runner(
+        name="npm",  # scripts that start an unknown runner
+        languages=_SCRIPT_LANGUAGES,
+        detect=_suite_of_npm,
+        needs=("npm", "node"),
+        command=run_tool,
+        read=read_command,
+        selects=False,
+    ),
+)

@@ -12,7 +12,7 @@ from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
 from agent.verify.judging.wording import how_it_ended
-from agent.verify.reports.run_results import INCOMPLETE, INCONSISTENT
+from agent.verify.reports import INCOMPLETE, INCONSISTENT
 from agent.verify.validator import SandboxValidator, ValidationOptions
 from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.types import Ended

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from agent.types import Execution, Outcome
+from agent.verify import report_lines
 from agent.verify.jobs import TraceOrder
 from agent.verify.judging.execution import ChangedCode
-from agent.verify.reports import report_lines
-from agent.verify.reports.report_lines import Report, read_report
-from agent.verify.reports.run_results import collected
-from agent.verify.runners.commands import INSIDE
+from agent.verify.report_lines import Report, read_report
+from agent.verify.reports import collected
+from agent.verify.runners.base import INSIDE
 
 MIXED = """
 import unittest

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.repository.snapshot import take_snapshot
-from agent.types import AppliedPatch, Outcome, Problem, ReproductionTest, ValidationReport, Verdict
+from agent.types import AppliedPatch, Problem, ReproductionTest, ValidationReport, Verdict
 from agent.verify.judging.compare import suspicion
 from agent.verify.judging.reproduction import NameChecks, Standing, judge
 from agent.verify.validator import SandboxValidator, ValidationOptions
@@ -24,17 +24,6 @@ ISSUE = ReproductionTest(
     "from calc import add\n\n\ndef test_issue():\n    assert add(1, 1) == 2\n",
 )
 FIXES = patch_of(edit("calc.py", BUG, FIX))
-
-WRAPS_PYTEST = """#!/usr/bin/env python
-import subprocess, sys
-files = [word for word in sys.argv[1:] if not word.startswith("-")]
-code = subprocess.call([sys.executable, "-m", "pytest", "-v", *files])
-print("SomeWarning: a plugin says good-bye")
-sys.exit(code)
-"""
-
-# It starts pytest without the variables that load our plugin.
-HIDES_PYTEST = WRAPS_PYTEST.replace("*files])", "*files], env={})")
 
 Validate = Callable[..., ValidationReport]
 
@@ -57,43 +46,6 @@ def validate(make_repository: Callable[..., Path], python_with_pytest: Path) -> 
         return asyncio.run(run())
 
     return one
-
-
-@pytest.mark.slow
-def test_pytest_inside_the_projects_own_runner_reports_each_test(validate: Validate) -> None:
-    files = {"bin/test": WRAPS_PYTEST, "calc.py": BUG, "tests/test_calc.py": TESTS}
-    report = validate(files)
-    assert report.verdict is Verdict.VERIFIED, report.reason
-    assert report.runner.startswith("bin-test")
-    assert report.before is not None
-    assert report.before.outcomes == {"tests/test_calc.py::test_zero": Outcome.PASSED}
-
-
-@pytest.mark.slow
-def test_a_runner_that_cannot_be_read_on_the_base_gives_way_to_pytest(validate: Validate) -> None:
-    files = {"bin/test": HIDES_PYTEST, "calc.py": BUG, "tests/test_calc.py": TESTS}
-    report = validate(files)
-    assert report.verdict is Verdict.VERIFIED, report.reason
-    why = "bin-test gives no outcomes on the base that can be read, so pytest is used"
-    assert (report.runner, why in report.notes) == (f"pytest: {why}", True)
-
-
-@pytest.mark.slow
-def test_where_no_other_runner_works_nothing_is_held_against_the_patch(
-    make_repository: Callable[..., Path], python_without_pytest: Path
-) -> None:
-    require_bwrap()
-    files = {"bin/test": HIDES_PYTEST, "calc.py": BUG, "tests/test_calc.py": TESTS}
-    options = ValidationOptions(python=python_without_pytest, timeout=60.0)
-    snapshot = take_snapshot(make_repository(files, "target"))
-
-    async def run() -> ValidationReport:
-        problem = Problem("add() subtracts", "")
-        async with SandboxValidator(snapshot, problem, BwrapSandbox(), options) as validator:
-            return await validator.validate(FIXES, ISSUE)
-
-    report = asyncio.run(run())
-    assert report.verdict is Verdict.UNVERIFIED, report.reason
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
 from agent.types.events import Event, StageFinished, StageStarted
 from agent.verify.path_rules import other_path
-from agent.verify.runners.commands import ORDER_FILE
+from agent.verify.runners.base import ORDER_FILE
 from agent.verify.validator import NullValidator, SandboxValidator, ValidationOptions
 from sandbox.types import Command, Ended, RunResult, SandboxError
 from sandbox.workspace.copy import Workspace

@@ -53,7 +53,7 @@ def test_a_runner_of_the_project_is_read_from_its_tree(make_repository: Make) ->
     assert suite.runner == "django"
     assert suite.argv[-3:] == ("--verbosity", "2", "--settings=x")
     with pytest.raises(ConfigurationError, match="no such runner"):
-        choose_suite("bin/test", snapshot)
+        choose_suite("manage.py test", snapshot)
 
 
 def test_no_command_and_a_broken_one(make_repository: Make) -> None:

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.types import Outcome
-from agent.verify.reports import report_lines
-from agent.verify.reports.agreement import agreement
-from agent.verify.reports.junit import JunitReport, junit_name, read_junit
-from agent.verify.reports.report_lines import Report, read_report
-from agent.verify.reports.run_results import make_run
+from agent.verify import report_lines
+from agent.verify.report_lines import Report, read_report
+from agent.verify.reports import JunitReport, agreement, junit_name, make_run, read_junit
 from sandbox.types import Ended, RunResult
 from tests.support.validation import run_plugin, signed
 

@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.types import Outcome
-from agent.verify.reports.junit import read_cases
-from agent.verify.reports.run_results import collected
+from agent.verify.reports import collected, read_cases
 from agent.verify.runners import registry
 from agent.verify.runners.base import Suite
-from agent.verify.runners.golang import GoTest
 from sandbox.types import Ended
 from tests.support.runners import read
 
@@ -103,7 +101,7 @@ def test_of_several_outcomes_of_one_test_the_worst_counts() -> None:
         {"Action": "pass", "Package": "m", "Test": "TestA"},
         {"Action": "fail", "Package": "m"},
     ]
-    suite = Suite(GoTest().name, "", settings={"module": "m"})
+    suite = Suite("go", "", settings={"module": "m"})
     report = b"\n".join(json.dumps(line).encode() for line in lines)
     assert read(suite, report=report, exit_code=1).outcomes == {".::TestA": Outcome.FAILED}
 

@@ -7,7 +7,7 @@ import pytest
 from agent.types import Outcome
 from agent.verify.runners import registry
 from agent.verify.runners.base import RunContext, Suite
-from agent.verify.runners.programs import Tools
+from agent.verify.runners.programs import Tools, find_programs
 from sandbox.bwrap.backend import BwrapSandbox
 from sandbox.types import Limits
 from sandbox.workspace.copy import empty_workspace
@@ -107,7 +107,7 @@ def test_maven_itself(tmp_path: Path, home_with_packages: Path) -> None:
     snapshot.root = tmp_path / "tree"
     suite = registry.detect(snapshot, None)
     runner = registry.runner_of(suite)
-    found = registry.find_programs(runner.programs(suite), snapshot, home=home_with_packages)
+    found = find_programs(runner.programs(suite), snapshot, home=home_with_packages)
     targets = runner.targets(suite, list(files), snapshot)
     tools = Tools(None, toolchain=found)
     context = RunContext(tools, snapshot.root, Limits(wall_seconds=100))

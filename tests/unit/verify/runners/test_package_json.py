@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.verify.runners.package_json import Script, find_script
+from agent.verify.runners.javascript import Script, find_script
 from tests.support.fakes import MemorySnapshot
-
-WORDS = ("jest", "vitest", "mocha", "node")
 
 
 def script(test: str, **scripts: str) -> Script | None:
     package = json.dumps({"scripts": {"test": test, **scripts}})
-    return find_script(MemorySnapshot({"package.json": package}), WORDS)
+    return find_script(MemorySnapshot({"package.json": package}))
 
 
 @pytest.mark.parametrize(
@@ -78,8 +76,8 @@ def test_scripts_that_call_scripts_are_followed_and_circles_end() -> None:
 def test_a_package_without_tests_has_none() -> None:
     assert script('echo "Error: no test specified" && exit 1') is None
     assert script("") is None
-    assert find_script(MemorySnapshot({"package.json": "{"}), WORDS) is None
-    assert find_script(MemorySnapshot({"package.json": '{"scripts": []}'}), WORDS) is None
+    assert find_script(MemorySnapshot({"package.json": "{"})) is None
+    assert find_script(MemorySnapshot({"package.json": '{"scripts": []}'})) is None
 
 
 def test_of_several_packages_a_known_runner_nearest_to_the_root_counts() -> None:
@@ -92,7 +90,7 @@ def test_of_several_packages_a_known_runner_nearest_to_the_root_counts() -> None
         "packages/a/package.json": package("jest"),
         "node_modules/x/package.json": package("mocha"),
     }
-    found = find_script(MemorySnapshot(files), WORDS)
+    found = find_script(MemorySnapshot(files))
     assert found is not None
     assert (found.folder, found.runner) == ("packages/a", "jest")
 
@@ -101,4 +99,4 @@ def test_of_several_packages_a_known_runner_nearest_to_the_root_counts() -> None
 @given(st.text())
 def test_any_script_and_any_file_can_be_read(text: str) -> None:
     script(text)
-    find_script(MemorySnapshot({"package.json": text}), WORDS)
+    find_script(MemorySnapshot({"package.json": text}))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.verify.runners import registry
-from agent.verify.runners.programs import Toolchain
+from agent.verify.runners.programs import Toolchain, find_programs
 from tests.support.fakes import MemorySnapshot
 
 
@@ -34,7 +33,7 @@ def snapshot(tmp_path: Path, **files: str) -> MemorySnapshot:
 
 def find(tmp_path: Path, home: Path, name: str, *folders: Path, **files: str) -> Toolchain:
     path = ":".join(map(str, folders))
-    return registry.find_programs([name], snapshot(tmp_path, **files), search_path=path, home=home)
+    return find_programs([name], snapshot(tmp_path, **files), search_path=path, home=home)
 
 
 def test_a_proxy_of_rustup_stands_for_the_toolchain_that_it_would_choose(
@@ -137,7 +136,7 @@ def test_java_and_maven_come_with_their_own_settings_and_no_users(
     (home / ".m2/repository").mkdir(parents=True)
     (home / ".m2/settings.xml").write_text("password")
     path = f"{jvm}/bin:{maven}/bin"
-    found = registry.find_programs(["java", "mvn"], snapshot(tmp_path), search_path=path, home=home)
+    found = find_programs(["java", "mvn"], snapshot(tmp_path), search_path=path, home=home)
     assert found.environment["JAVA_HOME"] == str(jvm)
     assert f"-Dmaven.repo.local={home}/.m2/repository" in found.environment["MAVEN_OPTS"]
     assert home / ".m2/repository" in found.read_only
@@ -148,6 +147,6 @@ def test_what_is_not_there_is_named_and_python_is_found_elsewhere(
     tmp_path: Path, home: Path
 ) -> None:
     names = ["python", "node", "go"]
-    found = registry.find_programs(names, snapshot(tmp_path), search_path="/nonexistent", home=home)
+    found = find_programs(names, snapshot(tmp_path), search_path="/nonexistent", home=home)
     assert found.missing == ("go", "node")
     assert found.program("node") == "node"

@@ -60,8 +60,8 @@ def test_pytest_is_asked_again_without_options_that_it_refused() -> None:
 
 
 def test_targets_are_the_python_files_once_each_and_no_options() -> None:
-    for name in ("pytest", "unittest", "bin-test"):
-        suite = Suite(name, "", ("bin/test",) if name == "bin-test" else ())
+    for name in ("pytest", "unittest"):
+        suite = Suite(name, "")
         runner = registry.runner_of(suite)
         found = runner.targets(suite, ["b.py", "-x.py", "b.py", "c.js"], MemorySnapshot({}))
         assert found == ("b.py", "-x.py")

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.verify.runners.base import Suite
-from agent.verify.runners.tox_nox import ConfiguredCommand, read_nox, read_tox, suites_of
+from agent.verify.runners.configured import ConfiguredCommand, read_nox, read_tox, suites_of
 from tests.support.fakes import MemorySnapshot
 from tests.support.runners import command_of
 

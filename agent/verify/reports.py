@@ -3,18 +3,33 @@
 `make_run` reads our own runners (pytest, unittest, Django) and foreign commands. The other runners
 read their tool's output into a `ParsedOutput`, and `make_tool_run` turns that into a run. All of it
 is foreign data, because code under test shares the process or the folder that it comes from.
+
+The accounts of a run of our own runners have to agree:
+
+    channel      written by                              holds
+    report       our plugin or runner, over a pipe       each test as it happens, then totals
+    junit        pytest's own JUnit plugin, to a file    each test, and totals
+    exit code    the process                             0: nothing failed
+
+A line in the pipe needs our signature, pytest writes the file at the very end, and the exit code
+comes from the kernel. Code under test that wants to look better than it is has to bend all three in
+the same way. It can, in the process that writes them: this is tamper-evident, not tamper-proof.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from agent.types import BAD_OUTCOMES, Channels, Outcome, TestRun
-from agent.verify.reports.agreement import agreement
-from agent.verify.reports.junit import JunitReport, read_junit
-from agent.verify.reports.report_lines import Report, clean, read_report
+from agent.verify.report_lines import Report, clean, read_report
 from sandbox import Command, Ended, RunResult
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 # Values of `TestRun.ended` in addition to those of `sandbox.types.Ended`.
 INCOMPLETE = "incomplete"  # the process ended, but its tests had not
@@ -238,3 +253,190 @@ def _ended_tool(result: RunResult, found: ParsedOutput) -> str:
         return INCOMPLETE
     failed = any(outcome in BAD_OUTCOMES for outcome in found.outcomes.values())
     return INCONSISTENT if failed and result.exit_code == 0 else str(Ended.EXITED)
+
+
+# ----------------------------------------------------- agreement of the accounts of one run
+
+# pytest's exit codes (pytest.ExitCode): the session came to its end, with or without failures.
+_ENDED_BY_ITSELF = (0, 1, 5)
+
+
+def agreement(report: Report, junit: JunitReport | None, exit_code: int | None) -> tuple[str, ...]:
+    """Return what the channels disagree on, as clauses. `junit` None means not asked for.
+
+    Only for runs of our own runners that ended by themselves.
+    """
+    return (*_within(report), *_exit_code(report, exit_code), *_against(report, junit, exit_code))
+
+
+def _within(report: Report) -> Iterator[str]:
+    """Check the report against itself."""
+    if report.foreign:
+        yield f"lines that our plugin did not write: {report.foreign}"
+    elif report.unreadable:
+        yield f"lines that cannot be read: {report.unreadable}"
+    if report.begun > len(report.statuses):
+        yield "the process ended before its tests did"
+    elif report.begun != 1 or len(report.statuses) != 1:
+        yield f"it began {report.begun} times and finished {len(report.statuses)} times"
+    elif report.in_flight:
+        yield f"tests that were started and never came to a result: {len(report.in_flight)}"
+    elif _vanished(report):
+        yield f"of {report.collected} collected tests {report.started} were run"
+    # pytest may count more failures than it reports, because coverage plugins add their own.
+    if report.failed == 0 and _bad(report.outcomes):
+        yield f"pytest counts no failure, its reports show {_bad(report.outcomes)}"
+
+
+def _vanished(report: Report) -> bool:
+    by_itself = not report.stopped and report.statuses[-1] in _ENDED_BY_ITSELF
+    return by_itself and report.collected is not None and report.collected != report.started
+
+
+def _exit_code(report: Report, exit_code: int | None) -> Iterator[str]:
+    if not report.statuses:
+        return
+    if report.statuses[-1] != exit_code:
+        yield f"the process exited with {exit_code}, its tests finished with {report.statuses[-1]}"
+    if report.statuses[-1] == 0 and _bad(report.outcomes):
+        yield f"the exit code says that all is well, and this failed: {_bad(report.outcomes)}"
+
+
+def _against(report: Report, junit: JunitReport | None, exit_code: int | None) -> Iterator[str]:
+    """Check the report against pytest's file."""
+    if junit is None or not report.statuses:
+        return
+    if junit.problem:
+        if exit_code in _ENDED_BY_ITSELF:
+            yield junit.problem
+        return
+    ours = {junit_name(test): _kind(outcome) for test, outcome in _comparable(report)}
+    theirs = {name: _kind(outcome) for name, outcome in junit.outcomes.items()}
+    # A test may choose its name in the file (`record_xml_attribute`): then only counts compare.
+    same_names = ours.keys() == theirs.keys()
+    if ours != theirs if same_names else Counter(ours.values()) != Counter(theirs.values()):
+        yield f"the report says {_counted(ours)}, the JUnit file {_counted(theirs)}"
+
+
+def _comparable(report: Report) -> Iterator[tuple[str, Outcome]]:
+    """Yield the outcomes as in pytest's file, where an unexpected pass is a pass."""
+    for test, outcome in report.outcomes.items():
+        unexpected = outcome is Outcome.SKIPPED and test in report.unexpected
+        yield test, Outcome.PASSED if unexpected else outcome
+
+
+def _kind(outcome: Outcome) -> str:
+    return "failed" if outcome in BAD_OUTCOMES else outcome.value
+
+
+def _bad(outcomes: Mapping[str, Outcome]) -> int:
+    return sum(outcome in BAD_OUTCOMES for outcome in outcomes.values())
+
+
+def _counted(kinds: Mapping[str, str]) -> str:
+    counts = Counter(kinds.values())
+    return ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts)) or "nothing"
+
+
+# --------------------------------------------- JUnit XML, hostile data read with defusedxml
+
+# Worst first, because a test has one case for each phase that failed.
+_CASE_ORDER = (Outcome.FAILED, Outcome.ERROR, Outcome.SKIPPED, Outcome.PASSED)
+
+# Characters that XML cannot hold; pytest writes them as `#x07` (`_pytest.junitxml.bin_xml_escape`).
+_ILLEGAL = re.compile("[^\t\n\r\x20-\x7e\x80-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class JunitReport:
+    """Outcomes by `classname.name`. `problem` says why the file could not be read, "" if it was."""
+
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    problem: str = ""
+
+
+def read_junit(data: bytes) -> JunitReport:
+    """Read the file. Never raises: `problem` describes an invalid file."""
+    if not data:
+        return JunitReport(problem="pytest's JUnit file is missing or no regular file")
+    cases = read_cases(data)
+    if cases is None:
+        return JunitReport(problem="pytest's JUnit file is no XML, or defines entities")
+    outcomes: dict[str, Outcome] = {}
+    for case in cases:
+        name = ".".join(filter(None, (case.classname, case.name)))
+        outcomes[name] = min(outcomes.get(name, case.outcome), case.outcome, key=_CASE_ORDER.index)
+    return JunitReport(outcomes)
+
+
+def junit_name(test: str) -> str:
+    """Return pytest's `classname.name` of a test id (`_pytest.junitxml.mangle_test_address`)."""
+    path, bracket, parameters = test.partition("[")
+    first, *rest = path.split("::")
+    names = [first.replace("/", ".").removesuffix(".py"), *rest]
+    return _ILLEGAL.sub(_visible, ".".join(names) + bracket + parameters)
+
+
+def _visible(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"#x{number:02X}" if number <= 0xFF else f"#x{number:04X}"
+
+
+# Deeper than real nesting of suites, to stop maliciously nested documents.
+_DEEPEST = 50
+
+_ENDINGS = (
+    ("error", Outcome.ERROR),
+    ("failure", Outcome.FAILED),
+    ("skipped", Outcome.SKIPPED),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One `testcase`. `text` is the message of a failure. Missing attributes are ""."""
+
+    classname: str
+    name: str
+    outcome: Outcome
+    text: str = ""
+
+
+def read_cases(document: bytes) -> tuple[Case, ...] | None:
+    """Return the test cases in order. Return None for invalid XML and for XML with entities."""
+    # Imported here, because a command that runs no tests reads no XML.
+    from xml.etree.ElementTree import ParseError
+
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import fromstring
+
+    try:
+        root = fromstring(document.strip(), forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError, LookupError, RecursionError):
+        return None
+    return tuple(_cases(root, 0))
+
+
+def _cases(element: Element, depth: int) -> Iterator[Case]:
+    if _local(element) == "testcase":
+        yield _case(element)
+    elif depth < _DEEPEST:
+        for child in element:
+            yield from _cases(child, depth + 1)
+
+
+def _case(element: Element) -> Case:
+    outcome, text = Outcome.PASSED, ""
+    children = {_local(child): child for child in reversed(element)}
+    for tag, meaning in _ENDINGS:
+        child = children.get(tag)
+        if child is not None:
+            outcome = meaning
+            text = "\n".join(filter(None, (child.get("message", ""), (child.text or "").strip())))
+            break
+    return Case(element.get("classname", ""), element.get("name", ""), outcome, text)
+
+
+def _local(element: Element) -> str:
+    """Return the tag without its namespace, "" for a comment."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""

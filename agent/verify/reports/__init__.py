@@ -1,1 +1,0 @@
-"""Reads what runs leave behind (report, JUnit file, exit code, output), as foreign data."""
