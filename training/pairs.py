@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
-from agent.evaluation.retrieval.gold import counted_name
+from agent.evaluation.retrieval import counted_name
 from agent.types import ChunkKind
 
 MANIFEST = "manifest.json"

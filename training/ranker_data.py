@@ -20,7 +20,7 @@ import numpy as np
 from agent.datasets.instances import GoldInstance, is_for_tuning, load_dataset
 from agent.datasets.repositories import find_repository, read_files
 from agent.errors import PatchshotError, RepositoryError
-from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths
+from agent.evaluation.retrieval import counted_name, find_gold, gold_paths
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.embedding.static import load_static
 from agent.retrieval.history import CommitHistory

@@ -105,12 +105,11 @@ class GoldInstance(_Instance):
     gold_functions: tuple[Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")], ...] | None = None
 
     def digest(self) -> str:
-        """Return the SHA-256 of repository, commit and problem, 16 hex digits.
+        """Return the SHA-256 of the row, 16 hex digits.
 
         Two data sets may use one id for different issues.
         """
-        asked = json.dumps([self.repo, self.base_commit, self.problem_statement])
-        return hashlib.sha256(asked.encode()).hexdigest()[:16]
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def names_answer(self) -> bool:
         """Return whether the row has functions, files or a diff to judge by."""

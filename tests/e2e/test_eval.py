@@ -49,36 +49,28 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_rows_tables_and_json(folder: Path) -> None:
-    arguments = ("--preset", "lexical", "--preset", "original", "--workers", "2")
+    arguments = ("--preset", "lexical", "--workers", "2")
     done = run(folder, *arguments)
     assert done.returncode == 0, done.stderr.decode()
     table = done.stdout.decode()
     assert table.startswith("Split all: 6 instances of 1 projects scored, 0 change no existing")
     assert "- 1 × no repository of owner/gone (first: owner__shop-7)" in table
-    rows = [json.loads(x) for x in (folder / "r.lexical.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "r.jsonl").read_text().splitlines()]
     assert [row["instance_id"] for row in rows] == [f"owner__shop-{n}" for n in range(1, 7)]
     assert all(row["functions"][0] == "shop/basket.py:Basket.total_price" for row in rows)
 
-    before = (folder / "r.lexical.jsonl").read_bytes()
+    before = (folder / "r.jsonl").read_bytes()
     again = run(folder, *arguments, "--json", "--quiet")
     assert again.returncode == 0, again.stderr.decode()
     assert again.stderr == b""
-    assert (folder / "r.lexical.jsonl").read_bytes() == before
+    assert (folder / "r.jsonl").read_bytes() == before
     figures = json.loads(again.stdout)
     assert figures["scored"] == 6
-    lexical = figures["reports"][0]
-    assert lexical["preset"] == "lexical"
-    assert lexical["overall"]["metrics"]["context recall"]["mean"] == 1.0
+    assert figures["report"]["overall"]["metrics"]["context recall"]["mean"] == 1.0
 
-    ablation = run(folder, "--preset", "lexical", "--preset", "lexical-ranker", "--json")
-    assert ablation.returncode == 0, ablation.stderr.decode()
-    names = [report["preset"] for report in json.loads(ablation.stdout)["reports"]]
-    assert names == ["lexical", "lexical-ranker"]
-    assert (folder / "r.lexical.jsonl").read_bytes() == before
-    assert (folder / "r.lexical-ranker.jsonl").exists()
-    unknown = run(folder, "--preset", "lexical-nothing")
+    unknown = run(folder, "--preset", "nothing")
     assert unknown.returncode == 2
-    assert b"unknown retrieval preset 'lexical-nothing'" in unknown.stderr
+    assert b"unknown retrieval preset 'nothing'" in unknown.stderr
 
     other = run(folder, *arguments, "--context-tokens", "500")
     assert other.returncode == 2

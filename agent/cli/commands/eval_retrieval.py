@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,7 +45,6 @@ class EvaluateRequest:
     dataset: Path
     repos: Path
     output: Path
-    presets: Sequence[str]
     budgets: str
     split: Split
     limit: int | None
@@ -62,27 +61,22 @@ def retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
 
 def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
     from agent.evaluation.retrieval import RetrievalPlan, evaluate, render
-    from agent.settings import load
     from agent.wiring import retrieval_options
 
-    given = {name: value for name, value in flags.items() if value is not None}
-    chosen = load_settings(given).preset
-    names = list(dict.fromkeys(request.presets)) or [chosen]
+    settings = load_settings(flags)
+    retrieval_options(settings)  # reports unknown names before hours of work
     if str(request.output) == "-":
         raise ConfigurationError("--output -: rows are gone on from; name a file to keep them in")
     if not request.output.parent.is_dir():
         raise ConfigurationError(
             f"--output {request.output}: there is no folder {request.output.parent}"
         )
-    settings = {name: load({**given, "preset": name}) for name in names}
-    for own in settings.values():
-        retrieval_options(own)  # reports unknown names before hours of work
     plan = RetrievalPlan(
         dataset=request.dataset,
         repositories=request.repos,
         output=request.output,
         settings=settings,
-        flags=given,
+        flags=flags,
         budgets=_budgets(request.budgets),
         split=request.split,
         limit=request.limit,
@@ -103,12 +97,10 @@ def _retrieval(request: EvaluateRequest, flags: Mapping[str, Any]) -> int:
 
 def _check_outputs(plan: RetrievalPlan) -> None:
     """Raise ConfigurationError if the rows would overwrite the data set."""
-    from agent.evaluation.retrieval import output_paths, written_paths
+    from agent.evaluation.retrieval import written_paths
 
-    refuse_overwriting(plan.output, {"--dataset": plan.dataset})
-    for output in output_paths(plan).values():
-        for path in written_paths(output):
-            refuse_overwriting(path, {"--dataset": plan.dataset})
+    for path in written_paths(plan.output):
+        refuse_overwriting(path, {"--dataset": plan.dataset})
 
 
 @contextmanager
@@ -142,23 +134,17 @@ def _budgets(text: str) -> tuple[int, ...]:
 
 @declare(
     "retrieval",
-    settings=tuple(name for name in CONTEXT_SETTINGS if name != "preset"),
+    settings=CONTEXT_SETTINGS,
     ending="""
     Example:
       agent eval retrieval --dataset issues.jsonl --repos ./repositories \\
-          --output rows.jsonl --preset lexical --preset lexical-history \\
-          --preset lexical-ranker
+          --output rows.jsonl --preset lexical
     """,
 )
 @dataset_options
 @path_option(
     "--output", "-o", help="One JSON row an instance; rows already there are kept.", required=True
 )
-@click.option(
-    "--preset", "presets", metavar="NAME", multiple=True,
-    help="Repeatable: side by side, each in a file of its own (rows.NAME.jsonl). "
-    "`lexical-history` is `lexical` without the group `history`.",
-)  # fmt: skip
 @click.option(
     "--budgets", default="3000,6000,12000,24000", show_default=True,
     help="Token budgets to show context recall at, with commas; '' for none.",

@@ -1,17 +1,20 @@
 """`agent eval retrieval`: compare the ranking of each instance with the code that was changed.
 
-`runner.evaluate` measures the instances without a row in worker processes (`measure`), writes rows
-(`result_files`), finds the gold functions (`gold`) and computes the `metrics` that `table.render`
-prints.
+`run.evaluate` measures the instances without a row in worker processes (`measuring`), keeps `rows`,
+finds the gold functions (`gold`), and computes the `metrics` that `run.render` prints.
 """
 
-from agent.evaluation.retrieval.runner import RetrievalPlan, evaluate, output_paths, written_paths
-from agent.evaluation.retrieval.table import render
+from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths, split_by_change
+from agent.evaluation.retrieval.rows import written_paths
+from agent.evaluation.retrieval.run import RetrievalPlan, evaluate, render
 
 __all__ = [
     "RetrievalPlan",
+    "counted_name",
     "evaluate",
-    "output_paths",
+    "find_gold",
+    "gold_paths",
     "render",
+    "split_by_change",
     "written_paths",
 ]

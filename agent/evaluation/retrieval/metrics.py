@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.evaluation.retrieval.gold import Gold
-    from agent.evaluation.retrieval.result_files import BudgetRow, ContextRange, RetrievalRow
+    from agent.evaluation.retrieval.rows import AnswerRow, ContextRange, RetrievalRow
 
 FILE_RANKS = (1, 3, 5, 10)
 FUNCTION_RANKS = (5, 10, 20)
@@ -44,24 +44,15 @@ METRICS = (
 
 
 @dataclass(frozen=True, slots=True)
-class RetrievalCase:
-    """A scored instance with its answer."""
-
-    instance_id: str
-    repo: str
-    kinds: tuple[str, ...]
-    gold: Gold
-
-
-@dataclass(frozen=True, slots=True)
 class Score:
-    """The metrics of one instance under one preset. Metrics that do not apply are absent.
+    """The metrics of one instance. Metrics that do not apply are absent.
 
     `tokens_needed` are those of the smallest context that shows every edit, None without any edit,
     infinite if no measured context does.
     """
 
-    case: RetrievalCase
+    repo: str
+    kinds: tuple[str, ...]
     values: Mapping[str, float]
     seconds: float
     context_tokens: int
@@ -70,20 +61,19 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class GroupSummary:
-    """A group of instances under one preset, with the metrics that apply to any of them."""
+    """A group of instances, with the metrics that apply to any of them."""
 
     instances: int
     metrics: Mapping[str, Interval]
 
 
 @dataclass(frozen=True, slots=True)
-class PresetReport:
-    """The figures of one preset: overall, by project, by kind of query (groups may overlap).
+class RetrievalReport:
+    """The figures: overall, by project, by kind of query (groups may overlap).
 
     `tokens_needed_median` is None where no measured context is large enough for half of the issues.
     """
 
-    preset: str
     overall: GroupSummary
     by_project: Mapping[str, GroupSummary]
     by_kind: Mapping[str, GroupSummary]
@@ -93,30 +83,23 @@ class PresetReport:
     tokens_needed_median: float | None = None
 
 
-def at_budget(metric: str, budget: int) -> str:
-    """Return the name of a recall at a further budget of tokens."""
-    return f"{metric}, {budget:,}"
-
-
-def score(case: RetrievalCase, row: RetrievalRow, further: BudgetRow | None = None) -> Score:
+def score(answer: AnswerRow, row: RetrievalRow) -> Score:
     """Score one row, and the contexts of its ranking at further budgets."""
-    gold = case.gold
+    gold = answer.gold
     values = {f"file @{k}": accuracy_at(row.files, gold.files, k) for k in FILE_RANKS}
     values[MRR] = reciprocal_rank(row.files, gold.files)
-    further_contexts = further.budgets if further else ()
+    contexts = [("", row.context, row.context_tokens)]
+    contexts += [(f", {b.budget:,}", b.context, b.context_tokens) for b in answer.budgets]
     if gold.functions:
         values |= _function_values(row.functions, gold.functions)
-        values[RECALL] = context_recall(row.context, gold)
-        for packed in further_contexts:
-            values[at_budget(RECALL, packed.budget)] = context_recall(packed.context, gold)
-    if not gold.edits:
-        return Score(case, values, row.seconds, row.context_tokens)
-    values[EDIT_RECALL] = edit_recall(row.context, gold)
-    needed = [row.context_tokens] if values[EDIT_RECALL] else []
-    for packed in further_contexts:
-        recall = values[at_budget(EDIT_RECALL, packed.budget)] = edit_recall(packed.context, gold)
-        needed += [packed.context_tokens] if recall else []
-    return Score(case, values, row.seconds, row.context_tokens, min(needed, default=np.inf))
+        values |= {f"{RECALL}{at}": context_recall(shown, gold) for at, shown, _ in contexts}
+    needed = None
+    if gold.edits:
+        recalls = {f"{EDIT_RECALL}{at}": edit_recall(shown, gold) for at, shown, _ in contexts}
+        sizes = zip(recalls.values(), contexts, strict=True)
+        needed = min((size for recall, (*_, size) in sizes if recall), default=np.inf)
+        values |= recalls
+    return Score(answer.repo, answer.kinds, values, row.seconds, row.context_tokens, needed)
 
 
 def _function_values(found: Sequence[str], gold: Sequence[str]) -> dict[str, float]:
@@ -160,16 +143,15 @@ def _shown(context: Iterable[ContextRange]) -> defaultdict[str, set[int]]:
     return shown
 
 
-def summarise(preset: str, scores: Sequence[Score]) -> PresetReport:
-    """Return all figures of one preset. `scores` must not be empty."""
+def summarise(scores: Sequence[Score]) -> RetrievalReport:
+    """Return all figures. `scores` must not be empty."""
     seconds = np.array([score.seconds for score in scores])
     needed = [score.tokens_needed for score in scores if score.tokens_needed is not None]
     enough = float(np.median(needed)) if needed else np.inf
-    return PresetReport(
-        preset=preset,
+    return RetrievalReport(
         overall=_summary(scores),
-        by_project=_by(scores, lambda score: (score.case.repo,)),
-        by_kind=_by(scores, lambda score: score.case.kinds, order=KINDS),
+        by_project=_by(scores, lambda score: (score.repo,)),
+        by_kind=_by(scores, lambda score: score.kinds, order=KINDS),
         seconds_median=float(np.median(seconds)),
         seconds_p95=float(np.percentile(seconds, 95)),
         context_tokens_median=float(np.median([score.context_tokens for score in scores])),
@@ -218,7 +200,7 @@ def bootstrap_mean(values: NDArray[np.float64]) -> Interval | None:
     """Return mean and percentile-bootstrap interval of `values`, float64 (n,), NaN for not known.
 
     1,000 resamples with a fixed seed make the interval reproducible; for n values the draws are
-    always the same, so that presets on the same instances are comparable. Return None without any
+    always the same, so that runs on the same instances are comparable. Return None without any
     value. Source: Efron & Tibshirani, "An Introduction to the Bootstrap", ch. 13.
     """
     known = values[~np.isnan(values)]

@@ -9,7 +9,6 @@ from agent.evaluation.retrieval.gold import PATH, PROSE, SYMBOL, Gold, GoldEdit,
 from agent.evaluation.retrieval.metrics import (
     METRICS,
     Interval,
-    RetrievalCase,
     accuracy_at,
     bootstrap_mean,
     context_recall,
@@ -18,12 +17,7 @@ from agent.evaluation.retrieval.metrics import (
     score,
     summarise,
 )
-from agent.evaluation.retrieval.result_files import (
-    BudgetContext,
-    BudgetRow,
-    ContextRange,
-    RetrievalRow,
-)
+from agent.evaluation.retrieval.rows import AnswerRow, BudgetContext, ContextRange, RetrievalRow
 
 GOLD = Gold(
     files=("a.py", "b.py"),
@@ -31,6 +25,15 @@ GOLD = Gold(
     places=(GoldLines(path="a.py", lines=(1, 2, 4)), GoldLines(path="b.py", lines=(10, 11))),
     edits=(GoldEdit(path="a.py", lines=(2,)), GoldEdit(path="c.py", lines=(7, 9))),
 )
+
+
+def answer(
+    gold: Gold = GOLD,
+    kinds: tuple[str, ...] = (PROSE,),
+    repo: str = "o/p",
+    budgets: tuple[BudgetContext, ...] = (),
+) -> AnswerRow:
+    return AnswerRow(instance_id="i", repo=repo, asked="", kinds=kinds, gold=gold, budgets=budgets)
 
 
 def row(name: str = "i", **known: object) -> RetrievalRow:
@@ -90,9 +93,8 @@ def test_a_function_of_unknown_place_is_never_in_the_context() -> None:
 
 
 def test_a_score_has_every_metric() -> None:
-    case = RetrievalCase("i", "o/p", (PROSE,), GOLD)
     found = score(
-        case,
+        answer(),
         row(
             files=("x.py", "a.py", "b.py"),
             functions=("b.py:C.m", *(f"x.py:f{n}" for n in range(8)), "a.py:f"),
@@ -130,38 +132,37 @@ def test_edit_recall(context: tuple[ContextRange, ...], expected: float) -> None
     assert edit_recall(context, GOLD) == expected
 
 
-def budgets(*contexts: tuple[int, tuple[ContextRange, ...]]) -> BudgetRow:
-    packed = (BudgetContext(budget=n, context=c, context_tokens=n - 1) for n, c in contexts)
-    return BudgetRow(instance_id="i", budgets=tuple(packed))
+def packed(*contexts: tuple[int, tuple[ContextRange, ...]]) -> AnswerRow:
+    budgets = (BudgetContext(budget=n, context=c, context_tokens=n - 1) for n, c in contexts)
+    return answer(budgets=tuple(budgets))
 
 
 def test_the_tokens_until_every_edit_is_shown() -> None:
-    case = RetrievalCase("i", "o/p", (PROSE,), GOLD)
     enough = shown(("a.py", 2, 2), ("c.py", 9, 9))
-    found = score(case, row(), budgets((3000, ()), (6000, enough), (9000, enough)))
+    found = score(packed((3000, ()), (6000, enough), (9000, enough)), row())
     assert found.tokens_needed == 5999
     assert [found.values[f"edit recall, {n:,}"] for n in (3000, 6000, 9000)] == [0.0, 1.0, 1.0]
-    never = score(case, row(), budgets((3000, ())))
-    assert summarise("x", [found]).tokens_needed_median == 5999
-    assert summarise("x", [found, never, never]).tokens_needed_median is None
+    never = score(packed((3000, ())), row())
+    assert summarise([found]).tokens_needed_median == 5999
+    assert summarise([found, never, never]).tokens_needed_median is None
 
 
 def test_without_gold_functions_only_files_are_judged() -> None:
-    case = RetrievalCase("i", "o/p", (PROSE,), Gold(files=("a.py",)))
-    values = score(case, row(files=("a.py",))).values
+    only = answer(Gold(files=("a.py",)))
+    values = score(only, row(files=("a.py",))).values
     assert set(values) == {name for name in METRICS if name.startswith("file")}
-    assert "context recall" not in summarise("x", [score(case, row())]).overall.metrics
+    assert "context recall" not in summarise([score(only, row())]).overall.metrics
 
 
 def test_groups_by_project_and_kind() -> None:
     cases = [
-        RetrievalCase("1", "o/b", (PATH, SYMBOL), GOLD),
-        RetrievalCase("2", "o/a", (PROSE,), GOLD),
-        RetrievalCase("3", "o/b", (SYMBOL,), GOLD),
+        answer(GOLD, (PATH, SYMBOL), "o/b"),
+        answer(GOLD, (PROSE,), "o/a"),
+        answer(GOLD, (SYMBOL,), "o/b"),
     ]
     files = {"1": ("a.py", "b.py"), "2": ("x.py",), "3": ("a.py",)}
     rows = [row(name, files=found, seconds=float(name)) for name, found in files.items()]
-    report = summarise("lexical", [score(c, r) for c, r in zip(cases, rows, strict=True)])
+    report = summarise([score(c, r) for c, r in zip(cases, rows, strict=True)])
     assert report.overall.instances == 3
     assert list(report.by_project) == ["o/a", "o/b"]
     assert report.by_project["o/b"].metrics["file @1"] == Interval(1.0, 1.0, 1.0, 2)

@@ -1,0 +1,261 @@
+"""Whole evaluations: files, resumption, refusals and tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import ConfigurationError
+from agent.evaluation.retrieval import RetrievalPlan, evaluate, render
+from agent.evaluation.retrieval.rows import code_digest, open_output, provenance
+from agent.settings import load
+from agent.types.events import Event, StageProgress
+from tests.support.evaluation import bare_repository, dataset_row, write_dataset
+from tests.support.full_disk import full_at
+from tests.support.ignored_events import ignore
+
+pytestmark = pytest.mark.slow
+
+
+def plan(folder: Path, **other: Any) -> RetrievalPlan:
+    flags = {"preset": "lexical"}
+    return RetrievalPlan(
+        dataset=folder / "d.jsonl",
+        repositories=folder,
+        output=folder / "r.jsonl",
+        settings=load(flags),
+        flags=flags,
+        workers=1,
+        **other,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two instances that can be measured, one without answer, two that cannot be."""
+    commit = bare_repository(tmp_path)
+    rows = [
+        dataset_row(commit, 1),
+        dataset_row(commit, 2, repo="owner/gone"),
+        dataset_row(commit, 3, patch=None, gold_functions=["shop/basket.py:none"]),
+        dataset_row("1" * 40, 4),
+        dataset_row(commit, 5, gold_functions=["shop/basket.py:Basket", "README.md:none"]),
+    ]
+    write_dataset(tmp_path / "d.jsonl", rows)
+    return tmp_path
+
+
+def commit_of(folder: Path) -> str:
+    row = json.loads((folder / "d.jsonl").read_text().splitlines()[0])
+    return str(row["base_commit"])
+
+
+def ids(path: Path) -> list[str]:
+    return [json.loads(line)["instance_id"] for line in path.read_text().splitlines()]
+
+
+def test_everything_is_accounted_for(folder: Path) -> None:
+    events: list[Event] = []
+    done = evaluate(plan(folder), events.append)
+    assert (done.instances, done.scored, done.unscored, done.absent) == (5, 2, 1, 2)
+    assert done.skipped == {
+        "owner__shop-2": "no repository of owner/gone",
+        "owner__shop-4": f"{folder}/owner__shop.git: no commit {'1' * 40!r} here; check the name, "
+        "or fetch it first",
+    }
+    assert done.report is not None
+    assert done.report.overall.metrics["file @1"].mean == 1.0
+    measured = ["owner__shop-1", "owner__shop-3", "owner__shop-5"]
+    assert ids(folder / "r.jsonl") == ids(folder / "r.jsonl.budgets.jsonl") == measured
+    progress = [event for event in events if isinstance(event, StageProgress)]
+    assert progress == [StageProgress("evaluate", n, 4) for n in range(1, 5)]
+    row = json.loads((folder / "r.jsonl").read_text().splitlines()[0])
+    fields = ("instance_id", "files", "functions", "context", "context_tokens", "seconds")
+    assert tuple(row) == fields
+    note = json.loads((folder / "r.jsonl.run.json").read_text())
+    assert note["code"] == code_digest()
+
+
+def test_rows_that_are_there_are_kept_and_give_the_same_figures(folder: Path) -> None:
+    first = evaluate(plan(folder), ignore)
+    output = folder / "r.jsonl"
+    lines = output.read_text().splitlines(keepends=True)
+    changed = lines[0].replace('"seconds":', '"seconds":1234')
+    output.write_text(changed + lines[2] + lines[1][:40])  # the last one torn
+    second = evaluate(plan(folder), ignore)
+    assert ids(output) == ["owner__shop-1", "owner__shop-3", "owner__shop-5"]
+    assert output.read_text().startswith(changed)
+    assert first.report is not None
+    assert second.report is not None
+    assert second.report.overall == first.report.overall
+    evaluate(plan(folder, restart=True), ignore)
+    assert "1234" not in output.read_text()
+
+
+def test_context_recall_at_further_budgets(folder: Path) -> None:
+    done = evaluate(plan(folder, budgets=(200, 6000)), ignore)
+    assert done.report is not None
+    metrics = done.report.overall.metrics
+    for name in ("context recall", "edit recall"):
+        assert metrics[f"{name}, 6,000"] == metrics[name]
+        assert f"{name}, 200" in metrics
+    assert "| context recall, 6,000 " in render(done)
+    with pytest.raises(ConfigurationError, match=r"budgets \[200, 6000\], now \[\]"):
+        evaluate(plan(folder), ignore)
+
+
+def test_limit_and_split_choose_instances(folder: Path) -> None:
+    limited = evaluate(plan(folder, limit=1), ignore)
+    assert (limited.instances, limited.scored) == (1, 1)
+    # By the hash of their names, owner/shop is held out and owner/gone is for tuning.
+    held_out = evaluate(plan(folder, split="held-out", restart=True), ignore)
+    assert (held_out.split, held_out.instances) == ("held-out", 4)
+    tune = evaluate(plan(folder, split="tune", restart=True), ignore)
+    assert tune.skipped == {"owner__shop-2": "no repository of owner/gone"}
+    write_dataset(folder / "d.jsonl", [dataset_row("1" * 40)])
+    with pytest.raises(ConfigurationError, match="no instance in the split 'tune'"):
+        evaluate(plan(folder, split="tune"), ignore)
+
+
+def test_the_tables(folder: Path) -> None:
+    lines = render(evaluate(plan(folder), ignore)).splitlines()
+    assert lines[0] == (
+        "Split all: 2 instances of 1 projects scored, 1 change no existing function outside "
+        "tests, 2 skipped; 2 named functions not there."
+    )
+    assert any(line.startswith("| file @1 ") and "100.0 (100–100) |" in line for line in lines)
+    assert any(line.startswith("| owner/shop ") and " 100.0 | " in line for line in lines)
+    assert lines[-3] == "Skipped (2):"
+    assert lines[-1] == "- 1 × no repository of owner/gone (first: owner__shop-2)"
+
+
+def test_ids_cannot_write_to_the_terminal(folder: Path) -> None:
+    row = dataset_row(commit_of(folder), repo="owner/gone", instance_id="a\x1b[2J\nb")
+    write_dataset(folder / "d.jsonl", [row])
+    text = render(evaluate(plan(folder), ignore))
+    assert "(first: a\ufffd[2J\ufffdb)" in text
+    assert "\x1b" not in text
+
+
+def test_rows_of_other_issues_with_the_same_ids_are_refused(folder: Path) -> None:
+    evaluate(plan(folder), ignore)
+    rows = [json.loads(line) for line in (folder / "d.jsonl").read_text().splitlines()]
+    rows[2]["problem_statement"] += " indeed"
+    write_dataset(folder / "d.jsonl", rows)
+    with pytest.raises(ConfigurationError, match=r"these ids differ: owner__shop-3; --restart"):
+        evaluate(plan(folder), ignore)
+    assert evaluate(plan(folder, restart=True), ignore).scored == 2
+
+
+def test_a_restart_that_cannot_begin_loses_nothing(folder: Path) -> None:
+    evaluate(plan(folder), ignore)
+    files = [folder / f"r.jsonl{end}" for end in ("", ".budgets.jsonl", ".run.json")]
+    before = [file.read_bytes() for file in files]
+    broken = replace(plan(folder, restart=True), flags={"embed": "remote"})
+    with pytest.raises(ConfigurationError, match="--embed remote needs a model"):
+        evaluate(broken, ignore)
+    assert [file.read_bytes() for file in files] == before
+
+
+def test_an_instance_ranked_without_its_embeddings_has_no_row(folder: Path) -> None:
+    flags = {
+        "preset": "default",
+        "embed": "remote",
+        "embed_model": "m",
+        "embed_base_url": "http://me:pass@127.0.0.1:9/v1",
+        "cache_dir": str(folder / "cache"),
+    }
+    write_dataset(folder / "d.jsonl", [dataset_row(commit_of(folder))])
+    settings = load({**flags, "cache_dir": folder / "cache"})
+    done = evaluate(replace(plan(folder), settings=settings, flags=flags), ignore)
+    assert done.skipped["owner__shop-1"].startswith("no embeddings, ranked by words alone: ")
+    assert done.scored == 0
+    assert done.embedder == "m at http://127.0.0.1:9/v1 (openai)"  # without the password
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        ([{"patch": None}, {"patch": "see the other issue"}], "the row names no answer: neither"),
+        ([{"problem_statement": " "}, {"problem_statement": "\n"}], "the problem is empty"),
+    ],
+)
+def test_equal_reasons_are_counted_together(
+    folder: Path, rows: list[dict[str, Any]], reason: str
+) -> None:
+    commit = commit_of(folder)
+    write_dataset(folder / "d.jsonl", [dataset_row(commit, n, **r) for n, r in enumerate(rows)])
+    assert f"- 2 × {reason}" in render(evaluate(plan(folder), ignore))
+
+
+# --------------------------------------------------------------------------------- the output files
+
+
+def refused(folder: Path, made_with: dict[str, object], **more: Any) -> str:
+    with (
+        pytest.raises(ConfigurationError) as raised,
+        open_output(folder / "r.jsonl", made_with, [], restart=more.get("restart", False)),
+    ):
+        pass
+    return str(raised.value)
+
+
+def _foreign(folder: Path) -> None:
+    (folder / "r.jsonl").write_text('{"model": "x"}\n')
+    (folder / "r.jsonl.run.json").write_text('{"code": "x"}')
+
+
+def _unnoted(folder: Path) -> None:
+    (folder / "r.jsonl").write_text("a row\n")
+
+
+def _other_settings(folder: Path) -> None:
+    (folder / "r.jsonl").write_text("a row\n")
+    (folder / "r.jsonl.run.json").write_text('{"code": "y"}')
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (_foreign, "r.jsonl:1: not a row of this command"),
+        (_unnoted, "there is no note of them"),
+        (_other_settings, "(code 'y', now 'x')"),
+        (lambda folder: (folder / "r.jsonl").mkdir(), "not a file"),
+    ],
+)
+def test_a_file_of_something_else_is_refused_and_left_alone(
+    tmp_path: Path, prepare: Callable[[Path], None], message: str
+) -> None:
+    prepare(tmp_path)
+    output = tmp_path / "r.jsonl"
+    before = output.read_bytes() if output.is_file() else b""
+    assert message in refused(tmp_path, {"code": "x"})
+    assert (output.read_bytes() if output.is_file() else b"") == before
+
+
+def test_one_run_at_a_time_writes_rows(tmp_path: Path) -> None:
+    with open_output(tmp_path / "r.jsonl", {}, [], restart=False):
+        assert "another run writes to it" in refused(tmp_path, {}, restart=True)
+    assert list(tmp_path.iterdir()) == []  # a run without rows leaves nothing
+
+
+def test_a_full_disk_is_an_error_of_the_output(folder: Path) -> None:
+    evaluate(plan(folder, limit=1), ignore)
+    rows = (folder / "r.jsonl").read_bytes()
+    with (
+        full_at(len(rows) + 10),
+        pytest.raises(ConfigurationError, match=r"--output .*: File too large; free some space"),
+    ):
+        evaluate(plan(folder), ignore)
+    assert (folder / "r.jsonl").read_bytes() == rows
+
+
+def test_provenance_has_the_settings_and_no_key() -> None:
+    noted = provenance(load({"api_key": "secret-key", "context_tokens": 3000}))
+    assert noted["context_tokens"] == 3000
+    assert "secret" not in json.dumps(noted)
