@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_rows_tables_and_json(folder: Path) -> None:
-    arguments = ("--preset", "lexical", "--workers", "2")
+    arguments = ("--workers", "2")
     done = run(folder, *arguments)
     assert done.returncode == 0, done.stderr.decode()
     table = done.stdout.decode()
@@ -63,7 +63,7 @@ def test_rows_tables_and_json(folder: Path) -> None:
     again = run(folder, *arguments, "--json", "--quiet")
     assert again.returncode == 0, again.stderr.decode()
     assert again.stderr == b""
-    assert (folder / "r.jsonl").read_bytes() == before
+    assert (folder / "r.jsonl").read_bytes() == before, "rows are kept"
     figures = json.loads(again.stdout)
     assert figures["scored"] == 6
     assert figures["report"]["overall"]["metrics"]["context recall"]["mean"] == 1.0

@@ -12,7 +12,14 @@ import pytest
 
 from agent.errors import ConfigurationError
 from agent.evaluation.retrieval import RetrievalPlan, evaluate, render
-from agent.evaluation.retrieval.rows import code_digest, open_output, provenance
+from agent.evaluation.retrieval.gold import Gold
+from agent.evaluation.retrieval.rows import (
+    AnswerRow,
+    RetrievalRow,
+    code_digest,
+    open_output,
+    provenance,
+)
 from agent.settings import load
 from agent.types.events import Event, StageProgress
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
@@ -244,15 +251,19 @@ def test_one_run_at_a_time_writes_rows(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []  # a run without rows leaves nothing
 
 
-def test_a_full_disk_is_an_error_of_the_output(folder: Path) -> None:
-    evaluate(plan(folder, limit=1), ignore)
-    rows = (folder / "r.jsonl").read_bytes()
+def test_a_full_disk_is_an_error_of_the_output(tmp_path: Path) -> None:
+    row = RetrievalRow(
+        instance_id="1", files=("a.py",), functions=(), context=(), context_tokens=7, seconds=0.5
+    )
+    answer = AnswerRow(instance_id="1", repo="o/p", asked="", kinds=(), gold=Gold())
     with (
-        full_at(len(rows) + 10),
         pytest.raises(ConfigurationError, match=r"--output .*: File too large; free some space"),
+        open_output(tmp_path / "r.jsonl", {"code": "x"}, [], restart=False) as output,
     ):
-        evaluate(plan(folder), ignore)
-    assert (folder / "r.jsonl").read_bytes() == rows
+        output.begin()
+        with full_at(20):
+            output.append(row, answer)
+    assert (tmp_path / "r.jsonl").read_bytes() == b""
 
 
 def test_provenance_has_the_settings_and_no_key() -> None:
