@@ -256,12 +256,10 @@ def test_a_full_disk_is_an_error_of_the_output(tmp_path: Path) -> None:
         instance_id="1", files=("a.py",), functions=(), context=(), context_tokens=7, seconds=0.5
     )
     answer = AnswerRow(instance_id="1", repo="o/p", asked="", kinds=(), gold=Gold())
-    with (
-        pytest.raises(ConfigurationError, match=r"--output .*: File too large; free some space"),
-        open_output(tmp_path / "r.jsonl", {"code": "x"}, [], restart=False) as output,
-    ):
+    message = r"--output .*: File too large; free some space"
+    with open_output(tmp_path / "r.jsonl", {"code": "x"}, [], restart=False) as output:
         output.begin()
-        with full_at(20):
+        with full_at(20), pytest.raises(ConfigurationError, match=message):
             output.append(row, answer)
     assert (tmp_path / "r.jsonl").read_bytes() == b""
 
