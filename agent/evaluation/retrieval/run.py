@@ -279,7 +279,7 @@ def _line(cells: Iterable[str], widths: Sequence[int]) -> str:
 def _reasons(skipped: Mapping[str, str]) -> Iterator[str]:
     """Yield the reasons for skipping, the most frequent first."""
     counts = Counter(skipped.values())
-    first = {reason: name for name, reason in reversed(skipped.items())}
+    first = {reason: name for name, reason in reversed(list(skipped.items()))}
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     yield f"Skipped ({len(skipped):,}):\n"
     for reason, count in ordered[:_MAX_REASONS]:
