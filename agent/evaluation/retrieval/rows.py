@@ -224,7 +224,7 @@ def _line(row: BaseModel) -> bytes:
 
 _SETTINGS = (
     "preset", "embed", "embed_model", "prefilter", "filename_bonus", "context_tokens",
-    "context_reserve", "max_chunks", "max_file_mb", "model", "corpora",
+    "context_reserve", "max_chunks", "model", "corpora",
 )  # fmt: skip
 """The settings that a row depends on. The tokenizer of `model` counts the context."""
 
