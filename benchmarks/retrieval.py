@@ -106,7 +106,7 @@ def refresh(place: Place) -> Figures:
 def query(place: Place) -> Figures:
     """Rank the issue's chunks in a warm index without a model, once and then again."""
     from agent.repository.snapshot import take_snapshot
-    from agent.retrieval.ranking.options import preset
+    from agent.retrieval.ranking.ranker import preset
     from agent.retrieval.ranking.retriever import HybridRetriever
     from agent.run.problem import problem_from_text
 
@@ -132,9 +132,9 @@ def query(place: Place) -> Figures:
 def embedded(place: Place) -> Figures:
     """The same with the local model, every vector made anew, and the model loaded."""
     from agent.repository.snapshot import take_snapshot
+    from agent.retrieval.embedding import ParallelEmbedder
     from agent.retrieval.embedding.local import LocalEmbedder
-    from agent.retrieval.embedding.parallel import ParallelEmbedder
-    from agent.retrieval.ranking.options import preset
+    from agent.retrieval.ranking.ranker import preset
     from agent.retrieval.ranking.retriever import HybridRetriever
     from agent.run.problem import problem_from_text
 
@@ -155,8 +155,8 @@ def load(place: Place) -> Figures:
     import numpy as np
 
     from agent.repository.snapshot import take_snapshot
-    from agent.retrieval.index.identifiers import Terms, term_hash
     from agent.retrieval.index.index import target_files
+    from agent.retrieval.index.words import Terms, term_hash
     from agent.retrieval.ranking.graph import neighbours
 
     snapshot = take_snapshot(place.repository)
@@ -173,7 +173,7 @@ def load(place: Place) -> Figures:
 
 def _index(place: Place, reporter: Reporter) -> Index:
     """With the encoder that the retriever uses: records without its vectors are of no use to it."""
-    from agent.retrieval.embedding.static import load_static
+    from agent.retrieval.embedding import load_static
     from agent.retrieval.index.index import Index
 
     return Index(reporter, place.index, encoder=load_static())

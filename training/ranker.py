@@ -19,8 +19,6 @@ import numpy as np
 from agent.retrieval.ranking.ranker import Ensemble, Ranker, write_ranker
 from agent.retrieval.ranking.signals import (
     FILE_NAMES,
-    GROUP_OF,
-    GROUPS,
     PIECE_NAMES,
 )
 from training.ranker_data import Table, collect, commit_queries, issue_queries, read_tables
@@ -67,16 +65,12 @@ def fit(
     part: Part,
     names: Sequence[str],
     parameters: Mapping[str, Any],
-    without: frozenset[str] = frozenset(),
 ) -> Ensemble:
     """Fit LambdaMART to the queries with at least one answer among their candidates."""
     import lightgbm
 
     useful = [table for table in tables if part(table)[1].any()]
     rows = np.concatenate([part(table)[0] for table in useful])
-    for column, name in enumerate(names):
-        if GROUP_OF[name] in without:
-            rows[:, column] = 0.0
     truth = np.concatenate([part(table)[1] for table in useful]).astype(np.int32)
     sizes = [len(part(table)[1]) for table in useful]
     weights = np.concatenate(
@@ -167,7 +161,7 @@ def _found(gold: set[str], ranked: Sequence[str], k: int) -> bool:
 
 
 def cross_validate(
-    tables: Sequence[Table], without: frozenset[str] = frozenset()
+    tables: Sequence[Table],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean metrics over the issues: the plain sum's, and those of the ensembles.
 
@@ -181,24 +175,16 @@ def cross_validate(
     plain, learned = [], []
     for fold in folds:
         seen = [table for table in tables if table.repo not in fold]
-        files = fit(seen, files_of, FILE_NAMES, FILE_PARAMETERS, without)
-        pieces = fit(seen, pieces_of, PIECE_NAMES, PIECE_PARAMETERS, without)
+        files = fit(seen, files_of, FILE_NAMES, FILE_PARAMETERS)
+        pieces = fit(seen, pieces_of, PIECE_NAMES, PIECE_PARAMETERS)
         for table in tables:
             if table.issue and table.repo in fold:
                 order = -np.arange(len(table.paths)), -np.arange(len(table.names))
                 plain.append(score_of(table, *(o.astype(np.float64) for o in order)))
-                file_scores = _predicted(files, table.files, without)
-                piece_scores = _predicted(pieces, table.pieces, without)
+                file_scores = files.scores(table.files)
+                piece_scores = pieces.scores(table.pieces)
                 learned.append(score_of(table, file_scores, piece_scores))
     return np.mean(plain, axis=0), np.mean(learned, axis=0)
-
-
-def _predicted(
-    ensemble: Ensemble, rows: NDArray[np.float32], without: frozenset[str]
-) -> NDArray[np.float64]:
-    off = [GROUP_OF[name] in without for name in ensemble.names]
-    kept = np.where(off, np.float32(0.0), rows)
-    return np.asarray(ensemble.contributions(kept).sum(axis=1))
 
 
 # ------------------------------------------------------------------------------------------ command
@@ -219,7 +205,6 @@ def main() -> None:
     training = commands.add_parser("train", help="fit the ensembles")
     training.add_argument("--tables", type=Path, required=True)
     training.add_argument("--output", type=Path, required=True, help="the ranker's file")
-    training.add_argument("--ablate", action="store_true", help="also without each group, in turn")
     options = parser.parse_args()
     if options.command == "collect":
         _collect(options)
@@ -246,8 +231,6 @@ def _train(options: argparse.Namespace) -> None:
     plain, learned = cross_validate(tables)
     _say_row("plain sum", plain)
     _say_row("ranker, left out", learned)
-    for group in GROUPS if options.ablate else ():
-        _say_row(f"  without {group}", cross_validate(tables, frozenset({group}))[1])
     ranker = Ranker(
         fit(tables, files_of, FILE_NAMES, FILE_PARAMETERS),
         fit(tables, pieces_of, PIECE_NAMES, PIECE_PARAMETERS),

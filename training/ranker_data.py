@@ -22,7 +22,7 @@ from agent.datasets.repositories import find_repository, read_files
 from agent.errors import PatchshotError, RepositoryError
 from agent.evaluation.retrieval import counted_name, find_gold, gold_paths
 from agent.repository.snapshot import take_snapshot
-from agent.retrieval.embedding.static import load_static
+from agent.retrieval.embedding import load_static
 from agent.retrieval.history import CommitHistory
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.index.index import Index
@@ -37,7 +37,7 @@ from agent.retrieval.ranking.signals import (
 )
 from agent.retrieval.ranking.stages import collect_signals
 from agent.retrieval.ranking.texts import without_boilerplate
-from agent.retrieval.weights.archive import read_arrays, write_arrays
+from agent.retrieval.weights import read_arrays, write_arrays
 from agent.run.problem import problem_from_text
 from agent.types.protocols import Chunker
 from training.pairs import Pair, read_project, write_whole

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agent.errors import ConfigurationError
+from agent.retrieval.embedding import NAME_BOOST, write_static
 from agent.retrieval.embedding.local import LocalEmbedder
-from agent.retrieval.embedding.static import NAME_BOOST, write_static
-from agent.retrieval.index.identifiers import WORD, Terms, term_hash
+from agent.retrieval.index.words import WORD, Terms, term_hash
 from agent.retrieval.ranking.lexical import TITLE_WEIGHT
 from training.pairs import read_pairs
 from training.projects import RANKER_PROJECTS

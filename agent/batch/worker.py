@@ -71,10 +71,9 @@ _NEEDED = (
     "agent.retrieval.history.commits",
     "agent.repository.snapshot",
     "agent.retrieval.index.chunking",
-    "agent.retrieval.ranking.explain",
     "agent.retrieval.history.table",
     "agent.retrieval.index.index",
-    "agent.retrieval.ranking.options",
+    "agent.retrieval.ranking.ranker",
     "agent.retrieval.ranking.retriever",
     "agent.retrieval.ranking.stages",
     "agent.wiring",
@@ -89,7 +88,7 @@ _NEEDED = (
     "numpy.ma",
     "prompts",
     "sandbox.choose",
-    "snowballstemmer",
+    "Stemmer",
     "tree_sitter_python",
 )
 

@@ -125,6 +125,7 @@ class ContextPiece:
     score: float
     reasons: tuple[Reason, ...] = ()
     shown: tuple[tuple[int, int], ...] = ()
+    rank: int | None = None  # of its chunk, from 1; None for signatures
 
 
 CutBy = Literal["budget", "max-chunks", "overlap", "duplicate", "secret"]
@@ -141,6 +142,7 @@ class DroppedChunk:
     tokens: int
     score: float
     cut_by: CutBy
+    rank: int | None = None  # from 1
 
 
 @dataclass(frozen=True, slots=True)

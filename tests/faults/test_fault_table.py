@@ -21,7 +21,7 @@ from agent.errors import (
     UnknownModel,
 )
 from agent.llm import RetryPolicy, Spent, ask_remote_budget, create_client
-from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
+from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
 from agent.types import Completion
 from agent.types.events import Event, Notice
 from agent.types.protocols import Reporter

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.retrieval.embedding.static import StaticEncoder, load_static
+from agent.retrieval.embedding import StaticEncoder, load_static
 from agent.retrieval.index.index import Index
 from agent.search.opening import SearchPaths, make_pool
 from agent.search.passages import CorpusSource, CorpusUnavailable, Label, Passage

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.retrieval.embedding.protocol import EmbeddingKind
+from agent.retrieval.embedding import EmbeddingKind
 
 DIMENSION = 32
 

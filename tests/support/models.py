@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.retrieval.embedding.static import write_static
-from agent.retrieval.index.identifiers import term_hash
+from agent.retrieval.embedding import write_static
+from agent.retrieval.index.words import term_hash
 from agent.retrieval.ranking.ranker import Ensemble, Ranker, write_ranker
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.retrieval.index.records import PieceTerms
+    from agent.retrieval.index.contents import PieceTerms
 
 
 def random_ensemble(

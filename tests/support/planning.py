@@ -6,7 +6,7 @@ import asyncio
 
 from agent.retrieval.index.index import Index
 from agent.retrieval.ranking.evidence import mention_evidence
-from agent.retrieval.ranking.options import RetrievalOptions
+from agent.retrieval.ranking.ranker import RetrievalOptions
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.plans.grounding import Grounded, SeveralQueries
 from agent.search.plans.intents import Intent, intent_of

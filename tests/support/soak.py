@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.llm import Budget, BudgetedChatModel, LoggedChatModel, RetryPolicy, create_client
-from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
+from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.ranking.retriever import embed_both
 from agent.run.pipeline import SolveOptions, solve

@@ -1,7 +1,7 @@
 """Which modules and packages a program needs: everything that its roots import, also in functions.
 
 Imports for type checkers do not count. A string counts if it is the whole name of a module, or if
-it begins with the name of a foreign package: processes (`-m agent.retrieval.index.worker`),
+it begins with the name of a foreign package: processes (`-m agent.retrieval.index.pool`),
 grammars and plugins are named that way.
 
 A package whose `__init__` only imports names is a face. Of a face a program needs the names that it

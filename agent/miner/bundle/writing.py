@@ -19,7 +19,7 @@ from agent.miner.bundle.imports import Closure, close, declared, needed, own_mod
 MAX_BYTES = 2 * 1024 * 1024
 
 # The worker of a task, and the worker process that it starts by name.
-_ROOTS = ("agent.miner.worker", "agent.retrieval.index.worker")
+_ROOTS = ("agent.miner.worker", "agent.retrieval.index.pool")
 
 # Imported only where an option asks for them; a miner's container uses none of these options.
 LEFT_OUT = (

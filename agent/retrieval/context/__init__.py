@@ -7,12 +7,10 @@ the code that replies ask for. `make_receipt` and `render_receipt` say which chu
 context, which were left out, and why.
 """
 
-from agent.retrieval.context.asked import AskedCode, CodeRequests, asked_code
+from agent.retrieval.context.asked import AskedCode, CodeRequests, asked_code, put_first
 from agent.retrieval.context.builder import PackingOptions
-from agent.retrieval.context.confidence import likely_complete
-from agent.retrieval.context.locating import put_first
 from agent.retrieval.context.map import RepositoryMap, make_map
-from agent.retrieval.context.packing import pack
+from agent.retrieval.context.packing import likely_complete, pack
 from agent.retrieval.context.receipt import Receipt, make_receipt, render_receipt
 
 __all__ = [

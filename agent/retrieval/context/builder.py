@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from agent.errors import ConfigurationError
-from agent.retrieval.context.condensing import condensed, little_told
-from agent.retrieval.context.excerpt import best_lines
+from agent.retrieval.context.excerpt import best_lines, condensed, little_told
 from agent.retrieval.context.layout import (
     PREAMBLE,
     Choice,
@@ -324,12 +323,13 @@ class ContextBuilder:
         return self._finder.class_header(chunk) if self._options.support_share else frozenset()
 
     def _drop(self, rank: int, scored: ScoredChunk, cut_by: CutBy) -> None:
-        chunk, known = scored.chunk, self._cut.get(rank)
-        tokens = known.tokens if known else self._counter.count(chunk.text)
+        chunk, before = scored.chunk, self._cut.get(rank)
+        tokens = before.tokens if before else self._counter.count(chunk.text)
         self._cut_chunks[rank] = chunk
         self._cut[rank] = DroppedChunk(
-            chunk.path, chunk.start, chunk.end, chunk.symbol, tokens, scored.score, cut_by
-        )
+            chunk.path, chunk.start, chunk.end, chunk.symbol, tokens, scored.score, cut_by,
+            rank + 1,
+        )  # fmt: skip
 
     def _is_shown(self, chunk: Chunk) -> bool:
         """Whether every non-blank line of the chunk is in the context."""

@@ -1,14 +1,20 @@
-"""Chooses the lines of an oversized chunk to show: its signature and the best matching lines."""
+"""Chooses the lines of a chunk to show where it is not shown whole.
+
+Of an oversized chunk these are its signature and the best matching lines. Of others, a mark takes
+the place of lines that tell little: the rest of long docstrings, entries of long tables.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from agent.retrieval.context.assignments import end_of_statement
 from agent.retrieval.context.layout import FileView
-from agent.types import Chunk, Problem
+from agent.retrieval.context.statements import end_of_statement
+from agent.types import Chunk, ChunkKind, Problem
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
 _SUBWORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{3,}(?![a-z])")
@@ -52,8 +58,8 @@ def best_lines(
     misses = 0
     # Ties go to the earliest line. A blank line between two matches may seem better by a rounding
     # error, but would show nothing.
-    said = (i for i, text in enumerate(texts) if text.strip())
-    for best in sorted(said, key=lambda i: (-scores[i], i)):
+    filled = (i for i, text in enumerate(texts) if text.strip())
+    for best in sorted(filled, key=lambda i: (-scores[i], i)):
         if numbers[best] in chosen:
             continue
         place = _place(best, texts, statements)
@@ -100,16 +106,16 @@ def _indent(line: str) -> int:
 
 def _line_scores(numbers: Sequence[int], view: FileView, problem: Problem) -> list[float]:
     """Score each line by the rare words it shares with the problem, and by tracebacks."""
-    wanted = Counter(dict.fromkeys(_terms(problem.body), 1.0))
-    wanted.update(dict.fromkeys(_terms(problem.title), _TITLE_WEIGHT))
-    found = [_terms(view.lines[number - 1]) & wanted.keys() for number in numbers]
-    frequency = Counter(term for terms in found for term in terms)
+    weights = Counter(dict.fromkeys(_terms(problem.body), 1.0))
+    weights.update(dict.fromkeys(_terms(problem.title), _TITLE_WEIGHT))
+    shared = [_terms(view.lines[number - 1]) & weights.keys() for number in numbers]
+    frequency = Counter(term for terms in shared for term in terms)
     named = _named_lines(problem.text, view.path)
     return [
         # Sorted: floating-point sums depend on their order.
-        sum(wanted[term] / frequency[term] for term in sorted(terms))
+        sum(weights[term] / frequency[term] for term in sorted(terms))
         + (_TRACEBACK_WEIGHT if number in named else 0.0)
-        for number, terms in zip(numbers, found, strict=True)
+        for number, terms in zip(numbers, shared, strict=True)
     ]
 
 
@@ -136,3 +142,101 @@ def _named_lines(text: str, path: str) -> frozenset[int]:
     name = re.escape(path.rsplit("/", 1)[-1])
     pattern = rf"(?<![\w.-]){name}(?:[\"']?,? line |:|#L)(\d{{1,7}})\b"
     return frozenset(int(number) for number in re.findall(pattern, text))
+
+
+# ----------------------------------------------------------------------------- what tells little
+
+# A mark takes the place of the lines, so fewer are not worth it.
+_LEAST_LEFT_OUT = 8
+# Entries of a table that stay, at its beginning and its end. A table of fewer than this many and
+# `_LEAST_LEFT_OUT` more is shown as a whole.
+_FIRST_ENTRIES, _LAST_ENTRIES = 12, 4
+
+_DOCSTRING = re.compile(r"\s*[rRbBuUfF]{0,2}(\"\"\"|''')")
+_LITERAL = r"""(?:[rRbBuUfF]{0,2}(?:"[^"]*"|'[^']*')|[-+]?\d[\w.]*|\(.*\)|\[.*\]|\{.*\})"""
+_ENTRY = re.compile(rf"\s+{_LITERAL}(?:\s*(?::|=>)\s*\S.*)?,\s*(?:(?:#|//).*)?")
+_COMMENT = re.compile(r"(?:#|//|\s?\*|/\*)(?!!)")
+
+
+def condensed(chunk: Chunk) -> Chunk:
+    """Return the chunk with the text that is left when `little_told` is left out."""
+    left_out = little_told(chunk)
+    if not left_out:
+        return chunk
+    lines = zip(chunk.numbers(), chunk.text.split("\n"), strict=False)
+    return replace(chunk, text="\n".join(line for n, line in lines if n not in left_out))
+
+
+@functools.lru_cache(maxsize=2048)
+def little_told(chunk: Chunk) -> frozenset[int]:
+    """Return the line numbers of a chunk that a mark can stand for; its signature is not in them.
+
+    They are the lines of a Python docstring after its first sentence, all but a few entries of a
+    table of literals, and the comment at the top of a module, such as a licence.
+    """
+    numbers = chunk.numbers()
+    lines = chunk.text.split("\n")[: len(numbers)]
+    spans = [*_rest_of_docstring(chunk, lines), *_tables(lines), *_top_comment(chunk, lines)]
+    return frozenset(
+        number
+        for first, last in spans
+        if last - first >= _LEAST_LEFT_OUT
+        for number in numbers[first:last]
+    )
+
+
+def docstring_lines(chunk: Chunk) -> frozenset[int]:
+    """Return the line numbers of a Python docstring with triple quotes."""
+    numbers = chunk.numbers()
+    begin, end = _docstring(chunk, chunk.text.split("\n")[: len(numbers)])
+    return frozenset(numbers[begin:end])
+
+
+def _docstring(chunk: Chunk, lines: Sequence[str]) -> tuple[int, int]:
+    """Return where a docstring begins, and the index after its end; (0, 0) if there is none."""
+    if chunk.language != "python":
+        return 0, 0
+    at = len(chunk.signature.strip("\n").split("\n")) if chunk.signature.strip() else 0
+    if chunk.kind is ChunkKind.MODULE:
+        at = _after_comments(lines)
+    while at < len(lines) and not lines[at].strip():
+        at += 1
+    begin = _DOCSTRING.match(lines[at]) if at < len(lines) else None
+    if begin is None:
+        return 0, 0
+    if begin[1] in lines[at][begin.end() :]:
+        return at, at + 1
+    end = next((n for n in range(at + 1, len(lines)) if begin[1] in lines[n]), None)
+    return (0, 0) if end is None else (at, end + 1)
+
+
+def _rest_of_docstring(chunk: Chunk, lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield the lines of a docstring after its first paragraph, without the closing quotes."""
+    begin, end = _docstring(chunk, lines)
+    if end - begin > 1:
+        last = begin if _DOCSTRING.sub("", lines[begin], count=1).strip() else begin + 1
+        while last + 2 < end and lines[last + 1].strip():
+            last += 1
+        yield last + 1, end - 1
+
+
+def _tables(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    first = None
+    for number in range(len(lines) + 1):
+        if number < len(lines) and _ENTRY.fullmatch(lines[number]):
+            first = number if first is None else first
+        elif first is not None:
+            yield first + _FIRST_ENTRIES, number - _LAST_ENTRIES
+            first = None
+
+
+def _top_comment(chunk: Chunk, lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    if chunk.kind is ChunkKind.MODULE and chunk.start <= 2:
+        yield 1, _after_comments(lines)
+
+
+def _after_comments(lines: Sequence[str]) -> int:
+    at = 0
+    while at < len(lines) and (not lines[at].strip() or _COMMENT.match(lines[at])):
+        at += 1
+    return at

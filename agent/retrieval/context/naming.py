@@ -12,13 +12,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from agent.retrieval.context.assignments import assignments
-from agent.retrieval.context.condensing import docstring_lines
-from agent.retrieval.context.excerpt import signature_lines
+from agent.retrieval.context.excerpt import docstring_lines, signature_lines
 from agent.retrieval.context.layout import FileView, FileViews, chunk_lines
+from agent.retrieval.context.statements import assignments
 from agent.shared.secrets import is_secret_path
 from agent.types import DEFINITIONS, Chunk, ChunkKind, Ranking
 from agent.types.protocols import Chunker, Snapshot
+
+LOCATED = "located"
+"""The feature of the reason that a chunk gets which the locating call named."""
 
 WHOLE_FILE_LINES = 400
 """A longer file is answered with its likeliest parts and the list of its definitions."""

@@ -13,17 +13,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.retrieval.context.assignments import (
-    bindings_of_class,
-    bindings_of_module,
-    end_of_statement,
-)
 from agent.retrieval.context.excerpt import signature_lines
 from agent.retrieval.context.layout import FileViews, Run, chunk_lines, runs
+from agent.retrieval.context.statements import (
+    IDENTIFIER,
+    ImportStatement,
+    bindings_of_class,
+    bindings_of_module,
+    import_statements,
+)
 from agent.types import DEFINITIONS, Chunk, ChunkKind, Ranking
 from agent.types.protocols import Chunker, Snapshot
 
-_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 _CALL = re.compile(r"(?:\b([A-Za-z_]\w*)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w*)\s*\(")
 _OWN = frozenset({"self", "cls", "this", "super", "Self"})
 
@@ -89,7 +90,7 @@ class SupportFinder:
     def around(self, chunk: Chunk, shown: frozenset[int]) -> Iterator[SupportItem]:
         """Return support for the lines `shown` of a chunk, the most important first."""
         text, owner = self._views[chunk.path].text(sorted(shown)), self._owner(chunk)
-        names = frozenset(_IDENTIFIER.findall(text))
+        names = frozenset(IDENTIFIER.findall(text))
         for statement in self._statements(chunk.path):
             if names & statement.names:
                 yield from self._import(chunk.path, statement)
@@ -138,7 +139,7 @@ class SupportFinder:
         """Return the definitions of names of the module and attributes of the class in the text."""
         if chunk.path not in self._bound:
             self._bound[chunk.path] = bindings_of_module(self._views[chunk.path].lines)
-        found = self._used(self._bound[chunk.path], _IDENTIFIER.findall(text))
+        found = self._used(self._bound[chunk.path], IDENTIFIER.findall(text))
         if owner is not None:
             view = self._views[owner.path]
             attributes = bindings_of_class(chunk_lines(owner, view), view.lines)
@@ -230,66 +231,3 @@ class SupportFinder:
             )
             self._defined[path] = tuple(c for c in chunks if c.kind in DEFINITIONS)
         return self._defined[path]
-
-
-# ------------------------------------------------------------------------------- import statements
-
-# Lines. Of a longer statement, such as a bracket that never closes, the first line is taken.
-_MAX_STATEMENT = 40
-_PYTHON = r"from\s+[\w.]+\s+import\b|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:[,;#\\]|$)"
-_JAVASCRIPT = (
-    r"import\b(?!\s*\()|export\s.{0,2000}\sfrom\s|(?:const|let|var)\s.{1,500}=\s*require\s*\("
-)
-_C = r"\s*#\s*include\b"
-_JAVA = r"import\s+(?:static\s+)?[\w.*]+\s*;"
-_STARTS: Mapping[str, re.Pattern[str]] = {
-    language: re.compile(pattern)
-    for language, pattern in {
-        "python": _PYTHON,
-        "cython": _PYTHON.replace("import", "c?import"),
-        "javascript": _JAVASCRIPT,
-        "typescript": _JAVASCRIPT,
-        "tsx": _JAVASCRIPT,
-        "c": _C,
-        "cpp": _C,
-        "java": _JAVA,
-        "kotlin": r"import\s+[\w.*]+",
-        "scala": r"import\s+[\w.]+",
-        "go": r"import\b",
-        "rust": r"(?:pub\s+)?use\s+[\w:{]|extern\s+crate\b",
-        "php": r"use\s+(?:function\s+|const\s+)?[\w\\]+|(?:require|include)(?:_once)?\b",
-        "ruby": r"require(?:_relative)?\b",
-        "csharp": r"(?:global\s+)?using\s+(?:static\s+)?[\w.=\s]+;",
-    }.items()
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ImportStatement:
-    """An import statement on lines `start`..`end`, and the identifiers in it."""
-
-    start: int
-    end: int
-    names: frozenset[str]
-
-
-def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatement, ...]:
-    """Return the top-level import statements of a file; none for unknown languages.
-
-    They are found line by line, without a parser. A false match costs a few tokens only, since the
-    lines are shown unchanged.
-    """
-    pattern = _STARTS.get(language)
-    if pattern is None:
-        return ()
-    found: list[ImportStatement] = []
-    after = 0
-    for index, line in enumerate(lines):
-        if index < after or not pattern.match(line):
-            continue
-        after = end_of_statement(lines, index)
-        if after - index > _MAX_STATEMENT:
-            after = index + 1
-        names = frozenset(_IDENTIFIER.findall("\n".join(lines[index:after])))
-        found.append(ImportStatement(index + 1, after, names))
-    return tuple(found)

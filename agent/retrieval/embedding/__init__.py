@@ -5,12 +5,27 @@
 needs no model server, and encodes pieces during indexing.
 """
 
-from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
-from agent.retrieval.embedding.protocol import BatchEmbedder, EmbeddingKind
-from agent.retrieval.embedding.static import STATIC_MODEL, StaticEncoder, static_cosines, static_in
-from agent.retrieval.embedding.vector_cache import VectorCache
+from agent.retrieval.embedding.parallel import (
+    BatchEmbedder,
+    EmbeddingKind,
+    EmbeddingOptions,
+    ParallelEmbedder,
+    VectorCache,
+    vector_key,
+)
+from agent.retrieval.embedding.static import (
+    NAME_BOOST,
+    STATIC_MODEL,
+    StaticEncoder,
+    load_static,
+    read_static,
+    static_cosines,
+    static_in,
+    write_static,
+)
 
 __all__ = [
+    "NAME_BOOST",
     "STATIC_MODEL",
     "BatchEmbedder",
     "EmbeddingKind",
@@ -18,6 +33,10 @@ __all__ = [
     "ParallelEmbedder",
     "StaticEncoder",
     "VectorCache",
+    "load_static",
+    "read_static",
     "static_cosines",
     "static_in",
+    "vector_key",
+    "write_static",
 ]

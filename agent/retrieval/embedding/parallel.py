@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import statistics
+import hashlib
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import numpy as np
 import tenacity
@@ -27,34 +28,61 @@ from agent.errors import (
     ProviderError,
     UnknownModel,
 )
-from agent.retrieval.embedding.vector_cache import VectorCache, vector_key
+from agent.shared.cache import RecordStore, record_format
 from agent.types.events import ModelCall, Notice, StageProgress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.retrieval.embedding.protocol import BatchEmbedder, EmbeddingKind
     from agent.types.protocols import Reporter
 
     Vector = NDArray[np.float32]
+
+EmbeddingKind = Literal["query", "document"]
 
 _T = TypeVar("_T")
 
 _SHORTEST_HALF = 32  # characters; a text that is too long even at this size is not retried
 _SMALLEST_NORM = 1e-12  # below it a vector has no direction in float32
 
-# After a few successful calls the usual time of a call is known. A try may take this many times as
-# long.
-_FEW_CALLS = 4
-_PATIENCE = 10.0
-_RECENT_CALLS = 64
-# A batch that timed out is tried once more. Then its texts are sent one by one, because one of them
-# may be slow.
-_TRIES_OF_A_SLOW_BATCH = 2
-
 # Ranking works without vectors, but nothing works without the chat model, so embedding gets only a
 # share of the run's time.
 _SHARE_OF_TIME = 0.2
+
+
+class BatchEmbedder(Protocol):
+    """One embedding model: turns one batch of texts into vectors, in one attempt.
+
+    `name` identifies the model and every setting that changes its vectors: it is part of every
+    cache key. `max_batch` is the largest number of texts of a call, `max_concurrency` the largest
+    number of calls at once (None: no limit of its own).
+    """
+
+    @property
+    def name(self) -> str:
+        """The model and every setting that changes its vectors."""
+        ...
+
+    @property
+    def max_batch(self) -> int:
+        """Largest number of texts in a call, at least 1."""
+        ...
+
+    @property
+    def max_concurrency(self) -> int | None:
+        """Largest number of calls at once; None: no limit of its own."""
+        ...
+
+    async def embed_batch(
+        self, texts: Sequence[str], *, kind: EmbeddingKind
+    ) -> NDArray[np.float32]:
+        """Embed `texts` (1 to `max_batch` non-empty texts).
+
+        Returns shape (len(texts), d), in the order of `texts`; rows need not be normalised. Raises
+        InputTooLong, EmbeddingsUnsupported, AuthenticationFailed and UnknownModel, which are not
+        retried, or another ProviderError, which is.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +92,8 @@ class EmbeddingOptions:
     concurrency: int = 8  # calls at once (EMBED_CONCURRENCY)
     tries: int = 3  # for one call
     timeout: float = 30.0  # most for one try, so that a hanging call frees its slot
-    least_patience: float = 5.0  # least for one try, even if the server is usually faster
     backoff: float = 0.5  # upper bound of the first wait; doubles each time, with full jitter
     longest_wait: float = 8.0
-    longest_silence: float = 60.0  # for a server that has never answered: two tries
     give_up_after: int = 16  # failed calls in a row, over all slots: the server is down
     memory_entries: int = 20_000  # vectors cached in memory: 30 MB at 384 dimensions
 
@@ -75,10 +101,9 @@ class EmbeddingOptions:
 class ParallelEmbedder:
     """An `Embedder` on top of a `BatchEmbedder`.
 
-    One instance serves one event loop at a time. The dimension is that of most answers; answers
-    with another dimension are requested again. Once vectors have been returned, the dimension is
-    fixed, and a server that keeps returning another one raises ProviderError. Cached vectors of
-    another dimension are dropped. A server that never answers is not called again.
+    One instance serves one event loop at a time. The first answer decides the dimension. An answer
+    of another dimension is requested again, and is an error if it stays; cached vectors of another
+    dimension are replaced. A server that never answers is not called again.
     """
 
     def __init__(
@@ -89,9 +114,7 @@ class ParallelEmbedder:
         cache: VectorCache | None = None,
         time_left: Callable[[], float] | None = None,
     ) -> None:
-        """`time_left`: seconds left in the run; one `embed` uses a fifth at
-        most. None: no limit.
-        """
+        """`time_left`: seconds left in the run, of which one `embed` uses a fifth at most."""
         self._model = model
         self._reporter = reporter
         self._options = options or EmbeddingOptions()
@@ -99,13 +122,10 @@ class ParallelEmbedder:
         self._time_left = time_left
         self._answered = False  # whether any call has returned vectors
         self._memory: OrderedDict[bytes, Vector] = OrderedDict()
-        self._dimension: int | None = None
-        self._votes = Counter[int]()  # answers by dimension; the cache counts as one
-        self._fixed = False  # vectors of this dimension have been returned
+        self._dimension = 0
         self._off: ProviderError | None = None
         self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
         self._failures_in_a_row = 0
-        self._recent: deque[float] = deque(maxlen=_RECENT_CALLS)  # seconds of successful calls
 
     @property
     def name(self) -> str:
@@ -122,46 +142,34 @@ class ParallelEmbedder:
         if self._off is not None:
             raise type(self._off)(str(self._off))
         keys = [vector_key(self.name, kind, text) if text.strip() else b"" for text in texts]
-        wanted = {key: text for key, text in zip(keys, texts, strict=True) if key}
-        known = await self._known(list(wanted))
-        missing = {key: text for key, text in wanted.items() if key not in known}
-        fresh = await self._fetch(missing, kind)
-        vectors = known | fresh
-        # Either the model changed under the same name since they were cached, or the first answer
-        # was wrong.
-        stale = [key for key, vector in vectors.items() if len(vector) != self._dimension]
-        if stale:
-            fresh = await self._fetch({key: wanted[key] for key in stale}, kind)
-            vectors = {key: v for key, v in vectors.items() if key not in set(stale)} | fresh
-        # Two answers must agree, because a single one may be wrong.
-        self._fixed = self._fixed or (bool(fresh) and self._votes[self._dimension or 0] > 1)
-        if wanted and not vectors:
+        by_key = {key: text for key, text in zip(keys, texts, strict=True) if key}
+        vectors = await self._cached(list(by_key))
+        vectors |= await self._fetch({k: t for k, t in by_key.items() if k not in vectors}, kind)
+        if stale := [key for key, vector in vectors.items() if len(vector) != self._dimension]:
+            vectors |= await self._fetch({key: by_key[key] for key in stale}, kind)
+        if by_key and not vectors:
             raise ProviderError(
                 f"no text could be embedded with {self.name}: check the embedding server"
             )
-        rows = np.zeros((len(texts), self._dimension or 0), dtype=np.float32)
+        rows = np.zeros((len(texts), self._dimension), dtype=np.float32)
         for row, key in enumerate(keys):
             if key in vectors and len(vectors[key]) == self._dimension:
                 rows[row] = vectors[key]
         return rows
 
-    # ------------------------------------------------------------------------------------ caches
-
-    async def _known(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
-        """Return cached vectors, all of one dimension."""
-        found = {key: self._memory[key] for key in keys if key in self._memory}
-        for key in found:
+    async def _cached(self, keys: Sequence[bytes]) -> dict[bytes, Vector]:
+        """Return the vectors that are in memory or on disk."""
+        vectors = {key: self._memory[key] for key in keys if key in self._memory}
+        for key in vectors:
             self._memory.move_to_end(key)
-        rest = [key for key in keys if key not in found]
+        rest = [key for key in keys if key not in vectors]
         if rest and self._cache is not None:
             stored = await asyncio.to_thread(self._cache.get, rest)
-            found |= stored
+            vectors |= stored
             self._remember(stored)
-        dimensions = {len(vector) for vector in found.values()}
-        if self._dimension is None and len(dimensions) == 1:
-            self._dimension = dimensions.pop()
-            self._votes[self._dimension] += 1
-        return {key: v for key, v in found.items() if len(v) == self._dimension}
+        if vectors and not self._dimension:
+            self._dimension = len(next(iter(vectors.values())))
+        return vectors
 
     def _remember(self, vectors: Mapping[bytes, Vector]) -> None:
         self._memory.update(vectors)
@@ -183,49 +191,40 @@ class ParallelEmbedder:
         waiting = iter(batches)
 
         async def _worker() -> None:
-            # A worker that waits between tries takes no other batch, so a busy server gets less
-            # work.
+            # A worker that waits between tries takes no other batch: a busy server gets less work.
             for batch in waiting:
                 texts = [missing[key] for key in batch]
-                found = await self._isolated(texts, kind, self._options.tries)
-                good = {key: v for key, v in zip(batch, found, strict=True) if v is not None}
+                rows = await self._isolated(texts, kind, self._options.tries)
+                good = {key: v for key, v in zip(batch, rows, strict=True) if v is not None}
                 vectors.update(good)
-                if good and not self._answered:
-                    self._answered = True
-                    bound.reschedule(self._deadline(started))
                 self._remember(good)
                 if good and self._cache is not None:
                     await asyncio.to_thread(self._cache.put, good)
                 if len(batches) > 1:
                     self._reporter(StageProgress("embedding", len(vectors), len(missing)))
 
-        started = asyncio.get_running_loop().time()
+        bound = None if self._time_left is None else _SHARE_OF_TIME * max(0.0, self._time_left())
         try:
             # Results that arrived before the deadline are used.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(self._deadline(started)) as bound:
+                async with asyncio.timeout(bound):
                     await _all([_worker() for _ in range(min(self._slot_count, len(batches)))])
-            if bound.expired() and not self._answered:
-                seconds = asyncio.get_running_loop().time() - started
-                raise _NeverAnswered(_silent(self.name, seconds))
+            if batches and not vectors and not self._answered:
+                raise _Silent(f"{self.name} gave no vectors in time: check the embedding server")
         except _FATAL as error:
             self._switch_off(error)
             raise
         if len(vectors) < len(missing):
-            failed = len(missing) - len(vectors)
-            self._reporter(
-                Notice(
-                    f"{failed} of {len(missing)} texts could not be embedded: ranked without",
-                    level="warning",
-                )
-            )
+            failed = f"{len(missing) - len(vectors)} of {len(missing)} texts"
+            notice = f"{failed} could not be embedded: ranked without"
+            self._reporter(Notice(notice, level="warning"))
         return vectors
 
     async def _isolated(
         self, texts: Sequence[str], kind: EmbeddingKind, tries: int
     ) -> list[Vector | None]:
         """Embed a batch. On failure, halve it until the failing texts are alone."""
-        if self._is_down():
+        if self._failures_in_a_row >= self._options.give_up_after:
             return [None] * len(texts)
         try:
             return await self._attempted(texts, kind, tries)
@@ -237,27 +236,16 @@ class ParallelEmbedder:
         except ProviderError as error:
             self._failures_in_a_row += 1
             if isinstance(error, _TimedOut) and not self._answered:
-                raise _NeverAnswered(str(error)) from error
+                raise _Silent(str(error)) from error
             if len(texts) == 1:
                 return [None]
             tries = 1  # the batch has used its tries; a hanging text must not cost minutes
-            if isinstance(error, _TimedOut):
+            if isinstance(error, _TimedOut):  # one of them may be slow
                 alone = [self._isolated([text], kind, tries) for text in texts]
                 return [rows[0] for rows in await _all(alone)]
         middle = len(texts) // 2
         left = await self._isolated(texts[:middle], kind, tries)
         return left + await self._isolated(texts[middle:], kind, tries)
-
-    def _deadline(self, started: float) -> float | None:
-        """Return the deadline of one `embed` in the loop's time; None without a limit."""
-        if self._time_left is None:
-            return None
-        waited = asyncio.get_running_loop().time() - started
-        share = _SHARE_OF_TIME * max(0.0, self._time_left() + waited)
-        return started + (share if self._answered else min(share, self._options.longest_silence))
-
-    def _is_down(self) -> bool:
-        return self._failures_in_a_row >= self._options.give_up_after
 
     async def _halved(self, text: str, kind: EmbeddingKind) -> Vector | None:
         """Return the mean of the vectors of both halves, weighted by their lengths."""
@@ -270,28 +258,36 @@ class ParallelEmbedder:
         tries = self._options.tries
         vectors = [(await self._isolated([half], kind, tries))[0] for half in halves]
         pairs = [(len(h), v) for h, v in zip(halves, vectors, strict=True) if v is not None]
-        if not pairs:
-            return None
-        return _normalised(np.sum([weight * vector for weight, vector in pairs], axis=0))
+        return _normalised(np.sum([weight * v for weight, v in pairs], axis=0)) if pairs else None
 
     async def _attempted(
         self, texts: Sequence[str], kind: EmbeddingKind, tries: int
     ) -> list[Vector | None]:
         """Make one call and retry temporary errors. Raises ProviderError."""
-        options = self._options
+
+        def passes(error: BaseException) -> bool:
+            if isinstance(error, _TimedOut):  # texts of a slow batch are sent one by one
+                return len(texts) == 1 or not self._answered
+            lasting = (*_FATAL, InputTooLong)
+            return isinstance(error, _OtherDimension) or (
+                isinstance(error, ProviderError) and not isinstance(error, lasting)
+            )
+
         async for attempt in tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(tries) | _SlowBatch(len(texts)),
-            wait=tenacity.wait_random_exponential(options.backoff, options.longest_wait),
-            retry=tenacity.retry_if_exception(_is_passing),
+            stop=tenacity.stop_after_attempt(tries),
+            wait=tenacity.wait_random_exponential(
+                self._options.backoff, self._options.longest_wait
+            ),
+            retry=tenacity.retry_if_exception(passes),
             reraise=True,
         ):
-            with attempt, self._told(len(texts), attempt.retry_state.attempt_number):
+            with attempt, self._reported(len(texts), attempt.retry_state.attempt_number):
                 vectors = self._checked(await self._called(texts, kind), len(texts))
         self._failures_in_a_row = 0
         return vectors
 
     @contextlib.contextmanager
-    def _told(self, texts: int, attempt: int) -> Iterator[None]:
+    def _reported(self, texts: int, attempt: int) -> Iterator[None]:
         """Report each try of a batch when it ends, in success or failure."""
         started = time.perf_counter()
         status, error = "cancelled", ""
@@ -309,34 +305,18 @@ class ParallelEmbedder:
 
     async def _called(self, texts: Sequence[str], kind: EmbeddingKind) -> NDArray[np.float32]:
         """Make one try in one slot. The slots limit the calls of all concurrent `embed` calls."""
-        async with self._slot():
-            seconds = self._patience()
-            started = time.perf_counter()
-            try:
-                async with asyncio.timeout(seconds):
-                    answer = await self._model.embed_batch(texts, kind=kind)
-            except TimeoutError as error:
-                raise _TimedOut(
-                    f"{self.name} gave no vectors within {seconds:.3g} s: "
-                    "raise the time limit or check the embedding server"
-                ) from error
-            self._recent.append(time.perf_counter() - started)
-            return answer
-
-    def _patience(self) -> float:
-        """Return the timeout of one try in seconds."""
-        longest = self._options.timeout
-        if len(self._recent) < _FEW_CALLS:
-            return longest
-        return min(
-            longest, max(self._options.least_patience, _PATIENCE * statistics.median(self._recent))
-        )
-
-    def _slot(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
         if self._slots is None or self._slots[0] is not loop:
             self._slots = (loop, asyncio.Semaphore(self._slot_count))
-        return self._slots[1]
+        async with self._slots[1]:
+            try:
+                async with asyncio.timeout(self._options.timeout):
+                    return await self._model.embed_batch(texts, kind=kind)
+            except TimeoutError as error:
+                raise _TimedOut(
+                    f"{self.name} gave no vectors within {self._options.timeout:.3g} s: "
+                    "raise the time limit or check the embedding server"
+                ) from error
 
     @property
     def _slot_count(self) -> int:
@@ -351,20 +331,14 @@ class ParallelEmbedder:
                 f"{self.name} answered shape {rows.shape} for {count} texts: "
                 "check that the server is an embedding server"
             )
-        self._agree(rows.shape[1])
-        return [_normalised(row) for row in rows]
-
-    def _agree(self, dimension: int) -> None:
-        """Count an answer's dimension. Raises _DimensionChanged if it is not the majority's."""
-        self._votes[dimension] += 1
-        current = self._dimension
-        if current is None or (not self._fixed and self._votes[dimension] > self._votes[current]):
-            self._dimension = dimension
-        elif dimension != current:
-            raise _DimensionChanged(
-                f"{self.name} answered {dimension} dimensions after {current}: "
+        if not self._answered:
+            self._answered, self._dimension = True, rows.shape[1]
+        if rows.shape[1] != self._dimension:
+            raise _OtherDimension(
+                f"{self.name} answered {rows.shape[1]} dimensions after {self._dimension}: "
                 "check that one model serves all calls"
             )
+        return [_normalised(row) for row in rows]
 
     def _switch_off(self, error: ProviderError) -> None:
         if self._off is None:
@@ -372,7 +346,7 @@ class ParallelEmbedder:
             self._reporter(Notice(f"embeddings are switched off: {error}", level="warning"))
 
 
-class _DimensionChanged(ProviderError):
+class _OtherDimension(ProviderError):
     """The server returned vectors of another dimension than before."""
 
 
@@ -380,42 +354,15 @@ class _TimedOut(ProviderError):
     """One try exceeded its timeout."""
 
 
-class _NeverAnswered(ProviderError):
+class _Silent(ProviderError):
     """The server has not answered a single call within the allowed time."""
-
-
-def _silent(name: str, seconds: float) -> str:
-    return f"{name} gave no vectors within {seconds:.3g} s: check the embedding server"
 
 
 # No later call can succeed after these.
 _FATAL = (
-    EmbeddingsUnsupported,
-    AuthenticationFailed,
-    UnknownModel,
-    BudgetRefused,
-    _DimensionChanged,
-    _NeverAnswered,
-)
-
-
-def _is_passing(error: BaseException) -> bool:
-    """Whether another try may succeed. A wrong dimension may be temporary."""
-    if isinstance(error, _DimensionChanged):
-        return True
-    return isinstance(error, ProviderError) and not isinstance(error, (*_FATAL, InputTooLong))
-
-
-class _SlowBatch(tenacity.stop.stop_base):
-    """Stops retrying a batch of several texts that timed out."""
-
-    def __init__(self, size: int) -> None:
-        self._several = size > 1
-
-    def __call__(self, retry_state: tenacity.RetryCallState) -> bool:
-        error = retry_state.outcome.exception() if retry_state.outcome else None
-        slow = self._several and isinstance(error, _TimedOut)
-        return slow and retry_state.attempt_number >= _TRIES_OF_A_SLOW_BATCH
+    EmbeddingsUnsupported, AuthenticationFailed, UnknownModel, BudgetRefused, _OtherDimension,
+    _Silent,
+)  # fmt: skip
 
 
 def _normalised(vector: Vector) -> Vector | None:
@@ -436,3 +383,63 @@ async def _all(jobs: Sequence[Coroutine[object, object, _T]]) -> list[_T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# ---------------------------------------------------------------------------------- vectors on disk
+
+_FORMAT = record_format("embedding cache", 0x50535643, 2)  # "PSVC"; version 1 had its own table
+
+
+def vector_key(embedder: str, kind: EmbeddingKind, text: str) -> bytes:
+    """Return 32 bytes that identify one vector: hash of embedder name, kind and text."""
+    digest = hashlib.sha256()
+    for part in (embedder, kind, text):
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little"))  # separates the parts
+        digest.update(data)
+    return digest.digest()
+
+
+class VectorCache:
+    """A persistent map from `vector_key` to a float32 vector. Thread-safe; never raises.
+
+    `max_bytes` limits the size of the vectors; `close` removes the least recently used. `clock`
+    returns seconds since the epoch. The file may be damaged or forged: a record that cannot be a
+    vector is ignored.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        reporter: Reporter,
+        max_bytes: int = 512 * 1024 * 1024,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._records = RecordStore(
+            path, reporter=reporter, limit=max_bytes, file_format=_FORMAT, clock=clock
+        )
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """Return the stored vectors, each of shape (d,)."""
+        vectors = ((key, _vector(data)) for key, data in self._records.get(keys).items())
+        return {key: vector for key, vector in vectors if vector is not None}
+
+    def put(self, vectors: Mapping[bytes, NDArray[np.float32]]) -> None:
+        """Store these vectors, each of shape (d,)."""
+        if vectors:
+            self._records.put(
+                (key, np.ascontiguousarray(vector, dtype="<f4").tobytes())
+                for key, vector in vectors.items()
+            )
+
+    def close(self) -> None:
+        """Close the file. A later call opens it again."""
+        self._records.close()
+
+
+def _vector(data: bytes) -> NDArray[np.float32] | None:
+    """Return the vector of a record; None if it cannot be one."""
+    if not data or len(data) % 4:
+        return None
+    vector = np.frombuffer(data, dtype="<f4").astype(np.float32)
+    return vector if bool(np.isfinite(vector).all()) else None

@@ -161,14 +161,6 @@ def static_in(path: Path) -> StaticEncoder | None:
     return read_static(path) if path.is_file() else None
 
 
-def load(path: Path) -> StaticEncoder:
-    """Load an encoder file that the parent process has read. Raises ValueError if it is invalid."""
-    encoder = read_static(path)
-    if encoder is None:
-        raise ValueError(f"{path}: not a static encoder")
-    return encoder
-
-
 def read_static(path: Path) -> StaticEncoder | None:
     """Read the output of `write_static`. Returns None for anything else."""
     data = path.read_bytes()

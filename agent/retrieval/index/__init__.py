@@ -7,10 +7,9 @@ cuts one file.
 """
 
 from agent.retrieval.index.chunking import Piece, TreeSitterChunker, split_lines
-from agent.retrieval.index.contents import PieceTerms
+from agent.retrieval.index.contents import BlockBuilder, PieceEncoder, PieceTerms
 from agent.retrieval.index.corpus import Corpus
 from agent.retrieval.index.grammars import GRAMMARS
-from agent.retrieval.index.identifiers import WORD, Terms, term_hash, without_suffix
 from agent.retrieval.index.index import (
     PROSE_AND_DATA,
     Index,
@@ -19,14 +18,14 @@ from agent.retrieval.index.index import (
     is_target,
     target_files,
 )
-from agent.retrieval.index.records import PieceEncoder
 from agent.retrieval.index.references import ModuleTable, imports
-from agent.retrieval.index.vocabulary import WordScanner
+from agent.retrieval.index.words import WORD, Terms, WordScanner, term_hash, without_suffix
 
 __all__ = [
     "GRAMMARS",
     "PROSE_AND_DATA",
     "WORD",
+    "BlockBuilder",
     "Corpus",
     "Index",
     "IndexSummary",

@@ -1,8 +1,7 @@
 """Columns of pieces: the format in which the index stores consecutive files in path order.
 
-The data of a file in a `Block` depends only on the file's content and language. Whether files were
-cut together or joined later, the bytes are the same. The bytes may come from a damaged or forged
-cache: `decode` returns None for anything but a valid block.
+The data of a file in a `Block` depends only on the file's content and language. The bytes may come
+from a damaged or forged cache: `decode` returns None for anything but a valid block.
 
 Layout (little-endian): magic, CRC-32 of all following bytes, vector dimension, for each column its
 number of elements and their width, then the columns. Integers are as narrow as their largest value
@@ -42,7 +41,7 @@ class Block:
 
     `vocabulary` uint64 (v,), ascending: term hashes; `postings` (v,): runs of `posting_pieces`,
     `counts` (occurrences in the text), `name_counts` (in the symbol), each (m,), by piece. `names`
-    uint64 (k,), ascending: hashes of identifiers (`vocabulary.WordScanner`). `leaves` (n,) (last
+    uint64 (k,), ascending: hashes of identifiers (`words.WordScanner`). `leaves` (n,) (last
     part of the symbol), `uses` (names that a piece calls or refers to) and `bases` (of a class) are
     indices into it. `imports`: lines of UTF-8, see `references`. `vectors` int8, (n, dimension) in
     C order.
@@ -80,10 +79,9 @@ class Block:
 _COLUMNS = Block.__slots__[:-1]
 _HASHES = 2  # the first columns hold 64-bit hashes
 
-HEAD_BYTES = _HEADER.size + len(_COLUMNS) * _ENTRY.size
-"""Size of everything before the columns."""
+_HEAD_BYTES = _HEADER.size + len(_COLUMNS) * _ENTRY.size
 
-RUNS = (
+_RUNS = (
     ("postings", ("posting_pieces", "counts", "name_counts")),
     ("symbol_sizes", ("symbols",)),
     ("signature_sizes", ("signatures",)),
@@ -98,7 +96,7 @@ _OF_PIECES = [
     "signature_sizes", "hole_sizes", "leaves", "use_sizes", "base_sizes",
 ]  # fmt: skip
 
-KEPT = [n for n in _COLUMNS[_COLUMNS.index("file_sizes") :] if n not in NAMES]
+_PLAIN = [n for n in _COLUMNS[_COLUMNS.index("file_sizes") :] if n not in NAMES]
 """Columns that describe files and pieces without referring to terms or names."""
 
 
@@ -130,29 +128,6 @@ def _narrow(column: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
     return column.astype(f"<u{width}", copy=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The numbers of files and pieces in a block, read from its head."""
-
-    files: int
-    pieces: int
-
-
-def sizes_in(head: bytes, length: int) -> Sizes | None:
-    """Read the sizes from the first HEAD_BYTES of a block of `length` bytes; None if invalid.
-
-    It reads only the head, so damage in the columns goes unnoticed.
-    """
-    if len(head) < HEAD_BYTES:
-        return None
-    magic, _, _ = _HEADER.unpack_from(head)
-    table = dict(zip(_COLUMNS, _ENTRY.iter_unpack(head[_HEADER.size :]), strict=True))
-    whole = HEAD_BYTES + sum(count * width for count, width in table.values())
-    if magic != _MAGIC or length != whole:
-        return None
-    return Sizes(table["file_sizes"][0], table["starts"][0])
-
-
 def decode(data: bytes, *, trusted: bool = False) -> Block | None:
     """Return the block; None if `data` is not valid. `trusted`: this process has just made it."""
     try:
@@ -169,7 +144,7 @@ def decode(data: bytes, *, trusted: bool = False) -> Block | None:
 
 def _columns(data: bytes) -> list[NDArray[np.unsignedinteger]]:
     """Read the columns. Raises ValueError or struct.error if the bytes are invalid."""
-    at = HEAD_BYTES
+    at = _HEAD_BYTES
     columns: list[NDArray[np.unsignedinteger]] = []
     for number, (count, width) in enumerate(_ENTRY.iter_unpack(data[_HEADER.size : at])):
         if (width == 8) != (number < _HASHES) or width not in {*_WIDTHS, 8}:
@@ -189,7 +164,7 @@ def _is_sound(block: Block) -> bool:
     pieces = block.starts.size
     if any(getattr(block, name).size != pieces for name in _OF_PIECES):
         return False
-    for sizes, runs in RUNS:
+    for sizes, runs in _RUNS:
         count = total(getattr(block, sizes))
         if any(getattr(block, run).size != count for run in runs):
             return False
@@ -199,7 +174,7 @@ def _is_sound(block: Block) -> bool:
         return False
     if block.vectors.size != pieces * block.dimension:
         return False
-    return _points_inside(block) and _is_readable(block)
+    return _points_inside(block) and not bool((block.hole_sizes % 2).any())
 
 
 def _points_inside(block: Block) -> bool:
@@ -214,13 +189,6 @@ def _points_inside(block: Block) -> bool:
         return False
     ascending = all(bool((h[1:] > h[:-1]).all()) for h in (block.vocabulary, block.names))
     return ascending and bool((block.starts >= 1).all() and (block.starts <= block.ends).all())
-
-
-def _is_readable(block: Block) -> bool:
-    return not (bool((block.hole_sizes % 2).any()))
-
-
-# ------------------------------------------------------------------------------------------ joining
 
 
 def merge(blocks: Sequence[Block]) -> Block:
@@ -241,45 +209,13 @@ def merge(blocks: Sequence[Block]) -> Block:
     names = (
         np.concatenate([block.names[getattr(block, name)] for block in blocks]) for name in NAMES
     )
-    columns = {name: np.concatenate([getattr(b, name) for b in blocks]) for name in KEPT}
+    columns = {name: np.concatenate([getattr(b, name) for b in blocks]) for name in _PLAIN}
     return Block(
         **columns,
         **by_term(vocabulary, postings),
         **by_name(*names),
         dimension=blocks[0].dimension,
     )
-
-
-def select(block: Block, files: NDArray[np.int64]) -> Block:
-    """Return the block of these of its files (numbers), in this order; a file may come twice."""
-    sizes = block.file_sizes.astype(np.int64)
-    pieces = spread((np.cumsum(sizes) - sizes)[files], sizes[files])
-    of_files = dict.fromkeys(("file_sizes", "import_sizes"), files)
-    chosen = {name: of_files.get(name, pieces) for name in KEPT if name != "vectors"}
-    for of_run, runs in RUNS[1:]:
-        sizes = getattr(block, of_run).astype(np.int64)
-        at = chosen.get(of_run, pieces)
-        chosen |= dict.fromkeys(runs, spread((np.cumsum(sizes) - sizes)[at], sizes[at]))
-    names = (block.names[getattr(block, name)[chosen.pop(name, pieces)]] for name in NAMES)
-    hashes = by_name(*names)
-    vectors = block.vectors.reshape(block.starts.size, block.dimension)
-    return Block(
-        **{name: getattr(block, name)[at] for name, at in chosen.items()},
-        vectors=vectors[pieces].ravel(),
-        **by_term(block.vocabulary, _postings_of(block, pieces)),
-        **hashes,
-        dimension=block.dimension,
-    )
-
-
-def _postings_of(block: Block, pieces: NDArray[np.int64]) -> Postings:
-    """Return the postings of the pieces, numbered by their position in `pieces`."""
-    order = np.argsort(block.posting_pieces, kind="stable")
-    sizes = np.bincount(block.posting_pieces, minlength=block.starts.size)
-    chosen = order[spread((np.cumsum(sizes) - sizes)[pieces], sizes[pieces])]
-    terms = np.repeat(np.arange(block.vocabulary.size), block.postings)
-    owners = np.repeat(np.arange(pieces.size), sizes[pieces])
-    return Postings(terms[chosen], owners, block.counts[chosen], block.name_counts[chosen])
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class TreeSitterChunker:
     """The `Chunker`. It keeps one parser per language; use one instance per thread."""
 
     def __init__(self) -> None:
-        self._parsers: dict[str, Parser] = {}
+        self._parsers: dict[str, Parser | None] = {}
         self._roles: dict[str, Mapping[str, Role]] = {}
 
     def __call__(self, file: SourceFile, text: str, /) -> tuple[Chunk, ...]:
@@ -113,7 +113,7 @@ class TreeSitterChunker:
         return _windows(lines, language) if definitions is None else _partition(lines, definitions)
 
     def _outline(self, text: str, language: str, grammar: Grammar) -> list[Definition] | None:
-        """Return the definitions of a file; None if a parser would take too long."""
+        """Return the definitions of a file; None without a parser, or if it would take too long."""
         if language == "python":
             from agent.retrieval.index.python_outline import (
                 python_outline,  # compiles patterns on import
@@ -123,22 +123,26 @@ class TreeSitterChunker:
             if definitions is not None:
                 return definitions
         data = text.encode("utf-8", "replace")
-        tree = _parsed(self._parser(language, grammar), data)
+        parser = self._parser(language, grammar)
+        tree = None if parser is None else _parsed(parser, data)
         if tree is None:
             return None
         outliner = Outliner(grammar, self._roles[language], data.split(b"\n"))
         return outliner.collect(tree.root_node)
 
-    def _parser(self, language: str, grammar: Grammar) -> Parser:
-        parser = self._parsers.get(language)
-        if parser is None:
+    def _parser(self, language: str, grammar: Grammar) -> Parser | None:
+        """Return the parser of a language; None if its grammar is not installed."""
+        if language not in self._parsers:
             from tree_sitter import Language, Parser
 
-            module = importlib.import_module(grammar.module)
-            parser = Parser(Language(getattr(module, grammar.factory)()))
-            self._parsers[language] = parser
             self._roles[language] = roles_of(grammar)
-        return parser
+            try:
+                module = importlib.import_module(grammar.module)
+            except ModuleNotFoundError:  # most grammars belong to the extra `languages`
+                self._parsers[language] = None
+            else:
+                self._parsers[language] = Parser(Language(getattr(module, grammar.factory)()))
+        return self._parsers[language]
 
 
 def _parsed(parser: Parser, data: bytes) -> Tree | None:

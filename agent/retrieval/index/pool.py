@@ -1,60 +1,53 @@
-"""Cuts and encodes many files, in this process or in worker processes on all cores."""
+"""Cuts and encodes groups of files, in this process or in worker processes on all cores.
+
+A worker is this module as a program. A request is two frames (`agent.shared.workers`): a JSON array
+of `[language, bytes of the text]`, and the texts (UTF-8 with lone surrogates allowed). The answer
+is the encoded block of these files. `--static PATH` names the encoder of the pieces.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import BinaryIO
 
 from agent.retrieval.index.blocks import encode
-from agent.retrieval.index.records import PieceEncoder, RecordBuilder
-from agent.retrieval.index.worker import request_frames
+from agent.retrieval.index.contents import BlockBuilder, PieceEncoder
 from agent.shared.threads import Cancelled
-from agent.shared.workers import WorkerFailed, WorkerPool, WorkerProcess
+from agent.shared.workers import WorkerFailed, WorkerPool, WorkerProcess, read_frame, write_frame
 
 _JOB_SECONDS = 120.0  # a job that takes several hundred times longer than usual hangs
 _POLL_SECONDS = 0.01  # delay until a set `cancel` is noticed
 _AHEAD = 3  # jobs that may wait per worker: limits memory, keeps workers busy
 
-
-@dataclass(frozen=True, slots=True)
-class BuildJob:
-    """The files of one block, each a language and a text. The caller chooses `number`."""
-
-    number: int
-    files: Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltBlock:
-    """The encoded block of job `number`."""
-
-    number: int
-    block: bytes
+Job = Sequence[tuple[str, str]]
+"""The files of one block, each a language and a text."""
 
 
 def build_here(
-    jobs: Iterable[BuildJob], cancel: threading.Event, encoder: PieceEncoder | None = None
-) -> Generator[BuiltBlock, None, None]:
-    """Build in this process, one job after another. Raises Cancelled."""
-    builder = RecordBuilder(encoder)
+    jobs: Iterable[Job], cancel: threading.Event, encoder: PieceEncoder | None = None
+) -> Generator[bytes, None, None]:
+    """Build encoded blocks in this process, one job after another. Raises Cancelled."""
+    builder = BlockBuilder(encoder)
     for job in jobs:
         if cancel.is_set():
             raise Cancelled
-        yield BuiltBlock(job.number, encode(builder.build(job.files)))
+        yield encode(builder.build(job))
 
 
 def build_in_workers(
-    jobs: Iterable[BuildJob],
-    cancel: threading.Event,
-    count: int,
-    encoder: PieceEncoder | None = None,
-) -> Generator[BuiltBlock, None, None]:
+    jobs: Iterable[Job], cancel: threading.Event, count: int, encoder: PieceEncoder | None = None
+) -> Generator[bytes, None, None]:
     """Build in `count` processes and yield results in the order of `jobs`.
 
     If a worker fails on a job, this process does it; if no worker can be started, it does all.
@@ -64,60 +57,32 @@ def build_in_workers(
     if not workers:
         yield from build_here(jobs, cancel, encoder)
         return
+    waiting: deque[tuple[Job, Future[bytes | None]]] = deque()
     with WorkerPool(workers, "index") as pool:
-        yield from _Waiting(pool, cancel, encoder).in_order(jobs, len(workers) * _AHEAD)
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """Jobs that were sent, answered in the order in which they were sent."""
-
-    pool: WorkerPool[_Worker]
-    cancel: threading.Event
-    encoder: PieceEncoder | None
-
-    def in_order(self, jobs: Iterable[BuildJob], ahead: int) -> Iterator[BuiltBlock]:
-        waiting: deque[tuple[BuildJob, Future[bytes | None]]] = deque()
         for job in jobs:
-            waiting.append((job, self.pool.submit(partial(_Worker.build, job=job))))
-            if len(waiting) >= ahead:
-                yield from self._result(*waiting.popleft())
+            waiting.append((job, pool.submit(partial(_Worker.build, job=job))))
+            if len(waiting) >= len(workers) * _AHEAD:
+                yield from _result(*waiting.popleft(), cancel, encoder)
         while waiting:
-            yield from self._result(*waiting.popleft())
-
-    def _result(self, job: BuildJob, future: Future[bytes | None]) -> Iterator[BuiltBlock]:
-        while not future.done():
-            if self.cancel.wait(_POLL_SECONDS):
-                raise Cancelled
-        if self.cancel.is_set():
-            raise Cancelled
-        block = future.result()
-        if block is None:
-            yield from build_here([job], self.cancel, self.encoder)
-        else:
-            yield BuiltBlock(job.number, block)
+            yield from _result(*waiting.popleft(), cancel, encoder)
 
 
-def _start(count: int, encoder: PieceEncoder | None) -> list[_Worker]:
-    workers: list[_Worker] = []
-    for _ in range(count):
-        try:
-            workers.append(_Worker(_start_process(encoder)))
-        except OSError:
-            break  # process limit, no memory, no /dev/null: fewer workers, or none
-    return workers
-
-
-def _start_process(encoder: PieceEncoder | None) -> WorkerProcess:
-    model = () if encoder is None else ("--static", str(encoder.path.resolve()))
-    kept = ("PATH", "LD_LIBRARY_PATH")
-    return WorkerProcess(
-        "agent.retrieval.index.worker",
-        *model,
-        environment={name: os.environ[name] for name in kept if name in os.environ},
-        folder="/",
-        stderr=subprocess.DEVNULL,
-    )
+def _result(
+    job: Job,
+    future: Future[bytes | None],
+    cancel: threading.Event,
+    encoder: PieceEncoder | None,
+) -> Iterator[bytes]:
+    while not future.done():
+        if cancel.wait(_POLL_SECONDS):
+            break
+    if cancel.is_set():
+        raise Cancelled
+    block = future.result()
+    if block is None:
+        yield from build_here([job], cancel, encoder)
+    else:
+        yield block
 
 
 @dataclass(slots=True)
@@ -125,15 +90,84 @@ class _Worker:
     process: WorkerProcess
     broken: bool = False
 
-    def build(self, job: BuildJob) -> bytes | None:
+    def build(self, job: Job) -> bytes | None:
         """Return the block of a job; None from the first failure on."""
         if self.broken:
             return None
         try:
-            return self.process.ask(request_frames(job.files), _JOB_SECONDS)
+            return self.process.ask(request_frames(job), _JOB_SECONDS)
         except WorkerFailed:
             self.broken = True
             return None
 
     def stop(self) -> None:
         self.process.stop()
+
+
+def _start(count: int, encoder: PieceEncoder | None) -> list[_Worker]:
+    model = () if encoder is None else ("--static", str(encoder.path.resolve()))
+    variables = ("PATH", "LD_LIBRARY_PATH")
+    workers: list[_Worker] = []
+    for _ in range(count):
+        try:
+            process = WorkerProcess(
+                "agent.retrieval.index.pool",
+                *model,
+                environment={name: os.environ[name] for name in variables if name in os.environ},
+                folder="/",
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError:
+            break  # process limit, no memory, no /dev/null: fewer workers, or none
+        workers.append(_Worker(process))
+    return workers
+
+
+# ---------------------------------------------------------------------------------------- a worker
+
+
+def request_frames(job: Job) -> tuple[bytes, bytes]:
+    """Return the two frames that request the block of these files."""
+    texts = [text.encode("utf-8", "surrogatepass") for _, text in job]
+    sizes = [(language, len(text)) for (language, _), text in zip(job, texts, strict=True)]
+    return json.dumps(sizes).encode(), b"".join(texts)
+
+
+def _read_request(stream: BinaryIO) -> Iterator[tuple[str, str]]:
+    """Read a request. Raises EOFError at the end of the stream."""
+    sizes = json.loads(read_frame(stream))
+    texts, start = read_frame(stream), 0
+    for language, size in sizes:
+        yield language, texts[start : start + size].decode("utf-8", "surrogatepass")
+        start += size
+
+
+def serve(source: BinaryIO, sink: BinaryIO, encoder: PieceEncoder | None = None) -> None:
+    """Answer requests until the source ends."""
+    builder = BlockBuilder(encoder)
+    while True:
+        try:
+            request = list(_read_request(source))
+        except EOFError:
+            return
+        write_frame(sink, encode(builder.build(request)))
+        sink.flush()
+
+
+def main() -> None:
+    """Serve on the standard streams."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--static", type=Path)
+    path = parser.parse_args().static
+    encoder: PieceEncoder | None = None
+    if path is not None:
+        from agent.retrieval.embedding import read_static  # only workers that need it import it
+
+        encoder = read_static(path)
+        if encoder is None:
+            raise ValueError(f"{path}: not a static encoder")
+    serve(sys.stdin.buffer, sys.stdout.buffer, encoder)
+
+
+if __name__ == "__main__":
+    main()

@@ -26,13 +26,12 @@ from agent.retrieval.ranking.mentions import (
     Frame,
     MentionPlace,
     Mentions,
+    in_scope,
     read_mentions,
     text_parts,
 )
-from agent.retrieval.ranking.options import PRESETS, RetrievalOptions, preset
-from agent.retrieval.ranking.ranker import load_shipped
+from agent.retrieval.ranking.ranker import PRESETS, RetrievalOptions, load_shipped, preset
 from agent.retrieval.ranking.retriever import HybridRetriever, no_words
-from agent.retrieval.ranking.scope import in_scope
 from agent.retrieval.ranking.signals import Signals
 from agent.retrieval.ranking.stages import RankingInput, candidate_files, signals_over
 from agent.retrieval.ranking.texts import document_text, without_boilerplate

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.errors import ProviderError
-from agent.retrieval.ranking.explain import scored_chunk, scored_file
 from agent.retrieval.ranking.mentions import Mentions, read_mentions
-from agent.retrieval.ranking.stages import Ranked, files_in_order, in_order
+from agent.retrieval.ranking.stages import (
+    Ranked,
+    files_in_order,
+    in_order,
+    scored_chunk,
+    scored_file,
+)
 from agent.retrieval.ranking.texts import FileNames, document_text, query_text, without_boilerplate
 from agent.shared.threads import in_thread
 from agent.types import Ranking, Reason, ScoredChunk, ScoredFile
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.retrieval.ranking.evidence import EvidenceSource
-    from agent.retrieval.ranking.options import RetrievalOptions
+    from agent.retrieval.ranking.ranker import RetrievalOptions
     from agent.shared.cache import Records
     from agent.types import Chunk, Problem
     from agent.types.protocols import Embedder, Reporter, Snapshot

@@ -31,71 +31,29 @@ if TYPE_CHECKING:
 
 # ------------------------------------------------------------------------------- names of features
 
-BASE = "base"
-"""The group of the plain sum that selects the candidates."""
+FILE_NAMES: tuple[str, ...] = (
+    "file-score", "file-rank",
+    "file-bm25", "file-best", "file-coverage", "file-second", "file-title", "file-prose",
+    "file-code", "file-path-coverage", "file-name-found",
+    "file-path", "file-module", "file-symbol", "file-traceback",
+    "file-history", "file-churn", "file-cochange", "file-imports", "file-imported-by",
+    "file-static", "file-static-mean",
+    "file-depth", "file-init", "file-aside", "file-prose-language", "file-size",
+    "query-terms", "query-frames", "query-paths", "query-symbols", "query-code",
+)  # fmt: skip
+"""Features of a file in the order of the ranker's columns. The first one is the plain sum."""
 
+_OWN_NAMES: tuple[str, ...] = (
+    "score", "rank",
+    "bm25", "bm25-rank", "coverage", "bm25-in-file", "rank-in-file", "title", "prose", "code",
+    "name", "symbol", "line", "traceback", "history-function",
+    "calls", "called-by", "inherits", "same-name",
+    "static", "static-rank", "static-in-file",
+    "kind", "length", "siblings", "nesting", "private", "dunder",
+)  # fmt: skip
 
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """One column. `group` names the source of its values."""
-
-    name: str
-    group: str
-
-
-def _of(group: str, *names: str) -> tuple[Feature, ...]:
-    return tuple(Feature(name, group) for name in names)
-
-
-FILE_FEATURES: tuple[Feature, ...] = (
-    *_of(BASE, "file-score", "file-rank"),
-    *_of("lexical", "file-bm25", "file-best", "file-coverage", "file-second"),
-    *_of("title", "file-title"),
-    *_of("prose", "file-prose"),
-    *_of("code", "file-code"),
-    *_of("path-words", "file-path-coverage", "file-name-found"),
-    *_of("mentions", "file-path", "file-module", "file-symbol"),
-    *_of("traceback", "file-traceback"),
-    *_of("history", "file-history"),
-    *_of("churn", "file-churn"),
-    *_of("cochange", "file-cochange"),
-    *_of("imports", "file-imports", "file-imported-by"),
-    *_of("static", "file-static", "file-static-mean"),
-    *_of("structure", "file-depth", "file-init", "file-aside", "file-prose-language", "file-size"),
-    *_of("query", "query-terms", "query-frames", "query-paths", "query-symbols", "query-code"),
-)
-"""Features of a file, normalised within the query: the best file has 1."""
-
-PIECE_FEATURES: tuple[Feature, ...] = (
-    *_of(BASE, "score", "rank"),
-    *_of("lexical", "bm25", "bm25-rank", "coverage", "bm25-in-file", "rank-in-file"),
-    *_of("title", "title"),
-    *_of("prose", "prose"),
-    *_of("code", "code"),
-    *_of("names", "name"),
-    *_of("mentions", "symbol", "line"),
-    *_of("traceback", "traceback"),
-    *_of("history", "history-function"),
-    *_of("graph", "calls", "called-by", "inherits", "same-name"),
-    *_of("static", "static", "static-rank", "static-in-file"),
-    *_of("structure", "kind", "length", "siblings", "nesting", "private", "dunder"),
-)
-"""Features of a piece, in addition to those of its file."""
-
-GROUPS: tuple[str, ...] = tuple(
-    sorted({feature.group for feature in (*FILE_FEATURES, *PIECE_FEATURES)} - {BASE})
-)
-
-FILE_NAMES: tuple[str, ...] = tuple(feature.name for feature in FILE_FEATURES)
-PIECE_NAMES: tuple[str, ...] = (*(f.name for f in PIECE_FEATURES), *FILE_NAMES)
+PIECE_NAMES: tuple[str, ...] = (*_OWN_NAMES, *FILE_NAMES)
 """Columns of a piece's row: its own features, then its file's."""
-
-GROUP_OF = {feature.name: feature.group for feature in (*FILE_FEATURES, *PIECE_FEATURES)}
-
-
-def group_of(reason: str) -> str:
-    """Return the group of a reason's feature. Evidence for files has no `file-` prefix."""
-    return GROUP_OF.get(reason) or GROUP_OF.get(f"file-{reason}", reason)
 
 
 # ---------------------------------------------------------------------------------- the plain sum
@@ -104,13 +62,14 @@ def group_of(reason: str) -> str:
 STATIC_WEIGHT = 0.5
 _PROSE_WEIGHT = 0.3  # documents and data share an issue's words, but patches change code
 EVIDENCE_WEIGHTS: Mapping[str, float] = {"history": 0.4, "history-function": 0.3, "churn": 1e-6}
-"""Weights of groups; all others are 1. Frequent changes are a prior, not a match. The small weight
-only breaks ties between candidates without other evidence, such as all code if the problem shares
-no word with it. The learned ranker applies its own weight.
+"""Weights of features; all others are 1. Frequent changes are a prior, not a match: the small
+weight only breaks ties. The learned ranker applies its own weight.
 """
 
-AROUND = frozenset({"graph", "imports", "cochange"})
-"""Groups outside the plain sum: they are computed only for its best candidates."""
+AROUND = frozenset(
+    {"calls", "called-by", "inherits", "same-name", "imports", "imported-by", "cochange"}
+)
+"""Features outside the plain sum: they are computed only for its best candidates."""
 
 _KINDS = {kind: number for number, kind in enumerate(ChunkKind)}
 _ASIDE = frozenset(
@@ -206,13 +165,12 @@ def order_without_words(signals: Signals) -> str:
     """Describe what orders the candidates if no word of the problem occurs."""
     evidence = (signals.evidence.pieces, signals.evidence.files)
     features = {feature for kind in evidence for numbers in kind.values() for feature in numbers}
-    groups = {group_of(feature) for feature in features} - AROUND
-    known = sorted(groups - {"churn"})
+    sources = sorted({name.partition("-")[0] for name in features - AROUND} - {"churn"})
     if bool(signals.piece_columns.get("static", np.zeros(0)).any()):
-        known.append("static vectors")
-    if "churn" in groups:
-        known.append("how often files change")
-    return " and ".join(known) or "properties of the code that do not depend on the problem"
+        sources.append("static vectors")
+    if "churn" in features:
+        sources.append("how often files change")
+    return " and ".join(sources) or "properties of the code that do not depend on the problem"
 
 
 def normalised(scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -367,7 +325,7 @@ def piece_matrix(signals: Signals, pieces: NDArray[np.int64]) -> NDArray[np.floa
     table |= {name: values[pieces] for name, values in signals.piece_columns.items()}
     table |= _symbol_columns(corpus, pieces)
     _add_evidence(table, signals.evidence.pieces, position, "")
-    own = _stacked(table, PIECE_NAMES[: len(PIECE_FEATURES)], pieces.size)
+    own = _stacked(table, _OWN_NAMES, pieces.size)
     distinct, rows = np.unique(owners, return_inverse=True)
     return np.hstack([own, file_matrix(signals, distinct)[rows]])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agent.errors import StoreUnreachable
-from agent.retrieval.ranking.options import preset
+from agent.retrieval.ranking.ranker import preset
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.passages import Label, Passage, PoolResults
 from agent.search.pool import Pool

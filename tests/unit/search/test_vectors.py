@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agent.errors import ProviderUnreachable, StoreMismatch
-from agent.retrieval.index.identifiers import Terms
+from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.lexical import make_query
 from agent.search.passages import Label, Passage
 from agent.search.static_embedder import StaticEmbedder

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.retrieval.index.identifiers import term_hash
+from agent.retrieval.index.words import term_hash
 from agent.retrieval.ranking.lexical import K1, B
 from agent.search.passages import Label, Passage
 from agent.search.ranking import rank_corpus, weights_of

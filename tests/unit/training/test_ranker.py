@@ -40,7 +40,7 @@ def test_a_dump_becomes_trees() -> None:
     assert ensemble.roots.tolist() == [0, 5]
     assert ensemble.feature.tolist() == [1, -1, 2, -1, -1, -1]
     rows = np.array([[0, 0.5, 9, 0, 0], [0, 0.75, 0.25, 0, 0], [0, 1, 1, 0, 0]], np.float32)
-    assert ensemble.contributions(rows).sum(axis=1).tolist() == [9.0, 11.0, 13.0]
+    assert ensemble.scores(rows).tolist() == [9.0, 11.0, 13.0]
 
 
 @pytest.mark.parametrize("threshold", [0.1, 1 / 3, 1e-45, 1.0, -0.7, 16777217.0, 0.0])
@@ -53,7 +53,7 @@ def test_float32_values_fall_on_the_side_that_float64_says(threshold: float) -> 
     rows = np.zeros((3, 5), np.float32)
     rows[:, 1] = values
     wanted = [-1.0 if float(value) <= threshold else 1.0 for value in values]
-    assert ensemble.contributions(rows).sum(axis=1).tolist() == wanted
+    assert ensemble.scores(rows).tolist() == wanted
 
 
 def random_table(number: int, repo: str, issue: bool = True) -> Table:
@@ -97,10 +97,10 @@ def test_fit_predicts_what_lightgbm_predicts(
     rows = rows_at_random(PIECE_NAMES, 200, 9)
     # LightGBM leaves the initial score, here the plain sum, out of its predictions.
     wanted: NDArray[np.float64] = made[0].predict(rows) + module.SLOPE * rows[:, 0].astype(float)
-    found = ensemble.contributions(rows).sum(axis=1)
+    found = ensemble.scores(rows)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     again = fit(tables, module.pieces_of, PIECE_NAMES, FEW)
-    np.testing.assert_array_equal(again.contributions(rows), ensemble.contributions(rows))
+    np.testing.assert_array_equal(again.scores(rows), ensemble.scores(rows))
 
 
 def test_groups_left_out_are_not_asked(tables: list[Table]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from agent.datasets.instances import is_for_tuning
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
-from agent.retrieval.weights.archive import read_arrays, write_arrays
+from agent.retrieval.weights import read_arrays, write_arrays
 from agent.types import ChunkKind
 from tests.conftest import run_git
 from tests.support.ignored_events import ignore

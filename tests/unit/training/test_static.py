@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.retrieval.embedding.static import read_static, static_cosines, write_static
-from agent.retrieval.index.identifiers import Terms, term_hash
+from agent.retrieval.embedding import read_static, static_cosines, write_static
+from agent.retrieval.index.words import Terms, term_hash
 from agent.retrieval.ranking.lexical import make_query
 from agent.types import ChunkKind, Problem
 from training import static as module

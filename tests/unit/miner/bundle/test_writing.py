@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.miner.bundle.writing import as_dict, as_literal, without_comments
-from agent.retrieval.weights.archive import (
+from agent.retrieval.weights import (
     MODELS,
     SUFFIX,
     arrays_to_text,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from agent.retrieval.context.condensing import condensed, little_told
+from agent.retrieval.context.excerpt import condensed, little_told
 from agent.types import Chunk, ChunkKind
 
 DOCSTRING = '''\

@@ -15,7 +15,8 @@ from agent.retrieval.context import (
     pack,
     render_receipt,
 )
-from agent.retrieval.context.confidence import (
+from agent.retrieval.context.asked import put_first
+from agent.retrieval.context.packing import (
     CONFIDENT,
     LARGE,
     SMALL,
@@ -24,7 +25,6 @@ from agent.retrieval.context.confidence import (
     signals,
     sized,
 )
-from agent.retrieval.context.locating import put_first
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.types import Problem, Ranking, Reason
 from tests.support.chunks import make_ranking
@@ -43,7 +43,7 @@ def learned(scores: list[float], total: int = 1000) -> Ranking:
     """A ranking by the learned ranker with these scores."""
     ranking = make_ranking(CHUNKS[: len(scores)], total)
     chunks = tuple(
-        replace(scored, score=score, reasons=(Reason("base", score),))
+        replace(scored, score=score, reasons=(Reason("ranker", score),))
         for scored, score in zip(ranking.chunks, scores, strict=True)
     )
     return replace(ranking, chunks=chunks)

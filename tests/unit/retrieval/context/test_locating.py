@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.retrieval.context import PackingOptions, pack
-from agent.retrieval.context.locating import LOCATED, put_first
+from agent.retrieval.context.asked import LOCATED, put_first
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.types import Problem
 from tests.support.chunks import make_ranking

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.retrieval.embedding.vector_cache import VectorCache
+from agent.retrieval.embedding import VectorCache
 
 
 @pytest.fixture(autouse=True)

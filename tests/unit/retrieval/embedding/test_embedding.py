@@ -17,8 +17,7 @@ from agent.errors import (
     InputTooLong,
     ProviderError,
 )
-from agent.retrieval.embedding.parallel import EmbeddingOptions, ParallelEmbedder
-from agent.retrieval.embedding.vector_cache import VectorCache
+from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, VectorCache
 from agent.types.events import Event, ModelCall, Notice, StageProgress
 from agent.types.protocols import Embedder
 from tests.support.embedders import DIMENSION, FakeBatchEmbedder, hashed_vector
@@ -301,15 +300,6 @@ def test_one_answer_of_another_dimension_is_asked_for_again() -> None:
     assert len(model.calls) == 4
 
 
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_a_first_answer_of_another_dimension_is_outvoted(concurrency: int) -> None:
-    slips = iter([np.ones((1, 5), dtype=np.float32)])
-    model = FakeBatchEmbedder(lambda _: next(slips, None), max_batch=1)
-    embedder = make(model, options=EmbeddingOptions(concurrency=concurrency, backoff=0))
-    rows = embed(embedder, ["a", "b", "c"])
-    np.testing.assert_allclose(rows, np.stack([unit(t) for t in "abc"]), atol=1e-6)
-
-
 def test_a_hanging_text_in_a_batch_costs_itself_only() -> None:
     model = FakeBatchEmbedder(max_batch=8, seconds=lambda texts: 30.0 if "slow" in texts else 0.0)
     texts = [*"abcdefg", "slow", *"hijklmno"]
@@ -317,18 +307,7 @@ def test_a_hanging_text_in_a_batch_costs_itself_only() -> None:
     rows = embed(make(model, options=EmbeddingOptions(timeout=0.2, backoff=0)), texts)
     assert time.monotonic() - started < 2.0
     assert [text for text, row in zip(texts, rows, strict=True) if not row.any()] == ["slow"]
-    assert sum("slow" in call for call in model.calls) == 3  # the batch twice, then alone
-
-
-def test_patience_follows_the_speed_of_the_server() -> None:
-    model = FakeBatchEmbedder(
-        max_batch=1, seconds=lambda texts: 30.0 if texts[0] == "zz-slow" else 0.0
-    )
-    options = EmbeddingOptions(concurrency=1, tries=1, timeout=20.0, least_patience=0.1, backoff=0)
-    started = time.monotonic()
-    rows = embed(make(model, options=options), [*"abcdef", "zz-slow"])
-    assert time.monotonic() - started < 5.0
-    assert not rows[-1].any()
+    assert sum("slow" in call for call in model.calls) == 2  # the batch, then alone
 
 
 def bounded(
@@ -341,8 +320,7 @@ def bounded(
     ("left", "options"),
     [
         (1.0, EmbeddingOptions()),  # a fifth of what is left of the run
-        (600.0, EmbeddingOptions(longest_silence=0.2)),
-        (600.0, EmbeddingOptions(timeout=0.1, backoff=0.0)),  # the batch's two tries
+        (600.0, EmbeddingOptions(timeout=0.1, backoff=0.0)),  # the batch's tries
     ],
 )
 def test_a_server_that_never_answers_is_given_up_once(
@@ -353,7 +331,7 @@ def test_a_server_that_never_answers_is_given_up_once(
     embedder = bounded(model, events, options, left)
     started = time.monotonic()
     for _ in range(2):
-        with pytest.raises(ProviderError, match="gave no vectors within"):
+        with pytest.raises(ProviderError, match="gave no vectors"):
             embed(embedder, ["a", "b", "c"])
     assert time.monotonic() - started < 1.0
     assert len(notices(events)) == 1
@@ -371,10 +349,3 @@ def test_what_came_back_within_the_share_counts() -> None:
     assert 0.2 < time.monotonic() - started < 2.0
     assert [bool(row.any()) for row in rows] == [True, True, False]
     assert notices(events) == ["1 of 3 texts could not be embedded: ranked without"]
-
-
-def test_a_server_that_has_answered_may_take_its_whole_share() -> None:
-    model = FakeBatchEmbedder(max_batch=1, seconds=lambda _: 0.06)
-    options = EmbeddingOptions(concurrency=1, longest_silence=0.1)
-    rows = embed(bounded(model, [], options, 60.0), ["a", "b", "c", "d"])
-    assert all(row.any() for row in rows)

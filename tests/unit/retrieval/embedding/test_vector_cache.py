@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.retrieval.embedding.vector_cache import VectorCache, vector_key
+from agent.retrieval.embedding import VectorCache, vector_key
 from agent.types.events import Event, Notice
 
 

@@ -12,8 +12,8 @@ import pytest
 from agent.repository.snapshot import RepositorySnapshot, take_snapshot
 from agent.retrieval.history import CommitHistory, HistoryTable, Renames
 from agent.retrieval.history.table import encode_table
-from agent.retrieval.index.identifiers import Terms
 from agent.retrieval.index.index import Index, all_files
+from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.evidence import Evidence
 from agent.retrieval.ranking.history_evidence import history_evidence, score_history
 from agent.retrieval.ranking.lexical import make_query

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.retrieval.index.blocks import Block, decode, encode
-from agent.retrieval.index.records import RecordBuilder
+from agent.retrieval.index.blocks import Block, decode, encode, merge
+from agent.retrieval.index.contents import BlockBuilder
 
 FIRST = "import os\n\nclass Parser(Base):\n    def parse_url(self, url):\n        return url\n"
 SECOND = "from .a import b\n\ndef main():\n    return parse_url()\n"
 
 
 def build(text: str = FIRST) -> Block:
-    return RecordBuilder().build([("python", text)])
+    return BlockBuilder().build([("python", text)])
 
 
 def assert_same(left: Block | None, right: Block) -> None:
@@ -52,11 +52,6 @@ def test_cut_off_bytes_are_no_block() -> None:
     assert all(decode(data[:size]) is None for size in range(0, len(data), 7))
 
 
-def forged(block: Block) -> bytes:
-    """Bytes with a right checksum, whatever the columns hold."""
-    return encode(block)
-
-
 def u32(*values: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
     return np.array(values, dtype=np.uint32)
 
@@ -80,4 +75,47 @@ def test_a_forged_block_that_points_outside_is_refused() -> None:
         {"import_sizes": u32(*block.import_sizes.tolist(), 0)},
         {"dimension": 3},
     ):
-        assert decode(forged(replace(block, **change))) is None, change
+        assert decode(encode(replace(block, **change))) is None, change
+
+
+# ----------------------------------------------------------------------------------------- merging
+
+
+def postings(block: Block) -> set[tuple[int, int, int, int]]:
+    terms = np.repeat(block.vocabulary, block.postings).tolist()
+    rows = (block.posting_pieces, block.counts, block.name_counts)
+    return set(zip(terms, *(row.tolist() for row in rows), strict=True))
+
+
+def test_merging_keeps_every_piece_and_posting() -> None:
+    first, second = build(FIRST), build(SECOND)
+    merged = merge([first, second])
+    count = first.starts.size
+    shifted = {(term, piece + count, a, b) for term, piece, a, b in postings(second)}
+    assert postings(merged) == postings(first) | shifted
+    assert merged.file_sizes.tolist() == [count, second.starts.size]
+    assert merged.names[merged.leaves].tolist() == [
+        *first.names[first.leaves].tolist(),
+        *second.names[second.leaves].tolist(),
+    ]
+    assert merged.names[merged.uses].tolist() == [
+        *first.names[first.uses].tolist(),
+        *second.names[second.uses].tolist(),
+    ]
+    assert decode(encode(merged)) is not None
+
+
+def test_merging_in_steps_gives_the_same() -> None:
+    blocks = [build(text) for text in (FIRST, SECOND, "", "x = parse_url(1)\n")]
+    in_steps = merge([merge(blocks[:2]), merge(blocks[2:])])
+    assert encode(in_steps) == encode(merge(blocks))
+
+
+def test_many_small_columns_do_not_overflow_when_merged() -> None:
+    """Piece numbers of single files fit in a byte, those of their block do not."""
+    data = encode(build("def f():\n    pass\n\ndef g():\n    pass\n"))
+    narrow = decode(data)
+    assert narrow is not None
+    assert narrow.posting_pieces.dtype == np.uint8
+    merged = merge([narrow] * 300)
+    assert int(merged.posting_pieces.max()) == 599

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.retrieval.index.identifiers import STOP_WORDS, Terms, term_hash
+from agent.retrieval.index.words import STOP_WORDS, Terms, term_hash
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from agent.retrieval.index.contents import PieceTerms
 from agent.retrieval.index.corpus import Corpus
-from agent.retrieval.index.identifiers import term_hash
-from agent.retrieval.index.index import Index, IndexSummary, all_files
-from agent.retrieval.index.records import PieceTerms
+from agent.retrieval.index.index import Index, IndexSummary, all_files, groups_of
+from agent.retrieval.index.words import term_hash
 from agent.shared.threads import Cancelled
+from agent.types import SourceFile
 from agent.types.events import Event, StageProgress
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
@@ -77,14 +77,17 @@ def test_no_files_give_an_empty_corpus() -> None:
     assert (tuple(corpus.pieces), corpus.first_piece) == ((), (0,))
 
 
-def test_second_run_reads_changed_files_only(tmp_path: Path) -> None:
+def test_second_run_reads_changed_groups_only(tmp_path: Path) -> None:
     index = Index(ignore, tmp_path / "index.db")
     first = CountingSnapshot(FILES)
     cold = load(index, first, "beta")
     assert first.reads == sorted(FILES)
-    changed = CountingSnapshot({**FILES, "pkg/b.py": "beta = 1\n", "pkg/c.py": FILES["pkg/a.py"]})
+    changed = CountingSnapshot({**FILES, "pkg/b.py": "beta = 1\n"})
     load(index, changed, "beta")
-    assert changed.reads == ["pkg/b.py"]  # c.py has the content of a.py
+    assert changed.reads == sorted(FILES)
+    renamed = CountingSnapshot({"pkg/a2.py": FILES["pkg/a.py"], **dict(list(FILES.items())[1:])})
+    load(index, renamed, "beta")
+    assert renamed.reads == []
     same = CountingSnapshot(FILES)
     warm = load(index, same, "beta")
     assert same.reads == []
@@ -110,19 +113,8 @@ def test_damaged_blocks_are_made_anew(tmp_path: Path) -> None:
     assert again.reads == []
 
 
-def test_a_file_whose_block_is_gone_is_made_anew(tmp_path: Path) -> None:
-    path = tmp_path / "index.db"
-    load(Index(ignore, path), MemorySnapshot(FILES), "beta")
-    with closing(sqlite3.connect(path)) as store:
-        store.execute("DELETE FROM record WHERE length(data) > 18")
-        store.commit()
-    changed = CountingSnapshot({**FILES, "pkg/c.py": "x = 1\n"})
-    assert len(load(Index(ignore, path), changed, "beta").pieces) == 4
-    assert sorted(changed.reads) == sorted(changed.files)
-
-
 def test_cold_and_warm_corpora_are_the_same_to_the_last_posting(tmp_path: Path) -> None:
-    """Many groups, some merged from records of an earlier state, some known as a whole."""
+    """Many groups, of which two have changed."""
     texts = {f"d{n % 7}/m{n}.py": f"class C{n}:\n    def beta(self):\n        return beta({n})\n"
              for n in range(400)}  # fmt: skip
     index = Index(ignore, tmp_path / "index.db")
@@ -194,14 +186,20 @@ def test_refresh_counts_what_it_did(tmp_path: Path) -> None:
     assert index.refresh(snapshot) == IndexSummary(files=3, built=0, chunks=3)
 
 
-def test_a_refresh_makes_blocks_anew_whose_heads_are_damaged(tmp_path: Path) -> None:
-    snapshot = MemorySnapshot(FILES)
-    index = Index(ignore, tmp_path / "index.db")
-    index.refresh(snapshot)
-    with closing(sqlite3.connect(tmp_path / "index.db")) as blocks:
-        blocks.execute("UPDATE record SET data = zeroblob(length(data))")
-        blocks.commit()
-    assert index.refresh(snapshot) == IndexSummary(files=3, built=3, chunks=3)
-    with closing(sqlite3.connect(tmp_path / "index.db")) as blocks:
-        heads = blocks.execute("SELECT substr(data, 1, 4) FROM record").fetchall()
-    assert (b"psb3",) in heads
+def test_a_new_file_changes_few_groups() -> None:
+    files = [SourceFile(f"pkg/m{n:04}.py", str(n), 1, "python") for n in range(2_000)]
+    more = sorted([*files, SourceFile("pkg/m0777x.py", "x", 1, "python")], key=lambda f: f.path)
+    before, after = ({group.key for group in groups_of(some)} for some in (files, more))
+    assert len(after) > 15
+    assert len(after - before) <= 2
+
+
+def test_keys_depend_on_content_language_and_encoder_not_on_the_path() -> None:
+    def key(path: str, blob: str, language: str, encoder: Lengths | None = None) -> bytes:
+        return groups_of([SourceFile(path, blob, 1, language)], encoder)[0].key
+
+    assert key("a.py", "1", "python") == key("b.py", "1", "python")
+    assert key("a.py", "1", "python") != key("a.py", "2", "python")
+    assert key("a.ts", "1", "typescript") != key("a.ts", "1", "tsx")
+    encoders = (None, Lengths("one"), Lengths("two"))
+    assert len({key("a.py", "1", "python", encoder) for encoder in encoders}) == 3

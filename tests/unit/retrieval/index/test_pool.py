@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import signal
 import threading
@@ -8,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from agent.retrieval.index.pool import BuildJob, build_here, build_in_workers
+from agent.retrieval.index.blocks import encode
+from agent.retrieval.index.contents import BlockBuilder
+from agent.retrieval.index.pool import Job, build_here, build_in_workers, request_frames, serve
 from agent.shared.threads import Cancelled
+from agent.shared.workers import read_frame, write_frame
 
 
-def jobs(count: int = 12) -> Iterator[BuildJob]:
+def jobs(count: int = 12) -> Iterator[Job]:
     """Enough for both workers, with some to wait."""
     for number in range(count):
         body = "".join(f"    value_{number}_{line} = {line}\n" for line in range(300))
-        yield BuildJob(number, [("python", f"def function_{number}():\n{body}")] * 3)
+        yield [("python", f"def function_{number}():\n{body}")] * 3
 
 
 def all_children() -> set[int]:
@@ -48,7 +52,7 @@ def test_workers_build_what_this_process_would() -> None:
 
 def test_text_of_any_kind_reaches_a_worker() -> None:
     texts = ["", "\x00", "x = '\udc80'", "# \u2028 é 😀\n", "a\r\nb"]
-    odd = [BuildJob(n, [("python", text)]) for n, text in enumerate(texts)]
+    odd = [[("python", text)] for text in texts]
     here = list(build_here(odd, threading.Event()))
     assert list(build_in_workers(odd, threading.Event(), 2)) == here
 
@@ -63,7 +67,8 @@ def test_a_killed_workers_files_are_done_here() -> None:
 
 
 def test_without_workers_everything_is_done_here() -> None:
-    assert [b.number for b in build_in_workers(jobs(3), threading.Event(), 0)] == [0, 1, 2]
+    here = list(build_here(jobs(3), threading.Event()))
+    assert list(build_in_workers(jobs(3), threading.Event(), 0)) == here
 
 
 def test_cancelling_ends_the_work_and_the_workers() -> None:
@@ -82,3 +87,34 @@ def test_closing_early_leaves_no_worker() -> None:
     assert len(children()) == 2
     results.close()
     assert children() == []
+
+
+# ----------------------------------------------------------------------------------------- a worker
+
+FILES = [("python", "def f():\n    pass\n"), ("text", "é \udc80\n"), ("python", "")]
+
+
+def write_request(stream: io.BytesIO) -> None:
+    for frame in request_frames(FILES):
+        write_frame(stream, frame)
+
+
+def test_each_request_is_answered_until_the_input_ends() -> None:
+    source, sink = io.BytesIO(), io.BytesIO()
+    for _ in range(2):
+        write_request(source)
+    source.seek(0)
+    serve(source, sink)
+    sink.seek(0)
+    builder = BlockBuilder()
+    expected = [encode(builder.build(FILES))] * 2
+    assert [read_frame(sink) for _ in expected] == expected
+    assert sink.read() == b""
+
+
+def test_a_cut_off_frame_is_the_end() -> None:
+    stream = io.BytesIO()
+    write_frame(stream, b"whole")
+    data = stream.getvalue()
+    with pytest.raises(EOFError):
+        read_frame(io.BytesIO(data[:-1]))

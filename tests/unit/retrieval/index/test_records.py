@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from agent.retrieval.index.blocks import Block, encode, merge
 from agent.retrieval.index.chunking import TreeSitterChunker, split_lines
-from agent.retrieval.index.contents import MAX_USES
-from agent.retrieval.index.identifiers import WORD, Terms, term_hash
-from agent.retrieval.index.records import RecordBuilder
-from agent.retrieval.index.vocabulary import WordScanner
+from agent.retrieval.index.contents import MAX_USES, BlockBuilder
+from agent.retrieval.index.words import WORD, Terms, WordScanner, term_hash
 from tests.support.models import LengthEncoder
 
 SOURCE = """\
@@ -50,7 +48,7 @@ def hash_of(name: str) -> int:
 
 def uses(source: str, symbol: str, candidates: str, language: str = "python") -> set[str]:
     """Which of the candidate names the piece of that symbol uses."""
-    record = RecordBuilder().build([(language, source)])
+    record = BlockBuilder().build([(language, source)])
     number = symbols(record).index(symbol)
     ends = np.cumsum(record.use_sizes)
     own = record.uses[int(ends[number]) - int(record.use_sizes[number]) : int(ends[number])]
@@ -59,7 +57,7 @@ def uses(source: str, symbol: str, candidates: str, language: str = "python") ->
 
 
 def test_a_piece_counts_its_text_and_its_name() -> None:
-    record = RecordBuilder().build([("python", SOURCE)])
+    record = BlockBuilder().build([("python", SOURCE)])
     counted = postings(record, symbols(record).index("Parser.parse_url"))
     assert counted[term_hash("url")] == (4, 1)  # parse_url, url, url, url
     assert counted[term_hash("parser")] == (0, 1)  # in the name only
@@ -67,7 +65,7 @@ def test_a_piece_counts_its_text_and_its_name() -> None:
 
 
 def test_records_of_files_without_lines() -> None:
-    record = RecordBuilder().build([("python", "")])
+    record = BlockBuilder().build([("python", "")])
     assert (record.file_sizes.tolist(), record.starts.size) == ([0], 0)
 
 
@@ -85,7 +83,7 @@ TEXTS = st.lists(
 def test_counts_are_those_of_the_reference_tokenizer(parts: list[str]) -> None:
     """The vectorised counting agrees with `identifiers.Terms`, the query's side, on any text."""
     text = "\n".join(parts)
-    record = RecordBuilder().build([("python", text)])
+    record = BlockBuilder().build([("python", text)])
     terms, lines = Terms(), split_lines(text)
     for number, piece in enumerate(TreeSitterChunker().pieces(text, "python")):
         expected = Counter(terms.count_hashes(piece.text(lines)))
@@ -100,10 +98,10 @@ def test_counts_are_those_of_the_reference_tokenizer(parts: list[str]) -> None:
 
 def test_one_builder_gives_what_a_fresh_one_gives() -> None:
     """What a builder remembers of other files does not show."""
-    worn = RecordBuilder()
+    worn = BlockBuilder()
     worn.build([("python", "def other_thing():\n    return parse_url\n")])
     for column in Block.__slots__[:-1]:
-        fresh = getattr(RecordBuilder().build([("python", SOURCE)]), column)
+        fresh = getattr(BlockBuilder().build([("python", SOURCE)]), column)
         np.testing.assert_array_equal(getattr(worn.build([("python", SOURCE)]), column), fresh)
 
 
@@ -112,16 +110,16 @@ def test_one_builder_gives_what_a_fresh_one_gives() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["python", "javascript", "text"]), TEXTS), min_size=1))
 def test_files_cut_together_are_what_each_is_alone(files: list[tuple[str, list[str]]]) -> None:
     texts = [(language, "\n".join(parts)) for language, parts in files]
-    alone = [RecordBuilder(LengthEncoder()).build([text]) for text in texts]
-    assert encode(RecordBuilder(LengthEncoder()).build(texts)) == encode(merge(alone))
+    alone = [BlockBuilder(LengthEncoder()).build([text]) for text in texts]
+    assert encode(BlockBuilder(LengthEncoder()).build(texts)) == encode(merge(alone))
 
 
 def test_of_a_huge_piece_the_beginning_counts() -> None:
-    record = RecordBuilder().build([("text", "first\n" + "filler " * 40_000 + "\nlast\n")])
+    record = BlockBuilder().build([("text", "first\n" + "filler " * 40_000 + "\nlast\n")])
     merged = {key for piece in range(record.starts.size) for key in postings(record, piece)}
     assert term_hash("first") in merged
     text = "x = 1\n" * 10 + "first " + "filler " * 40_000 + " last"
-    one_line = RecordBuilder().build([("text", text)])
+    one_line = BlockBuilder().build([("text", text)])
     merged = {key for piece in range(one_line.starts.size) for key in postings(one_line, piece)}
     assert term_hash("first") in merged
     assert term_hash("last") not in merged
@@ -163,18 +161,18 @@ def test_names_used_in_other_languages(language: str, source: str, symbol: str) 
 
 
 def test_prose_uses_no_names() -> None:
-    assert RecordBuilder().build([("markdown", "Call `main()` of HTTPServer.\n")]).uses.size == 0
+    assert BlockBuilder().build([("markdown", "Call `main()` of HTTPServer.\n")]).uses.size == 0
 
 
 def test_uses_are_capped() -> None:
     calls = "".join(f"    name_{n}()\n" for n in range(MAX_USES + 50))
-    record = RecordBuilder().build([("python", f"def f():\n{calls}")])
+    record = BlockBuilder().build([("python", f"def f():\n{calls}")])
     assert record.use_sizes.tolist() == [MAX_USES]
 
 
 def test_bases_and_imports_are_kept() -> None:
     source = "from .core import a\nimport x.y\n\nclass A(mod.Base, metaclass=M):\n    pass\n"
-    record = RecordBuilder().build([("python", source)])
+    record = BlockBuilder().build([("python", source)])
     number = symbols(record).index("A")
     assert record.base_sizes.tolist()[number] == 1
     assert record.names[record.bases].tolist() == [hash_of("Base")]
@@ -182,7 +180,7 @@ def test_bases_and_imports_are_kept() -> None:
 
 
 def test_an_encoder_makes_a_vector_of_each_piece() -> None:
-    record = RecordBuilder(LengthEncoder()).build([("python", SOURCE)])
+    record = BlockBuilder(LengthEncoder()).build([("python", SOURCE)])
     vectors = record.vectors.view(np.int8).reshape(-1, record.dimension)
     lengths = np.stack([record.text_lengths, record.name_lengths], axis=1)
     np.testing.assert_array_equal(vectors, lengths)

@@ -6,15 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.retrieval.index.identifiers import Terms, term_hash
-from agent.retrieval.index.vocabulary import (
+from agent.retrieval.index.words import (
     DEFINER,
     IMPORTER,
     KEYWORD,
     NUMBER,
     TYPE_NAME,
+    Terms,
     Vocabulary,
     WordScanner,
+    term_hash,
 )
 
 SCANNER = WordScanner()

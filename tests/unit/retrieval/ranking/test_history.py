@@ -8,8 +8,8 @@ import pytest
 from agent.retrieval.history import CommitFacts, CommitHistory, HistoryTable, Touch, build_table
 from agent.retrieval.history.table import decode_table, encode_table
 from agent.retrieval.index.corpus import Corpus
-from agent.retrieval.index.identifiers import Terms
 from agent.retrieval.index.index import Index, all_files
+from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.history_evidence import (
     MAX_FILES,
     HistoryScores,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from agent.retrieval.index.identifiers import Terms, term_hash
 from agent.retrieval.index.index import Index, all_files
+from agent.retrieval.index.words import Terms, term_hash
 from agent.retrieval.ranking.lexical import K1 as K
 from agent.retrieval.ranking.lexical import (
     NAME_WEIGHT,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from agent.retrieval.ranking import ranker as module
 from agent.retrieval.ranking.ranker import Ensemble, Ranker, ranker_in, read_ranker, write_ranker
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
-from agent.retrieval.weights.archive import model_path, read_arrays, write_arrays
+from agent.retrieval.weights import model_path, read_arrays, write_arrays
 from tests.support.models import random_ensemble, random_ranker, rows_at_random
 
 NAMES = ("score", "a", "b", "c")
@@ -32,16 +32,14 @@ def predicted(ensemble: Ensemble, row: NDArray[np.float32]) -> float:
 
 
 @given(st.integers(0, 1000), st.integers(0, 5), st.integers(1, 6))
-def test_contributions_add_up_to_the_prediction(seed: int, depth: int, trees: int) -> None:
+def test_scores_are_those_of_the_definition(seed: int, depth: int, trees: int) -> None:
     ensemble = random_ensemble(NAMES, seed, trees=trees, depth=depth)
     rows = rows_at_random(NAMES, 7, seed)
-    parts = ensemble.contributions(rows)
-    assert parts.shape == (7, len(NAMES) + 1)
     wanted = [predicted(ensemble, row) for row in rows]
-    np.testing.assert_allclose(parts.sum(axis=1), wanted, atol=1e-12)
+    np.testing.assert_allclose(ensemble.scores(rows), wanted, atol=1e-12)
 
 
-def test_a_split_is_credited_to_its_feature() -> None:
+def test_start_and_correction() -> None:
     # One tree: b <= 0.5 gives 1, else 5; the mean below the root is 2.
     ensemble = Ensemble(
         NAMES,
@@ -53,12 +51,12 @@ def test_a_split_is_credited_to_its_feature() -> None:
         np.array(8.0),
     )
     rows = np.array([[0.25, 0.0, 0.5, 0.0], [1.0, 0.0, 0.75, 0.0]], np.float32)
-    assert ensemble.contributions(rows).tolist() == [[2, 0, -1, 0, 2], [8, 0, 3, 0, 2]]
+    assert ensemble.corrections(rows).tolist() == [1.0, 5.0]
     assert ensemble.starts(rows).tolist() == [2.0, 8.0]
 
 
 def test_no_rows() -> None:
-    assert random_ensemble(NAMES, 1).contributions(np.zeros((0, 4), np.float32)).shape == (0, 5)
+    assert random_ensemble(NAMES, 1).scores(np.zeros((0, 4), np.float32)).shape == (0,)
 
 
 def test_written_and_read_again_it_is_the_same() -> None:
@@ -69,9 +67,7 @@ def test_written_and_read_again_it_is_the_same() -> None:
     assert again is not None
     assert write_ranker(again) == data
     rows = rows_at_random(PIECE_NAMES, 5, 3)
-    np.testing.assert_array_equal(
-        ranker.pieces.contributions(rows), again.pieces.contributions(rows)
-    )
+    np.testing.assert_array_equal(ranker.pieces.scores(rows), again.pieces.scores(rows))
 
 
 def test_files_of_other_features_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

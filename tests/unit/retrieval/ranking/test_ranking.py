@@ -18,7 +18,7 @@ from agent.repository.snapshot import take_snapshot
 from agent.retrieval.index.corpus import Corpus
 from agent.retrieval.ranking.evidence import Evidence
 from agent.retrieval.ranking.mentions import Mentions
-from agent.retrieval.ranking.options import RetrievalOptions, preset
+from agent.retrieval.ranking.ranker import RetrievalOptions, preset
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.types import Problem, Ranking, Reason, ScoredChunk, ScoredFile
 from agent.types.events import Event, Notice
@@ -372,7 +372,7 @@ def test_zero_vectors_are_last_in_the_original() -> None:
 def test_ctrl_c_ends_indexing_at_once() -> None:
     code = """
 import asyncio
-from agent.retrieval.ranking.options import preset
+from agent.retrieval.ranking.ranker import preset
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.types import Problem
 from tests.support.ignored_events import ignore

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.retrieval.index.identifiers import Terms
 from agent.retrieval.index.index import Index, all_files
+from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.evidence import Evidence
 from agent.retrieval.ranking.lexical import make_bags, make_query
 from agent.retrieval.ranking.mentions import read_mentions

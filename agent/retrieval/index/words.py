@@ -1,9 +1,16 @@
-"""Converts words to terms: every distinct word is split, stemmed and hashed only once."""
+"""Terms of queries and documents, and fast conversion of the words of many files to terms.
+
+A word (`\\w+`) gives the whole word and its parts (camelCase, snake_case, digits), lower-cased and
+stemmed, without stop words. Measured: splitting alone +4 points function@10, stemming +2 file@1.
+`WordScanner` finds and hashes words, `Vocabulary` converts each distinct word only once.
+"""
 
 from __future__ import annotations
 
 import re
 import string
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -11,12 +18,144 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from agent.retrieval.index.blocks import spread
-from agent.retrieval.index.identifiers import WORD, Terms, term_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
+
+WORD = re.compile(r"\w+")
+# `HTTPServer` -> HTTP, Server. Letters without case, and all beyond ASCII, count as lower case.
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+")
+
+MAX_WORD = 80  # characters; longer words are encoded data
+
+_MIN_PART = 2
+_MAX_NUMBER = 6  # digits: years, ports and error codes have meaning, hashes do not
+
+STOP_WORDS = frozenset(
+    """
+    a about after all also am an and any are as at be because been before being but by can cannot
+    could did do does doing don done each for from get gets getting had has have having he her here
+    his how i if in into is it its itself just like may me might more most my no nor not now of on
+    only or other our out over own same she should so some such than that the their them then there
+    these they this those through to too up us use used uses using very was we were what when where
+    which while who why will with would you your
+    """.split()  # noqa: SIM905 - a list of sixty literals reads worse
+)
+
+
+class Terms:
+    """Splits and stems, each distinct word once. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._stemmer: Callable[[str], str] | None = None
+        self._parts: dict[str, str] = {}
+        self._terms: dict[str, tuple[str, ...]] = {}
+        self._hashes: dict[str, tuple[int, ...]] = {}
+
+    def of_word(self, word: str) -> tuple[str, ...]:
+        """Return the distinct terms of one word, the whole word's first; () for stop words."""
+        terms = self._terms.get(word)
+        if terms is None:
+            terms = self._terms[word] = self.split(word)
+        return terms
+
+    def hashes_of_word(self, word: str) -> tuple[int, ...]:
+        """Return `of_word` as 64-bit hashes (see `term_hash`)."""
+        known = self._hashes.get(word)
+        if known is None:
+            known = self._hashes[word] = tuple(term_hash(term) for term in self.of_word(word))
+        return known
+
+    def count(self, text: str) -> Counter[str]:
+        """Count the occurrences of each term in a text."""
+        counts: Counter[str] = Counter()
+        for word, number in Counter(WORD.findall(text)).items():
+            for term in self.of_word(word):
+                counts[term] += number
+        return counts
+
+    def count_hashes(self, text: str) -> dict[int, int]:
+        """Like `count`, by hash, for documents. Indexing spends most of its time in this loop."""
+        counts: dict[int, int] = {}
+        hashes = self.hashes_of_word
+        for word, number in Counter(WORD.findall(text)).items():
+            for term in hashes(word):
+                counts[term] = counts.get(term, 0) + number
+        return counts
+
+    def split(self, word: str) -> tuple[str, ...]:
+        """Like `of_word`, without caching."""
+        if len(word) > MAX_WORD:
+            return ()
+        parts = _PART.findall(word)
+        if len(parts) == 1 and len(parts[0]) == len(word):
+            term = self._part(word)
+            return (term,) if term else ()
+        found: dict[str, None] = {}
+        whole = word.lower().strip("_")
+        if len(whole) >= _MIN_PART and whole not in STOP_WORDS:
+            # `_parse` and `__init__` have one part, so the whole word is no second term.
+            found[self._stem(whole) if len(parts) == 1 else whole] = None
+        for part in parts:
+            term = self._part(part)
+            if term:
+                found[term] = None
+        return tuple(found)
+
+    def _part(self, part: str) -> str:
+        """Return the term of one part, "" for none."""
+        known = self._parts.get(part)
+        if known is None:
+            lowered = part.lower()
+            known = self._parts[part] = self._stem(lowered) if _is_term(lowered) else ""
+        return known
+
+    def _stem(self, word: str) -> str:
+        if not word.isalpha():
+            return word
+        if self._stemmer is None:
+            self._stemmer = _stemmer()
+        return self._stemmer(word)
+
+
+def _stemmer() -> Callable[[str], str]:
+    try:
+        from Stemmer import Stemmer
+    except ImportError:  # pure Python, with the same stems: a machine of a miner may have only this
+        import snowballstemmer
+
+        stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
+        return stem
+    stemmer = Stemmer("english")
+    stemmer.maxCacheSize = 0  # its cache is slower than stemming
+    word: Callable[[str], str] = stemmer.stemWord
+    return word
+
+
+def without_suffix(path: str) -> str:
+    """Return a path without its suffix, the part after the last dot; `.profile` has no suffix."""
+    folder, slash, name = path.rpartition("/")
+    at = name.rfind(".")
+    return folder + slash + name[:at] if 0 < at < len(name) - 1 else path
+
+
+def _is_term(word: str) -> bool:
+    if word.isdigit():
+        return _MIN_PART <= len(word) <= _MAX_NUMBER
+    return len(word) >= _MIN_PART and word not in STOP_WORDS
+
+
+def term_hash(term: str) -> int:
+    """Return the 64-bit BLAKE2b of a term, little-endian: the same on every machine.
+
+    Among a million distinct terms, the probability that two share a hash is 3e-8.
+    """
+    return int.from_bytes(
+        blake2b(term.encode("utf-8", "replace"), digest_size=8).digest(), "little"
+    )
+
+
+# --------------------------------------------------------------------------------- words of files
 
 _CHUNK = 1 << 17  # bytes hashed at a time: tables and temporaries fit in the processor's cache
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64; bits well mixed
@@ -177,7 +316,7 @@ class Vocabulary:
         return self._flat[spread(self._first[numbers], sizes)]
 
     def term_hashes(self, terms: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the `identifiers.term_hash` of terms by number."""
+        """Return the `term_hash` of terms by number."""
         return self._hashes[terms]
 
     def _find(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Finds the statements that bind a constant, a table or a class attribute."""
+"""Finds statements: those that bind a constant, a table or a class attribute, and imports."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import ast
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from agent.retrieval.context.layout import FileView, Run
 
 _MAX_STATEMENT = 600  # lines; a longer "statement" is a bracket that never closes
+IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 _STRINGS = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|`[^`]*`|(?:#|//).*")
 
 _LONG_QUOTES = ('"""', "'''")
@@ -154,3 +156,66 @@ def end_of_statement(lines: Sequence[str], start: int) -> int:
         if depth <= 0 and not line.rstrip().endswith(("\\", "=")):
             return index + 1
     return start + 1
+
+
+# ------------------------------------------------------------------------------- import statements
+
+# Lines. Of a longer statement, such as a bracket that never closes, the first line is taken.
+_MAX_IMPORT = 40
+_PYTHON = r"from\s+[\w.]+\s+import\b|import\s+[\w.]+(?:\s+as\s+\w+)?\s*(?:[,;#\\]|$)"
+_JAVASCRIPT = (
+    r"import\b(?!\s*\()|export\s.{0,2000}\sfrom\s|(?:const|let|var)\s.{1,500}=\s*require\s*\("
+)
+_C = r"\s*#\s*include\b"
+_JAVA = r"import\s+(?:static\s+)?[\w.*]+\s*;"
+_STARTS: Mapping[str, re.Pattern[str]] = {
+    language: re.compile(pattern)
+    for language, pattern in {
+        "python": _PYTHON,
+        "cython": _PYTHON.replace("import", "c?import"),
+        "javascript": _JAVASCRIPT,
+        "typescript": _JAVASCRIPT,
+        "tsx": _JAVASCRIPT,
+        "c": _C,
+        "cpp": _C,
+        "java": _JAVA,
+        "kotlin": r"import\s+[\w.*]+",
+        "scala": r"import\s+[\w.]+",
+        "go": r"import\b",
+        "rust": r"(?:pub\s+)?use\s+[\w:{]|extern\s+crate\b",
+        "php": r"use\s+(?:function\s+|const\s+)?[\w\\]+|(?:require|include)(?:_once)?\b",
+        "ruby": r"require(?:_relative)?\b",
+        "csharp": r"(?:global\s+)?using\s+(?:static\s+)?[\w.=\s]+;",
+    }.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportStatement:
+    """An import statement on lines `start`..`end`, and the identifiers in it."""
+
+    start: int
+    end: int
+    names: frozenset[str]
+
+
+def import_statements(lines: Sequence[str], language: str) -> tuple[ImportStatement, ...]:
+    """Return the top-level import statements of a file; none for unknown languages.
+
+    They are found line by line, without a parser. A false match costs a few tokens only, since the
+    lines are shown unchanged.
+    """
+    pattern = _STARTS.get(language)
+    if pattern is None:
+        return ()
+    found: list[ImportStatement] = []
+    after = 0
+    for index, line in enumerate(lines):
+        if index < after or not pattern.match(line):
+            continue
+        after = end_of_statement(lines, index)
+        if after - index > _MAX_IMPORT:
+            after = index + 1
+        names = frozenset(IDENTIFIER.findall("\n".join(lines[index:after])))
+        found.append(ImportStatement(index + 1, after, names))
+    return tuple(found)
