@@ -8,6 +8,7 @@ is the encoded block of these files. `--static PATH` names the encoder of the pi
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -161,9 +162,8 @@ def main() -> None:
     path = parser.parse_args().static
     encoder: PieceEncoder | None = None
     if path is not None:
-        from agent.retrieval.embedding import read_static  # only workers that need it import it
-
-        encoder = read_static(path)
+        # The layer above: a worker loads it by name, and only if it needs it.
+        encoder = importlib.import_module("agent.retrieval.embedding.static").read_static(path)
         if encoder is None:
             raise ValueError(f"{path}: not a static encoder")
     serve(sys.stdin.buffer, sys.stdout.buffer, encoder)
