@@ -1,20 +1,18 @@
 """From a model's reply to changed files: reading, applying, checking the syntax, and the diff.
 
 `parse_reply` reads a reply in any shape that `agent.patching.readers` knows. `apply_proposal` finds
-the place of each edit with the tiers in `agent.patching.tiers`, from an exact match to ever more
-lenient ones, and changes files in memory only. `check_syntax` says which changed files no longer
-parse, and `unified_diff` writes the result as git would.
+the place of each edit (`matching`), from an exact match to ever more lenient ones, and changes
+files in memory only. `check_syntax` says which changed files no longer parse, and `unified_diff`
+writes the result as git would.
 """
 
-from agent.patching.adopting import Adopted, adopt_files
-from agent.patching.applying import apply_proposal
+from agent.patching.applying import Adopted, adopt_files, apply_proposal
 from agent.patching.conversion import edit_as_json, outdated_tests, wrong_tests
 from agent.patching.diff import unified_diff
 from agent.patching.file_tree import OverlayFiles
 from agent.patching.json_scanning import scan
 from agent.patching.parsing import can_continue, joined_reply, load_json, parse_reply, read_test
 from agent.patching.paths import RefusedPath, check_path, is_allowed
-from agent.patching.repair import switched_off
 from agent.patching.schema import reply_schema, schema_of_test
 from agent.patching.symbols import with_function
 from agent.patching.syntax import check_syntax, doubtful, parse_python
@@ -40,7 +38,6 @@ __all__ = [
     "reply_schema",
     "scan",
     "schema_of_test",
-    "switched_off",
     "unified_diff",
     "with_function",
     "wrong_tests",

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from agent.patching.diff import unified_diff
 from agent.patching.edit_session import EditOutcome, EditSession
 from agent.patching.file_tree import FileSource, Tree
-from agent.patching.import_rewriting import rewrite_imports
-from agent.patching.paths import is_allowed
+from agent.patching.paths import RefusedPath, check_path, is_allowed
 from agent.patching.refusals import Miss
-from agent.patching.repair import switched_off
 from agent.shared.secrets import MASK, find_secrets, is_placeholder
 from agent.types import (
     AppliedEdit,
@@ -38,7 +36,6 @@ def apply_proposal(
     allow: Collection[str] = (),
     include_test: bool = False,
     shown: Mapping[str, Sequence[tuple[int, int]]] | None = None,
-    no_repair: Collection[str] = (),
 ) -> AppliedPatch | ApplyFailure:
     """Apply all edits of a proposal, or name every edit that cannot be applied.
 
@@ -47,27 +44,16 @@ def apply_proposal(
     `include_test`: also create the reproduction test, after the other edits.
     `shown`: inclusive line ranges that the model was shown, by path. They decide between several
     matches of one search text.
-    `no_repair`: repairs and lenient tiers that are switched off (`repair.REPAIRS`, `MatchTier`).
-
-    Raises ConfigurationError for an unknown name in `no_repair`.
     """
-    off = switched_off(no_repair)
-    refused = _refused_reader(proposal, off)
-    if refused is not None:
-        return ApplyFailure((refused,))
-    session = EditSession(Tree(files), allow, shown or {}, off)
+    session = EditSession(Tree(files), allow, shown or {})
     applied: list[AppliedEdit] = []
     failures: list[EditFailure] = []
-    notes: tuple[str, ...] = ()
     for index, edit in enumerate(_edits(proposal, include_test=include_test)):
         done = session.apply(index, edit)
         if isinstance(done, Miss):
             failures.append(_failure(index, edit, done))
         else:
             applied.append(_applied(index, edit, done))
-    if not failures:
-        session.add_missing_imports(proposal)
-        notes = rewrite_imports(session.tree, session.moved, allow)
     changes = session.tree.changes()
     if not changes and not failures:
         failures.append(_nothing(proposal, applied))
@@ -75,7 +61,7 @@ def apply_proposal(
     if failures:
         return ApplyFailure(tuple(failures))
     repairs = (*proposal.repairs, *session.repairs)
-    return AppliedPatch(changes, unified_diff(changes), tuple(applied), repairs, notes)
+    return AppliedPatch(changes, unified_diff(changes), tuple(applied), repairs)
 
 
 def _edits(proposal: PatchProposal, *, include_test: bool) -> Sequence[Edit]:
@@ -114,16 +100,6 @@ def _nothing(proposal: PatchProposal, applied: Sequence[AppliedEdit]) -> EditFai
         reason = f"the replacement is in the file already, at line {applied[0].line}"
         return EditFailure(0, path, "already-applied", reason, advice=advice)
     return EditFailure(0, path, "no-change", "the edits together change nothing")
-
-
-def _refused_reader(proposal: PatchProposal, off: Collection[str]) -> EditFailure | None:
-    """Return a failure if the reader made a repair that is switched off."""
-    for repair in proposal.repairs:
-        if repair.name in off:
-            path = _shown(proposal.edits[0].path) if proposal.edits else ""
-            reason = f"the reply needs the repair {repair.name!r}, which is off: {repair.note}"
-            return EditFailure(0, path, "no-change", reason)
-    return None
 
 
 def _shown(path: str) -> str:
@@ -185,3 +161,80 @@ def _text(data: bytes | None) -> str:
 
 def _line(text: str, offset: int) -> int:
     return text.count("\n", 0, offset) + 1
+
+
+# --------------------------------------------------------------------- files that a command wrote
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """`patch` has what is taken over. `refused` has a reason for each other path."""
+
+    patch: AppliedPatch
+    refused: Mapping[str, str]
+
+
+def adopt_files(
+    written: Mapping[str, bytes | None], files: FileSource, *, allow: Collection[str] = ()
+) -> Adopted:
+    """Take over each file by itself; None deletes. `allow` as in `apply_proposal`.
+
+    A path with the content that it has already is neither taken over nor refused.
+    """
+    tree = Tree(files)
+    refused: dict[str, str] = {}
+    tiers: dict[str, MatchTier] = {}
+    for path, data in sorted(written.items(), key=lambda item: (item[1] is not None, item[0])):
+        if path in files.files and files.read(path) == data:
+            continue
+        tier = _put(tree, path, data, allow)
+        if isinstance(tier, RefusedPath):
+            refused[path] = tier.reason
+        else:
+            tiers[path] = tier
+    for leak in leaks(tree.changes(), allow):
+        refused[leak.path] = leak.reason
+    changes = tuple(change for change in tree.changes() if change.path not in refused)
+    edits = tuple(
+        AppliedEdit(i, change.path, tiers[change.path], 1) for i, change in enumerate(changes)
+    )
+    return Adopted(AppliedPatch(changes, unified_diff(changes), edits), refused)
+
+
+def _put(
+    tree: Tree, path: str, data: bytes | None, allow: Collection[str]
+) -> MatchTier | RefusedPath:
+    """Write or delete one file, or say why not."""
+    normal = check_path(path, allow=allow, new=not tree.exists(path))
+    if isinstance(normal, RefusedPath):
+        return normal
+    if data is not None and not _is_text(data):
+        return RefusedPath("it is no UTF-8 text")
+    if not tree.exists(path):
+        if data is None:
+            return RefusedPath("there is no such file")
+        if any(part.startswith(".") for part in path.split("/")):
+            return RefusedPath("it is new and hidden, as caches are")
+        refusal = tree.no_room(path, data, allow)
+        if refusal is not None:
+            return RefusedPath(refusal.reason)
+        tree.put(path, data)
+        return MatchTier.CREATED
+    before = tree.content(path)
+    if not isinstance(before, bytes):
+        return RefusedPath(before.reason)
+    limits = tree.off_limits(path)
+    if limits is not None and not is_allowed(path, allow):
+        return RefusedPath(limits.reason)
+    if data is None:
+        tree.remove(path)
+        return MatchTier.DELETED
+    tree.put(path, data)
+    return MatchTier.EXACT
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False

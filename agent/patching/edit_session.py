@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent.patching.elision import is_version_of, not_whole
 from agent.patching.file_text import FileText, Narrow, Spliced, Track, open_text, plain
 from agent.patching.file_tree import Tree
-from agent.patching.generated import is_generated
-from agent.patching.matching import Located, Match, Sight, locate
-from agent.patching.missing_imports import missing_imports, new_names, offered_imports
+from agent.patching.matching import DEEP_TIERS, Hints, Located, Match, locate
 from agent.patching.paths import (
     DIFF_SIDES,
     RefusedPath,
     check_path,
     is_allowed,
-    namesakes,
     resolve_existing,
     resolve_new,
-    shortened,
 )
 from agent.patching.refusals import Miss
 from agent.patching.symbols import find_symbol, fitted
 from agent.patching.syntax import Checker
-from agent.patching.tiers.elision import is_version_of, not_whole
-from agent.patching.tiers.hints import Hints
 from agent.repository import language_of
 from agent.types import (
     CreateFile,
     DeleteFile,
     Edit,
     MatchTier,
-    PatchProposal,
     RenameFile,
     Repair,
     ReplaceSymbol,
@@ -41,17 +35,11 @@ from agent.types import (
 # Bytes that one edit may write. Source files that people write are far smaller.
 MAX_WRITTEN = 1024 * 1024
 
-# Tiers that could put a line at a wrong depth. They are not used in files too large to be parsed.
-_UNSURE = ("white-space", "near")
-
 # A search text with fewer characters (without white space) is not searched in other files.
 _DISTINCT = 20
 
-# A whole file is compared with at most this many files of its name.
-_MAX_NAMESAKES = 50
-
 # A match by these tiers does not prove that a file of another path is meant.
-_NO_EVIDENCE = ("near", "elision")
+_NO_EVIDENCE = (MatchTier.NEAR, MatchTier.ELISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +55,16 @@ class EditOutcome:
 class EditSession:
     """The files and what is known about them while edits are applied one after the other.
 
-    `allow`, `shown` and `off` are those of `applying.apply_proposal` (`off` is its `no_repair`).
+    `allow` and `shown` are those of `applying.apply_proposal`.
     """
 
     tree: Tree
     allow: Collection[str]
     shown: Mapping[str, Sequence[tuple[int, int]]]
-    off: Collection[str] = ()
     repairs: list[Repair] = field(default_factory=list)
     tracks: dict[str, Track] = field(default_factory=dict)
-    moved: list[tuple[str, str]] = field(default_factory=list)
     checker: Checker = field(default_factory=Checker)
     _open: dict[str, FileText] = field(default_factory=dict)  # files as the last edit left them
-    _written: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # old and new texts
 
     def apply(self, index: int, edit: Edit) -> EditOutcome | Miss:
         """Apply one edit, or return why it cannot be applied."""
@@ -87,7 +72,6 @@ class EditSession:
         if isinstance(path, Miss):
             return path
         refused = self.tree.off_limits(path)
-        refused = refused or self._generated(path)
         if refused is not None and not is_allowed(path, self.allow):
             return refused
         match edit:
@@ -106,14 +90,6 @@ class EditSession:
             case ReplaceSymbol():
                 return self._replace_symbol(index, path, edit)
 
-    def _generated(self, path: str) -> Miss | None:
-        """Return why a file of the base is not edited: a program writes it again."""
-        base = self.tree.files
-        if path not in base.files or not is_generated(base.read(path) or b""):
-            return None
-        reason = "the file says that it is generated, so that the edit would be lost"
-        return Miss("generated", reason, advice="edit what it is generated from")
-
     # ------------------------------------------------------------------------------------ edits
 
     def _create(self, path: str, content: str) -> EditOutcome | Miss:
@@ -124,7 +100,6 @@ class EditSession:
         if refusal is not None:
             return refusal
         self._put(path, data)
-        self._note(path, "", content)
         return EditOutcome(path, MatchTier.CREATED, 1)
 
     def _put(self, path: str, data: bytes) -> None:
@@ -134,13 +109,10 @@ class EditSession:
 
     def _rewrite(self, path: str, content: str) -> EditOutcome | Miss:
         """Replace the content of an existing file and keep its encoding and line ends."""
-        before = self.tree.content(path)
-        if isinstance(before, Miss):
-            return before
-        file = self._opened(path, before)
-        written = _encoded(content, known=file.text if file else "")
-        if file is None or isinstance(written, Miss):
-            return written if isinstance(written, Miss) else _NOT_TEXT
+        file = self._text(path)
+        written = _encoded(content, known="" if isinstance(file, Miss) else file.text)
+        if isinstance(file, Miss) or isinstance(written, Miss):
+            return file if isinstance(file, Miss) else written
         text = plain(content)
         text = text if file.text.endswith("\n") else text.removesuffix("\n")
         refusal = not_whole(file.text, text)
@@ -149,10 +121,9 @@ class EditSession:
         new = file.splice(0, len(file.text), text)
         if not isinstance(new, Spliced):
             return Miss("not-text", new)
-        if new.data == before:
+        if new.data == file.data:
             return EditOutcome(path, MatchTier.ALREADY_APPLIED, 1)
         self._put(path, new.data)
-        self._note(path, file.text, content)
         return EditOutcome(path, MatchTier.EXACT, new.line)
 
     def _delete(self, path: str) -> EditOutcome | Miss:
@@ -176,18 +147,12 @@ class EditSession:
             return Miss(refusal.kind, f"the new path {target}: {refusal.reason}")
         if path in self.tracks:
             self.tracks[target] = self.tracks.pop(path)
-        if path in self._written:
-            self._written[target] = self._written.pop(path)
-        self.moved.append((path, target))
         return EditOutcome(target, MatchTier.RENAMED, 1)
 
     def _replace(self, index: int, path: str, edit: SearchReplace) -> EditOutcome | Miss:
-        content = self.tree.content(path)
-        if isinstance(content, Miss):
-            return content
-        file = self._opened(path, content)
-        if file is None:
-            return _NOT_TEXT
+        file = self._text(path)
+        if isinstance(file, Miss):
+            return file
         written = _encoded(edit.replace, known=edit.search)
         if isinstance(written, Miss):
             return written
@@ -197,18 +162,12 @@ class EditSession:
             return place
         if place.tier is MatchTier.ALREADY_APPLIED:
             return EditOutcome(path, place.tier, file.line_at(place.match.start))
-        done = self._splice(index, path, file, track, place)
-        if not isinstance(done, Miss):
-            self._note(path, edit.search, edit.replace)
-        return done
+        return self._splice(index, path, file, track, place)
 
     def _replace_symbol(self, index: int, path: str, edit: ReplaceSymbol) -> EditOutcome | Miss:
-        content = self.tree.content(path)
-        if isinstance(content, Miss):
-            return content
-        file = self._opened(path, content)
-        if file is None:
-            return _NOT_TEXT
+        file = self._text(path)
+        if isinstance(file, Miss):
+            return file
         site = find_symbol(file.text, language_of(path), edit.symbol)
         if isinstance(site, Miss):
             return site
@@ -227,10 +186,7 @@ class EditSession:
         if not self.checker.intact(path, file, match):
             reason = f"with the new text of {edit.symbol} the file would no longer parse"
             return Miss("broken-syntax", reason, advice="give the whole function")
-        done = self._splice(index, path, file, track, Located(MatchTier.SYMBOL, match))
-        if not isinstance(done, Miss):
-            self._note(path, old, match.replacement)
-        return done
+        return self._splice(index, path, file, track, Located(MatchTier.SYMBOL, match))
 
     def _is_shown(self, path: str, track: Track, symbol: str) -> bool:
         """Whether the model was shown a whole function, or wrote it. True if that is not known."""
@@ -263,21 +219,25 @@ class EditSession:
         self, path: str, file: FileText, edit: SearchReplace, track: Track
     ) -> Located | Miss:
         """Find the edit in the file as it is now, or else in the file as it was shown."""
-        now = locate(file, edit, self._sight(path, file, edit, track))
-        if not isinstance(now, Miss) or now.kind not in ("no-match", "ambiguous"):
-            return now
-        if not track.touched:
-            return now
-        found = self._in_original(path, file, edit, track)
-        return found or now
+
+        def moved(line: int) -> int:
+            return track.line(line, file.text) if track.touched else line
+
+        shown = self.shown.get(path, ())
+        line = moved(edit.line) if edit.line is not None else None
+        hints = Hints(line, edit.within, tuple((moved(a), moved(b)) for a, b in shown))
+        off = () if self.checker.affords(file.data) else DEEP_TIERS
+        place = locate(file, edit, hints, lambda match: self.checker.intact(path, file, match), off)
+        if not (isinstance(place, Miss) and place.kind in ("no-match", "ambiguous")):
+            return place
+        return (self._in_original(path, file, edit, track) if track.touched else None) or place
 
     def _in_original(
         self, path: str, file: FileText, edit: SearchReplace, track: Track
     ) -> Located | None:
         """Find the edit in the text that the model saw, if earlier edits left the match alone."""
         first = track.file
-        hints = Hints(edit.line, edit.within, self.shown.get(path, ()))
-        was = locate(first, edit, Sight(hints, off=self.off))
+        was = locate(first, edit, Hints(edit.line, edit.within, self.shown.get(path, ())))
         if isinstance(was, Miss) or was.tier is MatchTier.ALREADY_APPLIED:
             return None
         narrow = Narrow.of(first.text, was.match.start, was.match.end, was.match.replacement)
@@ -285,64 +245,19 @@ class EditSession:
         if place is None:
             return None
         match = Match(*place, narrow.text)
-        lenient = was.tier is not MatchTier.EXACT
-        if lenient and not self.checker.intact(path, file, match):
+        if was.tier is not MatchTier.EXACT and not self.checker.intact(path, file, match):
             return None
         return Located(was.tier, match, was.repairs)
 
-    def _sight(self, path: str, file: FileText, edit: SearchReplace, track: Track) -> Sight:
-        def moved(line: int) -> int:
-            return track.line(line, file.text) if track.touched else line
-
-        shown = tuple((moved(a), moved(b)) for a, b in self.shown.get(path, ()))
-        line = moved(edit.line) if edit.line is not None else None
-        off = {*self.off, *(() if self.checker.affords(file.data) else _UNSURE)}
-        hints = Hints(line, edit.within, shown)
-        return Sight(hints, lambda match: self.checker.intact(path, file, match), off)
-
-    def _opened(self, path: str, data: bytes) -> FileText | None:
+    def _text(self, path: str) -> FileText | Miss:
         """Return the text of a file. After an edit the text is known and not decoded again."""
+        data = self.tree.content(path)
+        if isinstance(data, Miss):
+            return data
         file = self._open.get(path)
         if file is not None and file.data is data:
             return file
-        return open_text(data, python=self.tree.language(path) == "python")
-
-    # ------------------------------------------------------------------------- missing imports
-
-    def add_missing_imports(self, proposal: PatchProposal) -> None:
-        """Add the imports that the reply mentions and its new Python code needs."""
-        if "missing-import" in self.off or not self._written:
-            return
-        offers = offered_imports([proposal.thought, *map(_new_text, proposal.edits)])
-        for path, texts in sorted(self._written.items()) if offers else ():
-            added = set[str]().union(*(new_names(*pair) for pair in texts))
-            wanted = {name: offers[name] for name in added & offers.keys()}
-            content = self.tree.contents.get(path)
-            if wanted and content is not None:
-                self._add_missing_import(path, content, wanted)
-
-    def _add_missing_import(self, path: str, content: bytes, offers: Mapping[str, str]) -> None:
-        file = self._opened(path, content)
-        base = self.tree.files.read(path) if path in self.tree.files.files else None
-        before = open_text(base, python=True) if base is not None else None
-        if file is None or (base is not None and before is None):
-            return
-        if not (self.checker.spend(content) and self.checker.spend(base or b"")):
-            return
-        found = missing_imports(before.text if before else "", file.text, offers)
-        if found is None:
-            return
-        text, statements = found
-        new = file.splice(0, len(file.text), text)
-        if isinstance(new, Spliced):
-            self.tree.contents[path] = new.data
-            note = f"{path}: {'; '.join(statements)}"
-            self.repairs.append(Repair("missing-import", note, "undefined-name"))
-
-    def _note(self, path: str, old: str, new: str) -> None:
-        """Remember the new text of an edit of a Python file, for missing imports."""
-        if self.tree.language(path) == "python":
-            self._written.setdefault(path, []).append((old, new))
+        return open_text(data, python=self.tree.language(path) == "python") or _NOT_TEXT
 
     # ------------------------------------------------------------------------------------ paths
 
@@ -353,17 +268,17 @@ class EditSession:
         is_new = isinstance(edit, CreateFile) or (
             isinstance(edit, SearchReplace) and not edit.search and edit.line is None
         )
-        if not there and isinstance(edit, CreateFile) and edit.replace_existing:
-            shown_whole = self._path_of_whole(index, edit)
-            if shown_whole is not None:
-                return shown_whole
-        if (
-            there
-            or "path" in self.off
-            or (is_new and isinstance(path, str) and path[:2] not in DIFF_SIDES)
-        ):
-            return Miss("refused-path", path.reason) if isinstance(path, RefusedPath) else path
-        meant = self._meant(edit, is_new=is_new)
+        settled = there or (is_new and isinstance(path, str) and path[:2] not in DIFF_SIDES)
+        is_whole = isinstance(edit, CreateFile) and edit.replace_existing
+        meant = None if there else self._meant(edit, is_new=False) if is_whole else None
+        if is_whole and not there and meant is None:
+            ending = "/" + edit.path.removeprefix("./").casefold()
+            alike = sorted(p for p in self.tree.known if p.casefold().endswith(ending))
+            if alike:
+                reason = f"there is no such file; did you mean {' or '.join(alike[:3])}"
+                return Miss("unknown-file", reason, advice="give the whole path")
+        if meant is None and not settled:
+            meant = self._meant(edit, is_new=is_new)
         if meant is None or meant == path:
             return Miss("refused-path", path.reason) if isinstance(path, RefusedPath) else path
         resolved = check_path(meant, allow=self.allow)
@@ -372,32 +287,6 @@ class EditSession:
         saved = "refused-path" if isinstance(path, RefusedPath) else "unknown-file"
         self.repairs.append(Repair("path", f"taken for {resolved}", saved, index))
         return resolved
-
-    def _path_of_whole(self, index: int, edit: CreateFile) -> str | Miss | None:
-        """Return the existing file that a whole file with another path is a version of."""
-        known = self.tree.known
-        others = namesakes(edit.path, known)
-        if not others or not edit.path.isprintable():
-            return None
-        like = [path for path in others[:_MAX_NAMESAKES] if self._is_version(path, edit.content)]
-        if len(like) == 1 and len(others) <= _MAX_NAMESAKES and "path" not in self.off:
-            resolved = check_path(like[0], allow=self.allow)
-            if isinstance(resolved, RefusedPath):
-                return Miss("refused-path", f"{like[0]}: {resolved.reason}")
-            note = f"taken for {resolved}"
-            self.repairs.append(Repair("path", note, "unknown-file", index))
-            return resolved
-        shorter = shortened(edit.path, others)
-        if like or len(shorter) > 1:
-            listed = " or ".join(sorted(like or shorter)[:3])
-            reason = f"there is no such file; did you mean {listed}"
-            return Miss("unknown-file", reason, advice="give the whole path")
-        return None
-
-    def _is_version(self, path: str, content: str) -> bool:
-        data = self.tree.content(path)
-        file = None if isinstance(data, Miss) else open_text(data)
-        return file is not None and is_version_of(file.text, plain(content))
 
     def _meant(self, edit: Edit, *, is_new: bool) -> str | None:
         known = self.tree.known
@@ -414,16 +303,14 @@ class EditSession:
 
     def _fits(self, path: str, edit: Edit) -> bool:
         """Whether an edit can be applied to this file."""
-        content = self.tree.content(path)
-        if isinstance(content, Miss):
-            return False
+        file = self._text(path)
+        if isinstance(edit, CreateFile):
+            return not isinstance(file, Miss) and is_version_of(file.text, plain(edit.content))
         if not isinstance(edit, SearchReplace):
-            return True
-        file = self._opened(path, content)
-        if file is None:
+            return isinstance(self.tree.content(path), bytes)
+        if isinstance(file, Miss):
             return False
-        off = {*self.off, *_NO_EVIDENCE}
-        place = locate(file, edit, Sight(Hints(edit.line, edit.within), off=off))
+        place = locate(file, edit, off=_NO_EVIDENCE)
         return isinstance(place, Located) and place.tier is not MatchTier.ALREADY_APPLIED
 
 
@@ -431,14 +318,6 @@ _NOT_TEXT = Miss("not-text", "the file is binary or not decodable; it cannot be 
 
 # CVE-2021-42574: these characters make code read differently from how it runs.
 _DIRECTIONS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def _new_text(edit: Edit) -> str:
-    match edit:
-        case SearchReplace(replace=text) | ReplaceSymbol(replace=text) | CreateFile(content=text):
-            return text
-        case _:
-            return ""
 
 
 def _encoded(text: str, *, known: str = "") -> bytes | Miss:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from agent.patching.tiers.lines import Page, shared_start, steps
+from agent.patching.lines import Page, shared_start, steps
 from agent.repository import decode, is_binary
 
 _LINE_END = re.compile(r"\r+\n")

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rapidfuzz import fuzz, process
 
-from agent.patching.ignored import ignoring_rule
+from agent.patching.ignored import ignoring_rule, is_generated
 from agent.patching.paths import RefusedPath, check_path, folded, is_allowed, parents
 from agent.patching.refusals import Miss
 from agent.repository import blob_id, language_of
@@ -260,12 +260,15 @@ class Tree:
         return None
 
     def off_limits(self, path: str) -> Miss | None:
-        """Return why a path below a git repository among the project's files is not edited.
+        """Return why a path below a repository of git, or a generated file, is not edited.
 
         Git takes a folder with the files of a bare repository for one, and runs what its
         configuration says. Only the base counts, so that no edit makes or hides one.
         """
         base = _base_of(self.files)
+        if path in self.files.files and is_generated(self.files.read(path) or b""):
+            reason = "the file says that it is generated, so that the edit would be lost"
+            return Miss("generated", reason, advice="edit what it is generated from")
         for folder in parents(path):
             if base.exists(f"{folder}/HEAD"):
                 return Miss("refused-path", f"{folder} can be read as a repository of git")

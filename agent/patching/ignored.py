@@ -1,4 +1,4 @@
-"""Tells which rule of the project's `.gitignore` files covers a path (gitignore(5)).
+"""Files that an edit would be lost in: ignored by git (gitignore(5)), or generated.
 
 Git does not show what it ignores: a new file there would never be seen in a review, and build
 folders and environments are such places.
@@ -105,3 +105,21 @@ def _fits(patterns: tuple[str, ...], parts: tuple[str, ...]) -> bool:
         )
 
     return fits(0, 0)
+
+
+# --------------------------------------------------------------------------------- generated files
+
+# Generators mark their files at the top: `@generated` (Buck, Phabricator), and the sentence of
+# https://go.dev/s/generatedcode, which others write in their own words.
+_HEAD = 1500
+_MARK = re.compile(
+    r"^\s*(?:#|//|/\*|\*|--|;|<!--|%|\"\"\"|''')[^\n]*"
+    r"(?:@generated\b|\bgenerated\b[^\n]*\bdo not (?:edit|modify)\b"
+    r"|\bdo not (?:edit|modify)\b[^\n]*\bgenerated\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def is_generated(content: bytes) -> bool:
+    """Whether a comment at the top of a file says that a program generates it."""
+    return _MARK.search(content[:_HEAD].decode("utf-8", "replace")) is not None

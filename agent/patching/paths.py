@@ -36,6 +36,7 @@ _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0") | {
 # Short names that NTFS gives to other names: git~1 and gi7eba~1 to .git, github~1 to .github.
 _SHORT_NAME = re.compile(r"[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{1,3})?")
 _DRIVE = re.compile(r"[A-Za-z]:")
+_ABSOLUTE = "the path is absolute; give it relative to the repository root"
 
 _GIT_CONTROL = frozenset({".git", ".gitmodules", ".gitattributes"})
 _STARTUP = frozenset({"sitecustomize", "usercustomize"})
@@ -71,6 +72,8 @@ def check_path(path: str, *, allow: Collection[str] = (), new: bool = False) -> 
         if problem:
             return RefusedPath(problem)
     normal = "/".join(parts)
+    if normal.startswith("~") or _DRIVE.match(normal):
+        return RefusedPath(_ABSOLUTE)
     if new and _ODD_IN_NEW.search(normal):
         return RefusedPath("a new file's path must not have any of < > : \" | ? * `")
     protected = _protection(normal)
@@ -107,8 +110,8 @@ def _form_problem(path: str) -> str | None:
         return "the path has control, invisible or direction-changing characters"
     if "\\" in path:
         return "the path has a backslash; separate folders by /"
-    if path.startswith("/") or _DRIVE.match(path) or path.startswith("~"):
-        return "the path is absolute; give it relative to the repository root"
+    if path.startswith("/"):
+        return _ABSOLUTE
     if "//" in path or path.endswith("/"):
         return "the path has an empty part (// or a trailing /)"
     if len(path.encode()) > _MAX_PATH:
@@ -176,25 +179,6 @@ def resolve_existing(
             if fitting:
                 return fitting[0]
     return None
-
-
-def namesakes(written: str, known: Collection[str]) -> list[str]:
-    """Return existing files that a path may name in another spelling or shortened, sorted."""
-    path = _unquoted(written)
-    if ".." in path.split("/") or not path.strip("/"):
-        return []
-    normal = posixpath.normpath(path).strip("/").casefold()
-    tails = {tail.casefold() for tail in _tails(path)} | {normal}
-    ending = f"/{normal}"
-    return sorted(
-        other for other in known if other.casefold() in tails or other.casefold().endswith(ending)
-    )
-
-
-def shortened(written: str, others: Collection[str]) -> list[str]:
-    """Return the paths among `others` that end with the whole written path, sorted."""
-    ending = f"/{posixpath.normpath(_unquoted(written)).strip('/')}".casefold()
-    return sorted(other for other in others if other.casefold().endswith(ending))
 
 
 def resolve_new(written: str, known: Collection[str]) -> str | None:

@@ -86,9 +86,9 @@ class OutdatedTest:
 class Repair:
     """A mistake in a reply that was corrected without asking the model again.
 
-    `name` is the name of the repair, by which it can be switched off (`--no-repair`). `saved` is
-    the failure that it avoided: a `ParseKind`, an `ApplyKind`, or "broken-syntax". `edit` is the
-    position in `PatchProposal.edits`, None for the reply as a whole.
+    `name` is the name of the repair. `saved` is the failure that it avoided: a `ParseKind`, an
+    `ApplyKind`, or "broken-syntax". `edit` is the position in `PatchProposal.edits`, None for the
+    reply as a whole.
     """
 
     name: str
@@ -139,12 +139,9 @@ class MatchTier(enum.StrEnum):
 
     EXACT = "exact"
     TRAILING_SPACE = "trailing-space"  # white space at the ends of lines is ignored
-    INDENTATION = "indentation"  # all lines are shifted by the same white space
-    TABS = "tabs"  # tabs and spaces differ, the columns agree up to one shift
-    WHITE_SPACE = "white-space"  # lines agree apart from white space
-    PUNCTUATION = "punctuation"  # typographic quotes, dashes, spaces, ellipses
+    WHITE_SPACE = "white-space"  # lines agree apart from white space, also in their indentation
+    PUNCTUATION = "punctuation"  # typographic quotes, dashes, spaces
     LINE_NUMBERS = "line-numbers"  # the reply repeats the numbers of the lines
-    OUTER_BLANKS = "outer-blanks"  # blank lines before or after the search text are left out
     ELISION = "elision"  # both sides leave out the same lines by `...`
     BLANK_LINES = "blank-lines"  # the number of blank lines between lines differs
     NEAR = "near"  # a few characters differ, and nothing else comes close

@@ -14,8 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from agent.patching.applying import apply_proposal
-from agent.patching.parsing import parse_reply
+from agent.patching import apply_proposal, parse_reply
 from agent.types import (
     AppliedPatch,
     CreateFile,

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from agent.patching.applying import apply_proposal
-from agent.patching.parsing import parse_reply
+from agent.patching import apply_proposal, parse_reply
 from agent.types import (
     AppliedPatch,
     ApplyFailure,

@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.patching.applying import apply_proposal
-from agent.patching.parsing import parse_reply
+from agent.patching import apply_proposal, parse_reply
 from agent.types import ApplyFailure, ParseFailure
 from benchmarks.patching.drafting import Draft, Piece, text_of
 from benchmarks.patching.perturbing import BY_NAME

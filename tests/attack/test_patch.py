@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli.commands.output import write_into_work_tree
-from agent.patching.applying import apply_proposal
-from agent.patching.parsing import parse_reply
+from agent.patching import apply_proposal, parse_reply
 from agent.repository.snapshot import take_snapshot
 from agent.types import ApplyFailure, CreateFile, ParseFailure, RenameFile, SearchReplace
 from agent.types.protocols import Snapshot

@@ -52,24 +52,6 @@ def as_blocks(edits: Sequence[Edit]) -> str:
     return "\n".join(one(edit) for edit in edits)
 
 
-def as_tags(edits: Sequence[Edit]) -> str:
-    def one(edit: Edit) -> str:
-        match edit:
-            case SearchReplace(path, search, new):
-                return (
-                    f"<file>{path}</file>\n<original>\n{search}</original>\n"
-                    f"<patched>\n{new}</patched>\n"
-                )
-            case CreateFile(path, content):
-                return f'<create path="{path}">\n{content}</create>\n'
-            case DeleteFile(path):
-                return f'<delete path="{path}"/>\n'
-            case RenameFile():
-                raise AssertionError
-
-    return "\n".join(one(edit) for edit in edits)
-
-
 def _prefixed(sign: str, text: str) -> str:
     return (
         "".join(f"{sign}{line}\n" for line in text.removesuffix("\n").split("\n")) if text else ""
@@ -121,7 +103,6 @@ SHAPES: Mapping[str, Shape] = {
     "json": as_json,
     "json-edits": as_json_lines,
     "search-replace": as_blocks,
-    "tags": as_tags,
     "unified-diff": as_diff,
     "apply-patch": as_envelope,
     "whole-files": as_whole_files,

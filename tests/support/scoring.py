@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.patching.diff import unified_diff
+from agent.patching import unified_diff
 from agent.types import FileChange
 from tests.conftest import run_git
 from tests.support.wheels import PYTEST

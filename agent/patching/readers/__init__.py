@@ -23,7 +23,6 @@ from agent.patching.readers.json_objects import (
     read_loose_edits,
     read_patch_strings,
 )
-from agent.patching.readers.tags import read_tags
 from agent.patching.readers.whole_files import read_whole_files
 
 READERS: Sequence[Reader] = (
@@ -33,7 +32,6 @@ READERS: Sequence[Reader] = (
     Reader("json-lenient", json_reader(lambda _: True)),
     Reader("apply-patch", read_envelopes),
     Reader("search-replace", read_blocks),
-    Reader("tags", read_tags),
     Reader("unified-diff", read_diffs),
     Reader("json-patch", read_patch_strings),
     Reader("json-edits", read_loose_edits),

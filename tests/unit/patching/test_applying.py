@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.patching.applying import apply_proposal
-from agent.patching.diff import unified_diff
+from agent.patching import OverlayFiles, apply_proposal, unified_diff
 from agent.patching.edit_session import MAX_WRITTEN
-from agent.patching.file_tree import OverlayFiles
 from agent.types import (
     AppliedEdit,
     AppliedPatch,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.patching.diff import unified_diff
+from agent.patching import unified_diff
 from agent.types import FileChange
 from tests.support.git_apply import git_apply
 

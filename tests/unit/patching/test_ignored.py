@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.patching.applying import apply_proposal
+from agent.patching import apply_proposal
 from agent.patching.ignored import ignoring_rule
 from agent.types import (
     AppliedPatch,

@@ -8,9 +8,8 @@ from itertools import pairwise
 import pytest
 
 from agent.patching.file_text import open_text
-from agent.patching.matching import TIERS, Located, Match, locate
-from agent.patching.refusals import Miss
-from agent.patching.tiers.hints import LINE_TOLERANCE
+from agent.patching.matching import Located, Match, locate
+from agent.patching.refusals import LINE_TOLERANCE, Miss
 from agent.types import Candidate, MatchTier, SearchReplace
 
 
@@ -29,13 +28,6 @@ def exact(start: int, end: int, replacement: str = "new") -> Located:
 def miss(outcome: Located | Miss) -> Miss:
     assert isinstance(outcome, Miss), outcome
     return outcome
-
-
-def test_tiers_are_tried_strictest_first() -> None:
-    order = list(MatchTier)
-    names = [tier.name for tier in TIERS]
-    assert names[0] is MatchTier.EXACT
-    assert names == sorted(names, key=order.index)
 
 
 def test_finds_the_only_occurrence() -> None:

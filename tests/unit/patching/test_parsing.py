@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.patching.parsing import READERS, load_json, parse_reply
+from agent.patching.parsing import load_json, parse_reply
 from agent.types import (
     CreateFile,
     DeleteFile,
@@ -62,23 +62,6 @@ def failure(text: str, finish_reason: str = "stop") -> ParseFailure:
 
 def test_reads_every_field() -> None:
     assert parse_reply(FULL) == FULL_PROPOSAL
-
-
-def test_readers_are_tried_in_this_order() -> None:
-    names = [reader.name for reader in READERS]
-    assert names == [
-        "json",
-        "json-fenced",
-        "json-prose",
-        "json-lenient",
-        "apply-patch",
-        "search-replace",
-        "tags",
-        "unified-diff",
-        "json-patch",
-        "json-edits",
-        "whole-files",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.patching.applying import apply_proposal
+from agent.patching import apply_proposal
 from agent.patching.paths import PROTECTED, RefusedPath, check_path, folded
 from agent.types import (
     AppliedEdit,
@@ -143,12 +143,6 @@ def test_new_files_lose_the_roots_of_containers_and_diffs(written: str, path: st
 )
 def test_new_files_elsewhere_are_refused(path: str) -> None:
     assert isinstance(apply(CreateFile(path, "x")), ApplyFailure)
-
-
-def test_nothing_is_resolved_when_switched_off() -> None:
-    outcome = apply(SearchReplace("till.py", *TOTAL), no_repair=("path",))
-    assert isinstance(outcome, ApplyFailure)
-    assert outcome.failures[0].kind == "unknown-file"
 
 
 # ----------------------------------------------------------------------------------------- renames
@@ -464,6 +458,8 @@ def test_odd_signs_are_refused_for_new_files_only(path: str) -> None:
     assert isinstance(check_path(path, new=True), RefusedPath)
 
 
+@example("./~")
+@example("./C:x")
 @given(st.text(max_size=60) | st.text("./\\~: git\u200c", max_size=12))
 def test_what_is_taken_stays_inside_and_is_stable(path: str) -> None:
     checked = check_path(path)

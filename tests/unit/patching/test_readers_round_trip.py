@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.patching.parsing import parse_reply
+from agent.patching import parse_reply
 from agent.types import (
     CreateFile,
     DeleteFile,
@@ -63,7 +63,6 @@ _KINDS: dict[str, st.SearchStrategy[Edit]] = {
     "json": _REPLACES | st.builds(CreateFile, _PATHS, _SOLID),
     "json-edits": _REPLACES,
     "search-replace": _REPLACES,
-    "tags": _REPLACES | st.builds(DeleteFile, _PATHS),
     "unified-diff": _ALL,
     "apply-patch": _ALL,
     "whole-files": st.builds(CreateFile, _PATHS, _SOLID, st.just(True)),
@@ -191,7 +190,7 @@ def test_two_shapes_that_say_different_things_are_refused(shape: str) -> None:
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_ten_megabytes_take_less_than_two_seconds(shape: str) -> None:
     content = "value = compute('text', 1)\n" * (10_000_000 // 27)
-    if shape in ("search-replace", "json-edits", "tags"):
+    if shape in ("search-replace", "json-edits"):
         edits: tuple[Edit, ...] = (SearchReplace("a.py", "old\n", content),)
     else:
         edits = (CreateFile("a.py", content, shape == "whole-files"),)

@@ -6,11 +6,9 @@ import json
 
 import pytest
 
-from agent.patching.applying import apply_proposal
-from agent.patching.parsing import parse_reply
+from agent.patching import apply_proposal, parse_reply
 from agent.types import (
     AppliedPatch,
-    ApplyFailure,
     CreateFile,
     DeleteFile,
     Edit,
@@ -306,48 +304,6 @@ def test_an_envelope_whose_end_is_missing() -> None:
     assert failure(f"```\n{cut}```\n", "length").kind == "truncated"
 
 
-# --------------------------------------------------------------------------------------------- tags
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "# modification 1\n```\n<file>calc.py</file>\n"
-        f"<original>\n{OLD}</original>\n<patched>\n{NEW}</patched>\n```",
-        f'<edit path="calc.py">\n<search>\n{OLD}</search>\n<replace>\n{NEW}</replace>\n</edit>',
-        f"<edit>\n<path>calc.py</path>\n<old>\n```python\n{OLD}```\n</old>\n<new>\n{NEW}\n</new></edit>".replace(
-            f"{NEW}\n", NEW
-        ),
-        '<file path="calc.py">\n'
-        f"<before><![CDATA[\n{OLD}]]></before>\n<after>\n{NEW}</after>\n</file>",
-    ],
-)
-def test_edits_in_tags(text: str) -> None:
-    assert read(text, "tags") == (EDIT,)
-
-
-def test_printed_tool_calls() -> None:
-    def call(style: str, **values: str) -> str:
-        opening = "<{}={}>" if style == "=" else '<{} name="{}">'
-        return "\n".join(
-            f"{opening.format(PARAMETER, k)}{v}</{PARAMETER}>" for k, v in values.items()
-        )
-
-    for style in ("=", "name"):
-        text = call(style, command="str_replace", path="calc.py", old_str=OLD, new_str=NEW)
-        assert read(f"<function=edit>\n{text}\n</function>", "tags") == (EDIT,)
-        text = call(style, command="create", path="n.py", file_text="x = 1\n")
-        assert read(text, "tags") == (CreateFile("n.py", "x = 1\n"),)
-
-
-def test_tags_cut_off_and_tags_of_something_else() -> None:
-    assert (
-        failure("<file>a.py</file>\n<original>\nx\n</original>\n<patched>\ny").kind == "truncated"
-    )
-    assert failure("<file>a.py</file>\n<original>\nx\n</original>\n").kind == "malformed"
-    assert failure("Use <file> and <content> tags, <original>so</original>.").kind == "malformed"
-
-
 # -------------------------------------------------------------------------------------- whole files
 
 
@@ -443,12 +399,7 @@ def test_a_shape_inside_another_is_content() -> None:
     assert read(block, "search-replace") == (SearchReplace("a.py", "x\n", '{"edits": []}\n'),)
 
 
-def test_an_old_text_in_tags_that_looks_like_a_diff_is_refused() -> None:
-    reply = "<file>a.py</file>\n<original>\npass\n@@ \n-\n</original>\n<patched>\n</patched>\n"
-    assert isinstance(parse_reply(reply), ParseFailure)
-
-
-def test_a_fence_that_is_not_closed_is_reported_and_can_be_refused() -> None:
+def test_a_fence_that_is_not_closed_is_reported() -> None:
     counted = f"```diff\n--- a/calc.py\n+++ b/calc.py\n@@ -1,2 +1,2 @@\n{HUNK}"
     outcome = parse_reply(counted)
     assert isinstance(outcome, PatchProposal)
@@ -458,7 +409,6 @@ def test_a_fence_that_is_not_closed_is_reported_and_can_be_refused() -> None:
     assert "line 1" in outcome.repairs[0].note
     files = MemoryFiles({"calc.py": "def add(a, b):\n    return a - b\n"})
     assert isinstance(apply_proposal(outcome, files), AppliedPatch)
-    assert isinstance(apply_proposal(outcome, files, no_repair=("unclosed-fence",)), ApplyFailure)
     closed = parse_reply(counted + "```\n")
     assert isinstance(closed, PatchProposal)
     assert closed.repairs == ()

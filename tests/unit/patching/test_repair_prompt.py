@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.patching.applying import apply_proposal
+from agent.patching import apply_proposal
 from agent.run.attempts import Attempt
 from agent.run.prompting import FAILURE_TOKENS, describe_failure
 from agent.types import ApplyFailure, Edit, PatchProposal, SearchReplace

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.patching.diff import unified_diff
+from agent.patching import unified_diff
 from agent.types import FileChange
 from benchmarks.patching import oracle
 from benchmarks.patching.appliers import apply_git, apply_ours, apply_patch_fuzz, exact_only

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agent.patching.syntax import check_syntax, doubtful, parse_python
+from agent.patching import check_syntax, doubtful, parse_python
 from agent.types import SyntaxProblem
 from tests.support.validation import edit
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.patching.applying import apply_proposal
+from agent.patching import apply_proposal
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
@@ -125,14 +125,14 @@ _TYPOGRAPHIC = str.maketrans({"'": "’", "-": "–", " ": "\u00a0"})
 
 SLIPS: Sequence[tuple[str, Slip]] = (
     ("trailing-space", lambda lines: [f"{line}  " for line in lines]),
-    ("indentation", lambda lines: [f"   {line}" for line in lines]),
-    ("tabs", lambda lines: [line.replace("    ", "\t") for line in lines]),
+    ("white-space", lambda lines: [f"   {line}" for line in lines]),
+    ("white-space", lambda lines: [line.replace("    ", "\t") for line in lines]),
     ("white-space", lambda lines: [line.replace(" = ", "=") for line in lines]),
     ("punctuation", lambda lines: [line.translate(_TYPOGRAPHIC) for line in lines]),
     ("line-numbers", _numbered("{}: ")),
     ("line-numbers", _numbered("{:>4} | ")),
     ("line-numbers", _numbered("{:>6}\t")),
-    ("outer-blanks", lambda lines: ["", *lines, "", ""]),
+    ("blank-lines", lambda lines: ["", *lines, "", ""]),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.patching.applying import apply_proposal
+from agent.patching import apply_proposal
 from agent.types import (
     AppliedPatch,
     ApplyFailure,

@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import BudgetExceeded, ContextTooLong, ProviderUnreachable, Status
 from agent.iterative import IterativeOptions
-from agent.patching.schema import reply_schema, schema_of_test
+from agent.patching import reply_schema, schema_of_test
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.pipeline import SolveOptions, solve

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from agent.patching.tiers.basic import Find, Occurrence
-from agent.patching.tiers.lines import Page, Wanted, indent_of, is_blank
+from agent.patching.lines import Wanted, is_blank
 
 _DOTS = r"(?:\.\.\.|\u2026)"
 _SIGN = r"(?:#|//|--|;|/\*|<!--|\{/\*|%)"
@@ -37,7 +35,7 @@ _HINT = re.compile(rf"{_DOTS}|(?:rest|remainder)\sof\s|existing\s", re.IGNORECAS
 _MAX_LINE = 200
 
 # Number of parts between elisions.
-_MAX_SEGMENTS = 12
+_MAX_PARTS = 12
 
 
 def is_elision(line: str) -> bool:
@@ -56,53 +54,20 @@ def abbreviates(wanted: Wanted) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A run of lines between two elisions, on both sides."""
-
-    wanted: Wanted
-
-    @property
-    def changed(self) -> bool:
-        return any(not step.equal for step in self.wanted.steps)
-
-
-def elision(page: Page, wanted: Wanted, finds: Sequence[Find]) -> Sequence[Occurrence]:
-    """Match search texts with `...`; `finds` are the tiers that may match a part.
-
-    Both sides must omit the same number of runs of lines. A part that changes must have one
-    occurrence, or one within the block that the first part opens. Lines between the parts stay.
-    """
-    parts = _parts(wanted)
-    if parts is None:
-        return []
-    found: list[tuple[_Part, Occurrence]] = []
-    position = 0
-    for part in parts:
-        place = _next_place(page, part, position, found, finds)
-        if place is None:
-            return []
-        found.append((part, place))
-        position = place.end
-    if not _anchored(page, parts[0], finds):
-        return []
-    return [_joined(page, found)]
-
-
-def _parts(wanted: Wanted) -> list[_Part] | None:
+def elision_parts(wanted: Wanted) -> Sequence[Wanted]:
+    """Return the runs of lines between elisions; none if both sides do not omit as many runs."""
     old, new = _split(wanted.old), _split(wanted.new)
-    if len(old) != len(new) or len(old) < 2 or len(old) > _MAX_SEGMENTS:
-        return None
+    if len(old) != len(new) or not 2 <= len(old) <= _MAX_PARTS:
+        return ()
     pairs = [_trimmed(*pair) for pair in zip(old, new, strict=True)]
     # An elision at either end only means that the file goes on there.
     while pairs and not any(pairs[0]):
         pairs.pop(0)
     while pairs and not any(pairs[-1]):
         pairs.pop()
-    parts = [_Part(Wanted.of_lines(o, n)) for o, n in pairs]
-    if not parts or not all(part.wanted.says_something for part in parts):
-        return None
-    return parts if any(part.changed for part in parts) else None
+    parts = [Wanted.of_lines(*pair) for pair in pairs]
+    changed = any(not step.equal for part in parts for step in part.steps)
+    return parts if changed and all(part.says_something for part in parts) else ()
 
 
 def _split(lines: Sequence[str]) -> list[list[str]]:
@@ -124,72 +89,6 @@ def _trimmed(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
     return old, new
 
 
-def _places(page: Page, part: _Part, finds: Sequence[Find]) -> Sequence[Occurrence]:
-    for find in finds:
-        places = find(page, part.wanted)
-        if places:
-            return places
-    return []
-
-
-def _anchored(page: Page, first: _Part, finds: Sequence[Find]) -> bool:
-    return len(_places(page, first, finds)) == 1
-
-
-def _next_place(
-    page: Page,
-    part: _Part,
-    position: int,
-    before: Sequence[tuple[_Part, Occurrence]],
-    finds: Sequence[Find],
-) -> Occurrence | None:
-    places = [place for place in _places(page, part, finds) if place.start >= position]
-    if len(places) <= 1 or not before:
-        return places[0] if len(places) == 1 else None
-    limit = _block_end(page, before[0][1])
-    inside = [place for place in places if place.end <= limit]
-    if len(inside) == 1:
-        return inside[0]
-    return None
-
-
-def _block_end(page: Page, place: Occurrence) -> int:
-    """Return the end of the block that the first line opens: a line that is indented no deeper."""
-    first = page.text.count("\n", 0, place.start)
-    inside = place.end
-    depth = len(indent_of(page.lines[first]).expandtabs())
-    for index in range(first + 1, len(page.lines)):
-        line = page.lines[index]
-        if page.starts[index] < inside or is_blank(line):
-            continue
-        if len(indent_of(line).expandtabs()) <= depth and not _closes(line):
-            return page.starts[index]
-    return len(page.text)
-
-
-def _closes(line: str) -> bool:
-    """A closing bracket ends a block and belongs to it."""
-    return line.strip()[0] in ")]}"
-
-
-def _joined(page: Page, found: Sequence[tuple[_Part, Occurrence]]) -> Occurrence:
-    start, end = found[0][1].start, found[-1][1].end
-
-    def make() -> str | None:
-        pieces: list[str] = []
-        position = start
-        for part, place in found:
-            pieces.append(page.text[position : place.start])
-            text = place.make() if part.changed else page.text[place.start : place.end]
-            if text is None:
-                return None
-            pieces.append(text)
-            position = place.end
-        return "".join(pieces)
-
-    return Occurrence(start, end, make)
-
-
 # -------------------------------------------------------------------------------------- whole files
 
 # A whole file must have at least this share of the non-blank lines of the old one. A shorter one is
@@ -203,7 +102,7 @@ _SMALL = 10
 def not_whole(old: str, new: str) -> str | None:
     """Return why `new` is refused as the whole new text of a file with the text `old`, or None."""
     before, after = _lines(old), _lines(new)
-    size, kept = before.total(), (before & after).total()
+    size, common = before.total(), (before & after).total()
     gap = _gap(new, before)
     if gap is not None:
         return (
@@ -217,9 +116,9 @@ def not_whole(old: str, new: str) -> str | None:
             f"the reply shows {after.total()} lines as the whole file, which has {size}: that "
             "would delete the rest; give search and replace texts for what changes"
         )
-    if kept < size * _MIN_KEPT:
+    if common < size * _MIN_KEPT:
         return (
-            f"the reply's whole file keeps {kept} of the file's {size} lines: it seems to be "
+            f"the reply's whole file keeps {common} of the file's {size} lines: it seems to be "
             "another file; give search and replace texts for what changes"
         )
     return None

@@ -10,11 +10,15 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from rapidfuzz.distance import Indel
 
 # Number of occurrences that are searched. More make no difference: the edit is refused.
 MAX_OCCURRENCES = 1000
+
+# Lines of all occurrences of one search text that are compared.
+_MAX_LINES = 200_000
 
 # Product of lengths up to which two sequences are compared exactly (1e7 bits are about a megabyte
 # and a few milliseconds). Beyond it, everything between common ends counts as changed.
@@ -34,7 +38,6 @@ _PUNCTUATION = str.maketrans(
         **dict.fromkeys("\u202f\u205f\u3000", " "),
     }
 )
-_ELLIPSIS = "\u2026"
 _INDENT = re.compile(r"[ \t]*")
 _WORD = re.compile(r"\w")
 
@@ -44,27 +47,15 @@ def plain_punctuation(text: str) -> str:
     return text.translate(_PUNCTUATION)
 
 
-def ends_stripped(line: str) -> str:
-    """Return the line without white space at both ends."""
-    return line.strip()
-
-
-def end_stripped(line: str) -> str:
-    """Return the line without white space at its end."""
-    return line.rstrip()
-
-
 def spaceless(line: str) -> str:
     """Return the line without any white space."""
     return "".join(line.split())
 
 
-def typed(line: str) -> str:
-    """Return the line with plain punctuation and without white space at both ends."""
-    return plain_punctuation(line).replace(_ELLIPSIS, "...").strip()
-
-
 Normal = Callable[[str], str]
+
+# The letter of each normalised line, the text in these letters, and the line of each letter.
+_Letters = tuple[Mapping[str, int], str, Sequence[int]]
 
 
 def indent_of(line: str) -> str:
@@ -92,33 +83,12 @@ def shared_start(a: str, b: str) -> int:
     return next((k for k in range(low, high) if a[k] != b[k]), high)
 
 
-@dataclass(frozen=True, slots=True)
-class Letters:
-    """A normalised text as letters. `ids`: letter of a line, `at[k]`: line of the k-th letter."""
-
-    ids: Mapping[str, int]
-    text: str
-    at: Sequence[int]
-
-    def occurrences(self, keys: Sequence[str]) -> list[int]:
-        """Return where a run of lines occurs, as at most MAX_OCCURRENCES indices into `at`."""
-        if not keys or any(key not in self.ids for key in keys):
-            return []
-        wanted = "".join(chr(self.ids[key]) for key in keys)
-        found: list[int] = []
-        start = self.text.find(wanted)
-        while start >= 0 and len(found) < MAX_OCCURRENCES:
-            found.append(start)
-            start = self.text.find(wanted, start + 1)
-        return found
-
-
 class Page:
     """A text and its lines, without line feeds. A line feed at the end begins no line."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._letters: dict[tuple[Normal, bool], Letters] = {}
+        self._spelled: dict[tuple[Normal, bool], _Letters] = {}
 
     @functools.cached_property
     def lines(self) -> Sequence[str]:
@@ -135,10 +105,9 @@ class Page:
         starts[-1] = min(starts[-1], len(self.text))
         return starts
 
-    @functools.cached_property
-    def plain(self) -> str:
-        """The text with plain punctuation."""
-        return plain_punctuation(self.text)
+    def line_of(self, offset: int) -> int:
+        """Return the 1-based line of an offset."""
+        return self.text.count("\n", 0, offset) + 1
 
     @functools.cached_property
     def uses_tabs(self) -> bool:
@@ -146,22 +115,35 @@ class Page:
         tabs = sum(line.startswith("\t") for line in self.lines)
         return tabs > sum(line.startswith("  ") for line in self.lines)
 
-    def letters(self, normal: Normal, *, blanks: bool = True) -> Letters:
-        """Return the normalised lines as letters, without blank lines unless `blanks`."""
-        key = (normal, blanks)
-        if key not in self._letters:
-            self._letters[key] = self._spelled(normal, blanks)
-        return self._letters[key]
+    def runs(
+        self, normal: Normal, lines: Sequence[str], *, blanks: bool = True
+    ) -> list[Sequence[int]]:
+        """Return the line indices of each occurrence of `lines` under a normalisation.
 
-    def _spelled(self, normal: Normal, blanks: bool) -> Letters:
-        ids: dict[str, int] = {}
-        letters: list[str] = []
-        at: list[int] = []
-        for index, line in enumerate(self.lines):
-            if blanks or not is_blank(line):
-                letters.append(chr(ids.setdefault(normal(line), len(ids))))
-                at.append(index)
-        return Letters(ids, "".join(letters), at)
+        Without `blanks`, blank lines of the file are passed over; `lines` must have none. Of more
+        than MAX_OCCURRENCES, or _MAX_LINES lines in all, the rest is left out.
+        """
+        ids, text, at = self._letters(normal, blanks)
+        keys = [ids.get(normal(line)) for line in lines]
+        if not keys or None in keys:
+            return []
+        run = "".join(chr(key) for key in keys if key is not None)
+        most = min(MAX_OCCURRENCES, max(2, _MAX_LINES // len(run)))
+        result: list[Sequence[int]] = []
+        start = text.find(run)
+        while start >= 0 and len(result) < most:
+            result.append(at[start : start + len(run)])
+            start = text.find(run, start + 1)
+        return result
+
+    def _letters(self, normal: Normal, blanks: bool) -> _Letters:
+        key = (normal, blanks)
+        if key not in self._spelled:
+            ids: dict[str, int] = {}
+            at = [k for k, line in enumerate(self.lines) if blanks or not is_blank(line)]
+            text = "".join(chr(ids.setdefault(normal(self.lines[k]), len(ids))) for k in at)
+            self._spelled[key] = (ids, text, at)
+        return self._spelled[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +217,19 @@ class Wanted:
             tuple(new),
             steps(old, new),
         )
+
+    @property
+    def added(self) -> Sequence[str]:
+        """The lines of the replacement that the search text lacks."""
+        runs = (self.new[step.b_start : step.b_end] for step in self.steps if not step.equal)
+        return [line for run in runs for line in run]
+
+    def around(self, step: Step) -> list[int]:
+        """Return the non-blank old lines of a change with the nearest one on either side."""
+        before = (i for i in range(step.a_start - 1, -1, -1) if not is_blank(self.old[i]))
+        after = (i for i in range(step.a_end, len(self.old)) if not is_blank(self.old[i]))
+        inside = (i for i in range(step.a_start, step.a_end) if not is_blank(self.old[i]))
+        return [*islice(before, 1), *inside, *islice(after, 1)]
 
     @property
     def says_something(self) -> bool:

@@ -1,0 +1,347 @@
+"""Transfers the change from search text to replacement to the lines of the file that matched.
+
+Where search text and replacement agree, the file keeps its own lines. Only what the model changed
+is written, in the indentation of the file. So an inexact quotation changes nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rapidfuzz import fuzz
+
+from agent.patching.lines import Page, Step, Wanted, indent_of, is_blank, steps
+from agent.types import Repair
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Lines of the file that a search text matched.
+
+    `at[i]` is the index in `lines` of the i-th line of the search text, None if the file lacks it.
+    Indices increase. Lines of the file between two of them stay.
+    """
+
+    lines: Sequence[str]
+    at: Sequence[int | None]
+    uses_tabs: bool = False
+
+    @classmethod
+    def aligned(cls, page: Page, wanted: Wanted, at: Mapping[int, int]) -> Window:
+        """Pair the lines `at` (search text to file), and the blank lines between them in order."""
+        first, last = min(at.values()), max(at.values())
+        placed: list[int | None] = []
+        free = first
+        for index, line in enumerate(wanted.old):
+            place = at.get(index)
+            if place is None and is_blank(line) and free <= last and is_blank(page.lines[free]):
+                place = free
+            placed.append(None if place is None else place - first)
+            free = free if place is None else place + 1
+        return cls(page.lines[first : last + 1], placed, page.uses_tabs)
+
+    def pairs(
+        self, wanted: Wanted, start: int = 0, end: int | None = None
+    ) -> list[tuple[str, str]]:
+        """Return (line of the search text, line of the file) for its lines `start:end`."""
+        placed = enumerate(self.at[start:end], start)
+        return [(wanted.old[i], self.lines[k]) for i, k in placed if k is not None]
+
+    def before(self, index: int) -> int:
+        """Return the index in `lines` of a line of the search text or the next that is there."""
+        return next((k for k in self.at[index:] if k is not None), len(self.lines))
+
+    def after(self, index: int) -> int:
+        """Return the index in `lines` after the last line before a line of the search text."""
+        return next((k + 1 for k in reversed(self.at[:index]) if k is not None), 0)
+
+
+def transplant(wanted: Wanted, window: Window) -> list[str] | None:
+    """Return the new lines of the window; None if the indentation of a new line is not certain."""
+    if _is_absolute(wanted, window):
+        shift: Shift | None = Shift({})
+    else:
+        shift = Shift.between(window.pairs(wanted), _written(wanted), window.uses_tabs)
+    result: list[str] = []
+    done = 0  # lines of the window that are done; those between two steps are kept
+    for step in wanted.steps:
+        if step.equal:
+            end = len(window.lines) if step.a_end == len(wanted.old) else window.before(step.a_end)
+            result.extend(window.lines[done:end])
+            done = max(done, end)
+            continue
+        if step.b_start < step.b_end:
+            own = shift or _local_shift(wanted, window, step)
+            written = None if own is None else _rewritten(wanted, window, step, own)
+            if written is None:
+                return None
+            result.extend(written)
+        if step.a_start < step.a_end:
+            done = max(done, window.after(step.a_end))
+    return result
+
+
+def _rewritten(wanted: Wanted, window: Window, step: Step, shift: Shift) -> list[str] | None:
+    """Return the new lines of a changed run. A line that only moves keeps its characters."""
+    moved = dict(_moved(wanted, window, step))
+    twins = dict(_twins(wanted, window, step))
+    result: list[str] = []
+    for index in range(step.b_start, step.b_end):
+        line = wanted.new[index]
+        indent = shift.of(indent_of(line))
+        if is_blank(line):
+            result.append(indent or "" if line else "")
+            continue
+        if indent is None:
+            return None
+        body = line.lstrip(" \t")
+        result.append(indent + moved.get(body.rstrip(), twins.get(index, body)))
+    return result
+
+
+def _moved(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[str, str]]:
+    """Return old lines of a changed run (stripped) that the file has too, with its characters."""
+    for old, line in window.pairs(wanted, step.a_start, step.a_end):
+        # White space at the end was meant if the reply quoted that of the file exactly.
+        bare = line.lstrip(" \t")
+        exact = old.lstrip(" \t") == bare != bare.rstrip()
+        if not exact or old in wanted.new[step.b_start : step.b_end]:
+            yield old.strip(), bare
+
+
+def _twins(wanted: Wanted, window: Window, step: Step) -> Iterator[tuple[int, str]]:
+    """Return new lines that replace one misquoted line each, with the characters of the file."""
+    if step.a_end - step.a_start != step.b_end - step.b_start:
+        return
+    for i, j in zip(range(step.a_start, step.a_end), range(step.b_start, step.b_end), strict=True):
+        k = window.at[i]
+        if k is not None and wanted.old[i].strip() != window.lines[k].strip():
+            text = merged(
+                wanted.old[i].strip(), wanted.new[j].lstrip(" \t"), window.lines[k].strip()
+            )
+            if text is not None:
+                yield j, text
+
+
+def _local_shift(wanted: Wanted, window: Window, step: Step) -> Shift | None:
+    """Return the shift of the changed lines and their neighbours, where no rule holds for all."""
+    new = wanted.new[step.b_start : step.b_end]
+    for reach in (1, 0):
+        pairs = window.pairs(wanted, max(0, step.a_start - reach), step.a_end + reach)
+        if any(not is_blank(old) for old, _ in pairs):
+            shift = Shift.between(pairs, new, window.uses_tabs)
+            if shift is not None:
+                return shift
+    return None
+
+
+def _is_absolute(wanted: Wanted, window: Window) -> bool:
+    """Whether the replacement is indented like the file although the search text is not."""
+    pairs = [pair for pair in window.pairs(wanted) if not is_blank(pair[0])]
+    new = [indent_of(line) for line in wanted.new if not is_blank(line)]
+    if not pairs or not new:
+        return False
+    first_old, first_file = (indent_of(line) for line in pairs[0])
+    if new[0] in (first_old, first_file):
+        return new[0] != first_old
+    least_old = min((indent_of(old) for old, _ in pairs), key=len)
+    least_file = min((indent_of(line) for _, line in pairs), key=len)
+    return min(new, key=len) == least_file != least_old
+
+
+def _written(wanted: Wanted) -> list[str]:
+    return [line for line in wanted.added if not is_blank(line)]
+
+
+# ------------------------------------------------------------------------------------ indentation
+
+# Widths of a tab in the order in which they are tried.
+_TAB_WIDTHS = (4, 8, 2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Maps indentation of the reply to indentation of the file.
+
+    `indents` comes from the matched lines and is empty if nothing changes; other indentations are
+    computed. `mixed`: reply and file differ in tabs and blanks.
+    """
+
+    indents: Mapping[str, str]
+    mixed: bool = False
+    width: int = 4
+    into_tabs: bool = False
+
+    @classmethod
+    def between(
+        cls, pairs: Sequence[tuple[str, str]], new: Sequence[str], page_uses_tabs: bool
+    ) -> Shift | None:
+        """Return the shift from lines of the reply to lines of the file, for lines `new`.
+
+        None if one indentation of the reply stands for several of the file; the lines may still
+        match, but new lines have no certain indentation.
+        """
+        both = [(indent_of(old), indent_of(line)) for old, line in pairs if not is_blank(old)]
+        if all(old == line for old, line in both):
+            return cls({})
+        indents = dict(both)
+        if any(indents[old] != line for old, line in both):
+            return None
+        in_file = [line for _, line in both if line]
+        into_tabs = any("\t" in line for line in in_file) if in_file else page_uses_tabs
+        given = [indent for indent in (*indents, *map(indent_of, new)) if indent]
+        mixed = any(("\t" in indent) != into_tabs for indent in given)
+        widths = (_step(given), *_TAB_WIDTHS)
+        for width in widths if mixed else ():
+            if len({_columns(f, width) - _columns(s, width) for s, f in both}) == 1:
+                return cls(indents, True, width, into_tabs)
+        return cls(indents, mixed, widths[0], into_tabs)
+
+    def of(self, indent: str) -> str | None:
+        """Return the indentation of a new line; None if it is not certain."""
+        if not self.indents:
+            return indent
+        if indent in self.indents:
+            return self.indents[indent]
+        column = _columns(indent, self.width)
+        pairs = sorted((_columns(old, self.width), old) for old in self.indents)
+        lower = [pair for pair in pairs if pair[0] <= column]
+        start, old = lower[-1] if lower else pairs[0]
+        line, scale = self.indents[old], self._scale([old for _, old in pairs])
+        if not self.mixed and scale == 1 and indent.startswith(old):
+            return line + indent[len(old) :]
+        target = _columns(line, self.width) + (column - start) * scale
+        if target < 0:
+            return None
+        tabs, blanks = divmod(int(target), self.width) if self.into_tabs else (0, int(target))
+        return "\t" * tabs + " " * blanks
+
+    def _scale(self, olds: Sequence[str]) -> float:
+        """Return the step of the file for one step of the reply (2.0 for 4 blanks instead of 2)."""
+        width = _columns(olds[-1], self.width) - _columns(olds[0], self.width)
+        first, last = (_columns(self.indents[old], self.width) for old in (olds[0], olds[-1]))
+        return (last - first) / width if width > 0 and last > first else 1
+
+
+def _step(indents: Sequence[str]) -> int:
+    """Return the smallest step between indentations written in blanks, 4 if there is none."""
+    columns = sorted({len(indent) for indent in indents if "\t" not in indent} | {0})
+    return min((b - a for a, b in pairwise(columns) if b - a > 1), default=4)
+
+
+def _columns(indent: str, width: int) -> int:
+    return len(indent.expandtabs(width))
+
+
+# ------------------------------------------------------------------------------------------ merging
+
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+# A quoted line must be this similar to the line of the file (percent), or it is another line.
+_ALIKE = 80.0
+# A longer line holds data and is not merged.
+_MAX_LINE = 1000
+
+# Tokens `start:end` of a line become others.
+_Change = tuple[int, int, tuple[str, ...]]
+
+
+def merged(quoted: str, new: str, line: str) -> str | None:
+    """Apply the change `quoted` -> `new` to the line of the file, token by token.
+
+    None if both sides changed the same or neighbouring tokens differently.
+    """
+    if max(len(quoted), len(new), len(line)) > _MAX_LINE or fuzz.ratio(quoted, line) < _ALIKE:
+        return None
+    tokens = _TOKEN.findall(quoted)
+    theirs, ours = _changes(tokens, line), _changes(tokens, new)
+    if any(a != b and a[0] <= b[1] and b[0] <= a[1] for a in theirs for b in ours):
+        return None
+    result: list[str] = []
+    done = 0
+    for start, end, text in sorted({*theirs, *ours}):
+        result.extend([*tokens[done:start], *text])
+        done = end
+    return "".join([*result, *tokens[done:]])
+
+
+def _changes(tokens: Sequence[str], line: str) -> list[_Change]:
+    other = _TOKEN.findall(line)
+    return [
+        (step.a_start, step.a_end, tuple(other[step.b_start : step.b_end]))
+        for step in steps(tokens, other)
+        if not step.equal
+    ]
+
+
+# ------------------------------------------------------------------------ repairs of an exact match
+
+# Lines that mostly stand at the left margin of a module.
+_OUTERMOST = re.compile(r"(?:async def|def|class|@|if __name__|from|import)\b")
+
+
+def mend_exact(
+    page: Page, wanted: Wanted, span: tuple[int, int], text: str, intact: Callable[[str], bool]
+) -> tuple[str, tuple[Repair, ...]]:
+    """Return the replacement `text` of an exact match, with slips that its place shows repaired."""
+    repairs: list[Repair] = []
+    start, end = span
+    if wanted.search.endswith("\n") and text and text[-1] != "\n" and end < len(page.text):
+        text += "\n"
+        note = "the replacement's last line would have run into the next one"
+        repairs.append(Repair("final-newline", note, "broken-syntax"))
+    line = page.text[page.text.rfind("\n", 0, start) + 1 : start]
+    mended = _indented(wanted, line if is_blank(line) else "", text, intact)
+    if mended is not None:
+        text = mended
+        note = "the replacement was indented as the text that it replaces"
+        repairs.append(Repair("indentation", note, "broken-syntax"))
+    return text, tuple(repairs)
+
+
+def _indented(wanted: Wanted, margin: str, text: str, intact: Callable[[str], bool]) -> str | None:
+    """Return the text in another indentation; `margin` stands before the match."""
+    if margin and len(wanted.old) == 1 and _hangs(wanted, margin):
+        # The search text is one line without its indentation, and so are all new ones.
+        first, _, rest = text.partition("\n")
+        return f"{first}\n{_shifted(rest, '', margin)}"
+    ways = [way for way in _ways(wanted, text, margin) if way != text]
+    if not ways or intact(text):
+        return None  # in nearly all cases there is no other way, and nothing is parsed
+    return next((way for way in ways if intact(way)), None)
+
+
+def _hangs(wanted: Wanted, margin: str) -> bool:
+    """Whether the new lines after the first are indented relative to the search text."""
+    depth = indent_of(wanted.old[0])
+    rest = [line for line in wanted.new[1:] if not is_blank(line)]
+    if not rest or indent_of(wanted.new[0]) != depth:
+        return False
+    if any(_OUTERMOST.match(line) for line in rest):
+        return False  # may be meant for the margin
+    return all(indent_of(line).startswith(depth) for line in rest) and not all(
+        indent_of(line).startswith(margin + depth) for line in rest
+    )
+
+
+def _ways(wanted: Wanted, text: str, margin: str) -> Iterator[str]:
+    """Return the replacement indented like the first or least indented line of the search text."""
+    old = [indent_of(line) for line in wanted.old if not is_blank(line)]
+    new = [indent_of(line) for line in text.split("\n") if not is_blank(line)]
+    if not old or not new:
+        return
+    pairs = [(new[0], old[0]), (min(new, key=len), min(old, key=len)), (new[0], margin + old[0])]
+    for have, want in dict.fromkeys(pairs):
+        if have != want and all(indent.startswith(have) for indent in new):
+            yield _shifted(text, have, want)
+    if margin and len(new) > 1 and new[0] == margin + old[0]:
+        # The first line brings the indentation that already stands before the match.
+        yield text[len(margin) :]
+
+
+def _shifted(text: str, have: str, want: str) -> str:
+    """Return the text with the indentation `have` of its lines replaced by `want`."""
+    lines = text.split("\n")
+    return "\n".join(line if is_blank(line) else want + line[len(have) :] for line in lines)
