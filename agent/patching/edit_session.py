@@ -111,8 +111,10 @@ class EditSession:
         """Replace the content of an existing file and keep its encoding and line ends."""
         file = self._text(path)
         written = _encoded(content, known="" if isinstance(file, Miss) else file.text)
-        if isinstance(file, Miss) or isinstance(written, Miss):
-            return file if isinstance(file, Miss) else written
+        if isinstance(file, Miss):
+            return file
+        if isinstance(written, Miss):
+            return written
         text = plain(content)
         text = text if file.text.endswith("\n") else text.removesuffix("\n")
         refusal = not_whole(file.text, text)
