@@ -6,8 +6,7 @@ patches, prepare the environment; `given_tests`: run and judge the given tests),
 """
 
 from agent.evaluation.patches.instance import Means, Sandboxes
-from agent.evaluation.patches.report import RunReport
-from agent.evaluation.patches.report_table import render
+from agent.evaluation.patches.report import RunReport, render
 from agent.evaluation.patches.run import GOLD, ScoringPlan, evaluate
 
 __all__ = [

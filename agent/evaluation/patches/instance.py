@@ -19,7 +19,7 @@ from pathlib import Path
 from agent.datasets import Prediction, ScoringInstance
 from agent.errors import ConfigurationError, RepositoryError
 from agent.evaluation.patches.given_tests import Findings, Trees, judge_runs, open_test_runner
-from agent.evaluation.patches.report import ErrorKind, InstanceReport, PatchOutcome, Scored
+from agent.evaluation.patches.report import ErrorKind, PatchOutcome, Scored
 from agent.evaluation.patches.results_folder import RecordingSandbox, ResultFolder, key_of
 from agent.repository import (
     CommitTree,
@@ -120,7 +120,7 @@ def _scored(
     findings, words = _run(order, means, trees, snapshot, environment, image, log, cancel)
     if cancel.is_set():
         raise _Setback("error", "stopped before its end", "stopped")
-    return _of_findings(order, findings, key, words, findings.notes), True
+    return _of_findings(order, findings, key, words), True
 
 
 # ------------------------------------------------------------------------------------ preparation
@@ -306,42 +306,33 @@ def _options(
 
 def _result(order: Order, outcome: PatchOutcome, **more: object) -> Scored:
     prediction = order.prediction
-    report = InstanceReport(
-        patch_is_None=prediction.model_patch is None, patch_exists=bool(prediction.patch)
-    )
     values = {
         "instance_id": order.case.instance_id,
         "model": prediction.model_name_or_path,
         "outcome": outcome,
-        "report": report,
+        "patch_is_None": prediction.model_patch is None,
+        "patch_exists": bool(prediction.patch),
         **more,
     }
     return Scored.model_validate(values)
 
 
-def _of_findings(
-    order: Order, found: Findings, key: str, words: str, notes: Sequence[str]
-) -> Scored:
-    resolved = found.judged.resolved and not found.suspicion
-    report = InstanceReport(
-        patch_is_None=False,
-        patch_exists=True,
-        patch_successfully_applied=True,
-        resolved=resolved,
-        tests_status=found.judged.status,
-    )
+def _of_findings(order: Order, findings: Findings, key: str, words: str) -> Scored:
+    resolved = findings.judged.resolved and not findings.suspicion
     return _result(
         order,
         "resolved" if resolved else "unresolved",
-        reason=found.reason,
-        report=report,
-        check=found.check,
-        absent=found.judged.absent,
-        suspicion=found.suspicion,
-        ended=found.ended,
+        reason=findings.reason,
+        patch_successfully_applied=True,
+        resolved=resolved,
+        tests_status=findings.judged.status,
+        check=findings.check,
+        absent=findings.judged.absent,
+        suspicion=findings.suspicion,
+        ended=findings.ended,
         environment=words,
-        runner=found.runner,
-        notes=tuple(notes),
+        runner=findings.runner,
+        notes=findings.notes,
         key=key,
     )
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -51,16 +51,6 @@ class GivenStatus(_Value):
     PASS_TO_FAIL: GivenIds = GivenIds()
 
 
-class InstanceReport(_Value):
-    """The fields of the harness for an instance."""
-
-    patch_is_None: bool
-    patch_exists: bool
-    patch_successfully_applied: bool = False
-    resolved: bool = False
-    tests_status: GivenStatus | None = None
-
-
 class DatasetCheck(_Value):
     """A check of the row itself, with its `problems` in words.
 
@@ -76,8 +66,24 @@ class DatasetCheck(_Value):
     problems: tuple[str, ...] = ()
 
 
+class OwnVerdict(_Value):
+    """Status and verdict of `agent batch` for an instance, as in its verdict.json.
+
+    `same_patch` says whether the prediction is the patch that `agent batch` judged.
+    """
+
+    status: str
+    verdict: str | None
+    same_patch: bool = True
+
+
+_OF_HARNESS = (
+    "patch_is_None", "patch_exists", "patch_successfully_applied", "resolved", "tests_status",
+)  # fmt: skip
+
+
 class Scored(_Value):
-    """The result of one instance.
+    """The result of one instance, with the fields that the harness has for it.
 
     If `outcome` is "error", `error` is the kind of problem, and the patch was not judged. `absent`
     are given ids that are not in the run. `suspicion` says why the run is not credible; such an
@@ -90,7 +96,12 @@ class Scored(_Value):
     outcome: PatchOutcome
     error: ErrorKind = ""
     reason: str = ""
-    report: InstanceReport
+    patch_is_None: bool = False
+    patch_exists: bool = False
+    patch_successfully_applied: bool = False
+    resolved: bool = False
+    tests_status: GivenStatus | None = None
+    own: OwnVerdict | None = None
     check: DatasetCheck | None = None
     absent: tuple[str, ...] = ()
     suspicion: str = ""
@@ -102,16 +113,9 @@ class Scored(_Value):
     key: str = ""
     kept: bool = Field(default=False, exclude=True)
 
-
-class OwnVerdict(_Value):
-    """Status and verdict of `agent batch` for an instance, as in its verdict.json.
-
-    `same_patch` says whether the prediction is the patch that `agent batch` judged.
-    """
-
-    status: str
-    verdict: str | None
-    same_patch: bool = True
+    def of_harness(self) -> dict[str, Any]:
+        """Return the report as the harness writes it, without tests if none could run."""
+        return self.model_dump(mode="json", include=set(_OF_HARNESS), exclude_none=True)
 
 
 class ShareWithInterval(_Value):
@@ -140,22 +144,6 @@ class Confusion(_Value):
     other_patches: int = 0
 
 
-class InstanceEntry(InstanceReport):
-    """The fields of the harness for an instance, and fields of this program."""
-
-    outcome: PatchOutcome
-    error: ErrorKind = ""
-    reason: str = ""
-    own: OwnVerdict | None = None
-    check: DatasetCheck | None = None
-    absent: tuple[str, ...] = ()
-    suspicion: str = ""
-    notes: tuple[str, ...] = ()
-    environment: str = ""
-    runner: str = ""
-    seconds: float = 0.0
-
-
 class RunReport(_Value):
     """The report of a run. The fields up to `schema_version` are those of the harness."""
 
@@ -178,7 +166,7 @@ class RunReport(_Value):
     invalid_ids: tuple[str, ...] = ()
     pending_ids: tuple[str, ...] = ()
     problems: tuple[InputProblem, ...] = ()
-    instances: Mapping[str, InstanceEntry] = Field(default_factory=dict)
+    instances: Mapping[str, Scored] = Field(default_factory=dict)
     confusion: Confusion | None = None
     resolved_share: ShareWithInterval
     seconds: float = 0.0
@@ -268,12 +256,6 @@ def share(count: int, total: int) -> ShareWithInterval:
     )
 
 
-_OURS = (
-    "outcome", "error", "reason", "check", "absent", "suspicion", "notes", "environment", "runner",
-    "seconds",
-)  # fmt: skip
-
-
 def make_report(
     ids: Sequence[str],
     submitted: Sequence[str],
@@ -316,7 +298,10 @@ def make_report(
         invalid_ids=tuple(o.instance_id for o in ordered if o.check and o.check.problems),
         pending_ids=tuple(name for name in sent if name not in done),
         problems=tuple(problems),
-        instances={one.instance_id: _entry(one, own) for one in ordered},
+        instances={
+            one.instance_id: one.model_copy(update={"own": (own or {}).get(one.instance_id)})
+            for one in ordered
+        },
         confusion=None if own is None else confusion(ordered, own),
         resolved_share=share(
             len(names("resolved")),
@@ -326,7 +311,98 @@ def make_report(
     )
 
 
-def _entry(one: Scored, own: Mapping[str, OwnVerdict] | None) -> InstanceEntry:
-    ours = {name: getattr(one, name) for name in _OURS}
-    verdict = None if own is None else own.get(one.instance_id)
-    return InstanceEntry.model_validate({**dict(one.report), **ours, "own": verdict})
+# ---------------------------------------------------------------------------------- as text
+
+_MOST_LINES = 40
+_REASON = 140
+_MARKS = {"resolved": "✓", "unresolved": "✗", "not-applied": "✗", "empty-patch": "–", "error": "!"}
+
+
+def render(report: RunReport) -> str:
+    """Return the report as text."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: RunReport) -> Iterator[str]:
+    yield (
+        f"{report.submitted_instances} predictions for {report.total_instances} instances: "
+        f"{report.resolved_instances} resolved, {report.unresolved_instances} unresolved, "
+        f"{len(report.not_applied_ids)} did not apply, "
+        f"{report.empty_patch_instances} without a patch, "
+        f"{report.error_instances - len(report.not_applied_ids)} could not be evaluated"
+        + (f", {len(report.pending_ids)} still to be done" if report.pending_ids else "")
+    )
+    if report.resolved_share.total:
+        yield f"resolved: {in_words(report.resolved_share)} of all that could be evaluated"
+    yield from _checked(report)
+    yield ""
+    yield from _instances(report)
+    if report.confusion is not None:
+        yield ""
+        yield from _verdicts(report.confusion)
+    if report.problems:
+        yield ""
+        yield f"entries that do not count ({len(report.problems)}):"
+        yield from (f"  {p.place}: {p.reason}" for p in report.problems[:_MOST_LINES])
+        yield from _more(len(report.problems))
+
+
+def _checked(report: RunReport) -> Iterator[str]:
+    """Yield the findings of `--check-dataset`, if it was given."""
+    checked = sum(entry.check is not None for entry in report.instances.values())
+    if checked:
+        bad = len(report.invalid_ids)
+        found = f"{bad} do not hold what they say" if bad else "all hold what they say"
+        yield f"rows checked with --check-dataset: {checked}, {found}"
+
+
+def _instances(report: RunReport) -> Iterator[str]:
+    shown = list(report.instances.items())[:_MOST_LINES]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, entry in shown:
+        verdict = f" [{entry.own.verdict or entry.own.status}]" if entry.own else ""
+        reason = entry.reason if len(entry.reason) <= _REASON else entry.reason[:_REASON] + "…"
+        yield f"{_MARKS[entry.outcome]} {name.ljust(width)}  {entry.outcome}{verdict}  {reason}"
+        if entry.check and entry.check.problems:
+            yield f"  {' ' * width}  the row itself: {'; '.join(entry.check.problems)}"
+    yield from _more(len(report.instances))
+
+
+def _more(total: int) -> Iterator[str]:
+    if total > _MOST_LINES:
+        yield f"  and {total - _MOST_LINES} more (the report has all)"
+
+
+def _verdicts(found: Confusion) -> Iterator[str]:
+    columns = [
+        c for c in ("resolved", "unresolved", "not-applied", "empty-patch", "error")
+        if any(row.get(c) for row in found.counts.values())
+    ]  # fmt: skip
+    rows = [[row, *(str(counts[c]) for c in columns)] for row, counts in found.counts.items()]
+    yield from _table(["our verdict", *columns], rows)
+    yield f"VERIFIED and resolved: {in_words(found.verified_right)}"
+    yield f"accepted and resolved: {in_words(found.accepted_right)}"
+    yield f"resolved and VERIFIED: {in_words(found.resolved_verified)}"
+    if found.other_patches:
+        yield f"{found.other_patches} verdicts are of other patches than these and are left out"
+
+
+def in_words(share: ShareWithInterval) -> str:
+    """Return the share as text, such as "3 of 4 (75.0%, 95% interval 30.1–95.4%)"."""
+    if share.share is None or share.low is None or share.high is None:
+        return f"{share.count} of {share.total}"
+    low, high = 100 * share.low, 100 * share.high
+    return (
+        f"{share.count} of {share.total} ({100 * share.share:.1f}%, "
+        f"95% interval {low:.1f}–{high:.1f}%)"
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for cells in (head, ["-" * width for width in widths], *rows):
+        first, *rest = (
+            cell.rjust(width) if number else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        yield "  ".join((first, *rest)).rstrip()

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from agent.datasets import folder_name
-from agent.evaluation.patches.report import InstanceReport, Scored
+from agent.evaluation.patches.report import Scored
 from agent.shared.files import replace_file
 from sandbox import Command, RunResult, Sandbox, Workspace, WrappedSandbox
 
@@ -64,14 +64,9 @@ class ResultFolder:
         """Write a result, `result.json` last."""
         self._folder.mkdir(parents=True, exist_ok=True)
         replace_file(self._folder / PATCH, [patch.encode("utf-8", "surrogatepass")])
-        report = {scored.instance_id: of_harness(scored.report)}
+        report = {scored.instance_id: scored.of_harness()}
         replace_file(self._folder / REPORT, [_json(report)])
         replace_file(self._folder / RESULT, [_json(scored.model_dump(mode="json"))])
-
-
-def of_harness(report: InstanceReport) -> dict[str, Any]:
-    """Return the report as the harness writes it, without tests if none could run."""
-    return report.model_dump(mode="json", exclude_none=True)
 
 
 def _json(value: Any) -> bytes:

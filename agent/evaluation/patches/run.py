@@ -28,7 +28,6 @@ from agent.errors import ConfigurationError, SandboxUnavailable
 from agent.evaluation.patches.instance import Means, Order, score
 from agent.evaluation.patches.report import (
     ErrorKind,
-    InstanceReport,
     OwnVerdict,
     RunReport,
     Scored,
@@ -273,11 +272,14 @@ def _gold(case: ScoringInstance) -> Prediction:
 
 def _without_run(name: str, prediction: Prediction | None, error: ErrorKind, why: str) -> Scored:
     """Return the result of an instance that could not be judged."""
-    report = InstanceReport(
+    return Scored(
+        instance_id=name,
+        outcome="error",
+        error=error,
+        reason=why,
         patch_is_None=prediction is not None and prediction.model_patch is None,
         patch_exists=bool(prediction and prediction.patch),
     )
-    return Scored(instance_id=name, outcome="error", error=error, reason=why, report=report)
 
 
 def _json(report: RunReport) -> bytes:

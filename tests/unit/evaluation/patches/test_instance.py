@@ -13,7 +13,7 @@ from agent.datasets.instances import ScoringInstance
 from agent.datasets.predictions import Prediction
 from agent.datasets.repositories import find_repository
 from agent.evaluation.patches.instance import Means, Order, Sandboxes, score
-from agent.evaluation.patches.report import GivenIds, GivenStatus, InstanceReport, Scored
+from agent.evaluation.patches.report import GivenIds, GivenStatus, Scored
 from agent.evaluation.patches.results_folder import ResultFolder
 from agent.verify.environments.preparing import Environments
 from agent.verify.environments.spec import EnvironmentSpec
@@ -69,13 +69,14 @@ def test_a_patch_that_resolves(judge: Judge, tmp_path: Path) -> None:
     found = judge(shop.GOLD)
 
     assert found.outcome == "resolved"
-    assert found.report == InstanceReport(
-        patch_is_None=False,
-        patch_exists=True,
-        patch_successfully_applied=True,
-        resolved=True,
-        tests_status=GivenStatus(FAIL_TO_PASS=FIXED, PASS_TO_PASS=ALL),
-    )
+    status = GivenStatus(FAIL_TO_PASS=FIXED, PASS_TO_PASS=ALL)
+    assert found.of_harness() == {
+        "patch_is_None": False,
+        "patch_exists": True,
+        "patch_successfully_applied": True,
+        "resolved": True,
+        "tests_status": status.model_dump(mode="json"),
+    }
     assert found.reason == "1 of 1 FAIL_TO_PASS pass; 3 of 3 PASS_TO_PASS pass"
     assert (found.absent, found.notes, found.suspicion, found.ended) == ((), (), "", "exited")
     folder = tmp_path / "instances" / "owner__shop-1"
@@ -101,9 +102,9 @@ def test_a_patch_that_does_not(judge: Judge, patch: str, fixed: GivenIds, kept: 
     found = judge(patch)
 
     assert found.outcome == "unresolved"
-    assert found.report.patch_successfully_applied
-    assert not found.report.resolved
-    assert found.report.tests_status == GivenStatus(FAIL_TO_PASS=fixed, PASS_TO_PASS=kept)
+    assert found.patch_successfully_applied
+    assert not found.resolved
+    assert found.tests_status == GivenStatus(FAIL_TO_PASS=fixed, PASS_TO_PASS=kept)
 
 
 def test_the_patchs_own_tests_give_way(judge: Judge) -> None:
@@ -123,7 +124,7 @@ def test_a_patch_that_does_not_apply(judge: Judge) -> None:
 
     assert (found.outcome, found.error) == ("not-applied", "")
     assert found.reason.startswith("patch failed: src/shop/cart.py:")
-    assert found.report == InstanceReport(patch_is_None=False, patch_exists=True)
+    assert (found.patch_exists, found.patch_successfully_applied) == (True, False)
 
 
 @pytest.mark.parametrize("patch", [None, "", " \n"])
@@ -131,7 +132,7 @@ def test_no_patch(judge: Judge, patch: str | None) -> None:
     found = judge(patch)
 
     assert found.outcome == "empty-patch"
-    assert found.report == InstanceReport(patch_is_None=patch is None, patch_exists=False)
+    assert (found.patch_is_None, found.patch_exists) == (patch is None, False)
 
 
 def test_what_would_run_by_itself_is_left_out(judge: Judge) -> None:
@@ -168,7 +169,7 @@ def test_what_steers_the_tests_is_not_used(judge: Judge, name: str) -> None:
     found = judge("".join(_WITHOUT_FIX[name]))
 
     assert found.outcome == "unresolved"
-    assert found.report.tests_status == GivenStatus(FAIL_TO_PASS=NOT_FIXED, PASS_TO_PASS=ALL)
+    assert found.tests_status == GivenStatus(FAIL_TO_PASS=NOT_FIXED, PASS_TO_PASS=ALL)
     assert found.notes[0].startswith("left out of the run: ")
 
 

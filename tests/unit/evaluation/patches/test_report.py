@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from agent.evaluation.patches.report import (
-    InstanceReport,
     OwnVerdict,
     PatchOutcome,
     Scored,
@@ -41,8 +40,7 @@ def test_a_share_of_nothing() -> None:
 
 
 def scored(name: str, outcome: PatchOutcome) -> Scored:
-    report = InstanceReport(patch_is_None=False, patch_exists=True)
-    return Scored(instance_id=name, outcome=outcome, report=report)
+    return Scored(instance_id=name, outcome=outcome)
 
 
 def test_verdicts_against_outcomes() -> None:

@@ -12,7 +12,7 @@ import pytest
 from agent.datasets.rows import make_selection
 from agent.errors import ConfigurationError
 from agent.evaluation.patches.instance import Means, Sandboxes
-from agent.evaluation.patches.report_table import render
+from agent.evaluation.patches.report import render
 from agent.evaluation.patches.run import ScoringOutcome, ScoringPlan, evaluate
 from agent.types.events import Event, StageFinished
 from agent.verify.jobs import ValidationOptions
