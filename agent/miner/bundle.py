@@ -1,0 +1,358 @@
+"""`agent bundle`: the program as one plain source file, as the miner contract takes it.
+
+The file holds the code that the caller's process runs, all carried files as texts, and
+`agent_main`. `check_bundle` checks it as the uploads and loaders of the contract do
+(docs/guide/miner.md).
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from pprint import pformat
+
+from agent import __version__
+from agent.errors import ConfigurationError
+
+# The contract's limit for an upload.
+MAX_BYTES = 2 * 1024 * 1024
+
+PACKAGES = ("agent", "sandbox", "prompts")
+
+# A miner's container uses none of these; where an option asks for one, its import fails and says
+# so.
+LEFT_OUT = (
+    "agent/__main__.py",
+    "agent/api.py",
+    "agent/batch",
+    "agent/cli",
+    "agent/datasets",
+    "agent/evaluation",
+    "agent/llm/paid_replies.py",
+    "agent/llm/recording.py",  # --record and --replay
+    "agent/miner/bundle.py",
+    "agent/report",
+    "agent/results",
+    "agent/retrieval/embedding/local.py",  # the weights of a local model cannot be carried
+    "agent/search",  # other corpora, plans, and the action `find`
+    "agent/verify/environments",  # --environments: a miner's container has its own
+    "agent/wiring/search",
+)
+
+# Packages used on a terminal only, or by the target's own interpreter (`agent.verify.inside`).
+_NOT_NEEDED = frozenset({"rich", "click", "pytest", "_pytest", "py"})
+
+_FRONT = "agent/miner/front.py"
+_CARRIED_SUFFIXES = frozenset({".py", ".j2", ".toml"})
+
+# The static vectors (4 MB) exceed what the contract takes; the ranker fits as text.
+_MODELS = ("agent/retrieval/weights/ranker.npz",)
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DOCUMENTED = (ast.Module, ast.ClassDef, *_FUNCTIONS)
+
+# The upload's text scan refuses `b64decode`, `decompress`, `fromhex` "and the like", also in
+# comments. Its list is not public; these are the ways in which Python unpacks or runs hidden text.
+HIDING_WORDS = (
+    "b16decode", "b32decode", "b64decode", "b85decode", "a85decode", "base64", "a2b_", "unhexlify",
+    "fromhex", "decompress", "marshal", "pickle.load", "exec(", "eval(", "__import__",
+)  # fmt: skip
+_HIDING = re.compile(f"({'|'.join(map(re.escape, HIDING_WORDS))})")
+
+_HASH_LINE = "# sha256 of all that follows this line: "
+_TAIL = '''
+
+def agent_main(input):
+    """A patch for `input["problem_statement"]`: a str, or {"patch": str} for the first version.
+
+    Raises AgentFailure where there is none; TransportFailure if a model could not be reached.
+    """
+    return answer(input, Program(files=_FILES, requirements=_REQUIREMENTS), os.environ)
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One source file. `files` are the paths it carries; `requirements` what it needs installed."""
+
+    text: str
+    files: tuple[str, ...]
+    requirements: tuple[str, ...]
+    sha256: str
+
+
+def make_bundle(root: Path | None = None, *, limit: int = MAX_BYTES) -> Bundle:
+    """Bundle the sources below `root` (None: this installation's). The same bytes each time.
+
+    Comments and docstrings are left out if the bundle would exceed `limit` bytes. Raises
+    ConfigurationError when the declared packages are not known.
+    """
+    root = root or Path(__file__).resolve().parents[2]
+    whole = _make(root, thin=False)
+    return whole if len(whole.text.encode("utf-8")) <= limit else _make(root, thin=True)
+
+
+def _make(root: Path, *, thin: bool) -> Bundle:
+    files = carried_files(root)
+    requirements = needed(root, files)
+    if thin:
+        files = {n: without_comments(t) if n.endswith(".py") else t for n, t in files.items()}
+    entries = "".join(f"{key!r}: {as_literal(text)},\n" for key, text in files.items())
+    body = "".join(
+        (
+            (root / _FRONT).read_text("utf-8"),
+            f"\n\n_REQUIREMENTS = {pformat(requirements, width=96)}\n\n",
+            "# Modules, prompts and numbers by path. They are written to a private folder, which\n",
+            "# is removed in the end, and read from there by the worker.\n",
+            f"_FILES = {{\n{entries}}}\n",
+            _TAIL,
+        )
+    )
+    sha256 = hashlib.sha256(body.encode("utf-8")).hexdigest()
+    head = (
+        f"# Patchshot {__version__} in one file, made by `agent bundle`; the sources are below.\n"
+    )
+    lines = tuple(requirement for _, _, requirement in requirements)
+    return Bundle(f"{head}{_HASH_LINE}{sha256}\n{body}", tuple(files), lines, sha256)
+
+
+def carried_files(root: Path) -> Mapping[str, str]:
+    """Path -> text of everything that the worker reads, in order of path."""
+    from agent.retrieval.weights import SUFFIX, arrays_to_text
+
+    texts = {}
+    for package in PACKAGES:
+        for path in (root / package).rglob("*"):
+            name = path.relative_to(root).as_posix()
+            left_out = any(name == part or name.startswith(f"{part}/") for part in LEFT_OUT)
+            if path.suffix in _CARRIED_SUFFIXES and not left_out:
+                texts[name] = path.read_text("utf-8")
+    for model in _MODELS:
+        if (root / model).is_file():
+            texts[f"{model}{SUFFIX}"] = arrays_to_text((root / model).read_bytes())
+    return dict(sorted(texts.items()))
+
+
+def without_comments(source: str) -> str:
+    """`source` without comments and docstrings.
+
+    The docstrings of the module and of classes keep their first line: the schema of the reply has
+    those of its classes.
+    """
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        text = ast.get_docstring(node) if isinstance(node, _DOCUMENTED) else None
+        if text is None:
+            continue
+        if isinstance(node, _FUNCTIONS) and len(node.body) > 1:
+            del node.body[0]
+        else:
+            node.body[0].value.value = text.splitlines()[0]  # type: ignore[attr-defined]
+    return ast.unparse(tree) + "\n"
+
+
+def as_literal(text: str) -> str:
+    """A literal that says the text; words that a text scan refuses have their first letter escaped.
+
+    The rest is a raw string in three quotes where that says the same, else one literal a line.
+    """
+    parts = [
+        f'"\\x{ord(part[0]):02x}{part[1:]}"' if part in HIDING_WORDS else _plain_literal(part)
+        for part in _HIDING.split(text)
+        if part
+    ]
+    if len(parts) == 1 and parts[0].startswith("r"):
+        return parts[0]
+    return "(\n" + "\n".join(parts or ['""']) + ")"
+
+
+def _plain_literal(text: str) -> str:
+    for quotes in ("'''", '"""'):
+        literal = f"r{quotes}{text}{quotes}"
+        with contextlib.suppress(SyntaxError, ValueError):
+            if quotes not in text and ast.literal_eval(literal) == text:
+                return literal
+    return "\n".join(f"{line!a}" for line in text.splitlines(keepends=True))
+
+
+# ------------------------------------------------------------------------------------- requirements
+
+
+def needed(root: Path, files: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """(import name, package, requirement) of the declared packages that `files` use.
+
+    A string counts if it is the name of a package or begins with it: grammars and plugins are
+    named that way.
+    """
+    declared = declared_packages(root)
+    names: set[str] = set()
+    for name, text in files.items():
+        if name.endswith(".py"):
+            names.update(_names(ast.parse(text)))
+    used = names & declared.keys() - _NOT_NEEDED
+    return tuple((name, _distribution(declared[name]), declared[name]) for name in sorted(used))
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """The first parts of imported names, and of strings that may name a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module).partition(".")[0]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value.partition(".")[0]
+
+
+def declared_packages(root: Path) -> Mapping[str, str]:
+    """Import name -> requirement, of each installed package that is declared without an extra.
+
+    The declaration is that of the checkout at `root`, else the metadata of the installation. Raises
+    ConfigurationError when there is neither.
+    """
+    lines: list[str] = []
+    try:
+        project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+        lines = list(project["dependencies"])
+    except FileNotFoundError:
+        try:
+            given = metadata.requires("patchshot") or []
+        except metadata.PackageNotFoundError:
+            raise ConfigurationError(
+                "the declared packages are not known: install Patchshot (pip install -e .) first"
+            ) from None
+        lines = [line for line in given if "extra ==" not in line]
+    requirements = {_distribution(line): line for line in lines}
+    return {
+        name: requirements[distribution]
+        for name, distributions in sorted(metadata.packages_distributions().items())
+        for distribution in map(_distribution, distributions)
+        if distribution in requirements
+    }
+
+
+def _distribution(requirement: str) -> str:
+    """The normalised name (PEP 503) of the distribution in a requirement."""
+    match = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", requirement)
+    return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
+
+
+# ------------------------------------------------------------------------------------------- checks
+
+# Loading compiles a megabyte and a half; the answer to an empty input then starts a worker.
+_SECONDS = 120.0
+
+# The fourth version's loader: the module is not in `sys.modules`. An empty input is a task that has
+# no problem; the answer shows whether a worker starts here.
+_LOADER = """
+import importlib.util, json, sys
+spec = importlib.util.spec_from_file_location("agent_main_module", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+assert spec.name not in sys.modules
+try:
+    said = module.agent_main({"problem_statement": None})
+except Exception as error:
+    said = error
+print(json.dumps([type(said).__name__, str(said)]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleCheck:
+    """One check: its name, whether it passed, and what was found."""
+
+    check: str
+    ok: bool
+    detail: str
+
+
+def check_bundle(path: Path) -> tuple[BundleCheck, ...]:
+    """All checks of a file, in the contract's order. A file that is not a bundle is not run.
+
+    Raises OSError when the file cannot be read.
+    """
+    data = path.read_bytes()
+    size = BundleCheck("size", len(data) <= MAX_BYTES, f"{len(data):,} of {MAX_BYTES:,} bytes")
+    try:
+        text = data.decode("utf-8")
+        tree = ast.parse(text)
+    except (UnicodeDecodeError, SyntaxError, ValueError) as error:
+        return size, BundleCheck("source", False, f"no Python source in UTF-8: {error}")
+    entry, signature = _entry(tree), _hash(text)
+    unfit = [one.check for one in (entry, signature) if not one.ok]
+    if unfit:
+        detail = f"not loaded, as the check of the {' and the '.join(unfit)} failed"
+        loader = BundleCheck("loader", False, detail)
+    else:
+        loader = _loads(path)
+    source = BundleCheck("source", True, "Python in UTF-8")
+    return size, source, entry, _words(text), signature, loader
+
+
+def _entry(tree: ast.Module) -> BundleCheck:
+    """A literal `def agent_main(input)` at the top level; a name bound otherwise is refused."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "agent_main":
+            parameters = [argument.arg for argument in node.args.posonlyargs + node.args.args]
+            fits = bool(parameters) and len(parameters) - len(node.args.defaults) <= 1
+            shown = f"line {node.lineno}: def agent_main({', '.join(parameters)})"
+            return BundleCheck("entry", fits, shown)
+    return BundleCheck("entry", False, "there is no `def agent_main` at the top level")
+
+
+def _words(text: str) -> BundleCheck:
+    hits = [
+        f"{word!r} in line {number}: {line.strip()[:60]}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for word in HIDING_WORDS
+        if word in line
+    ]
+    if not hits:
+        return BundleCheck("words", True, "nothing that unpacks or runs a hidden text")
+    return BundleCheck("words", False, f"a text scan refuses {'; '.join(hits[:3])}")
+
+
+def _hash(text: str) -> BundleCheck:
+    first, _, rest = text.partition("\n")
+    line, _, body = rest.partition("\n")
+    if not first.startswith("# Patchshot ") or not line.startswith(_HASH_LINE):
+        return BundleCheck("hash", False, "no header of `agent bundle`")
+    actual = hashlib.sha256(body.encode("utf-8")).hexdigest()
+    is_same = actual == line.removeprefix(_HASH_LINE)
+    return BundleCheck("hash", is_same, actual if is_same else "edited since")
+
+
+def _loads(path: Path) -> BundleCheck:
+    """Load and call the file with this interpreter, in an empty folder."""
+    with tempfile.TemporaryDirectory(prefix="patchshot-check-") as folder:
+        try:
+            done = subprocess.run(
+                # -B: no bytecode is left beside the file.
+                [sys.executable, "-I", "-B", "-c", _LOADER, str(path.resolve())],
+                cwd=folder,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return BundleCheck("loader", False, f"no answer within {_SECONDS:g} s")
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    if done.returncode != 0 or not lines:
+        errors = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        detail = errors[-1] if errors else f"exit code {done.returncode}"
+        return BundleCheck("loader", False, detail)
+    kind, message = json.loads(lines[-1])
+    ok = kind == "AgentFailure" and "problem_statement" in message
+    return BundleCheck("loader", ok, f"loads without sys.modules; an empty input: {message}")
