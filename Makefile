@@ -7,9 +7,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 EXTRAS ?= dev
 WORKERS ?= 2
-OWN_TARGETS := not real and not soak and not attack
+OWN_TARGETS := not real and not attack
 
-.PHONY: help demo test test-slow test-real attack soak lint types layers check bench format clean system
+.PHONY: help demo test test-slow test-real attack lint types layers check bench format clean system
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,9 +29,6 @@ test-real: system $(VENV)/.ready-$(EXTRAS) ## solve real bugs of real projects, 
 attack: system $(VENV)/.ready-$(EXTRAS) ## every attack of docs/security.md, on every backend (minutes, no network)
 	$(BIN)/python -m pytest -n $(WORKERS) -m attack tests/attack
 
-soak: system $(VENV)/.ready-$(EXTRAS) ## 2,000 solves while one call in ten fails (minutes, no network)
-	$(BIN)/python -m pytest -m soak -s tests/faults
-
 lint: $(VENV)/.ready-$(EXTRAS) ## ruff: rules and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -42,7 +39,7 @@ types: $(VENV)/.ready-$(EXTRAS) ## mypy, strict
 layers: $(VENV)/.ready-$(EXTRAS) ## import-linter: layers, and packages used through their face
 	PYTHONPATH=. $(BIN)/lint-imports
 
-check: lint types layers test test-slow ## all of the above but attacks, soak, models and real projects
+check: lint types layers test test-slow ## all of the above but attacks, models and real projects
 
 bench: system $(VENV)/.ready-$(EXTRAS) ## measure; results go to benchmarks/results/
 	$(BIN)/python -m benchmarks

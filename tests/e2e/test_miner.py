@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.miner.bundle.writing import make_bundle
+from agent.miner.bundle import make_bundle
 from tests.conftest import ROOT, run_git
 from tests.support.behaviours import Good, Slow, Unauthorized
 from tests.support.faults import FaultServer

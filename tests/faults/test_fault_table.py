@@ -81,23 +81,10 @@ def test_a_fault_that_stays_ends_after_all_tries(spoken: Spoken, fault: Fault) -
 
 
 @pytest.mark.parametrize("spoken", SPOKEN, ids=name_of)
-def test_a_burst_of_errors_is_outlasted(spoken: Spoken) -> None:
-    with serve(spoken, once(Fault.SERVER_ERROR, times=3)) as server:
-        assert ask(spoken, server).text == "ready"
-
-
-@pytest.mark.parametrize("spoken", SPOKEN, ids=name_of)
 def test_a_reply_that_drips_is_cut_off_and_asked_for_again(spoken: Spoken) -> None:
     with serve(spoken, once(Fault.DRIP)) as server:
         assert ask(spoken, server, seconds=0.6).text == "ready"
         assert server.calls == 2
-
-
-@pytest.mark.parametrize("spoken", SPOKEN, ids=name_of)
-def test_a_completion_without_text_is_no_transport_fault(spoken: Spoken) -> None:
-    with serve(spoken, always(Fault.EMPTY)) as server:
-        assert ask(spoken, server).text == ""
-        assert server.calls == 1
 
 
 @pytest.mark.parametrize("spoken", SPOKEN, ids=name_of)

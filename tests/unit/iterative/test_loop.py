@@ -11,7 +11,6 @@ import pytest
 from agent import iterative
 from agent.errors import BudgetExceeded
 from agent.iterative import IterativeOptions, working_copy
-from agent.iterative.actions import MAX_ACTIONS
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.context.packing import pack
 from agent.retrieval.index.chunking import TreeSitterChunker
@@ -22,10 +21,8 @@ from agent.types import (
     FileChange,
     Outcome,
     ParseFailure,
-    PatchProposal,
     Problem,
     Ranking,
-    ReproductionTest,
     Verdict,
 )
 from agent.types import TestRun as Run
@@ -138,23 +135,11 @@ def test_edits_see_each_other_and_the_diff_is_against_the_base():
     assert b"a * b" not in attempt.patch.diff
 
 
-def test_edits_that_undo_each_other_are_no_patch():
-    attempt, _, _ = run(edit("a - b", "a + b"), edit("a + b", "a - b"), FINISH)
-    assert attempt.patch is None
-    assert attempt.parse_failure.kind == "no-edit"
-
-
 def test_a_failed_edit_is_explained_and_changes_nothing():
     attempt, chat, _ = run(edit("a / b", "a + b"), FINISH)
     assert "not applied" in results(chat)[0]
     assert attempt.patch is None
     assert attempt.apply_failure.failures[0].kind == "no-match"
-
-
-def test_a_whole_patch_counts_as_an_edit():
-    whole = act(edits=[{"path": "pkg/calc.py", "search": "a - b", "replace": "a + b"}])
-    attempt, _, _ = run(whole, FINISH)
-    assert attempt.patch is not None
 
 
 def test_the_reproduction_test_joins_the_patch_only_when_asked_for():
@@ -191,22 +176,6 @@ def test_the_same_action_three_times_ends_the_mode():
     assert attempt.parse_failure.kind == "no-edit"
 
 
-def test_edits_that_undo_each_other_again_and_again_are_a_loop():
-    there, back = edit("a - b", "a + b"), edit("a + b", "a - b")
-    attempt, chat, _ = run(*[there, back] * 4)
-    assert len(chat.calls) == 5
-    assert attempt.ended == "the model repeated one action 3 times (edit)"
-
-
-def test_the_same_tests_may_fail_after_each_of_many_edits():
-    tests = act(action="run_tests", paths=["t.py"])
-    steps = [
-        one for n in range(4) for one in (edit(f"b{'' if n == 0 else n}\n", f"b{n + 1}\n"), tests)
-    ]
-    attempt, chat, _ = run(*steps, FINISH)
-    assert (attempt.ended, len(chat.calls)) == ("", 9)
-
-
 def test_several_actions_of_one_reply_are_answered_together():
     reads = [{"action": "read", "path": "pkg/calc.py"}, {"action": "dance"}, {"action": "list"}]
     _, chat, _ = run(json.dumps({"thought": "look", "actions": reads}), FINISH)
@@ -215,13 +184,6 @@ def test_several_actions_of_one_reply_are_answered_together():
     assert (
         answer.index("1\tdef add") < answer.index("That was no action") < answer.index("other.py")
     )
-
-
-def test_too_many_actions_of_one_reply_are_not_carried_out():
-    tests = [{"action": "run_tests", "paths": [f"t{n}.py"]} for n in range(9)]
-    _, chat, validator = run(json.dumps({"actions": tests}), FINISH)
-    assert len(validator.runs) == MAX_ACTIONS
-    assert "not carried out: 8 actions are the most" in results(chat)[0]
 
 
 def test_finish_may_hold_the_last_edits():
@@ -288,16 +250,6 @@ def test_no_command_is_offered_or_run_where_nothing_isolates_it():
     assert "run" not in [tool.name for tool in prompt.dialogue.tools]
 
 
-def test_tests_without_readable_outcomes_have_no_counts():
-    class Unread(ScriptedValidator):
-        async def run_tests(self, patch, paths):
-            return Run(("bin/test",), {}, 1, 0.1, "exited", "61 passed")
-
-    _, chat, _ = run(act(action="run_tests"), FINISH, validator=Unread([report(Verdict.VERIFIED)]))
-    assert "no outcome of a test could be read (exit code 1)" in results(chat)[0]
-    assert "0 passed" not in results(chat)[0]
-
-
 def test_what_fails_is_named_at_the_end_of_each_turn():
     class Red(ScriptedValidator):
         async def run_tests(self, patch, paths):
@@ -308,35 +260,6 @@ def test_what_fails_is_named_at_the_end_of_each_turn():
     assert results(chat)[1].endswith(
         "38 turns left. No edits. 1 test failed in the last test run: t::a."
     )
-
-
-def test_equal_attempts_before_are_told_once():
-    one = Attempt("one-shot", parse_failure=ParseFailure("malformed", "it was no JSON"))
-    _, chat, _ = run(FINISH, earlier=[one, one])
-    opening = chat.prompts[0].messages[-1].content
-    assert opening.count("no usable patch") == 1
-    assert "Replies 1 and 2, which are the same: no usable patch" in opening
-
-
-def test_what_two_attempts_share_is_told_once():
-    tests = ("t/a.py::test_1", "t/a.py::test_2", "t/a.py::test_3")
-    told = (
-        "assert 1 == 2\n  t/a.py: {names}\n\nt/a.py::test_1:\n" + "in test_1, of many lines\n" * 5
-    )
-    code = "def test_new():\n    assert 3 == 4  # as the issue says\n" + "    # more\n" * 10
-    repro = ReproductionTest("t/new.py", code)
-    both = []
-    for thought, names in (("one", "test_1, test_2"), ("two", "test_1, test_2, test_3")):
-        patch = AppliedPatch((FileChange("a.py", b"1", thought.encode()),), thought.encode(), ())
-        refused = report(Verdict.REGRESSED, told.format(names=names), tests)
-        proposal = PatchProposal((), thought, repro)
-        both.append(Attempt("one-shot", proposal=proposal, patch=patch, report=refused))
-    _, chat, _ = run(FINISH, earlier=both)
-    opening = chat.prompts[0].messages[-1].content
-    assert opening.count("in test_1, of many lines") == 5
-    assert opening.count("as the issue says") == 1
-    assert "  t/a.py: test_3, 2 that reply 1 failed too\n" in opening
-    assert opening.count("[the same as of reply 1]") == 2
 
 
 def test_excerpts_of_files_that_nobody_touched_are_dropped_once_after_some_steps():
@@ -354,46 +277,6 @@ def test_excerpts_of_files_that_nobody_touched_are_dropped_once_after_some_steps
     earlier = [Attempt("one-shot", parse_failure=asked)]
     _, chat, _ = run(*steps, read, FINISH, context=EXCERPTS, earlier=earlier)
     assert "X = 1" in chat.prompts[3].messages[1].content
-
-
-def test_a_result_that_was_given_before_is_not_repeated():
-    read = act(action="read", path="pkg/calc.py")
-    searches = [act(action="search", query="a" * n, exact=True) for n in (1, 2)]
-    _, chat, _ = run(read, *searches, read, FINISH, long=True)
-    shown = [m.content for m in chat.prompts[-1].messages[3::2]]
-    assert "return a - b" in shown[0]
-    assert "[the same result as before, word for word]" in shown[3]
-
-
-def test_failures_are_grouped_and_named_with_their_values():
-    said = {f"t.py::test_{n}": "E   assert 1 == 2" for n in range(9)}
-
-    class Red(ScriptedValidator):
-        async def run_tests(self, patch, paths):
-            outcomes = dict.fromkeys((*said, "t.py::silent"), Outcome.FAILED)
-            return Run(("pytest",), outcomes, 1, 0.1, "exited", "", said)
-
-    validator = Red([report(Verdict.VERIFIED)])
-    _, chat, _ = run(act(action="run_tests"), FINISH, validator=validator)
-    (text,) = results(chat)
-    assert text.startswith("<result>\n0 passed, 10 failed\nassert 1 == 2\n  t.py: test_0, test_1,")
-    assert text.count("t.py::test_1") == 0
-    assert "\nt.py::silent\n" in text
-    assert text.endswith("39 turns left. No edits. 10 tests failed in the last test run.")
-
-
-def test_tests_that_could_not_be_read_are_not_the_attempts_fault():
-    changes = (FileChange("a.py", b"1", b"2"),)
-    unread = Run(("bin/test",), {}, 1, 0.1, "incomplete", "")
-    judged = replace(report(Verdict.SUSPECT), before=unread, reason="the accounts do not agree")
-    proposal = PatchProposal((), "the sign was wrong")
-    patch = AppliedPatch(changes, b"-1\n+2\n", ())
-    failed = Attempt("one-shot", proposal=proposal, patch=patch, report=judged)
-    _, chat, _ = run(FINISH, earlier=[failed])
-    opening = chat.prompts[0].messages[-1].content
-    assert "The tests could not be judged" in opening
-    assert "the accounts do not agree" not in opening
-    assert "the sign was wrong\n-1\n+2" in opening
 
 
 def test_a_spent_budget_ends_the_mode_with_the_edits():
@@ -417,19 +300,6 @@ def test_the_dialogue_for_tools_says_the_same():
     assert "\n\n".join(first.results) == prompt.messages[3].content
     assert (second.said, second.calls, len(second.results)) == ("what?", (), 1)
     assert len({call.id for turn in prompt.dialogue.turns for call in turn.calls}) == 2
-
-
-def test_an_action_may_be_repeated_after_an_edit():
-    tests = act(action="run_tests", paths=["t.py"])
-    attempt, chat, _ = run(tests, tests, edit("a - b", "a + b"), tests, tests, FINISH)
-    assert len(chat.calls) == 6
-    assert (attempt.ended, attempt.patch is None) == ("", False)
-
-
-def test_unknown_and_malformed_actions_are_told_apart_from_the_rest():
-    _, chat, _ = run(act(action="dance"), act(action="read"), FINISH)
-    assert "dance" in results(chat)[0] or "action" in results(chat)[0]
-    assert "files" in results(chat)[1]
 
 
 def test_reading_beyond_the_end_and_absent_files_is_answered():

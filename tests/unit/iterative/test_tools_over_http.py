@@ -202,60 +202,6 @@ def test_a_server_that_refuses_tools_gets_json_actions(kind: str) -> None:
     assert roles <= {"system", "user", "assistant"}
 
 
-@pytest.mark.parametrize(
-    "arguments", ["", "{", "[1]", "null", '"x"', '{"files": 3}', "{" * 5000, '{"a": "\\ud800"}']
-)
-def test_malformed_arguments_are_answered(arguments: str) -> None:
-    script = [
-        openai_reply([("read", arguments), ("list", {})]),
-        openai_reply([("finish", {"thought": ""})]),
-    ]
-    with loopback(*map(Scripted, script)) as server:
-        attempt, _ = solve(server, "openai")
-        body = server.requests[-1].json
-    check_wire("openai", body)
-    first, second = (m["content"] for m in body["messages"] if m["role"] == "tool")
-    assert "That was no action" in first
-    assert "calc.py" in second
-    assert attempt.parse_failure.kind == "no-edit"
-
-
-@pytest.mark.parametrize("kind", WIRES)
-def test_unknown_tools_are_answered(kind: str) -> None:
-    reply = WIRES[kind]
-    script = [
-        reply([("rm_rf", {"path": "/"})]),
-        reply([("two words", {})], "hm"),
-        reply([("finish", {"thought": ""})]),
-    ]
-    with loopback(*map(Scripted, script)) as server:
-        solve(server, kind)
-        body = server.requests[-1].json
-    check_wire(kind, body)
-    assert json.dumps(body).count("That was no action") == 2
-
-
-@pytest.mark.parametrize(
-    ("kind", "field"),
-    [
-        ("openai", {"reasoning_effort": "low"}),
-        ("openrouter", {"reasoning": {"effort": "low"}}),
-        ("anthropic", {"output_config": {"effort": "low"}}),
-    ],
-)
-def test_the_effort_is_passed_until_it_is_refused(kind: str, field: Mapping[str, Any]) -> None:
-    name = next(iter(field))
-    error = {"error": {"type": "invalid_request_error", "message": f"{name}: not supported"}}
-    finish = WIRES[kind]([("finish", {"thought": ""})])
-    with loopback(Scripted(finish)) as server:
-        solve(server, kind, effort="low")
-        assert field.items() <= server.requests[0].json.items()
-    with loopback(Scripted(error, 400), Scripted(finish)) as server:
-        solve(server, kind, effort="low")
-        assert [name in r.json for r in server.requests if r.method == "POST"] == [True, False]
-        assert all("tools" in r.json for r in server.requests)
-
-
 def test_a_miners_proxy_gets_json_actions() -> None:
     replies = [json.dumps({"action": "list"}), json.dumps({"action": "finish", "edits": []})]
     with loopback(*[Scripted(json.dumps(text)) for text in replies]) as server:

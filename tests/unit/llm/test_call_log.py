@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.errors import AuthenticationFailed, ContextTooLong, PatchshotError, UsageError
+from agent.errors import AuthenticationFailed, PatchshotError, UsageError
 from agent.llm import (
     HttpChatModel,
     LogFile,
@@ -22,9 +21,8 @@ from agent.llm import (
     counting_tries,
     create_client,
 )
-from agent.llm.call_log import dashed_name
 from agent.types import Completion, Usage
-from agent.types.events import Event, ModelCall, Notice, StageFinished, StageProgress
+from agent.types.events import Event, ModelCall, Notice, StageFinished
 from tests.support.fakes import EventLog
 from tests.support.faults import Fault, FaultServer, always, once
 from tests.support.faults_clients import SPOKEN, chat_model
@@ -57,12 +55,6 @@ def test_a_call_says_what_it_took() -> None:
     assert (event.input_tokens, event.output_tokens, event.cost_usd) == (120, 30, 0.5)
     assert 0 <= event.seconds < 1
     assert event.error == ""
-
-
-def test_a_reply_that_was_cut_off_says_so() -> None:
-    (event,) = call(Completion("fi", "gpt-x", "length", Usage(1, 2, None, 1), 0.0))
-    assert isinstance(event, ModelCall)
-    assert (event.status, event.cost_usd) == ("cut-off", None)
 
 
 def test_a_failed_call_says_why_and_the_error_goes_on() -> None:
@@ -117,27 +109,6 @@ def test_tries_are_counted_each_call_for_itself(faults: int, status: str) -> Non
     assert second.attempt == (4 if faults == 9 else 1)
 
 
-def test_calls_at_the_same_time_count_their_own_tries() -> None:
-    log = EventLog()
-
-    async def run(server: FaultServer) -> None:
-        async with create_client(trust_env=False) as client:
-            http = chat_model(SPOKEN[0].endpoint(server), client, counting_tries(log))
-            model = LoggedChatModel(http, log)
-            await asyncio.gather(
-                *(model.complete(make_prompt(), max_output_tokens=9) for _ in range(6))
-            )
-
-    with FaultServer(once(Fault.SERVER_ERROR, times=3)) as server:
-        asyncio.run(run(server))
-    tries = sorted(event.attempt for event in log.events if isinstance(event, ModelCall))
-    assert sum(tries) == 6 + 3
-
-
-def test_dashed_names() -> None:
-    assert dashed_name(ContextTooLong("x")) == "context-too-long"
-
-
 # ---------------------------------------------------------------------------------------- the file
 
 
@@ -177,21 +148,6 @@ def test_each_event_is_a_line_and_goes_on(tmp_path: Path) -> None:
     assert finished["stage"] == "call"
 
 
-def test_progress_is_not_kept(tmp_path: Path) -> None:
-    forwarded = EventLog()
-    with LogFile(tmp_path / "log", forwarded, str) as log:
-        log(StageProgress("embed", 1, 2))
-    assert forwarded.events == [StageProgress("embed", 1, 2)]
-    assert lines(tmp_path / "log") == []
-
-
-def test_a_log_is_appended_to(tmp_path: Path) -> None:
-    for number in range(2):
-        with LogFile(tmp_path / "log", EventLog(), str) as log:
-            log(Notice(str(number)))
-    assert [line["message"] for line in lines(tmp_path / "log")] == ["0", "1"]
-
-
 def test_a_place_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be logged to"):
         LogFile(tmp_path, EventLog(), str)
@@ -205,19 +161,6 @@ def test_a_full_disk_ends_the_log_and_nothing_else() -> None:
     first, *rest = [event.message for event in forwarded.events if isinstance(event, Notice)]
     assert first.startswith("/dev/full is no longer logged to")
     assert rest == ["one", "two"]
-
-
-def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
-    with LogFile(tmp_path / "log", lambda _: None, str) as log:
-        threads = [
-            threading.Thread(target=lambda: [log(Notice("x" * 500)) for _ in range(50)])
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(lines(tmp_path / "log")) == 200
 
 
 EVENTS = st.one_of(

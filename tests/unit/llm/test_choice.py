@@ -170,11 +170,6 @@ def test_the_protocol_is_told_from_the_address_or_set(url: str, protocol: Any, k
     assert choose_endpoint(settings(url, protocol=protocol), {}).kind == kind
 
 
-def test_a_protocol_that_nothing_speaks_is_said() -> None:
-    with pytest.raises(ConfigurationError, match="PATCHSHOT_PROTOCOL"):
-        choose_endpoint(settings(protocol="miner"), {"OPENAI_API_KEY": "k"})
-
-
 class TestKeys:
     def test_a_key_of_the_environment_never_goes_to_a_foreign_host(self) -> None:
         foreign = choose_endpoint(settings("https://elsewhere.example/v1"), EVERYTHING)
@@ -197,11 +192,6 @@ class TestKeys:
     )
     def test_a_key_belongs_to_its_own_base_url(self, url: str, key: str | None) -> None:
         assert summary(choose_endpoint(settings(url), EVERYTHING))[1] == key
-
-    def test_the_proxies_get_no_key(self) -> None:
-        proxies = {k: v for k, v in EVERYTHING.items() if "PROXY" in k or "OPENAI" in k}
-
-        assert choose_endpoint(settings(), proxies).api_key is None
 
     def test_a_malformed_variable_of_a_server_that_is_not_asked_does_no_harm(self) -> None:
         broken = {
@@ -227,9 +217,6 @@ class TestModels:
     )
     def test_the_servers_list_may_choose(self, environment: dict[str, str]) -> None:
         assert choose_endpoint(settings(model=" "), environment).model == ""
-
-    def test_a_server_of_ones_own_may_choose(self) -> None:
-        assert choose_endpoint(settings("http://localhost:8080", model=None), {}).model == ""
 
     @pytest.mark.parametrize(
         "environment",

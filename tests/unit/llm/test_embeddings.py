@@ -13,12 +13,9 @@ import respx
 from numpy.typing import NDArray
 
 from agent.errors import (
-    AuthenticationFailed,
     EmbeddingsUnsupported,
     InputTooLong,
     ProviderError,
-    ProviderUnreachable,
-    UnknownModel,
 )
 from agent.llm import HttpBatchEmbedder, create_client
 from agent.llm.replies import read_vectors
@@ -65,14 +62,6 @@ def test_shapes_of_two_vectors(value: Any) -> None:
     assert vectors.tolist() == ROWS
 
 
-@pytest.mark.parametrize("value", [ROWS[0], [ROWS[0]], {"embedding": ROWS[0]}, {"data": [ROWS[0]]}])
-def test_shapes_of_one_vector(value: Any) -> None:
-    vectors = read_vectors(value, 1)
-
-    assert vectors is not None
-    assert vectors.tolist() == [ROWS[0]]
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -92,16 +81,6 @@ def test_shapes_of_one_vector(value: Any) -> None:
 )
 def test_what_is_not_two_vectors(value: Any) -> None:
     assert read_vectors(value, 2) is None
-
-
-def test_the_request(route: respx.Route) -> None:
-    route.mock(return_value=httpx.Response(200, json={"data": [{"embedding": [1, 2]}]}))
-
-    assert embed("a text").tolist() == [[1.0, 2.0]]
-    assert json.loads(route.calls[0].request.content) == {
-        "model": "test-model",
-        "input": ["a text"],
-    }
 
 
 _VALIDATION = {"error_type": "Validation", "error": "Input validation error"}
@@ -137,36 +116,6 @@ def test_one_refused_text_does_not_switch_embeddings_off(route: respx.Route) -> 
     assert not isinstance(caught.value, EmbeddingsUnsupported)
 
 
-@pytest.mark.parametrize(
-    ("response", "kind"),
-    [
-        (httpx.Response(404), EmbeddingsUnsupported),
-        (httpx.Response(405), EmbeddingsUnsupported),
-        (httpx.Response(501), EmbeddingsUnsupported),
-        (httpx.Response(422, json={"detail": "no"}), EmbeddingsUnsupported),
-        (httpx.Response(400, json={"error": "input is too long"}), InputTooLong),
-        (httpx.Response(413), InputTooLong),
-        (httpx.Response(401), AuthenticationFailed),
-        (httpx.Response(404, json={"error": "model not found"}), UnknownModel),
-        (httpx.Response(503), ProviderUnreachable),
-        (httpx.Response(200, json={"data": []}), ProviderError),
-        (httpx.Response(200, text="cut"), ProviderUnreachable),
-        (httpx.Response(422, json={"detail": "must have less than 128000 tokens"}), InputTooLong),
-        (httpx.Response(200, json={"error": "input is too long"}), InputTooLong),
-        (httpx.Response(200, json=_VALIDATION), ProviderError),
-    ],
-)
-def test_refusals(route: respx.Route, response: httpx.Response, kind: type[ProviderError]) -> None:
-    route.mock(return_value=response)
-
-    with pytest.raises(ProviderError) as caught:
-        embed("a")
-
-    assert type(caught.value) is kind
-    assert "\n" not in str(caught.value)
-    assert route.call_count == 1  # one attempt: the caller retries
-
-
 def test_the_name_tells_models_and_servers_apart() -> None:
     async def name(url: str, model: str) -> str:
         async with create_client() as client:
@@ -183,22 +132,6 @@ def test_secrets_are_not_sent(route: respx.Route) -> None:
     embed(f"a.py\nTOKEN = '{token}'", "b.py\nx = 1")
     sent = json.loads(route.calls.last.request.content)["input"]
     assert sent == ["a.py\nTOKEN = '<secret removed>'", "b.py\nx = 1"]
-
-
-def test_a_missing_model_of_the_miners_proxy_is_told_with_those_that_embed() -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/api/embedding-models":
-            return httpx.Response(200, json=[{"name": "e1"}])
-        detail = "The model test-model is not supported by Ridges for embedding."
-        return httpx.Response(404, json={"detail": detail})
-
-    async def go() -> None:
-        async with create_client(transport=httpx.MockTransport(answer)) as client:
-            place = endpoint("http://proxy", kind="miner", run_id="r")
-            await HttpBatchEmbedder(place, client).embed_batch(["a"], kind="query")
-
-    with pytest.raises(UnknownModel, match="it has e1"):
-        run(go())
 
 
 def test_a_gateway_that_slips_does_not_switch_embeddings_off() -> None:

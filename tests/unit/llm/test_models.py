@@ -102,23 +102,6 @@ def test_a_proxy_without_a_list_chooses_itself() -> None:
     assert asked == ["/api/inference-models", "/agents/inference-models"]
 
 
-def test_embeddings_take_the_first_of_their_own_list() -> None:
-    lists = {"/api/embedding-models": [{"name": "e1"}, {"name": "e2"}]}
-
-    assert resolve(miner(), lists, embedding=True)[0].endpoint.model == "e1"
-    assert resolve(miner(), {}, embedding=True)[0].endpoint.model == ""
-
-
-def test_a_named_model_of_known_price_asks_nobody() -> None:
-    place = endpoint(model="gpt-4o")
-
-    assert resolve(place, {}) == (Resolved(place), [])
-
-
-def test_without_a_bound_on_the_cost_no_price_is_asked_for() -> None:
-    assert resolve(endpoint(), {}, demand=Demand(8_000, 2_000)) == (Resolved(endpoint()), [])
-
-
 def test_a_bound_on_the_cost_asks_for_a_price_that_the_table_lacks() -> None:
     place = endpoint("http://router/api/v1", kind="openrouter", model="v/new")
     row = {"id": "v/new", "pricing": {"prompt": "0.000001", "completion": "0.000002"}}
@@ -152,20 +135,3 @@ def test_a_person_chooses_of_several(lists: Mapping[str, Any], words: str) -> No
     with pytest.raises(ConfigurationError) as caught:
         resolve(endpoint("http://box/v1", model=""), lists)
     assert words in str(caught.value)
-
-
-def test_a_proxy_whose_models_are_all_too_dear_is_said() -> None:
-    with pytest.raises(ConfigurationError, match=r"PATCHSHOT_MODEL to one that it has \(a\)"):
-        resolve(miner(), {"/api/inference-models": listed(("a", 900.0))})
-
-
-def test_a_catalogue_is_chosen_from_within_the_bound() -> None:
-    rows = [
-        {"id": name, "pricing": {"prompt": price, "completion": price}}
-        for name, price in (("auto", "-1"), ("dear", "0.000004"), ("too-dear", "0.0001"))
-    ]
-    place = endpoint("http://router/api/v1", kind="openrouter", model="")
-
-    found, _ = resolve(place, {"/api/v1/models": {"data": rows}})
-
-    assert (found.endpoint.model, found.others) == ("dear", ("auto",))

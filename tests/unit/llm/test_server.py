@@ -9,7 +9,7 @@ import httpx
 import pytest
 import respx
 
-from agent.errors import ProviderUnreachable, TimeLimitExceeded, UnknownModel
+from agent.errors import TimeLimitExceeded, UnknownModel
 from agent.llm import ModelServer, create_client
 from agent.llm.failures import Failure
 from agent.llm.http import JsonReply, Outcome
@@ -49,39 +49,6 @@ def test_a_missing_version_is_found_and_remembered(first: httpx.Response) -> Non
         assert (bare.call_count, versioned.call_count) == (1, 3)
 
 
-def test_neither_path_is_served() -> None:
-    with respx.mock:
-        respx.post(f"{HOST}/chat/completions").mock(return_value=NOT_FOUND)
-        versioned = respx.post(f"{HOST}/v1/chat/completions").mock(return_value=NOT_FOUND)
-
-        (outcome,) = post(HOST)
-
-        assert isinstance(outcome, Failure)
-        assert "check PATCHSHOT_BASE_URL, it usually ends with /v1" in str(outcome.error)
-        assert versioned.call_count == 1
-
-
-def test_a_version_in_the_url_is_kept() -> None:
-    with respx.mock:
-        only = respx.post(f"{HOST}/v1beta/openai/chat/completions").mock(return_value=NOT_FOUND)
-
-        (outcome,) = post(f"{HOST}/v1beta/openai")
-
-        assert isinstance(outcome, Failure)
-        assert only.call_count == 1
-
-
-def test_a_refused_key_on_the_versioned_path_is_the_answer() -> None:
-    with respx.mock:
-        respx.post(f"{HOST}/chat/completions").mock(return_value=NOT_FOUND)
-        respx.post(f"{HOST}/v1/chat/completions").mock(return_value=httpx.Response(401))
-
-        (outcome,) = post(HOST)
-
-        assert isinstance(outcome, Failure)
-        assert outcome.status == 401
-
-
 def test_a_missing_model_is_not_a_missing_path() -> None:
     refusal = httpx.Response(404, json={"error": {"message": "The model `gpt-5o` does not exist"}})
     listed = {"data": [{"id": n} for n in ("openai/gpt-4o", "gpt-5", "llama", "gpt-5-mini")]}
@@ -97,23 +64,6 @@ def test_a_missing_model_is_not_a_missing_path() -> None:
         "https://llm.example has no model 'gpt-5o' (404: The model `gpt-5o` does not exist): set "
         "PATCHSHOT_MODEL to one that it has; it has gpt-5, openai/gpt-4o, gpt-5-mini"
     )
-
-
-@pytest.mark.parametrize(
-    "models",
-    [httpx.Response(404), httpx.Response(200, json={"data": "x"}), httpx.Response(200, text="")],
-)
-def test_a_server_without_a_list_still_says_what_is_wrong(models: httpx.Response) -> None:
-    with respx.mock:
-        respx.post(f"{HOST}/v1/chat/completions").mock(
-            return_value=httpx.Response(404, json={"error": "model not found"})
-        )
-        respx.get(f"{HOST}/v1/models").mock(return_value=models)
-
-        (outcome,) = post(f"{HOST}/v1")
-
-    assert isinstance(outcome, Failure)
-    assert "see the server's list of models" in str(outcome.error)
 
 
 @pytest.mark.parametrize(
@@ -156,21 +106,6 @@ def test_a_gateway_that_refuses_keys_on_any_path_settles_nothing() -> None:
                 return await server.post("/chat/completions", {})
 
         assert run(go()) == JsonReply({"ok": True})
-
-
-def test_what_a_check_finds_is_tried_again() -> None:
-    answers = ["broken", "broken", "fine"]
-
-    def check(value: object) -> Failure | None:
-        return Failure(ProviderUnreachable("broken: wait"), True) if value == "broken" else None
-
-    async def go() -> Outcome:
-        transport = httpx.MockTransport(lambda _: httpx.Response(200, json=answers.pop(0)))
-        async with create_client(transport=transport) as client:
-            server = ModelServer(endpoint(), client, retrier=FakeTime().retrier())
-            return await server.post("/x", {}, check)
-
-    assert run(go()) == JsonReply("fine")
 
 
 def test_a_path_that_has_answered_and_vanishes_is_waited_for() -> None:

@@ -78,19 +78,6 @@ def pipe() -> Iterator[tuple[Channel, Callable[[], list[object]]]]:
 Pipe = tuple[Channel, Callable[[], list[object]]]
 
 
-def test_only_changes_are_reported(pipe: Pipe) -> None:
-    channel, lines = pipe
-    for diff in (None, b"one", b"one", "zwölf".encode(), None, None):
-        channel.patch(diff)
-    channel.end("ProviderError", "m")
-    assert lines() == [
-        {"patch": "one"},
-        {"patch": "zwölf"},
-        {"patch": None},
-        {"end": {"error": "ProviderError", "message": "m"}},
-    ]
-
-
 def test_a_diff_that_is_no_text_cannot_be_handed_back(pipe: Pipe) -> None:
     channel, lines = pipe
     channel.patch(b"one")
@@ -130,17 +117,6 @@ def test_where_nothing_isolates_the_syntax_is_checked_and_that_is_said() -> None
     assert isinstance(notice, Notice)
     assert notice.level == "warning"
     assert "no user namespaces" in notice.message
-
-
-def test_where_something_isolates_tests_are_run() -> None:
-    @asynccontextmanager
-    async def begin(settings: Settings) -> AsyncIterator[object]:
-        yield settings
-
-    settings, events = open_with(begin)
-    assert isinstance(settings, Settings)
-    assert settings.tests
-    assert events == []
 
 
 def test_a_log_inside_the_tree_is_refused(tmp_path: Path) -> None:
@@ -185,13 +161,6 @@ def test_the_best_valid_patch_at_every_moment() -> None:
     ledger.record(attempt(b"four", Verdict.REGRESSED))
     ledger.record(Attempt("repair"))
     assert told == [b"one", None, b"two", b"two", b"two", b"three", b"three", b"three"]
-
-
-def test_an_empty_diff_is_no_patch() -> None:
-    told: list[bytes | None] = []
-    ledger = Ledger(on_record=lambda attempts: told.append(best_valid_diff(attempts)))
-    ledger.record(attempt(b"", Verdict.VERIFIED))
-    assert told == [None]
 
 
 # ------------------------------------------------------------------------------ who had the time

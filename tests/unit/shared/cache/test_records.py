@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -44,23 +43,6 @@ def test_records_outlive_the_store(path: Path, said: list[Event]) -> None:
     assert said == []
 
 
-def test_many_keys_at_once(path: Path, said: list[Event]) -> None:
-    records = [(key(n), b"%d" % n) for n in range(2_500)]
-    with RecordStore(path, reporter=said.append) as store:
-        store.put(records)
-        assert store.get([k for k, _ in records]) == dict(records)
-
-
-def test_heads_tell_the_beginning_and_the_length(path: Path, said: list[Event]) -> None:
-    records = [(key(n), b"%04d and more" % n) for n in range(1_200)]
-    with RecordStore(path, reporter=said.append) as store:
-        store.put(records)
-        heads = store.heads([*(k for k, _ in records), key(9_999)], 4)
-    assert heads == {k: (data[:4], 13) for k, data in records}
-    with RecordStore(None, reporter=said.append) as store:
-        assert store.heads([key(1)], 4) == {}
-
-
 def test_without_a_path_nothing_is_kept(said: list[Event]) -> None:
     with RecordStore(None, reporter=said.append) as store:
         store.put([(key(1), b"one")])
@@ -89,20 +71,6 @@ def test_garbage_is_rebuilt_with_a_notice(path: Path, said: list[Event]) -> None
         assert store.get([key(1)]) == {key(1): b"one"}
     assert [type(event) for event in said] == [Notice]
     assert path.with_name("index.db.bad").exists()
-
-
-def test_another_programs_database_is_moved_aside(path: Path, said: list[Event]) -> None:
-    path.parent.mkdir()
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE precious (x)")
-    connection.close()
-    with RecordStore(path, reporter=said.append) as store:
-        store.put([(key(1), b"one")])
-        assert store.get([key(1)]) == {key(1): b"one"}
-    assert [type(event) for event in said] == [Notice]
-    aside = sqlite3.connect(path.with_name("index.db.bad"))
-    assert aside.execute("SELECT name FROM sqlite_master").fetchall() == [("precious",)]
-    aside.close()
 
 
 def test_damage_inside_is_survived(path: Path, said: list[Event]) -> None:
@@ -146,24 +114,6 @@ with RecordStore(Path(sys.argv[1]), reporter=said.append) as store:
 assert len(said) == 1, said
 """
     run_python(code, path).check_returncode()
-
-
-def test_two_processes_write_at_once(path: Path, said: list[Event]) -> None:
-    code = """
-import sys
-from pathlib import Path
-from agent.shared.cache.records import RecordStore
-start = int(sys.argv[2])
-said = []
-for n in range(start, start + 50):
-    with RecordStore(Path(sys.argv[1]), reporter=said.append) as store:
-        store.put([(n.to_bytes(16, "big"), b"x" * 1000)])
-assert not said, said
-"""
-    running = [start_python(code, path, str(start)) for start in (0, 50, 100)]
-    assert [process.wait(timeout=60) for process in running] == [0, 0, 0]
-    with RecordStore(path, reporter=said.append) as store:
-        assert len(store.get([key(n) for n in range(150)])) == 150
 
 
 def test_a_killed_writer_leaves_a_sound_store(path: Path, said: list[Event]) -> None:

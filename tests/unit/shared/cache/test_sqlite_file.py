@@ -31,15 +31,6 @@ def make_file(path: Path, file_format: SqliteFormat = FORMAT) -> None:
     file.close()
 
 
-def test_what_is_written_is_there_for_the_next_one(tmp_path: Path) -> None:
-    make_file(tmp_path / "deep" / "notes")
-    file = SqliteFile(tmp_path / "deep" / "notes", FORMAT, pytest.fail)
-    assert file.run(read) == ["kept"]
-    file.close()
-    assert file.run(read) == ["kept"]  # opened again
-    file.close()
-
-
 def test_a_failed_action_writes_nothing(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "notes", FORMAT, pytest.fail)
 
@@ -85,29 +76,6 @@ def test_a_file_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> 
     assert path.read_bytes() == before
 
 
-def test_a_text_file_is_refused_before_sqlite_sees_it(tmp_path: Path) -> None:
-    path = tmp_path / "notes"
-    path.write_text("my shopping list")
-    with pytest.raises(ForeignFile):
-        SqliteFile(path, FORMAT, pytest.fail).run(read)
-    assert [p.name for p in tmp_path.iterdir()] == ["notes"]
-
-
-def test_what_an_action_calls_damage_is_repaired_once(tmp_path: Path) -> None:
-    path, said = tmp_path / "notes", list[str]()
-    make_file(path)
-    file = SqliteFile(path, FORMAT, said.append)
-
-    def check(connection: sqlite3.Connection) -> list[str]:
-        if found := read(connection):
-            raise DamagedFile(found[0])
-        return found
-
-    assert file.run(check) == []
-    assert said == [f"test cache {path} is damaged; moved to notes.bad"]
-    file.close()
-
-
 def test_a_file_that_another_process_replaced_is_not_set_aside_again(tmp_path: Path) -> None:
     path, said = tmp_path / "notes", list[str]()
     make_file(path)
@@ -148,9 +116,3 @@ def test_a_cache_that_cannot_be_used_is_reported_once(tmp_path: Path) -> None:
     file.close()
     assert len(said) == 1
     assert "going on without it" in str(said[0])
-
-
-def test_no_cache_at_all_is_no_news() -> None:
-    file = CacheFile(None, FORMAT, pytest.fail)
-    assert file.run(read, []) == []
-    file.close()

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.shared.secrets import detectors, finding
-from agent.shared.secrets.detectors import known_forms, lines_with, places_of
+from agent.shared.secrets.detectors import known_forms, places_of
 from agent.shared.secrets.finding import MASK, mask_secrets
 
 # What begins, continues and ends a secret, and what makes the quick way and the plain one differ:
@@ -60,16 +60,6 @@ def test_named_values_are_those_of_the_patterns(text: str) -> None:
 @given(_TEXTS)
 def test_runs_are_those_of_the_pattern(text: str) -> None:
     assert _spans(detectors._runs(text)) == _spans(detectors._RUN.finditer(text))
-
-
-def test_places_are_told_in_characters_each_once() -> None:
-    assert places_of("é tok, TOKEN token", ("token", "tok"), any_case=True) == [2, 7, 13]
-    assert places_of("é tok, TOKEN token", ("token",)) == [13]
-
-
-def test_lines_with_a_mark() -> None:
-    text = "a://b c://d\nnothing\ne://"
-    assert [text[start:end] for start, end in lines_with(text, "://")] == ["a://b c://d", "e://"]
 
 
 # Assembled, so that no scanner finds them in this file.
