@@ -1,15 +1,16 @@
-"""The actions of the step-by-step mode, and how they are read from a reply."""
+"""The actions of the step-by-step mode: how they are read from a reply and shown to the model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from agent.patching import load_json
-from agent.types import Completion, ParseFailure
+from agent.types import Completion, ParseFailure, Tool
 
 MAX_ACTIONS = 8
 """Actions of one reply that are carried out. With their results they are 16 blocks of a request,
@@ -157,3 +158,166 @@ def _asked(value: dict[str, Any]) -> Asked:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "action"
         return Asked(value, ParseFailure("schema", f"not an action: {place}: {first['msg']}"))
+
+
+# -------------------------------------------------- what the model is told of the actions
+
+# Servers that take tools get the JSON Schemas. For all others `in_words` describes the same.
+
+_TEXT = {"type": "string"}
+_PATHS = {"type": "array", "items": _TEXT}
+_NUMBER = {"type": "integer"}
+
+_EDITS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "path": _TEXT,
+            "search": {**_TEXT, "description": "old text, byte for byte, which occurs once"},
+            "replace": {**_TEXT, "description": "the new text"},
+            "start": {**_NUMBER, "description": "first line that `replace` takes the place of"},
+            "end": {**_NUMBER, "description": "last such line; start - 1 inserts before `start`"},
+            "hash": {**_TEXT, "description": "the file's #hash as `read` or `edit` showed it"},
+            "create": {**_TEXT, "description": "whole content of a new file"},
+            "delete": {"type": "boolean"},
+        },
+        "required": ["path"],
+    },
+}
+_REGIONS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"path": _TEXT, "start": _NUMBER, "end": _NUMBER},
+        "required": ["path"],
+    },
+}
+_TEST = {
+    "type": "object",
+    "properties": {"path": _TEXT, "content": _TEXT},
+    "required": ["path"],
+}
+_WRONG = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"path": _TEXT, "reason": _TEXT},
+        "required": ["path", "reason"],
+    },
+}
+_OUTDATED = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"id": _TEXT, "why": _TEXT, "replacement": _TEXT},
+        "required": ["id", "why"],
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """An action: its arguments (those without `?` are required), an example and what it does."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    example: Mapping[str, Any]
+    does: str
+
+    def as_tool(self) -> Tool:
+        properties = {name.rstrip("?"): schema for name, schema in self.arguments.items()}
+        required = [name for name in self.arguments if not name.endswith("?")]
+        schema = {"type": "object", "properties": properties, "required": required}
+        return Tool(self.name, self.does, schema)
+
+    def as_line(self) -> str:
+        example = json.dumps({"action": self.name, **self.example})
+        return f"{example}\n    {self.does}"
+
+
+_DESCRIBED = (
+    _Described("list", {"path": _TEXT}, {"path": "pkg"}, 'the files below a folder ("": all)'),
+    _Described(
+        "search",
+        {"query": _TEXT, "exact?": {"type": "boolean"}},
+        {"query": "visit_Assign(", "exact": True},
+        "every line that holds this very text, in any file; without exact: the functions that fit "
+        "words or identifiers best, with their places",
+    ),
+    _Described(
+        "find",
+        {"intents": _PATHS, "keywords?": {"type": "boolean"}},
+        {"intents": ["Find what parses the config file", "Find who calls it"]},
+        "ranked functions for each of up to 6 short sentences, no function twice; keywords: true "
+        "looks for words that such code may hold, too",
+    ),
+    _Described(
+        "read",
+        {"files": _REGIONS},
+        {"files": [{"path": "pkg/module.py", "start": 1, "end": 120}]},
+        "numbered lines of one or more files, at most {lines} in all; #hash names the file's state",
+    ),
+    _Described(
+        "edit",
+        {"edits": _EDITS},
+        {"edits": [{"path": "pkg/module.py", "search": "exact old text", "replace": "new text"}]},
+        "all edits or none. Further forms of an edit: path, start, end, hash, replace (whole "
+        "lines; the numbers are those before this action); path, create (a new file's content); "
+        "path, delete: true",
+    ),
+    _Described(
+        "run_tests",
+        {"paths": _PATHS},
+        {"paths": ["tests/test_module.py"]},
+        "runs test files on your edited copy; [] for the few that fit your edits best",
+    ),
+    _Described(
+        "run",
+        {"command": _TEXT},
+        {"command": "python -m pytest -x tests/test_module.py -k name"},
+        "a shell command in the root of a fresh copy with your edits; no network, at most 2 "
+        "minutes. Text files that it changes become edits, unless git ignores them; the rest of "
+        "what it leaves is gone afterwards",
+    ),
+    _Described(
+        "finish",
+        {
+            "thought": _TEXT,
+            "edits?": _EDITS,
+            "reproduction_test?": _TEST,
+            "wrong_tests?": _WRONG,
+            "outdated_tests?": _OUTDATED,
+        },
+        {
+            "thought": "what was wrong and what you changed",
+            "edits": [],
+            "reproduction_test": {"path": "tests/test_issue_example.py", "content": "..."},
+        },
+        "ends the work, after last edits if there are any; the test must fail on the original code "
+        "and pass on yours; it may be a file that you created (then content may be left out); "
+        "leave it out if there is none. A test of an earlier reply still counts unless an entry "
+        "of wrong_tests has its path and the reason why it is wrong. outdated_tests, nearly always "
+        "left out, names existing tests that assert what the issue calls wrong: id, why, and as "
+        "replacement the edited source of the test",
+    ),
+)
+
+
+def offered_tools(*, find: bool, run: bool, lines: int) -> tuple[Tool, ...]:
+    """The tools of a run. `lines`: the most that one `read` shows."""
+    return tuple(one.as_tool() for one in _offered(find=find, run=run, lines=lines))
+
+
+def in_words(*, find: bool, run: bool, lines: int) -> str:
+    """The same actions as text: for each an example and what it does."""
+    return "\n".join(one.as_line() for one in _offered(find=find, run=run, lines=lines))
+
+
+def _offered(*, find: bool, run: bool, lines: int) -> Sequence[_Described]:
+    left_out = {name for name, offered in (("find", find), ("run", run)) if not offered}
+    return [
+        _Described(one.name, one.arguments, one.example, one.does.replace("{lines}", str(lines)))
+        for one in _DESCRIBED
+        if one.name not in left_out
+    ]

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent.iterative.actions import ReadActions
 from agent.iterative.working_copy import ActionResult
-from agent.run.prompting import as_data, make_prompt, render
-from agent.types import Message, Prompt, Tool, ToolCall, ToolDialogue, ToolTurn
+from agent.run.attempts import Attempt
+from agent.run.prompting import as_data, describe_failure, make_prompt, render
+from agent.types import (
+    Message,
+    Prompt,
+    Tool,
+    ToolCall,
+    ToolDialogue,
+    ToolTurn,
+    ValidationReport,
+    Verdict,
+)
 from agent.types.protocols import TokenCounter
 
 # Share of the limit to which a conversation is shortened: further steps then find room, and the
@@ -21,35 +31,9 @@ from agent.types.protocols import TokenCounter
 _SHORTENED_TO = 0.6
 
 _ELIDED = "[this result was elided to save space]"
-_REPEATED = "[the same result as before, word for word]"
-_SHORT = 200  # characters of a result that may be repeated
 
 # Names that providers take for tools.
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-
-
-# An excerpt of the context: its fence is longer than any run of backticks in it.
-_EXCERPT = re.compile(
-    r"^### (?P<path>.+?):L\d[^\n]*\n(?P<fence>`{3,})[^\n]*\n.*?\n(?P=fence)$\n*",
-    re.DOTALL | re.MULTILINE,
-)
-
-
-def without_excerpts(context: str, paths: Collection[str], words: Collection[str]) -> str:
-    """Return the context with the excerpts that have these paths or words; others are named."""
-    word = re.compile("|".join(rf"\b{re.escape(one)}\b" for one in sorted(words)) or r"(?!)")
-    gone = [
-        match
-        for match in _EXCERPT.finditer(context)
-        if match["path"] not in paths and not word.search(match[0])
-    ]
-    left = context
-    for match in gone:
-        left = left.replace(match[0], "", 1)
-    if not gone:
-        return context
-    names = ", ".join(dict.fromkeys(match["path"] for match in gone))
-    return f"{left.rstrip()}\n\nNo longer shown, as nothing was done there: {names}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +44,18 @@ class Opening:
     system: str
     user: str
     tools: tuple[Tool, ...]
-    context: str = ""  # the part of `user` that shows excerpts
 
 
 @dataclass(slots=True)
 class _Result:
-    """One result of a turn. `note` follows it and stays if it is left out.
-
-    `first`: the result before it with the same text, which is not repeated.
-    """
+    """One result of a turn. `note` follows it and stays if it is left out."""
 
     answer: ActionResult
     note: str = ""
     elided: bool = False
-    first: _Result | None = None
 
     def render(self) -> str:
-        text = self.answer.text
-        if self.elided:
-            text = _ELIDED
-        elif self.first is not None and not self.first.elided:
-            text = _REPEATED
+        text = _ELIDED if self.elided else self.answer.text
         shown = render("iterative_result", result=as_data(text))
         return f"{shown}\n{as_data(self.note)}" if self.note else shown
 
@@ -104,24 +79,10 @@ class Conversation:
     def add(self, text: str, read: ReadActions, answers: Sequence[ActionResult], note: str) -> None:
         """Add a reply and what answers it: one answer for each action, or one for the reply."""
         text = text.strip() or "(an empty reply)"
-        results = [_Result(answer, first=self._same(answer)) for answer in answers]
+        results = [_Result(answer) for answer in answers]
         results[-1].note = note
         calls = _calls(read, len(self._turns))
         self._turns.append(_Turn(text, read.said if calls else text, calls, results))
-
-    def _same(self, answer: ActionResult) -> _Result | None:
-        if len(answer.text) <= _SHORT:
-            return None
-        made = (result for turn in self._turns for result in turn.results)
-        return next((one for one in made if one.answer.text == answer.text), None)
-
-    def drop_excerpts(self, paths: Collection[str], words: Collection[str]) -> None:
-        """Leave excerpts out of the opening unless they have these paths or words, or were read."""
-        opening = self._opening
-        touched = {path for turn in self._turns for r in turn.results for path in r.answer.paths}
-        shorter = without_excerpts(opening.context, {*paths, *touched}, words)
-        user = opening.user.replace(opening.context, shorter)
-        self._opening = replace(opening, user=user, context=shorter)
 
     def prompt(self, limit: int, edited: Collection[str]) -> Prompt:
         """The next prompt, of at most `limit` tokens as far as results can be left out.
@@ -203,3 +164,56 @@ def _calls(read: ReadActions, turn: int) -> tuple[ToolCall, ...]:
         )
         for position, asked in enumerate(read.asked)
     )
+
+
+# -------------------------------------------------------------------------- the attempts before it
+
+_NOT_JUDGED = (
+    "The tests could not be judged: what they report on the unchanged code is not readable"
+)
+
+
+def describe_attempts(attempts: Sequence[Attempt], counter: TokenCounter) -> str:
+    """The thought, the diff, the test and the reason of each attempt; equal ones are told once."""
+    numbers: dict[str, list[int]] = {}
+    for number, attempt in enumerate(attempts, 1):
+        numbers.setdefault(_describe(attempt, counter), []).append(number)
+    return "\n\n".join(f"{_numbers(places)}: {text}" for text, places in numbers.items())
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"Reply {numbers[0]}"
+    return f"Replies {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}, which are the same"
+
+
+def _describe(attempt: Attempt, counter: TokenCounter) -> str:
+    if attempt.asks_for_code:
+        return f"no edit: {attempt.reason}."
+    if attempt.parse_failure is not None:
+        return f"no usable patch ({attempt.parse_failure.kind})."
+    parts = []
+    proposal = attempt.proposal
+    if proposal is not None and proposal.thought:
+        parts.append(proposal.thought)
+    if attempt.patch is not None:
+        parts.append(attempt.patch.diff.decode("utf-8", "replace").strip())
+    test = proposal.reproduction_test if proposal else None
+    if test is not None:
+        parts.append(f"Its reproduction test:\n\n{test.path}:\n{test.content.strip()}\n")
+    parts.append(_why(attempt, counter))
+    return "\n".join(parts)
+
+
+def _why(attempt: Attempt, counter: TokenCounter) -> str:
+    if attempt.report is not None and _is_unjudged(attempt.report):
+        return f"{_NOT_JUDGED}. It may well be right."
+    return describe_failure(attempt, counter)
+
+
+def _is_unjudged(report: ValidationReport) -> bool:
+    """Whether no patch could have been accepted: the tests of the base gave nothing to compare."""
+    base = report.before
+    if report.verdict is not Verdict.SUSPECT or base is None:
+        return False
+    return not base.outcomes or base.ended != "exited"

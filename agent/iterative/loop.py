@@ -24,12 +24,12 @@ from agent.iterative.actions import (
     ReadActions,
     RunCommand,
     Search,
+    in_words,
+    offered_tools,
     read_actions,
 )
 from agent.iterative.answers import MAX_READ_LINES
-from agent.iterative.conversation import Conversation, Opening
-from agent.iterative.history import describe_attempts
-from agent.iterative.tools import in_words, offered_tools
+from agent.iterative.conversation import Conversation, Opening, describe_attempts
 from agent.iterative.working_copy import ActionResult, WorkingCopy
 from agent.run.attempts import Attempt
 from agent.run.prompting import iterative_start, render
@@ -44,10 +44,6 @@ MAX_NONSENSE = 3
 _LOST = f"{MAX_NONSENSE} replies in a row were no action"
 
 _TOO_MANY = ActionResult(f"not carried out: {MAX_ACTIONS} actions are the most")
-
-# After so many steps, excerpts of files that no reply has read, edited or asked for are left out:
-# once, so that the prompt cache keeps the rest.
-OPENING_STEPS = 3
 
 # The same action with the same result on the same files so many times is a loop.
 MAX_SAME = 3
@@ -118,7 +114,7 @@ async def run(
     kept = 0 if start is None else len(earlier)
     opening = _opening(problem, bundle, earlier, kept, services, options)
     conversation = Conversation(opening, services.counter)
-    return await _Loop(copy, conversation, services, options, keep, _asked_for(earlier)).run()
+    return await _Loop(copy, conversation, services, options, keep).run()
 
 
 def _opening(
@@ -143,7 +139,7 @@ def _opening(
     )
     history = describe_attempts(earlier, services.counter)
     user = iterative_start(problem, bundle, history, kept)
-    return Opening(plain, system, user, tools, bundle.text)
+    return Opening(plain, system, user, tools)
 
 
 def kept_patch(earlier: Sequence[Attempt]) -> AppliedPatch | None:
@@ -157,28 +153,15 @@ def kept_patch(earlier: Sequence[Attempt]) -> AppliedPatch | None:
     return last.patch
 
 
-def _asked_for(earlier: Sequence[Attempt]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the files that earlier replies edited or asked for, and the names they asked for."""
-    named = [name for one in earlier for name in one.missing]
-    files = {name.partition(":")[0] for name in named if ":" in name or "/" in name}
-    edited = {edit.path for one in earlier if one.proposal for edit in one.proposal.edits}
-    words = {name.rpartition(".")[2] for name in named if ":" not in name and "/" not in name}
-    return frozenset(files | edited), frozenset(words - {""})
-
-
 @dataclass(slots=True)
 class _Loop:
-    """One run of the mode. `seen` counts actions with their results on a state of the files.
-
-    `asked`: the files and names that earlier replies spoke of.
-    """
+    """One run of the mode. `seen` counts actions with their results on a state of the files."""
 
     copy: WorkingCopy
     conversation: Conversation
     services: Services
     options: IterativeOptions
     keep: Callable[[Attempt], None]
-    asked: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     seen: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     nonsense: int = 0
 
@@ -217,9 +200,6 @@ class _Loop:
         if self.nonsense == MAX_NONSENSE:
             return self.copy.attempt(completion, failure=failures[-1], ended=_LOST)
         self.conversation.add(completion.text, read, answers, self.note(step))
-        if step == OPENING_STEPS:
-            paths, words = self.asked
-            self.conversation.drop_excerpts({*paths, *self.copy.edited}, words)
         (most, times), *_ = self.seen.most_common(1) or [(("", "", ""), 0)]
         if times >= MAX_SAME:
             ended = f"the model repeated one action {MAX_SAME} times ({most[0]})"

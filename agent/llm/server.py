@@ -129,6 +129,7 @@ def _failure(state: RetryCallState) -> Failure:
     return cast("Failure", state.outcome.result())
 
 
+_NEAREST = 3  # model names that an error suggests
 REQUEST_SECONDS = 300.0  # long replies of reasoning models take minutes
 
 
@@ -181,9 +182,17 @@ class ModelServer:
 
         outcome = await self._retrier.run(attempt)
         if isinstance(outcome, Failure) and isinstance(outcome.error, UnknownModel):
-            names = nearest(self.endpoint.model, await self.model_names())
+            # Names that are most like the missing one, best first, whatever their vendor's prefix.
+            models = {name.rpartition("/")[2]: name for name in await self.model_names()}
+            model = self.endpoint.model.rpartition("/")[2]
+            names = difflib.get_close_matches(model, models, _NEAREST, cutoff=0.0)
             said = one_line(f"{outcome.status}: {outcome.wording.partition(' | ')[0]}")
-            return replace(outcome, error=unknown_model_error(self.endpoint, said, names))
+            return replace(
+                outcome,
+                error=unknown_model_error(
+                    self.endpoint, said, tuple(map(models.__getitem__, names))
+                ),
+            )
         return outcome
 
     async def look_up(self, path: str, *, seconds: float = CONNECT_SECONDS) -> Outcome | None:
@@ -250,24 +259,6 @@ def _is_served(outcome: Outcome) -> bool:
     if isinstance(outcome, JsonReply):
         return True
     return outcome.status is not None and outcome.status < 500 and outcome.status not in (401, 403)
-
-
-def nearest(model: str, names: tuple[str, ...], limit: int = 3) -> tuple[str, ...]:
-    """Up to `limit` of `names`, those most like `model` first, with or without vendor prefixes.
-
-    Returns all names when there are no more than `limit`.
-    """
-    if len(names) <= limit:
-        return names
-
-    def likeness(name: str) -> float:
-        pairs = ((model, name), (model.rpartition("/")[2], name.rpartition("/")[2]))
-        return max(
-            difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()
-            for one, other in pairs
-        )
-
-    return tuple(sorted(names, key=lambda name: (-likeness(name), name))[:limit])
 
 
 # --------------------------------------------------------------- a model from the server's own list

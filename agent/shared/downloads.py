@@ -7,15 +7,15 @@ here.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-
-from agent.shared.cache import ENCODINGS, Unpacker
 
 if TYPE_CHECKING:
     import httpx
 
-ACCEPTED = ", ".join(ENCODINGS) or "identity"
+_ENCODINGS = ("gzip", "deflate")
+ACCEPTED = ", ".join(_ENCODINGS)
 """The value of Accept-Encoding: what `read_body` can undo."""
 
 _SHOWN = 60  # characters of a server's header that an error quotes
@@ -29,6 +29,28 @@ class BadBody:
     reason: str
 
 
+class _Unpacker:
+    """Undoes one layer of gzip or deflate, piece by piece."""
+
+    def __init__(self) -> None:
+        # Both formats, RFC 1950 and 1952; zlib tells them apart by their header.
+        self._inflater = zlib.decompressobj(32 + zlib.MAX_WBITS)
+
+    def feed(self, piece: bytes, most: int) -> bytes:
+        """Return what the next piece gives, at most `most` bytes. Raises ValueError if damaged."""
+        try:
+            return self._inflater.decompress(piece, most)
+        except zlib.error as error:
+            raise ValueError(str(error)) from None
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with the data as a whole, once all pieces are fed; "" for nothing."""
+        if not self._inflater.eof:
+            return "without its end"
+        return "with more data after its end" if self._inflater.unused_data else ""
+
+
 async def read_body(reply: httpx.Response, most: int) -> bytes | BadBody:
     """Return the decoded body of a streamed reply, of at most `most` bytes.
 
@@ -37,9 +59,9 @@ async def read_body(reply: httpx.Response, most: int) -> bytes | BadBody:
     from httpx import AsyncByteStream
 
     layers = _layers(reply.headers.get("content-encoding", ""))
-    if len(layers) > 1 or not {*layers} <= {*ENCODINGS}:
+    if len(layers) > 1 or not {*layers} <= {*_ENCODINGS}:
         return BadBody("encoding", f"an unusable Content-Encoding ({', '.join(layers)[:_SHOWN]!r})")
-    unpacker = Unpacker() if layers else None
+    unpacker = _Unpacker() if layers else None
     body, received = bytearray(), 0
     assert isinstance(reply.stream, AsyncByteStream)
     async for piece in reply.stream:  # as it was sent

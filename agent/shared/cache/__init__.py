@@ -5,12 +5,13 @@ by key in such a file, within a limit; `ReadThrough` puts it in front of records
 machines share. `agent.shared.cache.sqlite_file` states what happens to damaged and foreign files.
 """
 
-from agent.shared.cache.compression import ENCODINGS, Unpacker, compress, expand
 from agent.shared.cache.records import (
     DEFAULT_LIMIT,
     ReadThrough,
     Records,
     RecordStore,
+    compress,
+    expand,
     record_format,
 )
 from agent.shared.cache.sqlite_file import (
@@ -22,7 +23,6 @@ from agent.shared.cache.sqlite_file import (
 
 __all__ = [
     "DEFAULT_LIMIT",
-    "ENCODINGS",
     "DamagedFile",
     "ForeignFile",
     "ReadThrough",
@@ -30,7 +30,6 @@ __all__ = [
     "Records",
     "SqliteFile",
     "SqliteFormat",
-    "Unpacker",
     "compress",
     "expand",
     "record_format",

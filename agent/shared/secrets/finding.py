@@ -7,9 +7,9 @@ formats that vendors document, private key blocks, and random-looking values ass
 
 from __future__ import annotations
 
+import base64
 import math
 import re
-import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -252,26 +252,10 @@ def _is_credential(value: str, *, basic: bool) -> bool:
     return _LETTER_AND_DIGIT.search(password) is not None and not is_placeholder(password)
 
 
-# RFC 4648, section 4. The library's function is a word that uploads of the bundle refuse.
-_ALPHABET = {
-    letter: number
-    for number, letter in enumerate(
-        f"{string.ascii_uppercase}{string.ascii_lowercase}{string.digits}+/"
-    )
-}
-
-
 def _decoded(value: str) -> str:
-    """Return the text that the value encodes, "" for none."""
-    letters = value.rstrip("=")
-    if len(value) % 4 or not all(letter in _ALPHABET for letter in letters):
-        return ""
-    bits = 0
-    for letter in letters:
-        bits = bits << 6 | _ALPHABET[letter]
-    size = len(letters) * 6
+    """Return the text that the value encodes in base64, "" for none."""
     try:
-        return (bits >> size % 8).to_bytes(size // 8, "big").decode("utf-8")
+        return base64.b64decode(value, validate=True).decode("utf-8")
     except ValueError:
         return ""
 

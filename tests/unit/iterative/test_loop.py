@@ -262,23 +262,6 @@ def test_what_fails_is_named_at_the_end_of_each_turn():
     )
 
 
-def test_excerpts_of_files_that_nobody_touched_are_dropped_once_after_some_steps():
-    steps = [act(action="list", path=f"{n}") for n in range(2)]
-    read = act(action="read", path="pkg/calc.py")
-    _, chat, _ = run(*steps, read, act(action="list"), FINISH, context=EXCERPTS)
-    openings = [prompt.messages[1].content for prompt in chat.prompts]
-    assert openings[0] == openings[1] == openings[2]
-    assert "X = 1" in openings[2]
-    assert "X = 1" not in openings[3]
-    assert "return a - b" in openings[3]
-    assert "No longer shown, as nothing was done there: pkg/other.py" in openings[3]
-    assert openings[3] == openings[4]
-    asked = ParseFailure("needs-code", "why", ("Other.X",))
-    earlier = [Attempt("one-shot", parse_failure=asked)]
-    _, chat, _ = run(*steps, read, FINISH, context=EXCERPTS, earlier=earlier)
-    assert "X = 1" in chat.prompts[3].messages[1].content
-
-
 def test_a_spent_budget_ends_the_mode_with_the_edits():
     attempt, _, _ = run(edit("a - b", "a + b"), BudgetExceeded("$0 is left"))
     assert attempt.patch is not None

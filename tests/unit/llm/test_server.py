@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import httpx
 import pytest
@@ -13,7 +12,6 @@ from agent.errors import TimeLimitExceeded, UnknownModel
 from agent.llm import ModelServer, create_client
 from agent.llm.failures import Failure
 from agent.llm.http import JsonReply, Outcome
-from agent.llm.server import nearest
 from tests.support.llm import FakeTime, endpoint, run
 
 HOST = "https://llm.example"
@@ -64,22 +62,6 @@ def test_a_missing_model_is_not_a_missing_path() -> None:
         "https://llm.example has no model 'gpt-5o' (404: The model `gpt-5o` does not exist): set "
         "PATCHSHOT_MODEL to one that it has; it has gpt-5, openai/gpt-4o, gpt-5-mini"
     )
-
-
-@pytest.mark.parametrize(
-    ("wanted", "names", "expected"),
-    [
-        ("gpt-4o", ["a", "b"], ("a", "b")),
-        (
-            "gpt-4.1",
-            ["gpt-4.1-mini", "x", "openai/gpt-4.1", "y"],
-            ("openai/gpt-4.1", "gpt-4.1-mini"),
-        ),
-        ("zz", ["aa", "bb", "cc", "dd"], ("aa", "bb")),
-    ],
-)
-def test_nearest_names(wanted: str, names: Sequence[str], expected: tuple[str, ...]) -> None:
-    assert nearest(wanted, tuple(names), 2) == expected
 
 
 def test_nothing_is_sent_after_the_deadline() -> None:

@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from agent.errors import ProviderUnreachable
-from agent.iterative.actions import Find, read_actions
-from agent.iterative.tools import in_words
+from agent.iterative import Find, in_words, read_actions
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.plans.find_action import HITS, FindAction, read_keywords
 from agent.types import Completion, ParseFailure, Usage
