@@ -93,11 +93,3 @@ def test_held_out_projects_and_those_not_fetched_are_left_out(repositories: Path
     dataset = repositories / "d.jsonl"
     dataset.write_text(dataset.read_text().replace("scrapy/scrapy", "fastapi/fastapi"))
     assert not functions(dataset, repositories)
-
-
-def test_a_commit_that_is_not_there_costs_its_issue_only(repositories: Path) -> None:
-    dataset = rows(repositories, ["shop.py:Basket.total"], ["shop.py:Basket.total"])
-    first, second = dataset.read_text().splitlines()
-    other = {**json.loads(first), "base_commit": "2" * 40}
-    dataset.write_text(f"{json.dumps(other)}\n{second}")
-    assert functions(dataset, repositories) == [("shop.py:Basket.total",)]

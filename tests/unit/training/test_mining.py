@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import run_git
-from training.history import ProjectHistory
 from training.mining import MiningLimits, main, mine
 from training.pairs import Pair, pairs_path, read_manifest, read_pairs
-from training.projects import repository_of
 
 REPO = "acme/shop"
 BASKET = '''\
@@ -155,23 +152,6 @@ def test_a_pull_request_is_one_change_with_its_title(project: Project) -> None:
     assert names(pair) == ["shop/basket.py:Basket.total_price", "shop/basket.py:parse_price"]
 
 
-def test_a_merge_of_one_commit_has_that_commits_whole_message(project: Project) -> None:
-    title = "Prices may have blanks around them"
-    project.merge(
-        f'Merge "{title}" into main',
-        lambda: project.change(f"{title}\n\nA trailing blank raised.", "(text)", "(text.strip())"),
-    )
-    (pair,) = project.mine()
-    assert (pair.subject, pair.body) == (title, "A trailing blank raised.")
-
-
-def test_a_merge_without_a_title_says_nothing(project: Project) -> None:
-    project.merge(
-        "Merge branch 'side'", lambda: project.change("Strip blanks of prices", "text)", "text )")
-    )
-    assert project.mine() == []
-
-
 def test_a_constructor_counts_as_its_class(project: Project) -> None:
     project.commit(
         "Baskets are limited in their number of items",
@@ -217,31 +197,6 @@ def test_dropped(project: Project, files: Mapping[str, str | None]) -> None:
     assert project.mine() == []
 
 
-def test_a_file_that_does_not_parse_gives_what_can_be_read(project: Project) -> None:
-    project.change(MESSAGE, "return 1", "return 2", "shop/broken.py")
-    (pair,) = project.mine()
-    assert names(pair) == ["shop/broken.py:ok"]
-
-
-def test_names_that_are_not_ascii(project: Project) -> None:
-    project.change(MESSAGE, "return 1", "return 2", "shop/größe.py")
-    (pair,) = project.mine()
-    assert names(pair) == ["shop/größe.py:weigh"]
-
-
-def test_a_name_that_is_no_utf8_is_left_out_alone(project: Project) -> None:
-    odd = b"shop/\xff.py"
-    path = bytes(project.root) + b"/" + odd
-    for number in (1, 2):
-        with open(path, "wb") as file:  # noqa: PTH123 (a path of bytes)
-            file.write(b"def odd():\n    return %d\n" % number)
-        commit = project.change(
-            f"{MESSAGE}, number {number}", f"limit = {number + 2}", f"limit = {number + 3}"
-        )
-    pairs = {pair.commit: names(pair) for pair in project.mine()}
-    assert pairs[commit] == ["shop/basket.py:Basket"]
-
-
 def test_too_many_functions_or_files_are_a_sweep(project: Project) -> None:
     many = "".join(f"def f{n}():\n    return 1\n\n\n" for n in range(9))
     project.commit("many functions to be changed later on", {"shop/many.py": many})
@@ -262,43 +217,6 @@ def test_too_many_functions_or_files_are_a_sweep(project: Project) -> None:
     ]
 
 
-def test_the_newest_of_equal_messages_is_kept(project: Project) -> None:
-    project.change(MESSAGE, " - 1", " - 2")
-    newest = project.change(MESSAGE.upper(), " - 2", "")
-    assert [pair.commit for pair in project.mine()] == [newest]
-
-
-def test_fixes_come_first_then_the_newest_and_rows_stand_newest_first(project: Project) -> None:
-    project.change("Fix the total that is one too low", " - 1", "")
-    project.change("Baskets hold one item more now", "limit = 3", "limit = 4")
-    project.change("Baskets hold two items more now", "limit = 4", "limit = 5")
-    pairs = project.mine(MiningLimits(pairs=2))
-    assert [pair.subject for pair in pairs] == [
-        "Baskets hold two items more now",
-        "Fix the total that is one too low",
-    ]
-    assert [pair.fix for pair in pairs] == [False, True]
-
-
-def test_only_the_newest_commits_are_read(project: Project) -> None:
-    project.change("Baskets hold one item more now", "limit = 3", "limit = 4")
-    project.change("Baskets hold two items more now", "limit = 4", "limit = 5")
-    pairs = project.mine(MiningLimits(commits=1))
-    assert [pair.subject for pair in pairs] == ["Baskets hold two items more now"]
-
-
-def test_old_text_is_cut_and_so_are_tests(project: Project) -> None:
-    long = "def long():\n" + "    print('a line of text')\n" * 500
-    project.commit("a long function to be changed", {"shop/long.py": long})
-    project.commit(
-        MESSAGE,
-        {"shop/long.py": f"{long}    return 1\n", "tests/test_long.py": "assert 1\n" * 1000},
-    )
-    (pair,) = project.mine()
-    assert [len(function.text) for function in pair.functions] == [6000]
-    assert len(pair.test_added) <= 3000
-
-
 def test_negatives_are_at_most_twelve_and_the_same_every_time(project: Project) -> None:
     many = "".join(f"def f{n}():\n    return {n}\n\n\n" for n in range(40))
     project.commit("many functions to be changed later on", {"shop/many.py": many})
@@ -310,23 +228,6 @@ def test_negatives_are_at_most_twelve_and_the_same_every_time(project: Project) 
     assert len(first.negatives) == 12
     assert names(first) == ["shop/many.py:f7"]
     assert "f7" not in {negative.symbol for negative in first.negatives}
-
-
-def test_the_constructor_of_a_changed_class_is_no_negative(project: Project) -> None:
-    project.change("Baskets hold one item more now", "limit = 3", "limit = 4")
-    (pair,) = project.mine()
-    assert [function.symbol for function in pair.functions] == ["Basket"]
-    assert "Basket.__init__" not in [negative.symbol for negative in pair.negatives]
-
-
-def test_a_message_that_is_a_commit_id_is_no_commit(project: Project) -> None:
-    base = run_git(project.root, "rev-parse", "HEAD").strip()
-    odd = project.change(base, "limit = 3", "limit = 4")
-    commits = ProjectHistory(repository_of(project.folder, REPO)).commits(10)
-    assert [(commit.id, commit.parent, len(commit.deltas)) for commit in commits] == [
-        (odd, base, 1),
-        (base, "", 8),
-    ]
 
 
 def test_a_commit_id_in_a_message_confuses_nobody(project: Project) -> None:
@@ -369,16 +270,6 @@ def test_the_command_skips_what_is_done_and_mines_again_what_moved_on(
     ] == [(REPO, second, first, second, 3, 2, 2, 1, 2, 0)]
 
 
-def test_two_workers_write_what_one_writes(project: Project) -> None:
-    project.change("Fix the total that is one too low", " - 1", "")
-    outputs = [project.folder.parent / name for name in ("one", "two")]
-    for workers, output in enumerate(outputs, start=1):
-        mine(project.folder, [REPO], output, MiningLimits(), workers=workers)
-    one, two = (pairs_path(output, REPO).read_bytes() for output in outputs)
-    assert one == two
-    assert json.loads(one)["repo"] == REPO
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -397,10 +288,3 @@ def test_the_command_refuses(
     assert (code, captured.out) == (2, "")
     assert said in captured.err
     assert not output.exists()
-
-
-def test_a_broken_repository_is_named(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    (project.root / ".git" / "HEAD").write_text("ref: refs/heads/none\n")
-    arguments = ["--repos", str(project.folder), "--output", str(project.folder.parent / "out")]
-    assert main(arguments) == 2
-    assert "acme+shop: git cannot read it" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.messages import MAX_BODY_CHARS, clean_message, with_merged
+from training.messages import clean_message
 
 KEEP = "Keep the order of keys"
 CLEANED = [
@@ -99,26 +99,6 @@ def test_no_message_to_learn_from(raw: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "project"),
-    [
-        ("Make black keep trailing commas here", "black"),
-        ("Let mypy narrow types of tuples", "mypy"),
-        ("Infer type annotations of nested functions", "astroid"),
-        ("Fix crash on type hints of nested functions", "shop"),
-        ("Keep the order of keys, add tests", "shop"),
-        ("Keep the order of keys and add some regression tests.", "shop"),
-        ("key-doc: restore the attributes of roles", "shop"),
-        ("Parse documents that have no title", "shop"),
-        ("Release the lock when the writer fails", "shop"),
-        ("Version strings may have letters in them", "shop"),
-        ("Add a build option for the linker", "shop"),
-    ],
-)
-def test_words_that_are_noise_elsewhere(raw: str, project: str) -> None:
-    assert clean_message(raw, project) is not None
-
-
-@pytest.mark.parametrize(
     ("raw", "fix"),
     [
         ("Fix the order of keys", True),
@@ -137,26 +117,6 @@ def test_fix(raw: str, fix: bool) -> None:
     message = clean_message(raw)
     assert message is not None
     assert message.fix is fix
-
-
-@pytest.mark.parametrize(
-    ("raw", "merged", "taken"),
-    [
-        ('Merge "Keep keys" into main', "Keep keys\n\nThey went.", True),
-        ("Merge pull request #1 from a/b\n\nKeep keys", "Keep keys (#1)\n\nThey went.", True),
-        ("Merge pull request #1 from a/b\n\nKeep keys", "wip", False),
-        ("Merge pull request #1 from a/b\n\nKeep keys\n\nMore.", "Keep keys\n\nThey went.", False),
-        ("Merge branch 'b'", "Keep keys", False),
-    ],
-)
-def test_with_merged(raw: str, merged: str, taken: bool) -> None:
-    assert with_merged(raw, merged) == (merged if taken else raw)
-
-
-def test_a_long_body_is_cut() -> None:
-    message = clean_message("Keep the order of keys\n\n" + "They were sorted. " * 1000)
-    assert message is not None
-    assert MAX_BODY_CHARS - 1 <= len(message.body) <= MAX_BODY_CHARS
 
 
 @given(st.text(max_size=300))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +10,12 @@ import pytest
 
 from agent.datasets.instances import is_for_tuning
 from agent.retrieval.ranking.signals import FILE_NAMES, PIECE_NAMES
-from agent.retrieval.weights import read_arrays, write_arrays
 from agent.types import ChunkKind
 from tests.conftest import run_git
 from tests.support.ignored_events import ignore
 from training.pairs import FunctionText, Pair, write_pairs
 from training.projects import RANKER_PROJECTS
 from training.ranker_data import (
-    COMMITS_A_PROJECT,
     TrainingQuery,
     collect,
     commit_queries,
@@ -32,17 +28,6 @@ SHOP = {
     "shop/basket.py": "class Basket:\n    def total_price(self):\n        return sum(self.items)\n",
     "shop/other.py": "def unrelated():\n    return 1\n",
 }
-
-
-def issue(repo: str, number: int, **other: object) -> dict[str, object]:
-    return {
-        "instance_id": f"{repo.replace('/', '__')}-{number}",
-        "repo": repo,
-        "base_commit": "1" * 40,
-        "problem_statement": "Total is wrong",
-        "gold_functions": ["shop/basket.py:Basket.total_price"],
-        **other,
-    }
 
 
 def test_the_projects_of_the_ranker_are_those_to_tune_on() -> None:
@@ -71,18 +56,6 @@ def test_commits_are_repairs_in_projects_of_the_ranker_alone(tmp_path: Path) -> 
     assert {query.gold for query in found} == {("shop/basket.py:Basket",)}
     assert [query.commit for query in found] == [f"{1:040x}", f"{3:040x}"]  # the parents
     assert found == list(commit_queries(tmp_path))
-
-
-def test_commits_of_a_project_are_bounded_and_some_hide_names_or_show_tests(
-    tmp_path: Path,
-) -> None:
-    write_pairs(tmp_path, REPO, [pair(REPO, n * 7919) for n in range(100)])
-    found = list(commit_queries(tmp_path))
-    assert len(found) == COMMITS_A_PROJECT
-    hidden = sum("Fix it" in query.text for query in found)
-    shown = sum("assert Basket()" in query.text for query in found)
-    assert 0.3 < hidden / len(found) < 0.9
-    assert 0.1 < shown / len(found) < 0.7
 
 
 # ------------------------------------------------------------------------------------------ tables
@@ -119,25 +92,3 @@ def test_a_table_holds_the_features_of_the_candidates(tables: Path) -> None:
     assert [n for n, g in zip(table.names, table.piece_gold, strict=True) if g] == [table.gold[0]]
     assert [p for p, g in zip(table.paths, table.file_gold, strict=True) if g] == ["shop/basket.py"]
     assert table.pieces[:, 0].tolist() == sorted(table.pieces[:, 0].tolist(), reverse=True)
-
-
-def changed(file: Path, header: Mapping[str, object]) -> None:
-    arrays = read_arrays(file.read_bytes())
-    assert arrays is not None
-    known = json.loads(bytes(arrays["header"].tobytes()))
-    data = json.dumps({**known, **header}).encode()
-    file.write_bytes(write_arrays({**arrays, "header": np.frombuffer(data, np.uint8)}))
-
-
-def test_tables_of_other_features_are_refused(tables: Path) -> None:
-    (file,) = tables.glob("*.npz")
-    changed(file, {"columns": ["old"]})
-    with pytest.raises(ValueError, match="made with other features"):
-        read_tables(tables)
-
-
-def test_damaged_tables_are_refused(tables: Path) -> None:
-    (file,) = tables.glob("*.npz")
-    file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(ValueError, match="damaged"):
-        read_tables(tables)

@@ -14,7 +14,6 @@ from agent.retrieval.ranking.lexical import make_query
 from agent.types import ChunkKind, Problem
 from training import static as module
 from training.pairs import FunctionText, Pair
-from training.projects import RANKER_PROJECTS
 from training.static import (
     count_vocabulary,
     make_examples,
@@ -119,23 +118,3 @@ def test_training_connects_the_words_of_messages_and_code(few: None, tmp_path: P
 def encoder_row(table: np.ndarray, vocabulary: module.Vocabulary, name: str) -> np.ndarray:
     row = table[vocabulary.numbers[name]]
     return np.rint(row * 127 / np.abs(row).max()).astype(np.int8)
-
-
-def test_projects_of_the_ranker_are_not_trained_on(
-    few: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: set[int] = set()
-    batches = module._batches
-
-    def watched(training: object, rng: np.random.Generator) -> object:
-        seen.update(id(e) for many in training.values() for e in many)  # type: ignore[attr-defined]
-        return batches(training, rng)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "_batches", watched)
-    held_out = min(RANKER_PROJECTS)
-    made = read_counts((p for repo in ("a/one", "b/two", held_out) for p in pairs(repo)), Terms())
-    vocabulary = count_vocabulary(made)
-    examples = make_examples(made, vocabulary)
-    size = len(vocabulary.terms)
-    train(examples, vocabulary, np.ones((size, 16), np.float32), 7, 1, np.ones(size, np.float32))
-    assert seen == {id(e) for repo in ("a/one", "b/two") for e in examples[repo]}
