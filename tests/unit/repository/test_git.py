@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agent.errors import RepositoryError
 from agent.repository.git import merge_texts, open_repository
-from agent.repository.git_listings import IndexEntry, TreeEntry, batch_contents, tree_entries
+from agent.repository.git_listings import IndexEntry, TreeEntry
 from agent.repository.location import Location, locate
 from sandbox.workspace.private import sweep_stale
 from tests.conftest import run_git
@@ -157,15 +155,6 @@ def test_git_not_installed(
         pass
 
 
-def test_a_broken_repository_is_one_line(make_repository: Make) -> None:
-    root = make_repository({"a.py": "1\n"})
-    (root / ".git" / "config").write_text("[core\n\x1b[31m")
-    with pytest.raises(RepositoryError) as caught, open_repository(root):
-        pass
-    assert "not a usable git repository" in str(caught.value)
-    assert str(caught.value).isprintable()
-
-
 def test_sha256_repositories_are_refused(tmp_path: Path) -> None:
     run_git(tmp_path, "init", "-q", "--object-format=sha256", "new")
     with (
@@ -188,14 +177,6 @@ def test_locate(make_repository: Make, tmp_path: Path) -> None:
     assert locate(link) == found
 
 
-def test_a_bare_repository_is_found_by_its_name_only(tmp_path: Path, make_repository: Make) -> None:
-    root = make_repository({"a.py": "1\n"})
-    run_git(root, "init", "-q", "--bare", "embedded")
-    inner = root / "embedded"
-    assert locate(inner) == Location(inner, inner, bare=True)
-    assert locate(inner / "refs") == Location(root, root / ".git", False, "embedded/refs")
-
-
 def test_paths_that_are_no_repository(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path, words in (
@@ -214,29 +195,6 @@ def test_paths_that_are_no_repository(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------- listings
-
-
-@given(st.lists(st.tuples(st.text("0123456789abcdef", min_size=40, max_size=40), st.binary()),
-                unique_by=lambda pair: pair[0]))  # fmt: skip
-def test_batches_of_any_bytes_are_cut_right(blobs: list[tuple[str, bytes]]) -> None:
-    output = b"".join(
-        f"{oid} blob {len(data)}\n".encode() + data + b"\n" + b"f" * 40 + b" missing\n"
-        for oid, data in blobs
-    )
-    assert list(batch_contents(output)) == blobs
-
-
-def test_tree_records() -> None:
-    listing = (
-        b"100755 blob " + b"a" * 40 + b"\tx y\0"
-        b"160000 commit " + b"b" * 40 + b"\tsub\0"
-        b"120000 blob " + b"c" * 40 + b"\tlink\n\xff\0"
-    )
-    assert tree_entries(listing) == (
-        TreeEntry(b"x y", "100755", "a" * 40),
-        TreeEntry(b"sub", "160000", "b" * 40, None),
-        TreeEntry(b"link\n\xff", "120000", "c" * 40, None),
-    )
 
 
 LINES = b"1\n2\n3\n4\n5\n"

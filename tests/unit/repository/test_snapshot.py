@@ -10,13 +10,11 @@ import pytest
 
 from agent.cli.commands.common import load_snapshot
 from agent.errors import RepositoryError
-from agent.repository.selection import skipped_in_words
 from agent.repository.snapshot import RepositorySnapshot, take_snapshot
 from agent.repository.worktree import blob_id
 from agent.settings import Settings
 from agent.types import SkippedFile, SourceFile
 from agent.types.events import Event, Notice, StageFinished
-from agent.types.protocols import Snapshot
 from tests.conftest import run_git
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
@@ -27,11 +25,6 @@ NOT_UTF8 = b"caf\x80.py"
 
 def _skipped(snapshot: RepositorySnapshot) -> dict[str, str]:
     return {file.path: file.reason for file in snapshot.skipped}
-
-
-def test_it_is_a_snapshot(make_repository: Make) -> None:
-    snapshot: Snapshot = take_snapshot(make_repository({"a.py": "1\n"}))
-    assert snapshot.files == {"a.py": SourceFile("a.py", blob_id(b"1\n"), 2, "python")}
 
 
 @pytest.mark.parametrize("mode", [{"commit": "HEAD"}, {"dirty": "include"}, {"dirty": "refuse"}])
@@ -124,13 +117,6 @@ def test_skipped_files_are_counted_by_reason_and_unfit_names_are_told_in_one_not
         "skipped ab\\u202ec.py, new\\nline.py: control characters in the name; "
         "caf\\x80.py: a name that is not UTF-8"
     ]
-
-
-def test_one_of_a_kind_is_told_in_the_singular() -> None:
-    one = [SkippedFile("a", "symlink"), SkippedFile("b", "control-in-name")]
-    said = skipped_in_words(one)
-    assert said == "1 with control characters in its name, 1 link"
-    assert skipped_in_words([]) == ""
 
 
 def _make_dirty(root: Path) -> None:
@@ -282,17 +268,6 @@ def test_links_are_never_followed(make_repository: Make, tmp_path: Path) -> None
     }
     assert snapshot.dirty
     assert any("folder" in note and "left out" in note for note in snapshot.notes)
-
-
-def test_unchanged_and_retargeted_links(make_repository: Make) -> None:
-    root = make_repository({"a.py": "a\n"})
-    (root / "link").symlink_to("a.py")
-    run_git(root, "add", "link")
-    run_git(root, "commit", "-q", "-m", "link")
-    assert not take_snapshot(root).dirty
-    (root / "link").unlink()
-    (root / "link").symlink_to("b.py")
-    assert take_snapshot(root).dirty
 
 
 def test_fifos_and_folders_in_place_of_files(make_repository: Make) -> None:
@@ -539,20 +514,6 @@ def test_uncommitted_bytes_are_kept(make_repository: Make) -> None:
     shutil.rmtree(root)
     assert snapshot.text("a.py") == LONG.upper()
     assert snapshot.text("new.py") == LONG
-
-
-def test_many_blobs_come_in_batches(make_repository: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.repository.snapshot._BATCH_BYTES", 10)
-    files = {f"f{i}.txt": f"content {i}\n" * (i % 3) for i in range(10)}
-    snapshot = take_snapshot(make_repository(files), commit="HEAD")
-    assert {path: snapshot.text(path) for path in snapshot.files} == files
-
-
-def test_declared_encodings_count_in_python_files_only(make_repository: Make) -> None:
-    content = "# coding: koi8-r\nя\n".encode("koi8-r")
-    snapshot = take_snapshot(make_repository({"a.py": content, "a.rb": content}))
-    assert snapshot.text("a.py") == "# coding: koi8-r\nя\n"
-    assert snapshot.text("a.rb") != snapshot.text("a.py")
 
 
 def test_a_link_checked_out_as_a_file_is_still_a_link(make_repository: Make) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -29,25 +28,6 @@ def ranked(*sizes: int, kind: ChunkKind = ChunkKind.FUNCTION) -> list[tuple[int,
 
 def order(items: list[tuple[int, ScoredChunk]]) -> list[int]:
     return [rank for rank, _ in by_worth(items, PartCounter(ApproximateCounter()))]
-
-
-def test_chunks_of_one_size_stay_in_rank_order() -> None:
-    assert order(ranked(*[10] * 50)) == list(range(50))
-
-
-def test_the_best_ranked_comes_first_whatever_its_size() -> None:
-    assert order(ranked(1000, 1, 1)) == [0, 1, 2]
-
-
-def test_a_long_chunk_waits_but_not_for_all() -> None:
-    found = order(ranked(10, 200, *[10] * 40))
-    assert 3 < found.index(1) < 20
-
-
-def test_the_shortest_do_not_overtake_the_best() -> None:
-    found = order(ranked(*[10] * 8, *[1] * 30))
-    assert found[:4] == [0, 1, 2, 3]
-    assert found.index(20) > found.index(7)
 
 
 def test_what_is_no_definition_comes_after_those_of_like_rank() -> None:
@@ -211,13 +191,6 @@ def test_defaults_are_the_original_systems() -> None:
     assert options.limit == 5100
 
 
-def test_pieces_of_a_file_stand_together_in_line_order_and_files_by_best_rank() -> None:
-    snapshot, chunks = sample()
-    order = [chunks[name] for name in ("unrelated", "helper", "local", "Parser.parse")]
-    bundle = do_pack(snapshot, make_ranking(order), NO_SUPPORT)
-    assert shown(bundle) == ["Parser.parse", "local", "unrelated", "helper"]
-
-
 def test_the_fence_is_longer_than_any_in_the_body() -> None:
     snapshot = MemorySnapshot({"a.md": "Text\n````python\ncode\n````\n"})
     bundle = do_pack(snapshot, make_ranking([make_chunk(snapshot, "a.md", 1, 4)]), NO_SUPPORT)
@@ -229,12 +202,6 @@ def test_a_path_cannot_forge_a_header() -> None:
     snapshot = MemorySnapshot({path: "x = 1\n"})
     text = do_pack(snapshot, make_ranking([make_chunk(snapshot, path, 1, 1)]), NO_SUPPORT).text
     assert text.startswith("### a\\x0a### fake.py:L1-1\\x0a\\x60x\\x60.py:L1-1\n```python\nx = 1\n")
-
-
-def test_only_newlines_end_lines() -> None:
-    snapshot = MemorySnapshot({"a.py": "a = '\x0c\u2028\x85'\nb = 2\n"})
-    bundle = do_pack(snapshot, make_ranking([make_chunk(snapshot, "a.py", 2, 2)]), NO_SUPPORT)
-    assert body(bundle) == "b = 2"
 
 
 def test_chunks_that_touch_are_one_block() -> None:
@@ -249,16 +216,6 @@ def test_chunks_that_touch_are_one_block() -> None:
     assert bundle.text == f"### pkg/parser.py:L6-26\n```python\n{lines_of(6, 26)}\n```\n"
 
 
-def test_code_that_goes_on_after_a_gap_has_its_own_header() -> None:
-    snapshot, chunks = sample()
-    bundle = do_pack(snapshot, make_ranking([chunks["Parser"], chunks["Parser.step"]]), NO_SUPPORT)
-    assert bundle.text == (
-        f"### pkg/parser.py:L6-21\n```python\n{lines_of(6, 21)}\n```\n"
-        "\n"
-        f"### pkg/parser.py:L28-29 Parser.step\n```python\n{lines_of(28, 29)}\n```\n"
-    )
-
-
 def test_support_stays_in_the_block_of_the_code_beside_it() -> None:
     snapshot, chunks = sample()
     ranking = make_ranking([chunks["Parser.parse"], chunks["Parser"]])
@@ -267,18 +224,6 @@ def test_support_stays_in_the_block_of_the_code_beside_it() -> None:
         f"{PREAMBLE}### pkg/parser.py:L1-26 (code: L25-26)\n"
         f"```python\n{lines_of(1, 8)}\n⋮\n{lines_of(25, 26)}\n```\n"
     )
-
-
-def test_the_header_says_where_the_code_is_if_marks_stand_between() -> None:
-    text = "def a():\n" + "    pass  # a long line of a body\n" * 9
-    text += "\n\ndef b():\n" + "    pass  # a long line of a body\n" * 9 + "\n\ndef c(): b()\n"
-    snapshot = MemorySnapshot({"a.py": text})
-    a = make_chunk(snapshot, "a.py", 1, 10, "a")
-    b = make_chunk(snapshot, "a.py", 13, 22, "b")
-    c = make_chunk(snapshot, "a.py", 25, 25, "c")
-    bundle = do_pack(snapshot, make_ranking([a, c, b]), PackingOptions(max_chunks=2))
-    assert bundle.text.startswith(f"{PREAMBLE}### a.py:L1-25 (code: L1-10, L25-25)\n")
-    assert "\n\n\ndef b():\n⋮\ndef c(): b()\n```\n" in bundle.text
 
 
 def test_inner_holes_are_marked() -> None:
@@ -290,12 +235,6 @@ def test_inner_holes_are_marked() -> None:
         f"{PREAMBLE}### a.py:L1-7 (code: L1-1, L7-7)\n```python\nA = 1\n⋮\nB = 2\n```\n"
     )
     assert bundle.pieces[0].shown == ((1, 1), (7, 7))
-
-
-def test_blank_lines_around_a_chunk_are_not_sent() -> None:
-    snapshot = MemorySnapshot({"a.py": "\n\nx = 1\n\ny = 2\n   \n\n"})
-    bundle = do_pack(snapshot, make_ranking([make_chunk(snapshot, "a.py", 1, 7)]), NO_SUPPORT)
-    assert bundle.text == "### a.py:L3-5\n```python\nx = 1\n\ny = 2\n```\n"
 
 
 # --------------------------------------------------------------------------------------- cutting
@@ -320,62 +259,12 @@ def test_the_original_rule_can_be_asked_for() -> None:
     assert set(cuts(bundle).values()) == {"budget"}
 
 
-def test_the_original_rule_keeps_rank_order_and_ends_at_any_rank() -> None:
-    snapshot, chunks = functions(20)
-    big = make_chunk(snapshot, "m03.py", 1, 20, "big")
-    small = make_ranking(chunks[:7])
-    options = PackingOptions(reserve=0, support_share=0, chunk_share=1, stop_at_oversized=True)
-    # Room for one function more, but not for the big one.
-    tokens = do_pack(snapshot, small, options).tokens + 100
-    options = replace(options, budget=tokens)
-    bundle = do_pack(snapshot, make_ranking([*chunks[:7], big, *chunks[7:15]]), options)
-    assert set(shown(bundle)) == {f"f{i}" for i in range(7)}
-    assert set(cuts(bundle).values()) == {"budget"}
-
-
-def test_the_original_rule_takes_a_chunk_that_fits_rather_than_none() -> None:
-    snapshot, chunks = functions(20, lines=40)
-    big = make_chunk(snapshot, "m00.py", 1, 200, "big")
-    options = PackingOptions(budget=800, support_share=0, chunk_share=1, stop_at_oversized=True)
-    bundle = do_pack(snapshot, make_ranking([big, *chunks[5:]]), options)
-    assert shown(bundle) == ["f5"]
-
-
 def test_at_most_so_many_chunks() -> None:
     snapshot, chunks = functions(40)
     options = PackingOptions(budget=10**6, support_share=0, max_chunks=30)
     bundle = do_pack(snapshot, make_ranking(chunks), options)
     assert shown(bundle) == [f"f{i}" for i in range(30)]
     assert cuts(bundle) == {f"f{i}": "max-chunks" for i in range(30, 40)}
-
-
-@pytest.mark.parametrize(("budget", "slots"), [(0, 30), (3000, 30), (12_000, 60), (24_000, 120)])
-def test_a_larger_budget_holds_more_chunks(budget: int, slots: int) -> None:
-    assert PackingOptions(budget=budget).slots == slots
-    assert PackingOptions(budget=budget, max_chunks=7).slots == 7
-
-
-def test_short_chunks_are_taken_before_a_longer_one_of_like_rank() -> None:
-    snapshot, chunks = functions(20, lines=4)
-    longer = make_chunk(snapshot, "m01.py", 1, 20, "longer")
-    order = [*chunks[:2], longer, *chunks[10:16]]
-    options = PackingOptions(budget=400, reserve=0, support_share=0, part_ranks=0)
-    bundle = do_pack(snapshot, make_ranking(order), options)
-    assert cuts(bundle)["longer"] == "budget"
-    assert shown(bundle)[:2] == ["f0", "f1"]
-    assert "f10" in shown(bundle)
-
-
-def test_module_code_waits_for_functions() -> None:
-    snapshot, chunks = sample()
-    module = make_chunk(snapshot, "pkg/parser.py", 1, 3)
-    order = [chunks["helper"], module, chunks["local"], chunks["unrelated"]]
-    for budget in range(30, 200, 2):
-        options = PackingOptions(budget=budget, reserve=0, support_share=0)
-        found = do_pack(snapshot, make_ranking(order), options)
-        if "" in [piece.symbol for piece in found.pieces if piece.form == "whole"]:
-            assert {"helper", "local", "unrelated"} <= set(shown(found))
-    assert found.dropped == ()
 
 
 def test_class_headers_and_module_code_take_no_place_of_a_function() -> None:
@@ -417,13 +306,6 @@ def test_files_that_hold_secrets_are_cut_and_values_masked() -> None:
         "1 secret value(s) masked in a.py",
         "1 chunk(s) of files that hold secrets left out",
     )
-
-
-def test_chunks_beyond_the_depth_are_told() -> None:
-    snapshot, chunks = functions(30)
-    bundle = do_pack(snapshot, make_ranking(chunks), PackingOptions(depth=10, support_share=0))
-    assert len(bundle.pieces) == 10
-    assert bundle.notes == ("chunks after rank 10 of 30 were not looked at",)
 
 
 # ----------------------------------------------------------------------------------------- parts
@@ -564,14 +446,6 @@ def test_tokens_to_spare_go_to_the_other_imports_and_signatures_of_the_file() ->
     assert outline(bundle, "a.py") == [(1, 1), (8, 8)]
 
 
-def test_unused_support_goes_to_chunks() -> None:
-    snapshot = MemorySnapshot({f"f{i:02}.txt": f"alpha beta {i}\n" * 8 for i in range(30)})
-    chunks = [make_chunk(snapshot, f"f{i:02}.txt", 1, 8) for i in range(30)]
-    options = PackingOptions(budget=900, reserve=0)
-    bundle = do_pack(snapshot, make_ranking(chunks), options)
-    assert bundle.tokens > 0.9 * 900
-
-
 # ------------------------------------------------------------------------------------ properties
 
 
@@ -701,28 +575,6 @@ def test_what_is_shown_entirely_is_not_called_cut_by_the_budget(
             if n not in holes and snapshot_line(snapshot, chunk.path, n).strip()
         }
         assert dropped.cut_by != "budget" or not lines <= seen
-
-
-@settings(max_examples=30, deadline=None)
-@given(world=worlds())
-def test_scores_do_not_matter_beside_their_order(
-    world: tuple[MemorySnapshot, Ranking, PackingOptions],
-) -> None:
-    snapshot, ranking, options = world
-    scaled = [replace(s, score=-1.0 - rank**3) for rank, s in enumerate(ranking.chunks)]
-    bundle = do_pack(snapshot, ranking, options)
-    assert do_pack(snapshot, replace(ranking, chunks=tuple(scaled)), options).text == bundle.text
-
-
-@settings(max_examples=30, deadline=None)
-@given(world=worlds(), data=st.data())
-def test_the_order_of_files_in_the_snapshot_does_not_matter(
-    world: tuple[MemorySnapshot, Ranking, PackingOptions], data: st.DataObject
-) -> None:
-    snapshot, ranking, options = world
-    paths = data.draw(st.permutations(sorted(snapshot.files)))
-    shuffled = MemorySnapshot({path: snapshot.text(path) for path in paths})
-    assert do_pack(shuffled, ranking, options) == do_pack(snapshot, ranking, options)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.repository.snapshot import RepositorySnapshot, take_snapshot
+from agent.repository.snapshot import take_snapshot
 from agent.retrieval.history import CommitHistory, HistoryTable, Renames
 from agent.retrieval.history.table import encode_table
 from agent.retrieval.index.index import Index, all_files
@@ -96,18 +96,6 @@ def test_a_later_commit_costs_itself_only(root: Path, cache: Path, said: list[Ev
     assert same(table, CommitHistory(None, ignore).table(later))
 
 
-def test_no_commit_that_came_later(root: Path, cache: Path, said: list[Event]) -> None:
-    old = take_snapshot(root, commit="HEAD~2")
-    CommitHistory(cache, said.append).table(take_snapshot(root))
-    assert CommitHistory(cache, said.append).table(old).subjects == ("change 1", "base")
-
-
-def test_the_limit(root: Path, cache: Path, said: list[Event]) -> None:
-    snapshot = take_snapshot(root)
-    assert len(CommitHistory(cache, said.append, limit=2).table(snapshot).commits) == 2
-    assert len(CommitHistory(cache, said.append).table(snapshot).commits) == 4
-
-
 @pytest.mark.parametrize("record", [b"", b"garbage", b"x\x9cK\xcaMM"])
 def test_a_damaged_cache_is_read_again(
     root: Path, cache: Path, said: list[Event], record: bytes
@@ -166,13 +154,6 @@ def test_cancelled(root: Path, cache: Path) -> None:
     cancel.set()
     with pytest.raises(Cancelled):
         CommitHistory(cache, ignore, cancel=cancel).table(take_snapshot(root))
-
-
-def test_the_work_tree_counts_as_its_commit(root: Path, cache: Path) -> None:
-    (root / "a.py").write_text(CODE.format("new"))
-    snapshot: RepositorySnapshot = take_snapshot(root)
-    assert snapshot.dirty
-    assert CommitHistory(cache, ignore).table(snapshot).subjects[0] == "change 3"
 
 
 def test_swapped_names_are_followed() -> None:

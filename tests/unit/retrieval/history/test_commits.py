@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import RepositoryError
 from agent.repository.git import open_repository
 from agent.retrieval.history.commits import (
     MAX_HUNK_FILES,
     MAX_LISTED_FILES,
-    MAX_MESSAGE,
     CommitFacts,
     Touch,
     parse_hunks,
@@ -207,24 +205,6 @@ def test_large_commits(make_repository: Make) -> None:
     assert (base.size, base.touches) == (1_000, ())
 
 
-def test_long_messages_are_cut(make_repository: Make) -> None:
-    root = make_repository({"a.py": "a = 1\n"})
-    commit(root, "log\n\n" + "x" * 10_000)
-    assert len(read(root)[0].body) == MAX_MESSAGE
-
-
-def test_a_shallow_clone(make_repository: Make, tmp_path: Path) -> None:
-    root = make_repository({"a.py": "a = 1\n"})
-    for number in range(4):
-        commit(root, f"change {number}", {"a.py": f"a = {number + 2}\n"})
-    run_git(tmp_path, "clone", "-q", "--depth", "3", f"file://{root}", "shallow")
-    with open_repository(tmp_path / "shallow") as git:
-        assert len(git.shallow_ends()) == 1
-    assert [one.subject for one in read(tmp_path / "shallow")] == ["change 3", "change 2"]
-    with open_repository(root) as git:
-        assert git.shallow_ends() == frozenset()
-
-
 def test_a_partial_clone_gives_names(make_repository: Make, tmp_path: Path) -> None:
     root = make_repository({"client.py": CLIENT, "moved.txt": "same\n"})
     run_git(root, "config", "uploadpack.allowFilter", "true")
@@ -235,12 +215,6 @@ def test_a_partial_clone_gives_names(make_repository: Make, tmp_path: Path) -> N
     assert not facts.complete
     assert facts.touches == (Touch("client.py"), Touch("to.txt"))
     assert facts.renames == (("moved.txt", "to.txt"),)
-
-
-def test_a_missing_commit_is_an_error(make_repository: Make) -> None:
-    root = make_repository({"a.py": "a = 1\n"})
-    with open_repository(root) as git, pytest.raises(RepositoryError):
-        list(read_commits(git, ["1" * 40]))
 
 
 def test_a_hostile_repository_runs_nothing(make_repository: Make, tmp_path: Path) -> None:
@@ -269,9 +243,3 @@ def test_a_hostile_repository_runs_nothing(make_repository: Make, tmp_path: Path
 def test_parsers_take_any_bytes(output: bytes) -> None:
     list(parse_listing(output))
     parse_hunks(output)
-
-
-def test_the_same_twice(make_repository: Make) -> None:
-    root = make_repository({"client.py": CLIENT})
-    commit(root, "change", {"client.py": CLIENT.replace("return", "yield")})
-    assert read(root) == read(root)

@@ -1,12 +1,7 @@
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +17,6 @@ from agent.retrieval.history import (
     CommitHunks,
     HunkFilter,
     HunkHistory,
-    history_path,
     without_secrets,
 )
 from agent.search.corpora.history import HunkSource, distinct_passages, passage_of
@@ -30,10 +24,9 @@ from agent.search.corpora.pull_requests import PullRequest
 from agent.search.passages import CorpusUnavailable, Label, Passage
 from agent.shared.secrets.finding import MASK
 from agent.shared.threads import Cancelled
-from agent.types.events import Event, Notice, StageProgress
+from agent.types.events import Event, StageProgress
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
-from tests.support.full_disk import full_at
 from tests.support.ignored_events import ignore
 
 Make = Callable[[Mapping[str, str | bytes]], Path]
@@ -94,12 +87,6 @@ def test_a_later_commit_costs_itself_only(root: Path, cache: Path, said: list[Ev
     assert table == HunkHistory(None, ignore).commits(later)
 
 
-def test_no_commit_that_came_later(root: Path, cache: Path, said: list[Event]) -> None:
-    HunkHistory(cache, said.append).commits(take_snapshot(root))
-    old = take_snapshot(root, commit="HEAD~2")
-    assert places(HunkHistory(cache, said.append).commits(old)) == ["old.py"] * 2
-
-
 def test_patterns_and_limits_have_their_own_records(root: Path, cache: Path) -> None:
     snapshot = take_snapshot(root)
     whole = HunkHistory(cache, ignore).commits(snapshot)
@@ -122,73 +109,6 @@ def test_a_damaged_cache_is_read_again(root: Path, cache: Path, record: bytes) -
     assert HunkHistory(cache, ignore).commits(snapshot) == first
     cache.write_bytes(b"no database" * 1_000)
     assert HunkHistory(cache, ignore).commits(snapshot) == first
-
-
-def test_a_full_disk_costs_the_cache_only(root: Path, cache: Path, said: list[Event]) -> None:
-    snapshot = take_snapshot(root)
-    want = HunkHistory(None, ignore).commits(snapshot)
-    with full_at(8_000):
-        assert HunkHistory(cache, said.append).commits(snapshot) == want
-    assert any(isinstance(event, Notice) for event in said)
-
-
-_INDEXING = """
-import sys
-from pathlib import Path
-from agent.retrieval.history import HunkHistory
-from agent.repository.snapshot import take_snapshot
-HunkHistory(Path(sys.argv[2]), lambda _: None).commits(take_snapshot(Path(sys.argv[1])))
-"""
-
-
-def start(root: Path, cache: Path) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-c", _INDEXING, str(root), str(cache)]
-    return subprocess.Popen(argv, start_new_session=True)
-
-
-def grow_much(root: Path, count: int) -> None:
-    """That many commits of one new file each, in one call of git."""
-    branch = run_git(root, "symbolic-ref", "HEAD").strip()
-    parts = []
-    for number in range(count):
-        text = f"a = {number}\nb = 1\nc = 2\n"
-        origin = f"from {branch}^0\n" if number == 0 else ""
-        parts.append(
-            f"commit {branch}\ncommitter A <a@b> {number + 2_000_000_000} +0000\n"
-            f"data 3\nnew\n{origin}M 644 inline n{number}.py\ndata {len(text)}\n{text}\n"
-        )
-    stream = "".join(parts).encode()
-    argv = ["git", "-C", str(root), "fast-import", "--quiet"]
-    subprocess.run(argv, input=stream, check=True, timeout=30)
-
-
-@pytest.mark.slow
-def test_two_processes_and_one_that_is_killed(root: Path, cache: Path) -> None:
-    grow_much(root, 120)  # more than one batch
-    killed = start(root, cache)
-    deadline = time.monotonic() + 30
-    while not cache.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
-    together = [start(root, cache), start(root, cache)]
-    assert [process.wait(timeout=60) for process in together] == [0, 0]
-    snapshot = take_snapshot(root)
-    want = HunkHistory(None, ignore).commits(snapshot)
-    said: list[Event] = []
-    assert HunkHistory(cache, said.append).commits(snapshot) == want
-    assert said == []
-
-
-def test_a_shallow_clone_is_not_remembered_as_the_whole(
-    root: Path, cache: Path, tmp_path: Path
-) -> None:
-    run_git(tmp_path, "clone", "-q", "--depth", "2", f"file://{root}", "shallow")
-    clone = tmp_path / "shallow"
-    snapshot = take_snapshot(clone)
-    assert places(HunkHistory(cache, ignore).commits(snapshot)) == ["reader.py"]
-    run_git(clone, "fetch", "-q", "--unshallow")
-    assert len(places(HunkHistory(cache, ignore).commits(snapshot))) == 3
 
 
 def test_a_partial_clone_is_no_corpus_until_it_is_whole(
@@ -254,11 +174,6 @@ def take_snapshot_of(root: Path) -> MemorySnapshot:
     snapshot = MemorySnapshot({})
     snapshot.root = root
     return snapshot
-
-
-def test_the_cache_lies_beside_the_index(tmp_path: Path) -> None:
-    assert history_path(tmp_path / "index.sqlite") == tmp_path / "history.sqlite"
-    assert history_path(None) is None
 
 
 def test_both_kinds_of_history_share_one_file(root: Path, cache: Path, said: list[Event]) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.repository.git import open_repository
-from agent.retrieval.history.commits import MAX_LISTED_FILES
 from agent.retrieval.history.hunks import (
     MAX_CHARS,
     MAX_HUNKS,
@@ -136,15 +134,6 @@ def test_a_new_file_names_what_it_defines(make_repository: Make) -> None:
     assert (hunk.start, hunk.end, hunk.added) == (1, 15, 15)
 
 
-def test_no_newline_at_the_end(make_repository: Make) -> None:
-    root = make_repository({"a.py": "x = 1"})
-    commit(root, "more", {"a.py": "x = 1\ny = 2\nz = 3\nlast = 4", "b.py": THREE})
-    assert [(h.path, h.start, h.end, h.added, h.text) for h in read(root)[0].hunks] == [
-        ("a.py", 1, 4, 4, "x = 1\ny = 2\nz = 3\nlast = 4"),
-        ("b.py", 1, 3, 3, THREE.rstrip()),
-    ]
-
-
 def test_encodings_and_line_ends(make_repository: Make) -> None:
     root = make_repository({"a.txt": "x\n"})
     commit(
@@ -185,50 +174,6 @@ def test_renames_modes_links_and_submodules(make_repository: Make, tmp_path: Pat
     assert newest.size == 4  # a submodule is no file
 
 
-def test_merges_are_left_out(make_repository: Make) -> None:
-    root = make_repository({"a.py": "x = 1\n"})
-    run_git(root, "checkout", "-q", "-b", "side")
-    commit(root, "side", {"side.py": THREE})
-    run_git(root, "checkout", "-q", "-")
-    commit(root, "main", {"main.py": THREE})
-    run_git(root, "merge", "-q", "--no-ff", "-m", "merge", "side")
-    assert sorted(one.subject for one in read(root)) == ["base", "main", "side"]
-
-
-def test_only_ancestors_are_read(make_repository: Make) -> None:
-    root = make_repository({"a.py": THREE})
-    then = commit(root, "then", {"b.py": THREE})
-    commit(root, "later", {"c.py": THREE})
-    assert [one.subject for one in read(root, revision=then)] == ["then", "base"]
-
-
-def test_the_end_of_a_shallow_clone_adds_nothing(make_repository: Make, tmp_path: Path) -> None:
-    root = make_repository({"a.py": THREE * 9})
-    commit(root, "newest", {"b.py": THREE})
-    clone = tmp_path / "clone"
-    run_git(tmp_path, "clone", "-q", "--depth", "1", f"file://{root}", str(clone))
-    assert read(clone) == []
-    commit(clone, "own", {"c.py": THREE})
-    assert [one.subject for one in read(clone)] == ["own"]
-
-
-def test_a_partial_clone_says_that_contents_are_missing(
-    make_repository: Make, tmp_path: Path
-) -> None:
-    root = make_repository({"a.py": THREE * 9})
-    commit(root, "move", {"a.py": None, "b.py": THREE * 9})
-    run_git(root, "config", "uploadpack.allowFilter", "true")
-    clone = tmp_path / "clone"
-    arguments = ("--bare", "--filter=blob:none", f"file://{root}", str(clone))
-    run_git(tmp_path, "clone", "-q", *arguments)
-    found = read(clone)
-    assert [(one.subject, one.hunks, one.complete) for one in found] == [
-        ("move", (), False),
-        ("base", (), False),
-    ]
-    assert found[0].renames == (("a.py", "b.py"),)
-
-
 def test_left_out_by_name_and_taken_in_again(make_repository: Make) -> None:
     paths = (
         "app.py", "poetry.lock", "web/app.min.js", "vendor/x/a.py", "api_pb2.py", "notes.ipynb",
@@ -266,16 +211,6 @@ def test_the_largest_hunks_of_a_large_commit(make_repository: Make) -> None:
     assert [hunk.start for hunk in newest.hunks if hunk.added == 3] == sorted(starts)[:20:5]
 
 
-def test_commits_of_many_files_keep_their_renames_only(make_repository: Make) -> None:
-    count = MAX_LISTED_FILES + 1
-    root = make_repository({f"a/{n}.py": f"x = {n}\n{THREE}" for n in range(count)})
-    run_git(root, "mv", "a", "b")
-    commit(root, "move")
-    newest, oldest = read(root)
-    assert (newest.size, len(newest.renames), newest.hunks) == (count, count, ())
-    assert (oldest.size, oldest.hunks) == (count, ())
-
-
 def test_text_is_cut_and_minified_code_is_left_out(make_repository: Make) -> None:
     root = make_repository({"a.py": "x = 1\n"})
     long = "".join(f"value_{n} = {n}\n" for n in range(500))
@@ -301,13 +236,6 @@ def test_content_that_looks_like_a_diff(make_repository: Make) -> None:
     assert newest.hunks[0].added == 10
 
 
-def test_names_that_git_quotes_have_no_hunks(make_repository: Make) -> None:
-    root = make_repository({"a.txt": "x\n"})
-    names = ("tab\there.py", 'quo"te.py', "new\nline.py", os.fsdecode(b"latin-\xe9.py"), "été.py")
-    commit(root, "add", dict.fromkeys(names, THREE))
-    assert [hunk.path for hunk in read(root)[0].hunks] == ["été.py"]
-
-
 def test_the_repositorys_own_settings_change_nothing(make_repository: Make) -> None:
     root = make_repository({"client.py": CLIENT})
     commit(root, "change", {"client.py": CLIENT + "\n\ndef more():\n    a = 1\n    return a\n"})
@@ -327,11 +255,6 @@ def test_the_repositorys_own_settings_change_nothing(make_repository: Make) -> N
     assert read(root) == want
     assert fingerprint(root) == before
     assert not marker.exists()
-
-
-def test_without_commits_nothing_is_asked(make_repository: Make) -> None:
-    with open_repository(make_repository({})) as git:
-        assert list(read_hunks(git, (), HunkFilter())) == []
 
 
 @settings(deadline=None)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from agent.retrieval.index.chunking import (
     MAX_REMAINDER_LINES,
-    MAX_WINDOWS,
     WINDOW_LINES,
     TreeSitterChunker,
     split_lines,
@@ -105,21 +104,6 @@ def test_module_chunk_leaves_out_what_has_its_own_chunk() -> None:
     assert module.text == '"""Module."""\nimport os\n\nLIMIT = 1\n\nif LIMIT:\nprint(fetch)'
 
 
-def test_a_chunk_carries_its_file() -> None:
-    method = chunk(PYTHON)[3]
-    assert method == Chunk(
-        path="pkg/mod.py",
-        start=25,
-        end=27,
-        symbol="Outer.value",
-        kind=ChunkKind.METHOD,
-        text="    @property\n    def value(self): return 1\n",
-        blob="b" * 40,
-        language="python",
-        signature="    @property\n    def value(self):",
-    )
-
-
 def test_signature_is_decorators_and_header() -> None:
     fetch = chunk(PYTHON)[1]
     assert fetch.text.startswith("# Above the decorator.\n@decorate(")
@@ -143,24 +127,9 @@ def test_definitions_sharing_a_line_keep_the_partition() -> None:
     assert_partition("class A { a() {} b() {\n} c() {} }\n", "javascript")
 
 
-def test_of_two_definitions_on_a_line_the_first_has_it() -> None:
-    assert outline("function a() {} function b() {\n}\n", "javascript") == [
-        ("function", "a", 1, 1),
-        ("function", "b", 2, 2),
-    ]
-
-
 def test_a_literals_first_line_is_not_its_first_functions() -> None:
     assert outline("module.exports = { a() {\n  return 1;\n} };\n", "javascript") == [
         ("module", "", 1, 3)
-    ]
-
-
-def test_a_comment_before_the_class_is_not_its_first_methods() -> None:
-    assert outline("/* c\n */ class A {\n  void f() {\n  }\n}\n", "java") == [
-        ("module", "", 1, 1),
-        ("class", "A", 2, 5),
-        ("method", "A.f", 3, 4),
     ]
 
 
@@ -488,25 +457,6 @@ _DELPHI_STATEMENTS = (
 )  # fmt: skip
 
 
-@given(st.lists(st.lists(st.sampled_from(_DELPHI_STATEMENTS), max_size=6), min_size=1, max_size=6))
-def test_spans_of_delphi_methods_end_at_their_own_end(bodies: list[list[str]]) -> None:
-    heads = ["unit U;", "interface", "type", "  TA = class", "  end;", "implementation"]
-    lines, expected = list(heads), []
-    for number, body in enumerate(bodies):
-        start = len(lines) + 1
-        made = "\n".join([f"procedure TA.M{number};", "begin", *body, "end;"])
-        lines += made.split("\n")
-        expected.append(("method", f"TA.M{number}", start, len(lines)))
-    text = "\n".join([*lines, "end.", ""])
-    assert [one for one in outline(text, "pascal") if one[0] == "method"] == expected
-    assert_partition(text, "pascal")
-
-
-@given(st.text(alphabet="begin end;procdu TA.:=(){}'/\n", max_size=300))
-def test_broken_delphi_is_partitioned(text: str) -> None:
-    assert_partition(text, "pascal")
-
-
 def test_every_grammar_is_tested() -> None:
     assert set(GRAMMARS) == {"python", *LANGUAGES}
 
@@ -560,11 +510,6 @@ def test_unknown_language_gives_windows() -> None:
     assert_partition(text, "perl")
 
 
-def test_data_does_not_crowd_out_code() -> None:
-    text = "x\n" * 50_000
-    assert len(chunk(text, "json")) <= MAX_WINDOWS + 1
-
-
 def test_minified_code_is_not_parsed() -> None:
     text = "function a(){return 1};" * 3_000
     assert [(c.kind, c.start, c.end) for c in chunk(text, "javascript")] == [
@@ -585,13 +530,6 @@ def test_what_a_parser_goes_back_in_too_often_gives_windows(text: str) -> None:
     assert {c.kind for c in chunks} == {ChunkKind.WINDOW}
     assert_partition(text, "python")
     assert chunk(text) == chunks
-
-
-def test_a_parser_that_was_cut_short_reads_the_next_file() -> None:
-    chunker = TreeSitterChunker()
-    assert chunker.pieces("\\\n" * 20_000 + "$\n", "python")[0].kind is ChunkKind.WINDOW
-    pieces = chunker.pieces("class A:\n\tdef f(self):\n\t\tpass\n", "python")
-    assert [piece.symbol for piece in pieces] == ["A", "A.f"]
 
 
 def test_a_block_of_old_code_is_parsed_all_the_same() -> None:
@@ -646,12 +584,3 @@ def test_damaged_code_is_partitioned(
     source: str, at: int, cut: int, insert: str, language: str
 ) -> None:
     assert_partition(source[:at] + insert + source[at + cut :], language)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.text(max_size=90), max_size=150).map("\n".join),
-    st.sampled_from(["markdown", "rst", "text", "json"]),
-)
-def test_any_prose_is_partitioned(text: str, language: str) -> None:
-    assert_partition(text, language)

@@ -66,12 +66,6 @@ def test_pieces_one_by_one_and_all_at_once_are_the_same() -> None:
         pieces[len(pieces)]
 
 
-def test_a_query_without_terms_gives_no_postings() -> None:
-    corpus = load(Index(ignore), MemorySnapshot(FILES))
-    assert corpus.piece.size == 0
-    assert len(corpus.pieces) == 3
-
-
 def test_no_files_give_an_empty_corpus() -> None:
     corpus = load(Index(ignore), MemorySnapshot({}), "beta")
     assert (tuple(corpus.pieces), corpus.first_piece) == ((), (0,))

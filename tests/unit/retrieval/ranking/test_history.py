@@ -224,14 +224,3 @@ def test_damaged_records_are_none() -> None:
         assert RECORDS.decode("1", data) is None
     for data in (b"", b"x", table[:-4], table[:50], record):
         assert decode_table(data) is None
-
-
-def test_a_table_whose_numbers_point_nowhere_is_none() -> None:
-    table = build_table(COMMITS)
-    for name in ("word", "word_commit", "touch_path", "touch_commit", "function_name"):
-        wrong = {f: getattr(table, f) for f in HistoryTable.__dataclass_fields__}
-        wrong[name] = np.full_like(wrong[name], 10_000)
-        assert decode_table(encode_table(HistoryTable(**wrong))) is None
-    short = {f: getattr(table, f) for f in HistoryTable.__dataclass_fields__}
-    short["word_count"] = short["word_count"][:-1]
-    assert decode_table(encode_table(HistoryTable(**short))) is None

@@ -1,11 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +21,6 @@ from agent.types.protocols import Embedder, Retriever, Snapshot
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
-from tests.support.interrupts import INTERRUPTIBLE
 from tests.support.word_embedder import UnreachableEmbedder, WordEmbedder
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -145,10 +139,6 @@ def test_where_no_word_occurs_embeddings_are_named_where_there_are_some() -> Non
     assert note.startswith("no word of the problem occurs in the code: ordered by embeddings, ")
 
 
-def test_a_ranking_is_not_written_out_where_asyncio_does_so_with_a_result() -> None:
-    assert repr(rank(preset("lexical"))).startswith("Ranking(total_chunks=")
-
-
 def test_tests_are_no_targets_and_prose_ranks_below_code() -> None:
     ranking = rank(preset("lexical"))
     paths = [scored.chunk.path for scored in ranking.chunks]
@@ -180,23 +170,6 @@ def test_same_input_same_ranking() -> None:
     assert rank(preset("default"), embedder=WordEmbedder()) == rank(
         preset("default"), embedder=WordEmbedder()
     )
-
-
-def test_equal_scores_are_ordered_by_path() -> None:
-    files = dict.fromkeys(("c1.py", "a3.py", "b2.py"), "def redirect():\n    pass\n")
-    ranking = rank(PLAIN, files=files, problem=Problem("redirect", ""))
-    assert [scored.chunk.path for scored in ranking.chunks] == ["a3.py", "b2.py", "c1.py"]
-
-
-def test_a_problem_without_any_hit_still_gets_context() -> None:
-    ranking = rank(preset("lexical"), problem=Problem("日本語", ""))
-    assert len(ranking.chunks) == ranking.total_chunks > 0
-
-
-def test_results_are_bounded_and_the_total_is_told() -> None:
-    ranking = rank(replace(preset("lexical"), max_results=2))
-    assert len(ranking.chunks) == 2
-    assert ranking.total_chunks > 2
 
 
 def features(ranking: Ranking) -> set[str]:
@@ -282,14 +255,6 @@ def test_cosine_lifts_what_means_the_same() -> None:
     assert_sound(ranking)
 
 
-def test_chunks_beyond_the_prefilter_stay_below() -> None:
-    ranking = rank(replace(preset("default"), prefilter=1), embedder=WordEmbedder())
-    assert ranking.degraded == ""
-    lexical = rank(preset("lexical"))
-    assert symbols(ranking) == symbols(lexical)
-    assert_sound(ranking)
-
-
 def test_without_embeddings_words_decide_and_it_is_said_once() -> None:
     events: list[Event] = []
     retriever = HybridRetriever(
@@ -328,13 +293,6 @@ def test_a_zero_vector_never_beats_a_real_one(name: str) -> None:
     assert ranking.degraded == "some chunks could not be embedded"
 
 
-def test_an_unembedded_problem_is_ranked_by_words() -> None:
-    embedder = WordEmbedder(blank=lambda text: text.startswith("send_following"))
-    ranking = rank(preset("default"), embedder=embedder)
-    assert ranking.chunks == rank(preset("lexical")).chunks
-    assert ranking.notes
-
-
 # ------------------------------------------------------------------------------------ the original
 
 
@@ -357,47 +315,4 @@ def test_original_prefilter_counts_shared_words() -> None:
     assert len(rank(replace(preset("original"), max_results=3)).chunks) == 3
 
 
-def test_zero_vectors_are_last_in_the_original() -> None:
-    embedder = WordEmbedder(blank=lambda text: "set_cookie" in text)
-    problem = Problem("cookies.py", "jar name client timeout")
-    ranking = rank(preset("original"), embedder=embedder, problem=problem)
-    blank = ["set_cookie" in scored.chunk.text for scored in ranking.chunks]
-    assert blank == sorted(blank)
-    assert any(blank)
-
-
 # ------------------------------------------------------------------------------------ interruption
-
-
-def test_ctrl_c_ends_indexing_at_once() -> None:
-    code = """
-import asyncio
-from agent.retrieval.ranking.ranker import preset
-from agent.retrieval.ranking.retriever import HybridRetriever
-from agent.types import Problem
-from tests.support.ignored_events import ignore
-from tests.conftest import run_git
-from tests.support.fakes import MemorySnapshot
-
-body = "".join(f"    name_{n} = {n}\\n" for n in range(3000))
-snapshot = MemorySnapshot({f"m{n}.py": f"def f{n}():\\n{body}" for n in range(2000)})
-retriever = HybridRetriever(
-    preset("lexical"), embedder=None, index_path=None, reporter=lambda e: print(e, flush=True)
-)
-asyncio.run(retriever.rank(Problem("name", ""), snapshot))
-"""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [*INTERRUPTIBLE, sys.executable, "-c", code],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
-        assert process.stdout is not None
-        assert b"StageProgress" in process.stdout.readline()
-        start = time.monotonic()
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait(timeout=20)
-    assert time.monotonic() - start < 10
-    assert process.returncode != 0

@@ -123,13 +123,6 @@ def test_best_second_and_mean_of_a_files_pieces() -> None:
     assert found.file_columns["file-second"][0] == 0.0  # of a file of one piece
 
 
-def test_two_equally_good_pieces_are_best_and_second() -> None:
-    files = {"q.py": "def alpha():\n    pass\n\n\ndef alpha():\n    pass\n"}
-    found = signals_of(files, problem=Problem("alpha", ""))
-    assert found.file_columns["file-best"].tolist() == [1.0]
-    assert found.file_columns["file-second"].tolist() == [1.0]
-
-
 # --------------------------------------------------------------------------------- candidates
 
 
@@ -195,13 +188,6 @@ def test_features_of_pieces_by_name_and_those_of_their_files() -> None:
     assert whole == pytest.approx(np.log1p(np.arange(1, size() + 1)).tolist())
 
 
-def test_ranks_in_files_do_not_depend_on_which_pieces_are_asked_for() -> None:
-    found = signals_of(static=cosines())
-    every = piece_matrix(found, everything(found)[0])
-    some = np.array([size() - 1, 1, 3])
-    assert piece_matrix(found, some).tolist() == every[some].tolist()
-
-
 def test_evidence_becomes_features_of_what_it_is_about() -> None:
     evidence = Evidence()
     evidence.add_file(3, Reason("path", 0.8, ""))
@@ -236,11 +222,3 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_reasons() -> 
         chosen = choose_candidates(found, 4)
         rows.append((found.files.tobytes(), piece_matrix(found, chosen.pieces).tobytes()))
     assert rows[0] == rows[1]
-
-
-def test_an_empty_corpus() -> None:
-    found = signals_of({}, static=np.empty(0))
-    chosen = choose_candidates(found, 5)
-    assert (chosen.pieces.size, chosen.files.size) == (0, 0)
-    assert file_matrix(found, chosen.files).shape == (0, len(FILE_NAMES))
-    assert piece_matrix(found, chosen.pieces).shape == (0, len(PIECE_NAMES))

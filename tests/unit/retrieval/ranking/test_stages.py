@@ -100,15 +100,6 @@ def test_the_ranker_orders_and_its_reasons_are_groups(models: Path) -> None:
     assert learned == rank(models)
 
 
-def test_no_feature_is_given_twice_and_values_fall(models: Path) -> None:
-    for ranking in (rank(models), rank(models, learned=False)):
-        for scored in ranking.chunks:
-            names = [reason.feature for reason in scored.reasons]
-            assert len(set(names)) == len(names)
-            values = [reason.value for reason in scored.reasons]
-            assert values == sorted(values, reverse=True)
-
-
 def test_the_plain_sum_is_what_its_parts_are(models: Path) -> None:
     plain = rank(models, learned=False)
     assert_sound(plain)
@@ -176,17 +167,3 @@ def test_damaged_models_are_like_missing_ones(models: Path, tmp_path: Path, cont
         "static.npz is damaged or was made for another version; ranked without its vectors",
         "ranker.npz is damaged or was made for another version; ranked by the plain sum",
     ]
-
-
-def test_it_is_said_once_a_retriever(tmp_path: Path) -> None:
-    events: list[Event] = []
-    retriever = HybridRetriever(
-        RetrievalOptions(embedding=False),
-        embedder=None,
-        index_path=None,
-        reporter=events.append,
-        models=tmp_path,
-    )
-    for _ in range(2):
-        asyncio.run(retriever.rank(PROBLEM, MemorySnapshot(FILES)))
-    assert len(notices(events)) == 2  # one a model
