@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from agent.errors import RepositoryError
-from agent.repository.git_listings import batch_contents
-from agent.repository.location import Location
+from agent.repository.git_process import batch_contents
+from agent.repository.scope import Location
 from sandbox.hardened_git import git_environment, git_options
 
 GIT_SECONDS = 600.0

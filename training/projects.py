@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent.datasets.repositories import find_repository
 from agent.errors import ConfigurationError, RepositoryError
-from agent.repository.location import Location, locate
+from agent.repository.scope import Location, locate
 
 RANKER_PROJECTS = frozenset(
     {

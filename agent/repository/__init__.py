@@ -24,7 +24,7 @@ from agent.repository.committing import (
     user_settings,
 )
 from agent.repository.git import GitRepository, merge_texts, open_repository
-from agent.repository.git_listings import EXECUTABLE_MODE, SUBMODULE_MODE, SYMLINK_MODE
+from agent.repository.git_process import EXECUTABLE_MODE, SUBMODULE_MODE, SYMLINK_MODE
 from agent.repository.languages import (
     TEXT,
     is_generated_path,
@@ -32,8 +32,7 @@ from agent.repository.languages import (
     is_vendored_path,
     language_of,
 )
-from agent.repository.location import Location, locate
-from agent.repository.scope import is_below, narrowed, subtree
+from agent.repository.scope import Location, is_below, locate, narrowed, subtree
 from agent.repository.selection import Selection, checked_path, skipped_in_words
 from agent.repository.snapshot import MAX_FILE_BYTES, changed_paths, take_snapshot
 from agent.repository.text import decode, is_binary

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from agent.errors import RepositoryError
 from agent.repository.git import GitRepository, private_git
-from agent.repository.git_listings import EXECUTABLE_MODE, SUBMODULE_MODE, SYMLINK_MODE
+from agent.repository.git_process import EXECUTABLE_MODE, SUBMODULE_MODE, SYMLINK_MODE
 from agent.repository.unified_diff import DiffError, FileDiff, read_diff
 from agent.types import FileChange
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agent.errors import RepositoryError
 from agent.repository.git import GitRepository
-from agent.repository.git_listings import (
+from agent.repository.git_process import (
     EXECUTABLE_MODE,
     SUBMODULE_MODE,
     SYMLINK_MODE,

@@ -14,8 +14,13 @@ from dataclasses import dataclass
 
 from agent.errors import ConfigurationError, RepositoryError
 from agent.repository.git import GitRepository, merge_texts
-from agent.repository.git_listings import EXECUTABLE_MODE, SYMLINK_MODE, TreeEntry, records
-from agent.repository.git_process import GitOutput
+from agent.repository.git_process import (
+    EXECUTABLE_MODE,
+    SYMLINK_MODE,
+    GitOutput,
+    TreeEntry,
+    records,
+)
 from agent.types import FileChange
 from sandbox import read_control_file
 

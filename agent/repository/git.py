@@ -21,8 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.errors import RepositoryError
-from agent.repository.git_listings import (
+from agent.repository.git_process import (
     SUBMODULE_MODE,
+    GitOutput,
+    GitRunner,
     IndexEntry,
     TreeEntry,
     batch_contents,
@@ -31,8 +33,7 @@ from agent.repository.git_listings import (
     sizes_by_id,
     tree_entries,
 )
-from agent.repository.git_process import GitOutput, GitRunner
-from agent.repository.location import Location, locate
+from agent.repository.scope import Location, locate
 from sandbox import (
     GitDirectory,
     WorkspaceError,

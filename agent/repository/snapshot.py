@@ -12,14 +12,13 @@ from types import MappingProxyType
 from agent.errors import RepositoryError
 from agent.repository.changes import Finding, State, build_overlay, candidates, describe, survey
 from agent.repository.git import GitRepository, open_repository
-from agent.repository.git_listings import (
+from agent.repository.git_process import (
     EXECUTABLE_MODE,
     SUBMODULE_MODE,
     SYMLINK_MODE,
     TreeEntry,
 )
-from agent.repository.location import Location
-from agent.repository.scope import find_scope
+from agent.repository.scope import Location, find_scope
 from agent.repository.selection import Selection, is_safe_path, shown_path, some
 from agent.repository.text import decode
 from agent.repository.worktree import Kind, blob_id, read_file

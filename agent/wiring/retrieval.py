@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from agent.retrieval.context import PackingOptions
     from agent.retrieval.index import Index, IndexSummary
     from agent.retrieval.ranking import RetrievalOptions
-    from agent.shared.cache import Records
     from agent.types import Problem
 
 
@@ -93,7 +92,6 @@ def make_retriever(
         reporter=reporter,
         sources=sources,
         workers=workers,
-        shared=shared_records(settings, reporter),
     )
 
 
@@ -146,27 +144,6 @@ def index_path(settings: Settings) -> Path:
     return settings.cache_dir / "index.sqlite"
 
 
-def shared_records(settings: Settings, reporter: Reporter) -> Callable[[], Records | None] | None:
-    """Return a function that opens the shared index records; None without a PostgreSQL store.
-
-    The function returns None if the server cannot be reached, and does not try it again.
-    """
-    url = settings.store or ""
-    if not url.startswith(("postgresql:", "postgres:")):
-        return None
-    gone = False
-
-    def opened() -> Records | None:
-        nonlocal gone
-        from agent.search.stores import open_records
-
-        records = None if gone else open_records(url, reporter)
-        gone = records is None
-        return records
-
-    return opened
-
-
 def fill_index(
     settings: Settings, snapshot: Snapshot, reporter: Reporter, *, workers: int | None = None
 ) -> IndexSummary:
@@ -187,7 +164,6 @@ def make_index(settings: Settings, reporter: Reporter, workers: int | None = Non
         index_path(settings),
         workers,
         encoder=load_shipped(retrieval_options(settings)).encoder,
-        shared=shared_records(settings, reporter),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from agent.datasets.repositories import find_repository
 from agent.errors import RepositoryError
 from agent.repository.git import GitRepository, open_repository
-from agent.repository.git_listings import EXECUTABLE_MODE
+from agent.repository.git_process import EXECUTABLE_MODE
 from agent.repository.snapshot import take_snapshot
 from agent.types import AppliedPatch, FileChange, Problem, ReproductionTest, ValidationReport
 from agent.verify.environments.preparing import Environments, Prepared

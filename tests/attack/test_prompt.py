@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -130,7 +131,7 @@ def test_the_receipt_says_what_was_left_out() -> None:
     assert run.ledger.ranking is not None
     assert run.ledger.bundle is not None
     receipt = make_receipt(run.ledger.ranking, run.ledger.bundle)
-    told = render_receipt(receipt) + json.dumps(receipt.as_json())
+    told = render_receipt(receipt) + json.dumps(dataclasses.asdict(receipt))
     assert "1 secret value(s) masked in calc.py" in told
     assert "2 chunk(s) of files that hold secrets left out" in told
     assert {d.path: d.cut_by for d in run.ledger.bundle.dropped if d.cut_by == "secret"} == {

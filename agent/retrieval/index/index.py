@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -27,7 +27,7 @@ from agent.retrieval.index.contents import FORMAT, PieceEncoder
 from agent.retrieval.index.corpus import Corpus, CorpusBuilder
 from agent.retrieval.index.grammars import GRAMMARS
 from agent.retrieval.index.pool import Job, build_here, build_in_workers
-from agent.shared.cache import DEFAULT_LIMIT, ReadThrough, Records, RecordStore
+from agent.shared.cache import DEFAULT_LIMIT, RecordStore
 from agent.types.events import StageProgress
 
 if TYPE_CHECKING:
@@ -147,8 +147,7 @@ class IndexSummary:
 class Index:
     """Loads corpora. `path` is the cache file (None: none), `workers` the most processes used.
 
-    The file is kept at about `limit` bytes at most. `shared` opens records that several machines
-    share (`agent.search.stores`), None for none.
+    The file is kept at about `limit` bytes at most.
     """
 
     reporter: Reporter
@@ -156,7 +155,6 @@ class Index:
     workers: int | None = None
     limit: int = DEFAULT_LIMIT
     encoder: PieceEncoder | None = None
-    shared: Callable[[], Records | None] | None = None
 
     def load(
         self,
@@ -186,8 +184,7 @@ class Index:
     ) -> tuple[Corpus, int]:
         """Return the corpus, and the number of files that were cut."""
         builder = CorpusBuilder(files, query)
-        local = RecordStore(self.path, reporter=self.reporter, limit=self.limit)
-        with local if self.shared is None else ReadThrough(local, self.shared) as store:
+        with RecordStore(self.path, reporter=self.reporter, limit=self.limit) as store:
             missing = _add_stored(builder, store, groups_of(files, self.encoder))
             # Largest first, so that the last jobs, which leave other workers idle, are small.
             missing.sort(key=lambda group: (-_bytes(files, group), group.first))
@@ -223,7 +220,7 @@ class Index:
         return build_here(jobs(), cancel, self.encoder)
 
 
-def _add_stored(builder: CorpusBuilder, store: Records, groups: Sequence[Group]) -> list[Group]:
+def _add_stored(builder: CorpusBuilder, store: RecordStore, groups: Sequence[Group]) -> list[Group]:
     """Add the stored blocks to the corpus. Returns the groups whose block is missing or damaged."""
     missing = []
     for start in range(0, len(groups), _GROUPS_AT_ONCE):

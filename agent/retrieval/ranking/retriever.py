@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from agent.retrieval.ranking.evidence import EvidenceSource
     from agent.retrieval.ranking.ranker import RetrievalOptions
-    from agent.shared.cache import Records
     from agent.types import Chunk, Problem
     from agent.types.protocols import Embedder, Reporter, Snapshot
 
@@ -180,8 +179,7 @@ class HybridRetriever:
 
     `sources` None: only mentions in the problem are evidence. `workers` limits the processes that
     build the index. `models`: the folder of the static encoder and the ranker; if one is missing,
-    ranking continues without it and reports that once. `shared`: as for
-    `agent.retrieval.index.index.Index`.
+    ranking continues without it and reports that once.
     """
 
     def __init__(
@@ -194,7 +192,6 @@ class HybridRetriever:
         sources: Sequence[EvidenceSource] | None = None,
         workers: int | None = None,
         models: Path | None = None,
-        shared: Callable[[], Records | None] | None = None,
     ) -> None:
         self._options = options
         self._embedder = embedder if options.embedding else None
@@ -203,7 +200,6 @@ class HybridRetriever:
         self._sources = sources
         self._workers = workers
         self._models = models
-        self._shared = shared
         self._said: set[str] = set()
 
     async def rank(self, problem: Problem, snapshot: Snapshot) -> Ranking:
@@ -247,7 +243,6 @@ class HybridRetriever:
             self._index_path,
             self._workers,
             encoder=models.encoder,
-            shared=self._shared,
         )
         history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
         sources = (mention_evidence,) if self._sources is None else self._sources

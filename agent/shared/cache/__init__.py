@@ -1,13 +1,11 @@
 """Cached state on disk: the one place that decides how cache files are opened and replaced.
 
 `SqliteFile` runs transactions on a SQLite file of a known format. `RecordStore` keeps byte records
-by key in such a file, within a limit; `ReadThrough` puts it in front of records that several
-machines share. `agent.shared.cache.sqlite_file` states what happens to damaged and foreign files.
+by key in such a file, within a limit. `sqlite_file` states what happens to damaged files.
 """
 
 from agent.shared.cache.records import (
     DEFAULT_LIMIT,
-    ReadThrough,
     Records,
     RecordStore,
     compress,
@@ -25,7 +23,6 @@ __all__ = [
     "DEFAULT_LIMIT",
     "DamagedFile",
     "ForeignFile",
-    "ReadThrough",
     "RecordStore",
     "Records",
     "SqliteFile",

@@ -60,10 +60,6 @@ class Records(Protocol):
         """Return the known records."""
         ...
 
-    def heads(self, keys: Sequence[bytes], size: int) -> Mapping[bytes, tuple[bytes, int]]:
-        """Return the first `size` bytes and the length of each known record."""
-        ...
-
     def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         """Add or replace records, all in one transaction."""
         ...
@@ -71,64 +67,6 @@ class Records(Protocol):
     def close(self) -> None:
         """Close the store."""
         ...
-
-
-class ReadThrough:
-    """Local records in front of records that several machines share.
-
-    Records missing locally are read from the shared ones and kept locally; new records go to both.
-    `shared` opens the shared records when they are first needed, so a warm query opens none; None
-    means that there are none. A context manager that closes both.
-    """
-
-    def __init__(self, local: Records, shared: Callable[[], Records | None]) -> None:
-        self._local = local
-        self._open = shared
-        self._tried = False
-        self._shared: Records | None = None
-
-    def _behind(self) -> Records | None:
-        if not self._tried:
-            self._tried, self._shared = True, self._open()
-        return self._shared
-
-    def __enter__(self) -> ReadThrough:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Return the records that are known on either side."""
-        here = self._local.get(keys)
-        missing = [key for key in keys if key not in here]
-        if not missing or (behind := self._behind()) is None:
-            return here
-        there = behind.get(missing)
-        if there:
-            self._local.put(there.items())
-        return {**here, **there}
-
-    def heads(self, keys: Sequence[bytes], size: int) -> Mapping[bytes, tuple[bytes, int]]:
-        """Return the first `size` bytes and the length of each record known on either side."""
-        here = self._local.heads(keys, size)
-        missing = [key for key in keys if key not in here]
-        if not missing or (behind := self._behind()) is None:
-            return here
-        return {**here, **behind.heads(missing, size)}
-
-    def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
-        """Add or replace records on both sides."""
-        kept = list(records)
-        self._local.put(kept)
-        if (behind := self._behind()) is not None:
-            behind.put(kept)
-
-    def close(self) -> None:
-        """Close both."""
-        self._local.close()
-        if self._shared is not None:
-            self._shared.close()
 
 
 class RecordStore:
@@ -162,15 +100,6 @@ class RecordStore:
         """Return the known records and mark them as used today."""
         rows = self._read(keys, "data", lambda _, data: data)
         return {key: data for key, data in rows if isinstance(data, bytes)}
-
-    def heads(self, keys: Sequence[bytes], size: int) -> Mapping[bytes, tuple[bytes, int]]:
-        """Return the first `size` bytes and the length of each known record; mark them as used."""
-
-        def head(connection: sqlite3.Connection, row: int) -> tuple[bytes, int]:
-            with connection.blobopen("record", "data", row, readonly=True) as blob:
-                return blob.read(size), len(blob)
-
-        return dict(self._read(keys, "rowid", head))
 
     def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         """Add or replace records, all in one transaction."""

@@ -11,8 +11,8 @@ import pytest
 
 from agent.errors import RepositoryError
 from agent.repository.git import merge_texts, open_repository
-from agent.repository.git_listings import IndexEntry, TreeEntry
-from agent.repository.location import Location, locate
+from agent.repository.git_process import IndexEntry, TreeEntry
+from agent.repository.scope import Location, locate
 from sandbox.workspace.private import sweep_stale
 from tests.conftest import run_git
 

@@ -113,7 +113,7 @@ def test_the_receipt_tells_it():
     bundle = pack(Problem("x", ""), CLEAR, SNAPSHOT, COUNTER, AUTO, chunker=CHUNKER)
     receipt = make_receipt(CLEAR, bundle)
     assert bundle.budget + bundle.reserve == SMALL
-    assert receipt.as_json()["likely_complete"] == bundle.likely_complete
+    assert receipt.likely_complete == bundle.likely_complete
     assert f", likely complete: {bundle.likely_complete:.1f}" in render_receipt(receipt)
 
 
