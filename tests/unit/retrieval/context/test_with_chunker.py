@@ -36,7 +36,7 @@ def test_own_sources() -> None:
     assert method.form == "whole"
     text = bundle.text
     assert "\nclass ContextBuilder:\n" in text
-    assert "from agent.retrieval.context.excerpt import best_lines\n" in text
+    assert "from agent.retrieval.context.excerpt import best_lines" in text
     assert "    def _added(self, share: FileShare) -> int:\n" in text
     # The helper of another file, imported here.
     assert "\ndef best_lines(\n" in text
