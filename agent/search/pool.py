@@ -12,54 +12,85 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import quote
 
-from agent.errors import BudgetExceeded, ProviderError, StoreError
+from agent.errors import BudgetExceeded, ConfigurationError, ProviderError, StoreError
+from agent.retrieval.index import WORD, Index, split_lines, without_suffix
 from agent.run.problem import problem_from_text
-from agent.search.code_results import (
-    code_passage,
-    find_exact,
-    has_words,
-    matching_chunks,
-    relevance_of,
+from agent.search.documents import DocumentSource
+from agent.search.fusion import (
+    CORPUS_WEIGHTS,
+    ProjectWords,
+    code_relevance,
+    merged,
+    ordered,
+    rank_corpus,
+    weights_of,
 )
-from agent.search.corpora.precomputed import VectorSource
-from agent.search.corpora.symbols import load_outline
-from agent.search.merging import CorpusHit, after_exact, as_hits, merged, one_a_symbol, ordered
-from agent.search.passages import CorpusSource, CorpusUnavailable, Label, PoolHit, PoolResults
-from agent.search.ranking import CORPUS_WEIGHTS, ProjectWords, rank_corpus, weights_of
-from agent.search.static_embedder import StaticEmbedder
-from agent.search.text_format import Query, read_query
-from agent.search.vectors import CorpusReport, PassageVectors, fill_corpus
+from agent.search.history import HunkSource, Memory, MemorySource
+from agent.search.intents import IntentFile, IntentSource
+from agent.search.passages import (
+    CorpusSource,
+    CorpusUnavailable,
+    Label,
+    Passage,
+    PoolHit,
+    PoolResults,
+    Query,
+    described,
+    read_query,
+)
+from agent.search.precomputed import SemanticSettings, VectorSource
+from agent.search.project import SearchPaths, project_name
+from agent.search.symbols import load_outline
+from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder
 from agent.search.word_index import WordIndex, WordIndexCache
-from agent.shared.secrets import mask_secrets
+from agent.shared.secrets import is_secret_path, mask_secrets
 from agent.shared.threads import in_thread
+from agent.types import Chunk, ChunkKind, Reason
 from agent.types.events import StageProgress
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agent.retrieval.index import Corpus, Index
-    from agent.search.keywords import KeywordWriter
-    from agent.types import Problem
-    from agent.types.protocols import Reporter, Retriever, Snapshot
+    from agent.retrieval.embedding import StaticEncoder
+    from agent.retrieval.history import HunkFilter
+    from agent.retrieval.index import Corpus
+    from agent.search.expansion import KeywordWriter
+    from agent.search.stores import VectorStore
+    from agent.types import Problem, Ranking, ScoredChunk
+    from agent.types.protocols import Embedder, Reporter, Retriever, Snapshot
+
+Expansion = Literal["off", "project", "llm"]
+
+_PREFILTER = 100
+"""Passages, best by words, that are embedded if the corpus was not indexed and embedding costs
+something. `agent.retrieval` embeds as many pieces of the code.
+"""
+
+_MAX_EXACT = 12  # if more symbols share a name, the name is searched as an ordinary word
+_LEAST_LETTERS = 3  # of a name without dots
+_FUNCTIONS = (ChunkKind.FUNCTION, ChunkKind.METHOD)
 
 
 @dataclass(slots=True, eq=False)
-class PendingQuery:
-    """One query and its results so far."""
+class _Pending:
+    """One query and its results so far. `vector` is float32 (d,)."""
 
     problem: Problem
     labels: tuple[Label, ...]
     top_k: int
-    at_least: float
     query: Query = field(init=False)
+    vector: NDArray[np.float32] | None = None
     keywords: tuple[str, ...] = ()
     exact: tuple[PoolHit, ...] = ()
-    hits: list[CorpusHit] = field(default_factory=list)
+    hits: list[PoolHit] = field(default_factory=list)
     searched: dict[Label, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -67,45 +98,10 @@ class PendingQuery:
         # an embedding server may receive it
         self.query = read_query(mask_secrets(self.problem.text).text)
 
-    @property
-    def has_words(self) -> bool:
-        """Whether the query has words to search for."""
-        return has_words(self.query.text)
 
-
-@dataclass(frozen=True, slots=True)
-class QueryVectors:
-    """The vectors `rows` of the `pending` queries, float32 (q, d)."""
-
-    rows: NDArray[np.float32]
-    pending: Sequence[PendingQuery]
-
-    def row(self, pending: PendingQuery) -> NDArray[np.float32]:
-        """Return the vector of one query, (d,)."""
-        row: NDArray[np.float32] = self.rows[self.pending.index(pending)]
-        return row
-
-
-def as_problem(query: str | Problem) -> Problem:
-    """Convert the text of a query to a problem. Raises ProblemError if it is empty."""
-    return problem_from_text(query, "<query>") if isinstance(query, str) else query
-
-
-Expansion = Literal["off", "project", "llm"]
-
-STAGE = "vectors"
-
-PREFILTER = 100
-"""Number of passages, best by words, that are embedded if the corpus was not indexed and embedding
-costs something.
-
-`agent.retrieval` embeds as many pieces of the code.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of a pool.
+@dataclass(slots=True)
+class Pool:
+    """Searches one state of a project. Create it with `make_pool` or `open_pool`.
 
     Without `vectors` it only searches words. Without `retriever` it does not search code.
     """
@@ -118,26 +114,17 @@ class Parts:
     vectors: PassageVectors | None = None
     retriever: Retriever | None = None
     keywords: KeywordWriter | None = None
-    weights: Mapping[Label, float] = field(default_factory=lambda: CORPUS_WEIGHTS)
-
-
-@dataclass(slots=True)
-class Pool:
-    """Searches one state of a project. Create it with `agent.search.open_pool` or from `Parts`."""
-
-    parts: Parts
-    _word_indexes: dict[Label, WordIndex] = field(init=False, default_factory=dict)
-    # corpora whose vectors are all stored
-    _whole: set[Label] = field(init=False, default_factory=set)
+    _words: dict[Label, WordIndex] = field(init=False, default_factory=dict)
+    _whole: set[Label] = field(init=False, default_factory=set)  # whose vectors are all stored
     _outline: Corpus | None = field(init=False, default=None)
 
     @property
     def corpora(self) -> tuple[Label, ...]:
         """Return the corpora that can be searched, in the order of `Label`."""
-        there = {source.label for source in self.parts.sources}
-        if self.parts.retriever is not None:
-            there.add(Label.CODE)
-        return tuple(label for label in Label if label in there)
+        labels = {source.label for source in self.sources}
+        if self.retriever is not None:
+            labels.add(Label.CODE)
+        return tuple(label for label in Label if label in labels)
 
     async def search(
         self,
@@ -151,273 +138,386 @@ class Pool:
         """Return the best `top_k` results of the corpora (None: all of the pool) for one query.
 
         `at_least` drops results with a lower `PoolHit.relevance`. Raises ValueError for an unknown
-        corpus name, and RepositoryError if the code cannot be read.
+        corpus name, ProblemError for an empty query, and RepositoryError if the code cannot be
+        read.
         """
-        found = await self.search_many(
-            [query], corpora=corpora, top_k=top_k, at_least=at_least, expand=expand
-        )
-        return found[0]
-
-    async def search_many(
-        self,
-        queries: Sequence[str | Problem],
-        *,
-        corpora: Iterable[Label | str] | None = None,
-        top_k: int = 20,
-        at_least: float = 0.0,
-        expand: Expansion = "off",
-    ) -> tuple[PoolResults, ...]:
-        """Search for several queries; one call embeds all of them."""
         labels = self._labels(corpora)
-        pending = [PendingQuery(as_problem(query), labels, top_k, at_least) for query in queries]
-        for one in pending:
-            await self._look_up(one)
-        open_ones = [one for one in pending if len(one.exact) < one.top_k and one.has_words]
-        if open_ones:
-            await self._search(open_ones, labels, expand)
-        return tuple([await self._findings(one) for one in pending])
+        problem = problem_from_text(query, "<query>") if isinstance(query, str) else query
+        pending = _Pending(problem, labels, top_k)
+        await self._look_up(pending)
+        if len(pending.exact) < top_k and WORD.search(pending.query.text):
+            await self._search(pending, expand)
+        hits = [hit for hit in pending.hits if hit.relevance >= at_least]
+        rest = await asyncio.to_thread(merged, _after_exact(pending.exact, hits), CORPUS_WEIGHTS)
+        found = (*ordered(pending.exact), *rest)[:top_k]
+        return PoolResults(found, pending.searched, tuple(dict.fromkeys(pending.notes)))
 
     async def fill(self, corpora: Iterable[Label | str] | None = None) -> tuple[CorpusReport, ...]:
         """Store the vectors of whole corpora, except code, which has its own index.
 
         Raises StoreError. The vectors written before the error remain in the store.
         """
-        reports = []
-        for label in self._labels(corpora):
-            if label is not Label.CODE:
-                report = await fill_corpus(
-                    label, self._word_index, self._vectors_of(label), self._progress
-                )
-                reports.append(report)
-        return tuple(reports)
+        labels = [label for label in self._labels(corpora) if label is not Label.CODE]
+        return tuple([await self._fill(label) for label in labels])
 
-    # -------------------------------------------------------------------------------- one query
+    def forget_corpus(self, label: Label) -> None:
+        """Read a corpus again at its next use, because its source has changed."""
+        self._words.pop(label, None)
+        self._whole.discard(label)
 
-    async def _look_up(self, pending: PendingQuery) -> None:
+    async def _fill(self, label: Label) -> CorpusReport:
+        try:
+            passages = (await self._word_index(label)).passages
+        except CorpusUnavailable as error:
+            return CorpusReport(label, 0, note=str(error))
+        count, vectors = len(passages), self._vectors_of(label)
+        if not count:
+            return CorpusReport(label, 0, note="nothing of it was found in this project")
+        if vectors is None:
+            return CorpusReport(label, count, note="no vectors: words alone")
+        if isinstance(vectors, VectorSource):  # another program embedded them
+            return CorpusReport(label, count, known=count)
+        try:
+            return await vectors.fill(label, passages, self._progress)
+        except ProviderError as error:
+            return CorpusReport(label, count, note=f"nothing was embedded: {error}")
+
+    async def _look_up(self, pending: _Pending) -> None:
+        """Find the symbols that the query names; decide whether a single word is a name."""
         if pending.query.name and Label.CODE in pending.labels:
-            corpus = await self._load_outline()
-            snapshot = self.parts.snapshot
-            pending.exact = await asyncio.to_thread(find_exact, pending.query, corpus, snapshot)
+            if self._outline is None:
+                self._outline = await in_thread(
+                    lambda cancel: load_outline(self.snapshot, self.index, cancel)
+                )
+            corpus = self._outline
+            pending.exact = await asyncio.to_thread(
+                find_exact, pending.query, corpus, self.snapshot
+            )
             pending.searched[Label.CODE] = len(corpus.piece_file)
         if pending.query.kind == "word":
             pending.query = pending.query.as_name(defined=bool(pending.exact))
 
-    async def _search(
-        self, pending: Sequence[PendingQuery], labels: Sequence[Label], expand: Expansion
-    ) -> None:
+    async def _search(self, pending: _Pending, expand: Expansion) -> None:
         if expand == "llm":
-            for one in pending:
-                await self._add_keywords(one)
-        word_indexes = await self._load_word_indexes(labels, pending)
-        vectors = await self._embed(pending)
-        for label, word_index in word_indexes.items():
-            await self._search_corpus(label, word_index, pending, vectors, expand)
-        if Label.CODE in labels:
-            for one in pending:
-                await self._search_code(one)
-        for one in pending:
-            await self._measure(one, vectors)
+            await self._add_keywords(pending)
+        if self.vectors is not None:
+            try:
+                pending.vector = (await self.vectors.queries([pending.query.formatted]))[0]
+            except ProviderError as error:
+                pending.notes.append(f"searched by words alone: {error}")
+        for label in pending.labels:
+            if label is Label.CODE:
+                await self._search_code(pending)
+                continue
+            try:
+                word_index = await self._word_index(label)
+            except CorpusUnavailable as error:
+                pending.notes.append(f"[{label.value}] left out: {error}")
+                continue
+            await self._search_corpus(label, word_index, pending, expand)
 
-    async def _add_keywords(self, pending: PendingQuery) -> None:
-        if self.parts.keywords is None:
+    async def _add_keywords(self, pending: _Pending) -> None:
+        if self.keywords is None:
             pending.notes.append("no model is configured: searched without its keywords")
             return
         try:
-            pending.keywords = await self.parts.keywords.keywords(pending.query.text)
+            pending.keywords = await self.keywords.keywords(pending.query.text)
         except (ProviderError, BudgetExceeded, OSError) as error:
             pending.notes.append(f"searched without a model's keywords: {error}")
 
     async def _search_corpus(
-        self,
-        label: Label,
-        word_index: WordIndex,
-        pending: Sequence[PendingQuery],
-        vectors: QueryVectors | None,
-        expand: Expansion,
+        self, label: Label, word_index: WordIndex, pending: _Pending, expand: Expansion
     ) -> None:
-        limit = max(one.top_k for one in pending)
-        words = [
-            await asyncio.to_thread(
-                weights_of, one.query, one.keywords, word_index, expand == "project"
-            )
-            for one in pending
-        ]
-        by_vectors = await self._by_vectors(label, word_index, words, pending, vectors, limit)
-        for one, own, near in zip(pending, words, by_vectors, strict=True):
-            one.searched[label] = len(word_index.passages)
-            found = await asyncio.to_thread(rank_corpus, word_index, own, near)
-            kept = one_a_symbol(found, word_index) if label is Label.INTENT else found
-            most = self._most(label, 2 * one.top_k)
-            one.hits.extend(as_hits(word_index, kept[:most], own))
+        words = await asyncio.to_thread(
+            weights_of, pending.query, pending.keywords, word_index, expand == "project"
+        )
+        near = await self._by_vectors(label, word_index, words, pending)
+        pending.searched[label] = len(word_index.passages)
+        vectors, most = self._vectors_of(label), 2 * pending.top_k
+        if isinstance(vectors, VectorSource) and vectors.agent is not None:
+            most = min(vectors.agent.top_k, most)
+        by_symbol = label is Label.INTENT  # other intents of a symbol give the same information
+        pending.hits += await asyncio.to_thread(
+            rank_corpus, word_index, words, near, most, by_symbol=by_symbol
+        )
 
     async def _by_vectors(
-        self,
-        label: Label,
-        word_index: WordIndex,
-        words: Sequence[ProjectWords],
-        pending: Sequence[PendingQuery],
-        vectors: QueryVectors | None,
-        limit: int,
-    ) -> Sequence[Sequence[tuple[int, float]]]:
-        """Return the vector results of each query.
-
-        If vectors fail, there are none, and a note says why.
-        """
-        store = self._vectors_of(label)
-        if vectors is None or store is None or not word_index.passages:
-            return [()] * len(pending)
+        self, label: Label, word_index: WordIndex, words: ProjectWords, pending: _Pending
+    ) -> Sequence[tuple[int, float]]:
+        """Return the results by vectors. If they fail, there are none, and a note says why."""
+        vectors, query = self._vectors_of(label), pending.vector
+        if vectors is None or query is None or not word_index.passages:
+            return ()
         try:
-            if isinstance(store, PassageVectors):
-                await self._ensure(store, label, word_index, words)
-            found = await store.search(label, word_index.passages, vectors.rows, limit)
-            return [[(n, score) for n, score in near if score > 0.0] for near in found]
+            if isinstance(vectors, PassageVectors) and label not in self._whole:
+                await self._ensure(vectors, label, word_index, words)
+            (near,) = await vectors.search(
+                label, word_index.passages, query[None, :], pending.top_k
+            )
         except (StoreError, ProviderError) as error:
-            _note_all(pending, f"[{label.value}] searched by words alone: {error}")
-            return [()] * len(pending)
+            pending.notes.append(f"[{label.value}] searched by words alone: {error}")
+            return ()
+        return [(number, score) for number, score in near if score > 0.0]
 
     async def _ensure(
-        self,
-        store: PassageVectors,
-        label: Label,
-        word_index: WordIndex,
-        words: Sequence[ProjectWords],
+        self, vectors: PassageVectors, label: Label, word_index: WordIndex, words: ProjectWords
     ) -> None:
-        """Store the vectors of all passages if embedding is free, otherwise of the best by
-        words.
-        """
-        if label in self._whole:
-            return
-        if isinstance(store.embedder, StaticEmbedder):
-            await store.fill(label, word_index.passages, self._progress)
+        """Store the vectors of all passages if that is free, otherwise of the best by words."""
+        if vectors.is_free:
+            await vectors.fill(label, word_index.passages, self._progress)
             self._whole.add(label)
-            return
-        best = {n: None for own in words for n in own.best(word_index, PREFILTER)}
-        await store.fill(label, [word_index.passages[n] for n in best])
+        else:
+            best = words.best(word_index, _PREFILTER)
+            await vectors.fill(label, [word_index.passages[number] for number in best])
 
-    async def _search_code(self, pending: PendingQuery) -> None:
-        retriever = self.parts.retriever
-        assert retriever is not None
+    async def _search_code(self, pending: _Pending) -> None:
+        assert self.retriever is not None
         problem = pending.problem
         if pending.keywords:
             added = " ".join(pending.keywords)
             problem = replace(problem, body=f"{problem.body}\n{added}".strip())
-        ranking = await retriever.rank(problem, self.parts.snapshot)
+        ranking = await self.retriever.rank(problem, self.snapshot)
         pending.searched[Label.CODE] = ranking.total_chunks
         pending.notes.extend(ranking.notes)
-        found = matching_chunks(problem.text, ranking)
-        relevances = relevance_of(found)
-        for rank, scored in enumerate(found[: 2 * pending.top_k], start=1):
-            hit = CorpusHit(code_passage(scored.chunk), rank, scored.reasons)
-            hit.relevance = relevances[rank - 1]
+        matches = matching_chunks(problem.text, ranking)
+        relevance = _relevance_of(matches)
+        for rank, match in enumerate(matches[: 2 * pending.top_k], start=1):
+            passage = _code_passage(match.chunk)
+            hit = PoolHit(passage, 0.0, match.reasons, rank=rank, relevance=relevance[rank - 1])
             pending.hits.append(hit)
-
-    # ---------------------------------------------------------------------------------- vectors
-
-    async def _embed(self, pending: Sequence[PendingQuery]) -> QueryVectors | None:
-        """Embed all queries in one call; None if that fails."""
-        if self.parts.vectors is None:
-            return None
-        try:
-            rows = await self.parts.vectors.queries([one.query.formatted for one in pending])
-        except ProviderError as error:
-            _note_all(pending, f"searched by words alone: {error}")
-            return None
-        return QueryVectors(rows, pending)
-
-    async def _measure(self, pending: PendingQuery, vectors: QueryVectors | None) -> None:
-        """Set the similarity of every hit."""
-        if vectors is None:
-            return
-        row = vectors.row(pending)
-        for label in pending.labels:
-            store = self._vectors_of(label)
-            hits = [hit for hit in pending.hits if hit.passage.corpus is label]
-            if not hits or store is None or not row.any():
-                continue
-            try:
-                found = await store.similarities(label, [hit.passage for hit in hits], row)
-            except (StoreError, ProviderError) as error:
-                pending.notes.append(f"[{label.value}] similarities are not known: {error}")
-                continue
-            for hit, similarity in zip(hits, found, strict=True):
-                hit.similarity = similarity
-
-    async def _findings(self, pending: PendingQuery) -> PoolResults:
-        notes = tuple(dict.fromkeys(pending.notes))
-        kept = [hit for hit in pending.hits if hit.relevance >= pending.at_least]
-        rest = await asyncio.to_thread(merged, after_exact(pending.exact, kept), self.parts.weights)
-        hits = (*ordered(pending.exact), *rest)
-        return PoolResults(hits[: pending.top_k], pending.searched, notes)
-
-    # ----------------------------------------------------------------------------------- corpora
 
     def _labels(self, corpora: Iterable[Label | str] | None) -> tuple[Label, ...]:
         if corpora is None:
             return self.corpora
-        wanted = [Label(name) for name in corpora]
-        missing = [label.value for label in wanted if label not in self.corpora]
+        labels = tuple(dict.fromkeys(Label(name) for name in corpora))
+        missing = [label.value for label in labels if label not in self.corpora]
         if missing:
             raise ValueError(f"this pool was opened without the corpus {missing[0]!r}")
-        return tuple(dict.fromkeys(wanted))
+        return labels
 
     def _source(self, label: Label) -> CorpusSource:
-        return next(source for source in self.parts.sources if source.label is label)
+        return next(source for source in self.sources if source.label is label)
 
     def _vectors_of(self, label: Label) -> PassageVectors | VectorSource | None:
         """Return what compares vectors of a corpus: the store, or a folder that has its own."""
-        if label is Label.CODE:
-            return self.parts.vectors
         source = self._source(label)
-        return source if isinstance(source, VectorSource) else self.parts.vectors
-
-    def _most(self, label: Label, otherwise: int) -> int:
-        """Return the most results of a corpus: an agent may want fewer."""
-        source = self._source(label)
-        wanted = source.agent if isinstance(source, VectorSource) else None
-        return otherwise if wanted is None else min(wanted.top_k, otherwise)
-
-    async def _load_word_indexes(
-        self, labels: Sequence[Label], pending: Sequence[PendingQuery]
-    ) -> dict[Label, WordIndex]:
-        word_indexes: dict[Label, WordIndex] = {}
-        for label in labels:
-            if label is Label.CODE:
-                continue
-            try:
-                word_indexes[label] = await self._word_index(label)
-            except CorpusUnavailable as error:
-                _note_all(pending, f"[{label.value}] left out: {error}")
-        return word_indexes
+        return source if isinstance(source, VectorSource) else self.vectors
 
     async def _word_index(self, label: Label) -> WordIndex:
         """Read the passages of a corpus and count their words, once. Raises CorpusUnavailable."""
-        if label not in self._word_indexes:
+        if label not in self._words:
             source = self._source(label)
 
             def make(cancel: threading.Event) -> WordIndex:
-                return self.parts.word_indexes.of(source.passages(self.parts.snapshot, cancel))
+                return self.word_indexes.of(source.passages(self.snapshot, cancel))
 
-            self._word_indexes[label] = await in_thread(make)
-        return self._word_indexes[label]
+            self._words[label] = await in_thread(make)
+        return self._words[label]
 
     def _progress(self, done: int, total: int) -> None:
-        """Report how many vectors of a corpus are stored."""
-        self.parts.reporter(StageProgress(STAGE, done, total))
+        self.reporter(StageProgress("vectors", done, total))
 
-    def forget_corpus(self, label: Label) -> None:
-        """Read a corpus again at its next use, because its source has changed."""
-        self._word_indexes.pop(label, None)
-        self._whole.discard(label)
 
-    async def _load_outline(self) -> Corpus:
-        if self._outline is None:
-            parts = self.parts
-            self._outline = await in_thread(
-                lambda cancel: load_outline(parts.snapshot, parts.index, cancel)
+# -------------------------------------------------------------------------- results from the code
+
+
+def matching_chunks(query: str, ranking: Ranking) -> tuple[ScoredChunk, ...]:
+    """Return the chunks that match the query, in order.
+
+    A ranking contains all chunks. A chunk without a reason has a rank that does not depend on the
+    query, so it is left out. A query without a word matches no chunk.
+    """
+    if not WORD.search(query):
+        return ()
+    return tuple(hit for hit in ranking.chunks if hit.score != 0.0 or hit.reasons)
+
+
+def named_first(text: str, hits: Sequence[ScoredChunk]) -> list[tuple[ScoredChunk, float]]:
+    """Return results with their relevance, those whose name is the whole query first, with 1.0."""
+    named = _named(read_query(text), [(hit.chunk.symbol, hit.chunk.path) for hit in hits])
+    first = frozenset(named)
+    rest = [hit for number, hit in enumerate(hits) if number not in first]
+    return [(hits[n], 1.0) for n in named] + list(zip(rest, _relevance_of(rest), strict=True))
+
+
+def find_exact(query: Query, corpus: Corpus, snapshot: Snapshot) -> tuple[PoolHit, ...]:
+    """Return the symbols with the queried name by path and line; () if there are too many."""
+    places = [(symbol, corpus.path_of(n)) for n, symbol in enumerate(corpus.symbols)]
+    reasons = (Reason("exact", 1.0, f"{query.name} is its name"),)
+    hits = []
+    for number in _named(query, places):
+        file = corpus.files[int(corpus.piece_file[number])]
+        chunk = corpus.pieces[number].chunk(file, split_lines(snapshot.text(file.path)))
+        hits.append(PoolHit(_code_passage(chunk), 1.0, reasons))
+    return tuple(hits)
+
+
+def _after_exact(exact: Sequence[PoolHit], hits: Iterable[PoolHit]) -> Iterable[PoolHit]:
+    """Yield the hits that were not looked up by name. Ranks of code start after those."""
+    places, code = {hit.passage.place for hit in exact}, len(exact)
+    for hit in hits:
+        if hit.passage.corpus is not Label.CODE:
+            yield hit
+        elif hit.passage.place not in places:
+            code += 1
+            yield replace(hit, rank=code)
+
+
+def _relevance_of(hits: Sequence[ScoredChunk]) -> list[float]:
+    functions = [hit.chunk.kind in _FUNCTIONS for hit in hits]
+    return code_relevance([hit.score for hit in hits], functions)
+
+
+def _named(query: Query, places: Sequence[tuple[str, str]]) -> list[int]:
+    """Return the numbers of the symbols and paths that the query names; [] if too many."""
+    if len(query.name) < _LEAST_LETTERS:
+        return []
+    parts = tuple(query.name.split("."))
+    numbers = [
+        number
+        for number, (symbol, path) in enumerate(places)
+        if symbol.rpartition(".")[2] == parts[-1] and _means(parts, symbol, path)
+    ]
+    chosen = [n for n in numbers if places[n][0] == query.name] or numbers
+    return chosen if len(chosen) <= _MAX_EXACT else []
+
+
+def _means(parts: Sequence[str], symbol: str, path: str) -> bool:
+    """Whether `pkg.mod.Class.method`, or a suffix of it, names this symbol of this file."""
+    own = tuple(symbol.split("."))
+    common = min(len(own), len(parts))
+    if own[-common:] != tuple(parts[-common:]):
+        return False
+    module = tuple(parts[: len(parts) - common])
+    folders = tuple(without_suffix(path).removesuffix("/__init__").split("/"))
+    return not module or folders[-len(module) :] == module
+
+
+def _code_passage(chunk: Chunk) -> Passage:
+    code = "" if is_secret_path(chunk.path) else chunk.text
+    return Passage(
+        corpus=Label.CODE,
+        title=chunk.symbol or chunk.kind.value,
+        text=described(chunk.symbol, chunk.kind.value, chunk.path, code),
+        path=chunk.path,
+        start=chunk.start,
+        end=chunk.end,
+        symbol=chunk.symbol,
+        language=chunk.language,
+        tags=(chunk.kind.value,),
+    )
+
+
+# ---------------------------------------------------------------------------------------- opening
+
+
+def make_pool(
+    snapshot: Snapshot,
+    labels: Iterable[Label],
+    paths: SearchPaths,
+    reporter: Reporter,
+    *,
+    encoder: StaticEncoder | None,
+    embedder: Embedder | None = None,
+    store: VectorStore | None = None,
+    retriever: Retriever | None = None,
+    keywords: KeywordWriter | None = None,
+    hunks: HunkFilter | None = None,
+    precomputed: Path | None = None,
+    agent: SemanticSettings | None = None,
+) -> Pool:
+    """Create a pool from these parts.
+
+    Without `embedder` the static encoder is used. Without both, or without `store`, the pool only
+    searches words. `hunks` selects past changes. `precomputed` is the folder of the corpus of
+    vectors, and `agent` limits its results. Raises ConfigurationError if that folder is missing.
+    """
+    project = project_name(snapshot)
+    index = Index(reporter, paths.index, encoder=encoder)
+
+    def vectors() -> CorpusSource:
+        if precomputed is None:
+            raise ConfigurationError(
+                "the corpus vectors needs its folder: give --precomputed FOLDER"
             )
-        return self._outline
+        cache = paths.folder_cache(precomputed)
+        return VectorSource(precomputed, cache, reporter, agent, embedded=embedder is not None)
+
+    makers: Mapping[Label, Callable[[], CorpusSource]] = {
+        Label.DOCS: lambda: DocumentSource(index),
+        Label.INTENT: lambda: IntentSource(index, IntentFile(paths.intents(project))),
+        Label.MEMORY: lambda: MemorySource(Memory(paths.memory(project))),
+        Label.HISTORY: lambda: HunkSource(paths.index, reporter, hunks),
+        Label.VECTORS: vectors,
+    }
+    chosen = embedder or (None if encoder is None else StaticEmbedder(encoder))
+    stored = None if chosen is None or store is None else PassageVectors(store, chosen, project)
+    return Pool(
+        snapshot,
+        [makers[label]() for label in dict.fromkeys(labels) if label in makers],
+        index,
+        WordIndexCache(paths.words, reporter),
+        reporter,
+        stored,
+        retriever,
+        keywords,
+    )
 
 
-def _note_all(pending: Sequence[PendingQuery], note: str) -> None:
-    for one in pending:
-        one.notes.append(note)
+@asynccontextmanager
+async def open_pool(
+    repo: Path | str,
+    *,
+    corpora: Iterable[Label | str] = (Label.CODE, Label.DOCS, Label.INTENT),
+    commit: str | None = None,
+    store: str | None = None,
+    embedder: Embedder | None = None,
+    cache: Path | None = None,
+    data: Path | None = None,
+    precomputed: Path | str | None = None,
+    agent: SemanticSettings | None = None,
+    reporter: Reporter = lambda _: None,
+) -> AsyncIterator[Pool]:
+    """Open a pool over the repository at `repo`, for use in `async with`.
+
+    `commit`: None means the work tree in its current state.
+    `store`: a URL as for `agent index --store`; None means the file in the cache folder.
+    `embedder`: None means the static vectors of the package, so no text leaves the machine.
+    `cache`, `data`: folders; None means the user's own folders.
+    `precomputed`: the folder of the corpus `vectors`, and `agent` whose settings limit its results.
+    `embedder` must be the model that made its vectors; without one it is searched by words.
+
+    Settings and the environment are not read. Entering the context raises RepositoryError,
+    StoreError or ConfigurationError, and ValueError for an unknown corpus.
+    """
+    from agent.repository import take_snapshot
+    from agent.retrieval.ranking import HybridRetriever, load_shipped, preset
+    from agent.search.stores import open_store
+    from agent.settings import data_folder, user_folder
+
+    labels = tuple(dict.fromkeys(Label(name) for name in corpora))
+    paths = SearchPaths(
+        cache or user_folder("cache"),
+        data or data_folder(),
+    )
+    options = preset("default")
+    retriever = None
+    if Label.CODE in labels:
+        retriever = HybridRetriever(
+            options, embedder=embedder, index_path=paths.index, reporter=reporter
+        )
+    url = store or f"sqlite://{quote(str(paths.store.absolute()))}"
+    snapshot = take_snapshot(Path(repo), commit=commit)
+    with open_store(url, reporter) as opened:
+        yield make_pool(
+            snapshot,
+            labels,
+            paths,
+            reporter,
+            encoder=load_shipped(options).encoder,
+            embedder=embedder,
+            store=opened,
+            retriever=retriever,
+            precomputed=None if precomputed is None else Path(precomputed),
+            agent=agent,
+        )

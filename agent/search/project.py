@@ -1,13 +1,23 @@
-"""A project name that is the same on every machine. Entries of a shared store contain it."""
+"""A project's name, the files that are kept for it, and JSON lines that cost money to produce.
+
+The name is the same on every machine, because entries of a shared store contain it.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from agent.errors import RepositoryError
+from pydantic import BaseModel, ValidationError
+
+from agent.errors import ConfigurationError, RepositoryError
 from agent.repository import locate
 from sandbox import WorkspaceError, find_git_directory, read_control_file
 
@@ -82,3 +92,133 @@ def _origin(root: Path) -> str:
         elif section == ("remote", "origin") and (found := _URL.match(line)):
             return found.group(1).strip('"')
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPaths:
+    """Files in `cache` can be rebuilt; files in `data` cost money or belong to the user."""
+
+    cache: Path
+    data: Path
+
+    @property
+    def index(self) -> Path:
+        """Return the path of the chunk index."""
+        return self.cache / "index.sqlite"
+
+    @property
+    def words(self) -> Path:
+        """Return the path of the cached word indexes."""
+        return self.cache / "words.sqlite"
+
+    @property
+    def store(self) -> Path:
+        """Return the path of the embedded vector store."""
+        return self.cache / "passages.sqlite"
+
+    @property
+    def keywords(self) -> Path:
+        """Return the path of the keywords that models gave for queries."""
+        return self.data / "keywords.jsonl"
+
+    def intents(self, project: str) -> Path:
+        """Return the path of the intents that models wrote for a project's symbols."""
+        return self.data / "intents" / f"{project_key(project)}.jsonl"
+
+    def memory(self, project: str) -> Path:
+        """Return the path of the patches of a project that the user accepted."""
+        return self.data / "memory" / f"{project_key(project)}.jsonl"
+
+    def folder_cache(self, folder: Path) -> Path:
+        """Return the path of the cached vectors of a folder."""
+        mark = sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return self.cache / "precomputed" / f"{mark}.npy"
+
+
+MAX_LINE = 1_000_000
+"""Maximum bytes of a line. This program writes no longer ones."""
+
+_Line = TypeVar("_Line", bound=BaseModel)
+
+
+class JsonLines(Generic[_Line]):
+    """A file whose lines are instances of one pydantic model. Not thread-safe."""
+
+    def __init__(self, path: Path, kind: type[_Line]) -> None:
+        self.path = path
+        self._kind = kind
+        self._read_to = 0
+
+    def news(self) -> Iterator[_Line]:
+        """Yield the lines that this or another process added since the last call."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._read_to)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return  # truncated, or still being written
+                    self._read_to += len(line)
+                    parsed = self._parsed(line)
+                    if parsed is not None:
+                        yield parsed
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self.path} cannot be read ({error.strerror}): check PATCHSHOT_DATA_DIR"
+            ) from None
+
+    def append(self, line: _Line) -> None:
+        """Append a line and sync it to disk. Raises OSError and leaves the file unchanged."""
+        data = line.model_dump_json().encode("utf-8", "surrogatepass") + b"\n"
+        handle = self._open_for_append()
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            end = os.fstat(handle).st_size
+            if end and os.pread(handle, 1, end - 1) != b"\n":
+                data = b"\n" + data  # keeps a truncated line separate
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(handle, rest) :]
+                os.fsync(handle)
+            except OSError:
+                os.ftruncate(handle, end)
+                raise
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def making(self, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the lock for producing lines.
+
+        Yields False if another process holds it and not `wait`.
+        """
+        self._make_folder()
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+        finally:
+            os.close(handle)
+
+    def _parsed(self, line: bytes) -> _Line | None:
+        if len(line) > MAX_LINE or not line.strip():
+            return None
+        try:
+            return self._kind.model_validate_json(line)
+        except ValidationError:
+            return None
+
+    def _open_for_append(self) -> int:
+        self._make_folder()
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(self.path, flags, 0o600)
+
+    def _make_folder(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

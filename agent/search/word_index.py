@@ -21,8 +21,7 @@ import numpy as np
 from agent.retrieval.index import WORD, Terms
 from agent.retrieval.ranking import K1, NAME_WEIGHT, inverse_frequency, length_norm
 from agent.retrieval.weights import read_arrays
-from agent.search.passages import Passage
-from agent.search.text_format import without_labels
+from agent.search.passages import Passage, without_labels
 from agent.shared.cache import RecordStore
 
 if TYPE_CHECKING:
@@ -242,19 +241,17 @@ def _decode(data: bytes, passages: Sequence[Passage]) -> WordIndex | None:
 
 
 def _is_sound(word_index: WordIndex) -> bool:
-    size = word_index.owner.size
-    return (
-        word_index.hashes.dtype == "u8"
-        and word_index.starts.dtype == "i8"
-        and word_index.owner.dtype == "i4"
-        and word_index.count.dtype == "f4"
-        and word_index.lengths.dtype == "f8"
-        and word_index.lengths.shape == (len(word_index.passages),)
-        and word_index.starts.shape == (word_index.hashes.size + 1,)
-        and word_index.count.shape == word_index.owner.shape == (size,)
-        and bool((np.diff(word_index.starts) >= 0).all())
-        and (not size or int(word_index.starts[0]) == 0)
-        and int(word_index.starts[-1]) == size
-        and (not size or (int(word_index.owner.min()) >= 0))
-        and (not size or int(word_index.owner.max()) < len(word_index.passages))
-    )
+    """Whether arrays of a cache file, which anybody may have edited, fit together."""
+    one, size = word_index, word_index.owner.size
+    kinds = [getattr(one, name).dtype.str for name in _ARRAYS]
+    shapes = (one.lengths.shape, one.starts.shape, one.count.shape, one.owner.shape)
+    if kinds != ["<u8", "<i8", "<i4", "<f4", "<f8"] or shapes != (
+        (len(one.passages),),
+        (one.hashes.size + 1,),
+        (size,),
+        (size,),
+    ):
+        return False
+    bounds = (one.owner.min() >= 0 and one.owner.max() < len(one.passages)) if size else True
+    rising = bool((np.diff(one.starts) >= 0).all())
+    return rising and bool(bounds) and (one.starts[0], one.starts[-1]) == (0, size)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import ConfigurationError
-from agent.settings import WIDER_TOKENS, Settings
+from agent.settings import Settings
 from agent.types.events import Notice
 from agent.types.protocols import (
     BackgroundFinder,
@@ -64,13 +64,20 @@ if TYPE_CHECKING:
     from sandbox import Sandbox
 
 
-def make_planner(settings: Settings, counter: TokenCounter, reporter: Reporter) -> Planner:
-    """Make the plan search. Raises ConfigurationError if it is not installed."""
+def make_planner(
+    settings: Settings,
+    counter: TokenCounter,
+    reporter: Reporter,
+    *,
+    calls: int = 0,
+    beam: int | None = None,
+) -> Planner:
+    """Make the plan search: best-first, or with a `beam`. Raises ConfigurationError if missing."""
     try:
         from agent.search.plans import Planner, PlanOptions
     except ModuleNotFoundError:  # the miner bundle leaves plan search out
         raise ConfigurationError("plan search is not in this bundle; leave out --plan") from None
-    planned = PlanOptions(tokens=WIDER_TOKENS)
+    planned = PlanOptions(calls=calls, width=beam)
     return Planner(make_index(settings, reporter), retrieval_options(settings), counter, planned)
 
 
@@ -106,7 +113,7 @@ def make_background(
         planner = make_planner(settings, make_counter(chat.model), reporter)
         from agent.search.plans import PlanBackground
 
-        found.append(PlanBackground(planner, chat, reporter))
+        found.append(PlanBackground(planner, reporter))
     if settings.corpora:
         from agent.wiring.search import PassageBackground
 

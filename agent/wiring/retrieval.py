@@ -80,11 +80,10 @@ def make_retriever(
 
     options = retrieval_options(settings)
     sources = None
-    if settings.corpora or _remembers():
+    if _remembers():
         from agent.wiring.search import evidence_sources
 
-        index = make_index(settings, reporter)
-        sources = evidence_sources(settings, options, index, reporter)
+        sources = evidence_sources(settings)
     return HybridRetriever(
         options,
         embedder=embedder,
@@ -110,12 +109,10 @@ def with_words(
     if settings.expand == "off" or retrieval_options(settings).original:
         return retriever
     try:
-        from agent.search import ExpandingRetriever
-        from agent.wiring.search import word_finder
+        from agent.wiring.search import expanding_retriever
     except ModuleNotFoundError:  # the miner bundle leaves it out
         raise ConfigurationError("--expand is not in this bundle; leave it out") from None
-    find = word_finder(settings, chat, reporter)
-    return ExpandingRetriever(retriever, problem, find, reporter)
+    return expanding_retriever(settings, retriever, chat, reporter, problem)
 
 
 def _remembers() -> bool:

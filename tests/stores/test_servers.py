@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-from agent.errors import StoreError, StoreMismatch, StoreUnreachable
-from agent.repository.snapshot import take_snapshot
-from agent.search.stores.base import EVERYTHING, EntryFilter
-from agent.search.stores.registry import open_records, open_store
-from agent.settings import load
-from agent.types.events import Event, Notice
-from agent.wiring.retrieval import fill_index
+from agent.errors import StoreMismatch, StoreUnreachable
+from agent.search.stores import EVERYTHING, EntryFilter, open_store
+from agent.types.events import Event
 from tests.support import store_processes
 from tests.support.full_disk import full_at
 from tests.support.postgres import PostgresServer
@@ -34,9 +28,6 @@ from tests.support.stores import (
     require,
     unit,
 )
-
-if TYPE_CHECKING:  # imported where it is used: the other engines are tested without psycopg
-    from agent.search.stores.postgres.records import PostgresRecords
 
 pytestmark = pytest.mark.slow
 
@@ -56,16 +47,6 @@ def server_engine(server: PostgresServer, folder: Path) -> Engine:
 @pytest.fixture
 def served(postgres: PostgresServer, tmp_path: Path) -> Engine:
     return server_engine(postgres, tmp_path)
-
-
-def records_of(engine: Engine, **options: Any) -> PostgresRecords:
-    from agent.search.stores.postgres.records import PostgresRecords
-
-    return PostgresRecords(engine.url, engine.said.append, **options)
-
-
-def notices(said: list[Event]) -> list[str]:
-    return [event.message for event in said if isinstance(event, Notice)]
 
 
 # --------------------------------------------------------------------------------- other processes
@@ -89,9 +70,6 @@ def test_a_folder_of_qdrant_belongs_to_one_process(tmp_path: Path) -> None:
         store.collection("things", MODEL, DIMENSION).upsert([entry("a")])
         with pytest.raises(StoreUnreachable, match=r"in use by another process.*share a server"):
             engine.open()
-        with open_store(engine.url, engine.said.append, tmp_path / "own.db") as other:
-            assert other.url == f"sqlite://{tmp_path}/own.db"
-    assert ["going on with the embedded store" in text for text in engine.notices] == [True]
     with engine.open() as store:
         assert store.collection("things", MODEL, DIMENSION).count() == 1
 
@@ -101,10 +79,9 @@ def test_a_folder_of_qdrant_belongs_to_one_process(tmp_path: Path) -> None:
 
 def test_a_killed_server_is_connected_to_again(postgres: PostgresServer, served: Engine) -> None:
     entries = [entry(f"e{n}", v) for n, v in enumerate(random_units(50, seed=1))]
-    with served.open() as store, records_of(served) as records:
+    with served.open() as store:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert(entries)
-        records.put([(b"k" * 16, b"data")])
         postgres.kill()
         starting = threading.Timer(0.5, postgres.start)
         starting.start()
@@ -114,37 +91,27 @@ def test_a_killed_server_is_connected_to_again(postgres: PostgresServer, served:
         postgres.start()
         assert collection.upsert([*entries, entry("new")]) == 1
         assert ids_of(collection.search(entries[3].vector[None], 1)[0]) == ["e3"]
-        assert records.get([b"k" * 16]) == {b"k" * 16: b"data"}
     assert served.notices == []
 
 
 def test_a_server_that_stays_away_is_said(
     postgres: PostgresServer,
     served: Engine,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent.search.stores.postgres.connection._PAUSES", (0.05, 0.05))
-    with served.open() as store, records_of(served) as records:
+    monkeypatch.setattr("agent.search.stores.pgvector._PAUSES", (0.05, 0.05))
+    with served.open() as store:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert([entry("a")])
-        records.put([(b"k" * 16, b"data")])
         postgres.kill()
         try:
             with pytest.raises(StoreUnreachable, match="start it, or check the address"):
                 collection.search(unit(1)[None], 1)
             with pytest.raises(StoreUnreachable):
                 served.open()
-            assert records.get([b"k" * 16]) == {}
-            assert records.heads([b"k" * 16], 2) == {}
-            records.put([(b"l" * 16, b"data")])
-            with open_store(served.url, served.said.append, tmp_path / "own.db") as other:
-                assert other.collection("things", MODEL, DIMENSION).upsert([entry("b")]) == 1
         finally:
             postgres.start()
         assert collection.count() == 1
-    assert ["shared records" in text for text in served.notices] == [True, False]
-    assert "going on with the embedded store" in served.notices[1]
 
 
 def test_a_password_is_never_shown() -> None:
@@ -153,7 +120,6 @@ def test_a_password_is_never_shown() -> None:
     url = "postgresql://me:hidden@127.0.0.1:1/db?connect_timeout=1"
     with pytest.raises(StoreUnreachable) as caught:
         open_store(url, said.append)
-    assert open_records(url, said.append) is None
     assert "hidden" not in f"{caught.value}{said}"
     assert "postgresql://me@127.0.0.1:1/db" in str(caught.value)
 
@@ -164,10 +130,9 @@ def test_a_password_is_never_shown() -> None:
 def test_an_index_of_the_server_keeps_the_contract(
     served: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.search.stores.postgres.store.INDEX_FROM", 1_000)
-    monkeypatch.setattr("agent.search.stores.postgres.statements.NARROW", 100)
+    monkeypatch.setattr("agent.search.stores.pgvector.INDEX_FROM", 1_000)
+    monkeypatch.setattr("agent.search.stores.pgvector.NARROW", 100)
     vectors = random_units(3_000, seed=2)
-    vectors[5] = 0
     entries = [
         entry(
             f"e{n:04}",
@@ -201,21 +166,6 @@ def test_an_index_of_the_server_keeps_the_contract(
         assert ids_of(collection.search(-vectors[1][None], 1)[0]) == ["e0001"]
 
 
-def test_machines_of_one_store_cut_a_file_once(
-    served: Engine, tmp_path: Path, make_repository: Callable[[Mapping[str, str]], Path]
-) -> None:
-    snapshot = take_snapshot(make_repository({f"m{n}.py": f"n = {n}\n" for n in range(5)}))
-
-    def built(machine: str, store: str) -> int:
-        settings = load({"store": store, "cache_dir": tmp_path / machine})
-        return fill_index(settings, snapshot, served.said.append, workers=1).built
-
-    assert built("one", served.url) == 5
-    assert built("two", served.url) == 0
-    assert built("three", f"sqlite://{tmp_path}/own.db") == 5
-    assert served.notices == []
-
-
 def ways(engine: Engine, query: str) -> list[tuple[Any, ...]]:
     import psycopg
 
@@ -241,35 +191,20 @@ def test_a_schema_of_somebody_else_is_left_alone(served: Engine) -> None:
 def test_a_newer_schema_is_refused(served: Engine) -> None:
     with served.open():
         pass
-    mark = "vectors and records of patchshot, version 2"
+    mark = "vectors of patchshot, version 2"
     execute(served, f"COMMENT ON SCHEMA patchshot IS '{mark}'")
-    with pytest.raises(StoreMismatch, match=r"version 2.*upgrade patchshot"):
+    with pytest.raises(StoreMismatch, match=r"version 2.*name another database"):
         served.open()
 
 
 def test_an_older_schema_is_refused_and_left_as_it_was(served: Engine) -> None:
-    mark = "vectors and records of patchshot, version 0"
+    mark = "vectors of patchshot, version 0"
     execute(served, "CREATE EXTENSION vector", "CREATE SCHEMA patchshot")
     execute(served, f"COMMENT ON SCHEMA patchshot IS '{mark}'")
     with pytest.raises(StoreMismatch, match=r"version 0.*DROP SCHEMA patchshot CASCADE"):
         served.open()
     query = "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = %s"
     assert ways(served, query.replace("%s", "'patchshot'")) == [(mark,)]
-
-
-def test_records_of_two_nodes(served: Engine) -> None:
-    keys = [number.to_bytes(16, "big") for number in range(450)]
-    data = {key: bytes([number % 256]) * (number + 1) for number, key in enumerate(keys)}
-    days = iter((1.0, 2.0))
-    nodes = [records_of(served, clock=lambda: next(days) * 86_400) for _ in range(2)]
-    with nodes[0] as one, nodes[1] as two:
-        one.put(list(data.items())[:440])
-        assert two.get(keys) == dict(list(data.items())[:440])
-        assert two.heads(keys[:3], 1) == {key: (data[key][:1], len(data[key])) for key in keys[:3]}
-        one.put([(keys[0], b"other")])
-        one.put([(key, data[key]) for key in keys[440:]])
-        assert two.get(keys[:1]) == {keys[0]: b"other"}
-    assert served.notices == []
 
 
 # ---------------------------------------------------------------------------------------- LanceDB
@@ -301,10 +236,9 @@ def test_tables_of_other_versions(tmp_path: Path, version: int) -> None:
     names = ("id", "content", "project", "corpus", "path", "tags", "payload")
     fields = [pa.field(name, pa.string(), nullable=False) for name in names]
     fields.append(pa.field("vector", pa.list_(pa.float32(), DIMENSION), nullable=False))
-    fields.append(pa.field("zero", pa.bool_(), nullable=False))
     mark = json.dumps({"model": MODEL, "dimension": DIMENSION, "version": version})
     values = [[text] for text in ("old", "hash", "project", "code", "a.py", "", "p")]
-    rows = [*values, [unit(1).tolist()], [False]]
+    rows = [*values, [unit(1).tolist()]]
     schema = pa.schema(fields, metadata={"patchshot": mark})
     lancedb.connect(str(tmp_path / "lance")).create_table("things", pa.table(rows, schema=schema))
     with engine.open() as store:
@@ -389,84 +323,3 @@ def test_a_collection_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
             with pytest.raises(StoreMismatch, match="not ours; name another"):
                 action()
         assert store.collections() == ()
-
-
-class Answering(BaseHTTPRequestHandler):
-    """The two answers of Qdrant's REST interface that opening a store needs, and its refusals."""
-
-    def do_GET(self) -> None:
-        server: Any = self.server
-        server.asked.append((self.path, self.headers.get("api-key")))
-        status = server.answers.pop(0) if server.answers else 200
-        body = {"result": {"collections": []}, "status": "ok", "time": 0.0}
-        text = json.dumps(body if status == 200 else {"status": {"error": "no"}}).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def loopback() -> Iterator[Any]:
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-    server.asked, server.answers = [], []
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_qdrant_by_url_is_given_its_key_and_shows_it_to_nobody(
-    loopback: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    require("qdrant_client")
-    said: list[Event] = []
-    url = f"qdrant://:s3cret@127.0.0.1:{loopback.server_port}"
-    with open_store(url, said.append) as store:
-        assert store.url == f"qdrant://@127.0.0.1:{loopback.server_port}"
-        assert store.collections() == ()
-    assert loopback.asked == [("/collections", "s3cret")] * 2
-    assert ["unencrypted" in text for text in notices(said)] == [True]
-    plain = f"http://127.0.0.1:{loopback.server_port}"
-    with open_store(plain, said.append, api_key="from settings"):
-        assert loopback.asked[-1] == ("/collections", "from settings")
-    monkeypatch.setenv("QDRANT_API_KEY", "from the environment")
-    with open_store(plain, said.append):
-        assert loopback.asked[-1] == ("/collections", "from the environment")
-    assert "s3cret" not in repr(said)
-
-
-def test_qdrant_that_refuses_or_is_busy(loopback: Any, tmp_path: Path) -> None:
-    require("qdrant_client")
-    said: list[Event] = []
-    url = f"qdrant://127.0.0.1:{loopback.server_port}"
-    loopback.answers = [503]
-    with open_store(url, said.append) as store:
-        loopback.answers = [502, 429]
-        assert store.collections() == ()
-        loopback.answers = [500]
-        with pytest.raises(StoreError, match="refused"):
-            store.collections()
-    loopback.answers = [401]
-    with pytest.raises(StoreUnreachable, match="refused the key"):
-        open_store(url, said.append)
-    loopback.answers = [503, 503]
-    with open_store(url, said.append, tmp_path / "own.db") as other:
-        assert other.url.startswith("sqlite://")
-    assert len(notices(said)) == 1
-
-
-def test_qdrant_that_is_down(tmp_path: Path) -> None:
-    require("qdrant_client")
-    said: list[Event] = []
-    with pytest.raises(StoreUnreachable, match=r"cannot be reached.*start it"):
-        open_store("qdrant://127.0.0.1:1", said.append)
-    with open_store("qdrant://127.0.0.1:1", said.append, tmp_path / "own.db") as other:
-        assert other.collection("things", MODEL, DIMENSION).count() == 0
-    assert ["going on with the embedded store" in text for text in notices(said)] == [True]

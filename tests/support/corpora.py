@@ -9,10 +9,10 @@ from pathlib import Path
 
 from agent.retrieval.embedding import StaticEncoder, load_static
 from agent.retrieval.index.index import Index
-from agent.search.opening import SearchPaths, make_pool
+from agent.search import SearchPaths, make_pool
 from agent.search.passages import CorpusSource, CorpusUnavailable, Label, Passage
 from agent.search.pool import Pool
-from agent.search.stores.registry import open_store
+from agent.search.stores import open_store
 from agent.types.events import Event
 from agent.types.protocols import Embedder, Retriever, Snapshot
 from tests.support.fakes import MemorySnapshot
@@ -110,5 +110,5 @@ def pool_at(
         if sources is not None:
             from dataclasses import replace
 
-            pool = Pool(replace(pool.parts, sources=tuple(sources)))
+            pool = replace(pool, sources=tuple(sources))
         yield pool

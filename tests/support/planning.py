@@ -8,9 +8,8 @@ from agent.retrieval.index.index import Index
 from agent.retrieval.ranking.evidence import mention_evidence
 from agent.retrieval.ranking.ranker import RetrievalOptions
 from agent.retrieval.ranking.retriever import HybridRetriever
-from agent.search.plans.grounding import Grounded, SeveralQueries
-from agent.search.plans.intents import Intent, intent_of
-from agent.search.plans.planner import Planner, PlanOptions
+from agent.search.plan_grounding import Grounded, Intent, SeveralQueries, intent_of
+from agent.search.plans import Planner, PlanOptions
 from agent.types import Problem, Ranking
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore

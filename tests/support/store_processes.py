@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from agent.search.stores.base import EntryFilter
+from agent.search.stores import EntryFilter
 from tests.support.store_writer import lines, start
 from tests.support.stores import DIMENSION, MODEL, Engine, ids_of, unit
 

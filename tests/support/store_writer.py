@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.search.stores.registry import open_store
+from agent.search.stores import open_store
 from tests.support.stores import DIMENSION, MODEL, entry, random_units
 
 ROOT = Path(__file__).resolve().parents[2]

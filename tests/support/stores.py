@@ -12,8 +12,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from agent.search.stores.base import EVERYTHING, Entry, EntryFilter, Fields, VectorStore, score_of
-from agent.search.stores.registry import open_store
+from agent.search.stores import (
+    EVERYTHING,
+    Entry,
+    EntryFilter,
+    Fields,
+    VectorStore,
+    open_store,
+    score_of,
+)
 from agent.types.events import Event, Notice
 
 DIMENSION = 8

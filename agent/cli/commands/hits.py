@@ -37,11 +37,8 @@ def as_json(hit: ScoredChunk, relevance: float) -> dict[str, Any]:
     }
 
 
-def render(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool, width: int | None) -> str:
-    """Return one line for each hit and its relevance; with `explain` its contributions below it.
-
-    Lines are cut to `width` columns; None does not cut them.
-    """
+def render(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool) -> str:
+    """Return one line for each hit and its relevance; with `explain` its contributions below it."""
     lines: list[str] = []
     for position, (hit, relevance) in enumerate(hits, start=1):
         chunk = hit.chunk
@@ -50,7 +47,7 @@ def render(hits: Sequence[tuple[ScoredChunk, float]], *, explain: bool, width: i
         if explain:
             lines.append(f"{_INDENT}score {hit.score:.3f}, the sum of")
             lines.extend(_explanation(hit))
-    return shown(lines, width)
+    return shown(lines)
 
 
 def finding_as_json(finding: PoolHit) -> dict[str, Any]:
@@ -84,7 +81,7 @@ def _passage_as_json(passage: Passage) -> dict[str, Any]:
     }
 
 
-def render_findings(hits: Sequence[PoolHit], *, explain: bool, width: int | None) -> str:
+def render_findings(hits: Sequence[PoolHit], *, explain: bool) -> str:
     """Return one line for each finding: rank, relevance, corpus, location, title.
 
     With `explain`, the lines below a finding show its score and similarity, its rank in its corpus,
@@ -103,7 +100,7 @@ def render_findings(hits: Sequence[PoolHit], *, explain: bool, width: int | None
                 lines.append(f"{_INDENT}link     {passage.link}")
             lines.extend(_contribution(reason) for reason in hit.reasons)
             lines.extend(f"{_INDENT}also     [{p.corpus.value}] {p.place}" for p in hit.same)
-    return shown(lines, width)
+    return shown(lines)
 
 
 def _standing(hit: PoolHit) -> str:
@@ -113,11 +110,6 @@ def _standing(hit: PoolHit) -> str:
     similar = f", similarity {hit.similarity:.2f}" if hit.similarity else ""
     corpus = hit.passage.corpus.value
     return f"score {hit.score:.3f}{similar}; by place {hit.rank} in [{corpus}], which comes from"
-
-
-def terminal_width() -> int | None:
-    """Return the columns of the terminal if stdout is one, else None."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _explanation(hit: ScoredChunk) -> Iterator[str]:
@@ -143,8 +135,12 @@ def _contribution(reason: Reason) -> str:
     return f"{_INDENT}{reason.value:+7.3f}  {reason.feature:<11}{note}".rstrip()
 
 
-def shown(lines: Sequence[str], width: int | None) -> str:
-    """Return lines for a terminal. Secrets are masked, because titles come from a repository."""
+def shown(lines: Sequence[str]) -> str:
+    """Return lines, cut to the width of a terminal.
+
+    Secrets are masked, because titles come from a repository.
+    """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     masked = mask_secrets("\n".join(inert(line, kept="") for line in lines)).text
     return "".join(f"{_cut(line, width)}\n" for line in masked.split("\n")) if lines else ""
 

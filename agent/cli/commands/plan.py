@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from agent.cli.commands.common import guarded, load_problem, print_value, write_stdout
-from agent.cli.commands.hits import shown, terminal_width
-from agent.cli.commands.retrieval import (
-    InspectRequest,
-    open_code,
-    open_settings,
-    rank_chunks,
-    warning,
+import click
+
+from agent.cli.commands.common import (
+    guarded,
+    load_problem,
+    load_settings,
+    print_value,
+    write_stdout,
 )
+from agent.cli.commands.hits import shown
+from agent.cli.commands.retrieval import rank_chunks, warning
+from agent.cli.commands.search import open_project
 from agent.cli.options import (
     RETRIEVAL_SETTINGS,
     json_option,
@@ -35,27 +39,21 @@ if TYPE_CHECKING:
     from agent.types.protocols import Reporter, Snapshot
 
 
-def plan(request: InspectRequest, flags: Mapping[str, Any]) -> int:
-    """Print the plan as a list or JSON."""
-    return guarded(lambda: _plan(request, flags), flags=flags)
-
-
-def _plan(request: InspectRequest, flags: Mapping[str, Any]) -> int:
+def _plan(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     from agent.retrieval.ranking import in_scope
 
-    assert request.problem is not None
-    problem = load_problem(request.problem)
-    settings = open_settings(request, flags)
-    with warning(quiet=request.quiet) as reporter:
-        snapshot = in_scope(problem, open_code(request, settings, reporter, scope=request.path))
+    problem = load_problem(given["problem"])
+    settings = load_settings(flags, repository=given["repo"])
+    with warning(quiet=given["quiet"]) as reporter:
+        snapshot = in_scope(problem, open_project(given, settings, reporter))
         ranking = rank_chunks(problem, snapshot, settings, reporter)
-        planned = asyncio.run(_planned(problem, snapshot, ranking, settings, reporter))
+        planned = asyncio.run(_planned(problem, snapshot, ranking, given, settings, reporter))
         if planned.note:
             reporter(Notice(planned.note, "warning"))
-    if request.json:
-        print_value(as_json(planned, snapshot.commit))
+    if given["json"]:
+        print_value(_as_json(planned, snapshot.commit))
     else:
-        write_stdout(in_words(planned))
+        write_stdout(_in_words(planned))
     if not planned.steps:
         say("agent: no plan; say in the issue what goes wrong, and where it shows")
     return 0
@@ -65,16 +63,21 @@ async def _planned(
     problem: Problem,
     snapshot: Snapshot,
     ranking: Ranking,
+    given: Mapping[str, Any],
     settings: Settings,
     reporter: Reporter,
 ) -> Planned:
-    from agent.wiring import make_counter, make_planner
+    from agent.wiring import make_counter, make_planner, open_chat
 
-    planner = make_planner(settings, make_counter(settings.model), reporter)
-    return await planner.plan(problem, snapshot, ranking)
+    async with AsyncExitStack() as stack:
+        calls, beam = given["calls"], given["beam"]
+        chat = await open_chat(stack, settings, reporter) if calls else None
+        counter = make_counter(settings.model)
+        planner = make_planner(settings, counter, reporter, calls=calls, beam=beam)
+        return await planner.plan(problem, snapshot, ranking, chat)
 
 
-def as_json(planned: Planned, commit: str) -> dict[str, Any]:
+def _as_json(planned: Planned, commit: str) -> dict[str, Any]:
     """Return a plan as JSON values, with secrets masked."""
     steps = [
         {
@@ -91,28 +94,39 @@ def as_json(planned: Planned, commit: str) -> dict[str, Any]:
     return {"commit": commit, "value": value, "calls": planned.calls, "steps": steps}
 
 
-def in_words(planned: Planned) -> str:
-    """Return a plan as text: each step with its score, and below it the code that it leads to."""
+def _in_words(planned: Planned) -> str:
+    """Return each step with its score, and below it the code that it leads to."""
     lines: list[str] = []
     for number, step in enumerate(planned.steps, start=1):
         lines.append(f"{number}. {step.score:.2f}  {step.intent}")
         lines.extend(f"      {p.path}:{p.start}-{p.end}  {p.symbol}" for p in step.places)
-    return shown(lines, terminal_width())
+    return shown(lines)
 
 
 @declare(
     "plan",
-    settings=RETRIEVAL_SETTINGS,
+    settings=(*RETRIEVAL_SETTINGS, "max_cost"),
     ending="""
     Example:
       agent plan --problem issue.md --repo ./target
+
+    With plans that the model proposes too, in at most three calls:
+      agent plan --problem issue.md --repo ./target --calls 3
     """,
 )
 @problem_option
 @repo_options
 @scope_option
+@click.option(
+    "--beam", type=click.IntRange(1), metavar="N",
+    help="Plans that each round of the search keeps (best-first without).",
+)  # fmt: skip
+@click.option(
+    "--calls", "--plan-calls", "calls", type=click.IntRange(0), default=0, metavar="N",
+    help="Most model calls that propose plans.",
+)  # fmt: skip
 @json_option
 @quiet_option
 def command(flags: Mapping[str, Any], **given: Any) -> int:
     """Show a plan for an issue: what to look for, and the code where it is."""
-    return plan(InspectRequest(**given), flags)
+    return guarded(lambda: _plan(given, flags), flags=flags)

@@ -1,107 +1,447 @@
-"""Handle `--precomputed` of `agent index` and `agent search`: turn options into requests."""
+"""Vectors of other programs: `agent index --precomputed` and `agent search --precomputed`."""
 
 from __future__ import annotations
 
+import asyncio
+import re
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from agent.cli.commands.common import guarded
-from agent.cli.commands.precomputed_import import ImportRequest, import_folder
-from agent.cli.commands.precomputed_search import SearchRequest, search
-from agent.errors import ConfigurationError
+from agent.cli.commands.common import counted, load_settings, print_value, write_stdout
+from agent.cli.commands.hits import shown
+from agent.cli.commands.retrieval import warning
+from agent.errors import ConfigurationError, SemanticConfigError
+from agent.shared.secrets import mask_secrets
+from agent.shared.terminal import say
+from agent.types.events import Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
-    from agent.search.precomputed import SemanticSettings
+    import numpy as np
+    from numpy.typing import NDArray
 
-_SHARED = ("repo", "json", "quiet")
-_SETTINGS = ("store", "embed")
-_WITHOUT = {"store": None, "embed": None, "preset": None}
-"""Defaults of settings that were not given on the command line."""
-_WRITTEN = {"agent_name": "agent-name", "show": "list", "made_by": "made-by", "dry_run": "dry-run"}
+    from agent.search.precomputed import PrecomputedResult, SemanticSettings, VectorIndex
+    from agent.search.stores import EntryFilter, VectorCollection, VectorStore
+    from agent.settings import Settings
+    from agent.types.protocols import Reporter
+
+    Queried = tuple[NDArray[np.float32], str]  # the vector of a query, and what made it
+
+LABEL = "precomputed"
+"""Label of results, and the project and corpus of entries, which keeps them apart from our own."""
+
+UNKNOWN_MODEL = "precomputed"
+"""The model of a collection that was imported without --made-by."""
+
+_NAME_LENGTH = 48  # all engines accept this length
+_DIGEST = 8  # hex digits, enough to tell some hundred folders apart
+_MODEL_LENGTH = 200
 
 
-def import_by_options(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
-    """Import as the options of `agent index` say, and return the exit code.
+def _every(tags: Sequence[str] = ()) -> EntryFilter:
+    from agent.search.stores import EntryFilter
 
-    `given` holds the options by parameter name.
+    return EntryFilter(project=LABEL, corpora=frozenset({LABEL}), tags=frozenset(tags))
+
+
+def _refuse(given: Mapping[str, Any], names: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for a missing folder, and for options without an effect on it.
+
+    `names` has the parameters that do not go together with --precomputed, and their defaults.
     """
-    given = {**_WITHOUT, **given, **flags}
-    alone = ("collection", "made_by", "dry_run")
-    if refused := guarded(lambda: _refuse(given, alone, ("collection", "made_by", "store"))):
-        return refused
-    request = ImportRequest(
-        folder=Path(given["precomputed"][0]),
-        **{name: given[name] for name in _SHARED},
-        **{name: given[name] for name in ("collection", "made_by", "fresh", "dry_run")},
-        others=_others(given, ("corpus", "forget", "show", "drop", "commit", "without")),
-    )
-    return import_folder(request, {name: flags[name] for name in _SETTINGS if name in flags})
+    if not given["precomputed"]:
+        raise ConfigurationError("give --precomputed FOLDER too; the other options need it")
+    others = [f"--{n.replace('_', '-')}" for n, default in names.items() if given[n] != default]
+    if others:
+        raise ConfigurationError(
+            f"--precomputed and {' and '.join(others)} do not go together; give one of them"
+        )
 
 
-def search_by_options(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
-    """Search as the options of `agent search` say, and return the exit code.
+# ------------------------------------------------------------------------------------------ import
 
-    `given` holds the options by parameter name.
-    """
-    given = {**_WITHOUT, **given, **flags}
-    alone, texts = ("vector", "tag", "agent_name", "agents"), ("vector", "store", "query")
-    agent: SemanticSettings | None = None
 
-    def check() -> int:
-        nonlocal agent
-        _refuse(given, alone, (*texts, "agent_name", "agents"))
-        agent = _agent(given["agent_name"], given["agents"])
+def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
+    """Import the vectors of a folder into a collection, and print the counts."""
+    from agent.search import collection_name
+    from agent.search.precomputed import load_vectors
+    from agent.search.stores import check_url, checked_name, shown_url
+    from agent.wiring.search import open_vector_store
+
+    _refuse(given, {"corpus": (), "forget": False, "show": False, "drop": None, "commit": None})
+    settings = load_settings(flags, repository=given["repo"])
+    folder, made_by = Path(given["precomputed"]), _checked_model(given["made_by"])
+    name = checked_name(given["collection"] or name_of(folder))
+    if made_by is not None and collection_name(made_by) == name:
+        raise ConfigurationError(
+            f"collection {name} is that of the corpora (agent index --corpus); name another one by"
+            " --collection"
+        )
+    if settings.store is not None:
+        check_url(settings.store)
+    with warning(quiet=given["quiet"]) as reporter:
+        started = time.perf_counter()
+        reporter(StageStarted("vectors", str(folder)))
+        index = load_vectors(folder, reporter, strict=True)
+        vectors = counted(len(index), "vector")
+        reporter(StageFinished("vectors", time.perf_counter() - started, vectors))
+        written, removed, place = None, 0, shown_url(settings.store or "the cache folder")
+        if not given["dry_run"]:
+            with open_vector_store(settings, reporter) as store:
+                written, removed = _imported(
+                    store, name, made_by, index, reporter, fresh=given["fresh"]
+                )
+                place = store.url
+        seconds = time.perf_counter() - started
+    if given["json"]:
+        print_value(
+            {
+                "collection": name,
+                "store": place,
+                "dimension": index.dimension,
+                "vectors": len(index),
+                "written": written,
+                "removed": removed,
+                "known": None if written is None else len(index) - written,
+                "skipped": [asdict(one) for one in index.skipped],
+                "dry_run": given["dry_run"],
+                "seconds": round(seconds, 3),
+            }
+        )
         return 0
+    counts = f"{vectors} of {counted(index.dimension, 'dimension')}"
+    skipped = f"{counted(len(index.skipped), 'file')} skipped"
+    if written is None:
+        write_stdout(f"would put {counts} into {name} of {place}; {skipped}; nothing was written\n")
+    else:
+        known = f"{written:,} written, {len(index) - written:,} were known"
+        write_stdout(f"{name}: {counts}: {known}; {skipped}\n")
+        write_stdout(f"in {seconds:.2f} s; vectors in {place}\n")
+    return 0
 
-    if refused := guarded(check):
-        return refused
-    limit, tags, least = given["limit"], tuple(given["tag"] or ()), given["at_least"]
+
+def _imported(
+    store: VectorStore,
+    name: str,
+    made_by: str | None,
+    index: VectorIndex,
+    reporter: Reporter,
+    *,
+    fresh: bool,
+) -> tuple[int, int]:
+    """Write the vectors; return how many were written, and removed before.
+
+    Raises StoreError, ConfigurationError.
+    """
+    from agent.search.precomputed import import_vectors
+
+    collection, removed = _opened(store, name, made_by, index.dimension, fresh=fresh)
+    if removed:
+        vectors = counted(removed, "vector")
+        reporter(Notice(f"{name}: {vectors} of before removed", "warning"))
+    reporter(StageStarted("import", name))
+    started = time.perf_counter()
+    written = import_vectors(index, collection, project=LABEL, corpus=LABEL, reporter=reporter)
+    reporter(StageFinished("import", time.perf_counter() - started, f"{written:,} written"))
+    others = collection.count(_every()) - len(
+        collection.contents({f"{LABEL}/{identifier}" for identifier in index.ids})
+    )
+    if others > 0:
+        message = (
+            f"{name} also holds {counted(others, 'vector')} that the folder does not have;"
+            " --fresh removes them, --collection keeps folders apart"
+        )
+        reporter(Notice(message, "warning"))
+    return written, removed
+
+
+def _opened(
+    store: VectorStore, name: str, made_by: str | None, dimension: int, *, fresh: bool
+) -> tuple[VectorCollection, int]:
+    """Return the collection, and the number of vectors that were removed from it on purpose."""
+    from agent.search import collection_name
+
+    info = {info.name: info for info in store.collections()}.get(name)
+    if info is None:
+        return store.collection(name, made_by or UNKNOWN_MODEL, dimension), 0
+    if collection_name(info.model) == name:
+        raise ConfigurationError(
+            f"collection {name} is that of the corpora (agent index --corpus); name another one by"
+            " --collection"
+        )
+    model = made_by or info.model
+    old = store.collection(name, info.model, info.dimension)
+    if (model, dimension) == (info.model, info.dimension):
+        return old, old.delete(_every()) if fresh else 0
+    if not fresh:
+        raise ConfigurationError(
+            f"collection {name} holds vectors of {_model_name(info.model)} ({info.dimension}"
+            f" numbers each), not of {_model_name(model)} ({dimension}); --fresh makes it anew,"
+            " --collection names another one"
+        )
+    if old.count(_every()) != (removed := old.count()):
+        raise ConfigurationError(
+            f"collection {name} holds other vectors too; name another one by --collection"
+        )
+    store.drop(name)
+    return store.collection(name, made_by or UNKNOWN_MODEL, dimension), removed
+
+
+def _model_name(model: str) -> str:
+    return "an unnamed model" if model == UNKNOWN_MODEL else model
+
+
+def name_of(folder: Path) -> str:
+    """Return a collection's name for a folder. Changed names end in a digest to keep them apart."""
+    own = folder.resolve().name
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", own).strip("-._")
+    if readable == own and len(own) <= _NAME_LENGTH:
+        return own
+    digest = sha256(own.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST]
+    return f"{readable[: _NAME_LENGTH - _DIGEST - 1] or LABEL}-{digest}"
+
+
+def _checked_model(model: str | None) -> str | None:
+    """Return the value of --made-by. Raises ConfigurationError if it is not a name."""
+    if model is not None and (not model.isprintable() or not 0 < len(model) <= _MODEL_LENGTH):
+        raise ConfigurationError(
+            f"--made-by: a model's name has 1 to {_MODEL_LENGTH} characters, all printable"
+        )
+    if model == UNKNOWN_MODEL:
+        raise ConfigurationError(f"--made-by {model}: no model is called so; leave it out")
+    return model
+
+
+# ------------------------------------------------------------------------------------------ search
+
+
+def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
+    """Print the best vectors of a folder or a collection as a table or JSON."""
+    from agent.search.precomputed import masked
+
+    _refuse(
+        given, {"corpus": (), "problem": None, "commit": None, "expand": "off", "explain": False}
+    )
+    if (given["query"] is None) == (given["vector"] is None):
+        raise ConfigurationError("give either a query in words or its vector by --vector FILE")
+    agent = _agent(given["agent_name"], given["agents"])
+    limit, tags, at_least = given["limit"], given["tag"], given["at_least"]
     if agent is not None:  # options of the command line win over the agent's settings
         source = click.get_current_context().get_parameter_source("limit")
         limit = agent.top_k if source is ParameterSource.DEFAULT else limit
         tags = tags or agent.filter_by_tags
-        least = (1.0 + agent.similarity_threshold) / 2.0 if least is None else least
-    request = SearchRequest(
-        place=given["precomputed"][0],
-        in_store=given["store"] is not None,
-        **{name: given[name] for name in (*_SHARED, "query", "vector")},
-        limit=limit,
-        tags=tags,
-        at_least=least or 0.0,
-        others=_others(given, ("corpus", "problem", "commit", "preset", "without", "explain")),
-    )
-    return search(request, {name: flags[name] for name in _SETTINGS if name in flags})
+        if at_least is None:
+            at_least = (1.0 + agent.similarity_threshold) / 2.0
+    settings = load_settings(flags, repository=given["repo"])
+    limits = (limit, tuple(tags), at_least or 0.0)
+    with warning(quiet=given["quiet"]) as reporter:
+        query = None if given["vector"] is None else _read_vector(given["vector"])
+        folder = Path(given["precomputed"]).expanduser()
+        if _is_folder(folder) and "store" not in flags:
+            place, made_by, searched, skipped, results = _in_folder(
+                folder, given, query, settings, limits, reporter
+            )
+        else:
+            place, made_by, searched, skipped, results = _in_store(
+                folder, given, query, settings, limits, reporter
+            )
+    if given["json"]:
+        rows = [
+            {
+                "corpus": LABEL,
+                "id": one.id,
+                "similarity": round(one.similarity, 6),
+                "tags": list(one.tags),
+                "text": mask_secrets(one.text).text,
+                "metadata": masked(dict(one.metadata)),
+            }
+            for one in results
+        ]
+        print_value(
+            {
+                "place": place,
+                "searched": searched,
+                "query_by": made_by,
+                "skipped": skipped,
+                "results": rows,
+            }
+        )
+    else:
+        write_stdout(_table(results))
+    if not results:
+        say("agent: nothing matches; try another query, fewer --tag, or a lower --at-least")
+    return 0
+
+
+Answer = tuple[str, str, int, list[Any], Sequence["PrecomputedResult"]]
+
+
+def _in_folder(
+    folder: Path,
+    given: Mapping[str, Any],
+    query: Queried | None,
+    settings: Settings,
+    limits: tuple[int, tuple[str, ...], float],
+    reporter: Reporter,
+) -> Answer:
+    from agent.search import SearchPaths
+    from agent.search.precomputed import in_one_line, load_vectors, results_in_folder
+    from agent.settings import data_folder
+
+    cache = SearchPaths(settings.cache_dir, data_folder()).folder_cache(folder)
+    index = load_vectors(folder, reporter, cache=cache, strict=True)
+    vector, made_by = query or _embedded(given, settings, reporter)
+    _check(vector, made_by, index.dimension, in_one_line(str(folder)))
+    if query is None:
+        reporter(Notice(f"the query was embedded by {made_by}: the folder does not say by what"))
+    results = results_in_folder(index, vector, *limits, reporter)
+    skipped = [asdict(one) for one in index.skipped]
+    return given["precomputed"], made_by, len(index), skipped, results
+
+
+def _in_store(
+    folder: Path,
+    given: Mapping[str, Any],
+    query: Queried | None,
+    settings: Settings,
+    limits: tuple[int, tuple[str, ...], float],
+    reporter: Reporter,
+) -> Answer:
+    from agent.search.precomputed import in_one_line, results_in_store
+    from agent.wiring.search import open_vector_store
+
+    place, (limit, tags, at_least) = given["precomputed"], limits
+    with open_vector_store(settings, reporter) as store:
+        infos = {info.name: info for info in store.collections()}
+        info = infos.get(place) or infos.get(name_of(folder))
+        if info is None:
+            raise ConfigurationError(
+                f"--precomputed {in_one_line(place)}: neither a folder nor a collection of"
+                f" {store.url} (see agent index --list)"
+            )
+        vector, made_by = query or _embedded(given, settings, reporter)
+        where = f"{info.name} in {store.url}"
+        named = query is None and info.model != UNKNOWN_MODEL
+        _check(vector, made_by, info.dimension, where, info.model if named else None)
+        collection = store.collection(info.name, info.model, info.dimension)
+        results = results_in_store(collection, vector, limit, _every(tags), at_least)
+        return place, made_by, collection.count(_every()), [], results
+
+
+def _embedded(given: Mapping[str, Any], settings: Settings, reporter: Reporter) -> Queried:
+    from agent.wiring.search import embed_query
+
+    return asyncio.run(embed_query(settings, given["query"], reporter))
+
+
+def _check(
+    vector: NDArray[np.float32],
+    made_by: str,
+    dimension: int,
+    place: str,
+    model: str | None = None,
+) -> None:
+    """Raise ConfigurationError if another model than that of the vectors embedded the query."""
+    if vector.size != dimension:
+        raise ConfigurationError(
+            f"the query has {vector.size} dimensions (by {made_by}), the vectors of {place} have"
+            f" {dimension}; embed it with the model that made them"
+        )
+    if model is not None and not is_model(model, made_by):
+        raise ConfigurationError(
+            f"the vectors of {place} were made by {model}, the query by {made_by}; set"
+            " PATCHSHOT_EMBED_MODEL to that model (without --embed local), or give --vector FILE"
+        )
+
+
+def is_model(name: str, embedder: str) -> bool:
+    """Whether an `Embedder.name` is of the model that --made-by named.
+
+    Only the last parts of the paths are compared: `sentence-transformers/all-MiniLM-L6-v2` matches
+    `local/all-MiniLM-L6-v2-int8-<digest>@256`.
+    """
+    core = embedder.rpartition("@")[0] or embedder
+    if embedder.startswith("local/"):
+        core = re.sub(r"(-int8)?-[0-9a-f]{12}$", "", core)
+    else:
+        core = core.partition(":")[2] or core
+    return _last(name) in (_last(core), _last(embedder), _last(f"{core}-int8"))
+
+
+def _last(name: str) -> str:
+    return name.rsplit("/", 1)[-1].casefold().removesuffix(":latest")
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether the path is a folder. Raises ConfigurationError if it cannot be accessed."""
+    from agent.search.precomputed import in_one_line
+
+    try:
+        return path.is_dir()
+    except OSError as error:
+        raise ConfigurationError(
+            f"--precomputed {in_one_line(str(path))}: cannot be read ({error.strerror}); let"
+            " yourself read and enter it: chmod u+rx"
+        ) from None
+    except ValueError:  # the path contains a NUL
+        return False
+
+
+def _read_vector(source: str) -> Queried:
+    from agent.search.precomputed import MAX_BYTES, Invalid, in_one_line, parse_vector
+
+    if source == "-":
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    else:
+        try:
+            with Path(source).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ConfigurationError(
+                f"--vector {in_one_line(source)}: cannot be read ({error.strerror}); give a JSON"
+                " file, or -"
+            ) from None
+    vector = parse_vector(data)
+    if isinstance(vector, Invalid):
+        raise ConfigurationError(
+            f"--vector {in_one_line(source)}: {in_one_line(vector.reason)}; give a JSON array"
+        )
+    return vector, f"--vector {source}"
+
+
+def _table(results: Sequence[PrecomputedResult]) -> str:
+    lines = []
+    for position, one in enumerate(results, start=1):
+        # Mask before cutting, because a part of a secret is not recognised.
+        title = " ".join(mask_secrets(one.text).text[:200].split())
+        line = f"{position:3}  {one.similarity:.3f}  [{LABEL}]  {one.id}  {title}"
+        lines.append(line.rstrip())
+    return shown(lines)
 
 
 def corpus_agent(given: Mapping[str, Any]) -> SemanticSettings | None:
-    """Return the settings that limit the corpus `vectors`; None if the options name none.
-
-    Raises ConfigurationError, SemanticConfigError.
-    """
+    """Return the settings that limit the corpus `vectors`; None if the options name none."""
     from agent.search.precomputed import MAX_TOP_K, make_settings
 
     if given["vector"] is not None:
         raise ConfigurationError("--corpus takes a query in words; leave out --vector")
-    if len(given["precomputed"]) > 1:
-        raise ConfigurationError("--corpus vectors takes one --precomputed FOLDER")
-    found = _agent(given["agent_name"], given["agents"])
-    if not given["tag"]:
-        return found
-    if found is None:
-        found = make_settings(agent_name="any", top_k=MAX_TOP_K, similarity_threshold=-1.0)
-    return found.model_copy(update={"filter_by_tags": tuple(given["tag"])})
+    agent = _agent(given["agent_name"], given["agents"])
+    if given["tag"]:
+        if agent is None:
+            agent = make_settings(agent_name="any", top_k=MAX_TOP_K, similarity_threshold=-1.0)
+        agent = agent.model_copy(update={"filter_by_tags": tuple(given["tag"])})
+    return agent
 
 
 def _agent(name: str | None, file: str | None) -> SemanticSettings | None:
-    """Return the settings of the named agent, or its defaults if there is no file.
-
-    Raises ConfigurationError, SemanticConfigError.
-    """
-    from agent.errors import SemanticConfigError
+    """Return the settings of the named agent, or its defaults if there is no file."""
     from agent.search.precomputed import make_settings, read_settings
 
     if name is None:
@@ -110,40 +450,8 @@ def _agent(name: str | None, file: str | None) -> SemanticSettings | None:
         return None
     if file is None:
         return make_settings(agent_name=name)
-    found = read_settings(Path(file))
-    if name not in found:
-        known = ", ".join(sorted(found)) or "none"
+    agents = read_settings(Path(file))
+    if name not in agents:
+        known = ", ".join(sorted(agents)) or "none"
         raise SemanticConfigError(f"{file}: no settings for the agent {name!r}; known: {known}")
-    return found[name]
-
-
-def _others(given: Mapping[str, Any], names: Sequence[str]) -> tuple[str, ...]:
-    """Return the given options that have no effect with `--precomputed`, as they are written."""
-    model = ("--intents llm",) if given["intents"] == "llm" else ()
-    expand = ("--expand",) if given.get("expand", "off") != "off" else ()
-    dirty = ("--dirty",) if given["dirty"] != "include" else ()
-    repo = ("--repo",) if given["repo"] != Path() else ()
-    second = ("a second --precomputed",) if len(given["precomputed"]) > 1 else ()
-    written = tuple(_written(name) for name in names if given[name])
-    return (*written, *model, *expand, *dirty, *repo, *second)
-
-
-def _refuse(given: Mapping[str, Any], alone: Sequence[str], texts: Sequence[str]) -> int:
-    """Return 0. Raise ConfigurationError for empty texts or a missing `--precomputed`."""
-    for name in texts:
-        if given[name] == "":
-            raise ConfigurationError(f"{_written(name)} is empty; give a value, or leave it out")
-    if "" in (given.get("tag") or ()):
-        raise ConfigurationError("--tag is empty; give a value, or leave it out")
-    if not given["precomputed"]:
-        named = " and ".join(_written(name) for name in alone if given[name])
-        raise ConfigurationError(
-            f"{named} means something beside --precomputed only; give that too"
-        )
-    if not given["precomputed"][0]:
-        raise ConfigurationError("--precomputed is empty; give the folder of vectors")
-    return 0
-
-
-def _written(name: str) -> str:
-    return "the query" if name == "query" else f"--{_WRITTEN.get(name, name)}"
+    return agents[name]

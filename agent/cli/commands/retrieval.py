@@ -1,4 +1,4 @@
-"""Functions that `agent search`, `agent context` and `agent index` share."""
+"""Functions that commands which rank code share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ from agent.cli.commands.common import (
     own_file,
     reporting,
 )
-from agent.errors import RepositoryError
 from agent.shared.terminal import say
 from agent.types.events import Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
-    from agent.search import Label
-    from agent.search.precomputed import SemanticSettings
     from agent.settings import Settings
     from agent.types import Problem, Ranking
     from agent.types.events import Event
@@ -42,31 +39,6 @@ class InspectRequest:
     quiet: bool
     explain: bool = False
     path: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PoolRequest:
-    """Arguments about corpora other than code. `by_model`: the configured model writes intents.
-
-    `agent`: limits the corpus of vectors.
-    `symbols`: file that symbols with intents are written to; `symbols_from`: where they are read.
-    """
-
-    corpora: tuple[str, ...] = ()
-    at_least: float | None = None
-    expand: str = "off"
-    by_model: bool = False
-    agent: SemanticSettings | None = None
-    symbols: Path | None = None
-    symbols_from: Path | None = None
-    fresh: bool = False
-    forget: bool = False
-    show: bool = False
-    drop: str | None = None
-
-
-CODE_ALONE = PoolRequest()
-"""No corpus other than code."""
 
 
 @contextmanager
@@ -129,71 +101,3 @@ def rank_chunks(
     for note in no_words(ranking):
         reporter(Notice(note, "warning"))
     return ranking
-
-
-def beyond_code(settings: Settings, flags: Mapping[str, Any], asked: PoolRequest) -> bool:
-    """Whether options or settings request anything besides the code."""
-    given = (asked.corpora, settings.corpora, asked.expand != "off")
-    return any(given) or _needs_others(flags, asked)
-
-
-def _needs_others(flags: Mapping[str, Any], asked: PoolRequest) -> bool:
-    """Whether an option was given that only applies to other corpora."""
-    files = asked.symbols is not None or asked.symbols_from is not None
-    return asked.by_model or asked.fresh or files or flags.get("store") is not None
-
-
-def requested_corpora(
-    settings: Settings, flags: Mapping[str, Any], asked: PoolRequest
-) -> tuple[Label, ...]:
-    """Return the requested corpora. Raises ConfigurationError.
-
-    `--store` alone means all corpora except memory, which must be named.
-    """
-    from agent.search import Label
-    from agent.wiring.search import read_labels
-
-    named = [name.strip() for part in asked.corpora for name in part.split(",") if name.strip()]
-    if named:
-        return read_labels(named)
-    if settings.corpora:
-        return read_labels((Label.CODE.value, *settings.corpora))
-    if _needs_others(flags, asked):
-        return (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
-    return (Label.CODE,)
-
-
-def open_snapshot(request: InspectRequest, settings: Settings, reporter: Reporter) -> Snapshot:
-    """Return the repository's files, or those of a plain folder with a warning."""
-    from agent.repository import locate
-    from agent.search import read_folder
-
-    try:
-        locate(request.repo)
-    except RepositoryError:
-        if not request.repo.is_dir() or request.commit is not None:
-            raise
-        folder = read_folder(request.repo)
-        for note in folder.notes:
-            reporter(Notice(note, "warning"))
-        return folder
-    return open_code(request, settings, reporter)
-
-
-def say_shallow(request: InspectRequest, labels: tuple[Label, ...], reporter: Reporter) -> None:
-    """Warn that a shallow clone has only a part of the history."""
-    from agent.repository import locate
-    from agent.search import Label
-
-    if Label.HISTORY not in labels:
-        return
-    try:
-        shallow = (locate(request.repo).git_dir / "shallow").exists()
-    except (RepositoryError, OSError):
-        return
-    if shallow:
-        reporter(
-            Notice(
-                "[history] is not whole: this is a shallow clone (git fetch --unshallow)", "warning"
-            )
-        )

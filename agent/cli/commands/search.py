@@ -6,32 +6,23 @@ import asyncio
 import io
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.cli.commands.common import guarded, load_problem, print_value, write_stdout
-from agent.cli.commands.hits import (
-    as_json,
-    finding_as_json,
-    render,
-    render_findings,
-    terminal_width,
+from agent.cli.commands.common import (
+    guarded,
+    load_problem,
+    load_settings,
+    load_snapshot,
+    own_file,
+    print_value,
+    write_stdout,
 )
-from agent.cli.commands.precomputed import corpus_agent, search_by_options
-from agent.cli.commands.retrieval import (
-    CODE_ALONE,
-    InspectRequest,
-    PoolRequest,
-    beyond_code,
-    open_code,
-    open_settings,
-    open_snapshot,
-    rank_chunks,
-    requested_corpora,
-    say_shallow,
-    warning,
-)
+from agent.cli.commands.hits import as_json, finding_as_json, render, render_findings
+from agent.cli.commands.precomputed import corpus_agent, search_vectors
+from agent.cli.commands.retrieval import rank_chunks, warning
 from agent.cli.options import (
     RETRIEVAL_SETTINGS,
     choice_option,
@@ -51,65 +42,100 @@ if TYPE_CHECKING:
     from agent.types import Problem
     from agent.types.protocols import Reporter, Snapshot
 
-CANDIDATES = 40
-"""Number of symbols for which a model writes intents in one query: about as many as a person reads.
-"""
+_CANDIDATES = 40  # symbols for which a model writes intents in one query
 
 
-def search(
-    request: InspectRequest,
-    query: str | None,
-    limit: int,
-    flags: Mapping[str, Any],
-    asked: PoolRequest = CODE_ALONE,
-) -> int:
-    """Print the best chunks, or findings of several corpora, as a table or JSON."""
-    return guarded(lambda: _search(request, query, limit, flags, asked), flags=flags)
+def requested_corpora(
+    given: Mapping[str, Any], settings: Settings, flags: Mapping[str, Any]
+) -> tuple[Label, ...]:
+    """Return the requested corpora. Raises ConfigurationError.
+
+    An option that only applies to other corpora, such as `--store`, means all except memory and
+    vectors, which must be named.
+    """
+    from agent.search import Label
+    from agent.wiring.search import read_labels
+
+    named = [name.strip() for part in given["corpus"] for name in part.split(",") if name.strip()]
+    if named:
+        return read_labels(named)
+    if settings.corpora:
+        return read_labels((Label.CODE.value, *settings.corpora))
+    options = (given.get(name) for name in ("fresh", "symbols", "read_symbols"))
+    if given["intents"] == "llm" or "store" in flags or any(options):
+        return (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
+    return (Label.CODE,)
 
 
-def _search(
-    request: InspectRequest,
-    query: str | None,
-    limit: int,
-    flags: Mapping[str, Any],
-    asked: PoolRequest,
-) -> int:
+def open_project(
+    given: Mapping[str, Any],
+    settings: Settings,
+    reporter: Reporter,
+    labels: tuple[Label, ...] = (),
+) -> Snapshot:
+    """Read the repository. Warn that a shallow clone has only a part of the history."""
+    from agent.repository import locate
+    from agent.search import Label
+
+    own = (own_file(given.get("problem")),)
+    snapshot = load_snapshot(
+        given["repo"],
+        given["commit"],
+        given["dirty"],
+        reporter,
+        settings=settings,
+        exclude=own,
+        scope=given.get("path", Path()),
+    )
+    if Label.HISTORY in labels and (locate(given["repo"]).git_dir / "shallow").exists():
+        message = "[history] is not whole: this is a shallow clone (git fetch --unshallow)"
+        reporter(Notice(message, "warning"))
+    return snapshot
+
+
+def _search(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
+    """Print the best chunks, or passages of several corpora, as a table or JSON."""
+    problem = _query(given["query"], given["problem"])
+    settings = load_settings(flags, repository=given["repo"])
+    labels = requested_corpora(given, settings, flags)
+    if len(labels) > 1 or given["corpus"] or given["expand"] != "off":
+        count = _search_corpora(problem, given, settings, labels)
+    else:
+        count = _search_code(problem, given, settings)
+    if not count:
+        lower = "" if given["at_least"] is None else ", or a lower --at-least"
+        say(f"agent: nothing matches; try other words, identifiers or another --corpus{lower}")
+    return 0
+
+
+def _search_code(problem: Problem, given: Mapping[str, Any], settings: Settings) -> int:
     from agent.search import matching_chunks, named_first
 
-    problem = _query(request, query)
-    settings = open_settings(request, flags)
-    if beyond_code(settings, flags, asked):
-        labels = requested_corpora(settings, flags, asked)
-        return _search_corpora(request, problem, limit, settings, labels, asked)
-    with warning(quiet=request.quiet) as reporter:
-        snapshot = open_code(request, settings, reporter)
+    with warning(quiet=given["quiet"]) as reporter:
+        snapshot = open_project(given, settings, reporter)
         ranking = rank_chunks(problem, snapshot, settings, reporter)
     pairs = named_first(problem.text, matching_chunks(problem.text, ranking))
-    found = [pair for pair in pairs if pair[1] >= (asked.at_least or 0.0)][:limit]
-    if request.json:
+    hits = [pair for pair in pairs if pair[1] >= (given["at_least"] or 0.0)][: given["limit"]]
+    if given["json"]:
         print_value(
             {
                 "commit": snapshot.commit,
                 "dirty": snapshot.dirty,
                 "total_chunks": ranking.total_chunks,
                 "notes": list(ranking.notes),
-                "results": [as_json(hit, relevance) for hit, relevance in found],
+                "results": [as_json(hit, relevance) for hit, relevance in hits],
             }
         )
     else:
-        table = render(found, explain=request.explain, width=terminal_width())
-        write_stdout(table)
-    if not found:
-        lower = "" if asked.at_least is None else ", or a lower --at-least"
-        say(f"agent: nothing matches; try other words or identifiers{lower}")
-    return 0
+        write_stdout(render(hits, explain=given["explain"]))
+    return len(hits)
 
 
-def _query(request: InspectRequest, query: str | None) -> Problem:
-    if (query is None) == (request.problem is None):
+def _query(query: str | None, source: str | None) -> Problem:
+    if (query is None) == (source is None):
         raise ConfigurationError("give either a QUERY or --problem FILE")
-    if request.problem is not None:
-        return load_problem(request.problem)
+    if source is not None:
+        return load_problem(source)
     from agent.run.problem import read_problem
 
     assert query is not None
@@ -119,96 +145,77 @@ def _query(request: InspectRequest, query: str | None) -> Problem:
 
 
 def _search_corpora(
-    request: InspectRequest,
-    problem: Problem,
-    limit: int,
-    settings: Settings,
-    labels: tuple[Label, ...],
-    asked: PoolRequest,
+    problem: Problem, given: Mapping[str, Any], settings: Settings, labels: tuple[Label, ...]
 ) -> int:
-    """Print the findings of several corpora as a labelled table or JSON."""
-    from agent.search import Label
+    """Print the passages of several corpora as a labelled table or JSON."""
+    from agent.wiring import endpoint
 
-    with warning(quiet=request.quiet) as reporter:
-        if asked.expand == "llm":
-            _check_model(settings)
-        if asked.expand == "project" and Label.CODE in labels:
+    with warning(quiet=given["quiet"]) as reporter:
+        if given["expand"] == "llm":
+            endpoint(settings)  # raises ConfigurationError before anything is read
+        if given["expand"] == "project":
             settings = settings.model_copy(update={"expand": "project"})
-        snapshot = open_snapshot(request, settings, reporter)
-        say_shallow(request, labels, reporter)
+        snapshot = open_project(given, settings, reporter, labels)
         started = time.perf_counter()
         reporter(StageStarted("retrieve"))
-        work = _search_pool(problem, limit, settings, snapshot, labels, asked, reporter)
-        findings = asyncio.run(work)
+        results = asyncio.run(_search_pool(problem, given, settings, snapshot, labels, reporter))
+        total = sum(results.searched.values())
         seconds = time.perf_counter() - started
-        total = sum(findings.searched.values())
         reporter(StageFinished("retrieve", seconds, f"{total:,} passages"))
-        for note in findings.notes:
+        for note in results.notes:
             reporter(Notice(note, "warning"))
-    if request.json:
+    if given["json"]:
         print_value(
             {
                 "commit": snapshot.commit,
                 "dirty": snapshot.dirty,
-                "searched": {label.value: n for label, n in findings.searched.items()},
-                "notes": list(findings.notes),
-                "results": [finding_as_json(finding) for finding in findings.hits],
+                "searched": {label.value: n for label, n in results.searched.items()},
+                "notes": list(results.notes),
+                "results": [finding_as_json(hit) for hit in results.hits],
             }
         )
     else:
-        table = render_findings(findings.hits, explain=request.explain, width=terminal_width())
-        write_stdout(table)
-    if not findings.hits:
-        lower = "" if asked.at_least is None else ", or a lower --at-least"
-        say(f"agent: nothing matches; try other words or another --corpus{lower}")
-    return 0
-
-
-def _check_model(settings: Settings) -> None:
-    """Raise ConfigurationError if no model is configured, before anything is read."""
-    from agent.wiring import endpoint
-
-    endpoint(settings)
+        write_stdout(render_findings(results.hits, explain=given["explain"]))
+    return len(results.hits)
 
 
 async def _search_pool(
     problem: Problem,
-    limit: int,
+    given: Mapping[str, Any],
     settings: Settings,
     snapshot: Snapshot,
     labels: tuple[Label, ...],
-    asked: PoolRequest,
     reporter: Reporter,
 ) -> PoolResults:
     from agent.search import Label
     from agent.wiring.search import open_pool
 
-    llm = asked.expand == "llm"
-    opened = open_pool(settings, snapshot, reporter, labels, keywords=llm, agent=asked.agent)
+    keywords = given["expand"] == "llm"
+    agent = corpus_agent(given) if Label.VECTORS in labels else None
+    opened = open_pool(settings, snapshot, reporter, labels, keywords=keywords, agent=agent)
     async with opened as pool:
-        if asked.by_model and Label.INTENT in labels:
+        if given["intents"] == "llm" and Label.INTENT in labels:
             await _write_candidates(problem, settings, snapshot, pool, reporter)
+        at_least = given["at_least"] or 0.0
         return await pool.search(
-            problem,
-            top_k=limit,
-            at_least=asked.at_least or 0.0,
-            expand="llm" if llm else "project" if asked.expand == "project" else "off",
+            problem, top_k=given["limit"], at_least=at_least, expand=given["expand"]
         )
 
 
 async def _write_candidates(
     problem: Problem, settings: Settings, snapshot: Snapshot, pool: Pool, reporter: Reporter
 ) -> None:
-    """Let the model write intents for the symbols that the query finds without intents."""
+    """Let the model write intents for the symbols that the query finds without its intents."""
     from agent.search import Label, read_symbols
     from agent.wiring.search import open_intent_writer
 
     others = [label for label in pool.corpora if label in (Label.CODE, Label.INTENT)]
-    found = await pool.search(problem, corpora=others, top_k=CANDIDATES)
-    wanted = {(hit.passage.path, hit.passage.symbol) for hit in found.hits if hit.passage.symbol}
-    symbols = await asyncio.to_thread(read_symbols, snapshot, pool.parts.index)
+    results = await pool.search(problem, corpora=others, top_k=_CANDIDATES)
+    places = {(hit.passage.path, hit.passage.symbol) for hit in results.hits if hit.passage.symbol}
+    symbols = await asyncio.to_thread(read_symbols, snapshot, pool.index)
     async with open_intent_writer(settings, snapshot, reporter) as writer:
-        written = await writer.write([s for s in symbols if (s.path, s.name) in wanted], wait=False)
+        chosen = [symbol for symbol in symbols if (symbol.path, symbol.name) in places]
+        written = await writer.write(chosen, wait=False)
     if written.error is not None:
         reporter(Notice(f"{written.left:,} symbols without intents: {written.error}", "warning"))
     pool.forget_corpus(Label.INTENT)
@@ -220,9 +227,6 @@ async def _write_candidates(
     ending="""
     Example:
       agent search "where are cookies parsed" --repo ./target --explain
-
-    What a part is worth:
-      agent search --problem issue.md --without history --without ranker
 
     All corpora:
       agent search "expired cookies" --corpus code,docs,intent,history
@@ -248,7 +252,7 @@ async def _write_candidates(
     "Add to the query: words that go with its own in this project, or a model's.",
 )  # fmt: skip
 @click.option(
-    "--precomputed", metavar="FOLDER|NAME", multiple=True,
+    "--precomputed", metavar="FOLDER|NAME",
     help="Search precomputed vectors instead: of a folder, or of a collection of the store. With "
     "--corpus vectors, search the folder beside the others.",
 )  # fmt: skip
@@ -274,26 +278,11 @@ async def _write_candidates(
 )  # fmt: skip
 def command(flags: Mapping[str, Any], **given: Any) -> int:
     """Show what ranks highest, and why: chunks of code, and of other corpora beside them."""
-    alone = ("vector", "agent_name", "agents")
     corpora = {name.strip() for part in given["corpus"] for name in part.split(",")}
-    if given["precomputed"] or given["tag"] or any(given[name] is not None for name in alone):
-        if "vectors" not in corpora:
-            return search_by_options(given, flags)
-        if given["precomputed"]:
-            flags = {**flags, "precomputed": given["precomputed"][0]}
-    request = InspectRequest(
-        **{name: given[name] for name in ("problem", "repo", "commit", "dirty", "json", "quiet")},
-        explain=given["explain"],
-    )
-
-    def run() -> int:
-        asked = PoolRequest(
-            corpora=given["corpus"],
-            at_least=given["at_least"],
-            expand=given["expand"],
-            by_model=given["intents"] == "llm",
-            agent=corpus_agent(given) if "vectors" in corpora else None,
-        )
-        return search(request, given["query"], given["limit"], flags, asked)
-
-    return guarded(run)
+    run = _search
+    if "vectors" in corpora:
+        if given["precomputed"] is not None:
+            flags = {**flags, "precomputed": given["precomputed"]}
+    elif given["precomputed"] is not None or given["vector"] or given["tag"] or given["agent_name"]:
+        run = search_vectors
+    return guarded(lambda: run(given, flags), flags=flags)

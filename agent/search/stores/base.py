@@ -1,22 +1,39 @@
-"""The protocols of vector stores, and the values that they take and return.
+"""What all vector stores share: their values, the checks of entries, and the order of results.
 
 A store has collections. A collection has entries of one embedding model and dimension, from any
-number of projects. All engines pass the same tests (tests/unit/search/stores).
+number of projects. An engine derives from `VectorStore` and `VectorCollection` and implements the
+methods that begin with an underscore. These receive escaped texts and unit vectors only.
 """
 
 from __future__ import annotations
 
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Set
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from agent.errors import StoreError, StoreMismatch
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 SCHEMA_VERSION = 1
-"""Version of the data that engines write. A store of another version is migrated or rejected."""
+"""Version of the data that engines write. A store of another version is refused."""
+
+META_KEY = "patchshot"
+"""Key of this program's metadata in an engine. A collection without it is of another program."""
+
+MAX_PAYLOAD = 64 * 1024  # bytes of UTF-8
+MAX_NAME = 1024  # bytes of an id and of a project: all engines can index such texts
+
+_TIE_ROOM = 16  # results requested beyond the top k, to find equal scores at the cut
+_NEAR = 1e-5  # bound of the rounding error of a float32 product
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +41,7 @@ class Fields:
     """The fields of an entry that a filter can use.
 
     `project` names a repository the same way on every machine. `corpus` is the value of an
-    `agent.search.passages.Label`. `path` is relative to the repository, or "".
+    `agent.search.Label`. `path` is relative to the repository, or "".
     """
 
     project: str
@@ -39,10 +56,9 @@ class Entry:
     """One vector with its fields and payload.
 
     `id` is chosen by the caller and unique within a collection. `content` is the SHA-256 (hex) of
-    the embedded text: an entry with the same content keeps its stored vector, and an entry with the
-    same content, fields and payload is not written again. `vector` is float32 of shape (d,),
-    L2-normalised, or zeros if nothing could be embedded. `payload` is returned unchanged (at most
-    64 KiB of UTF-8). `id` and `project` are at most 1 KiB.
+    the embedded text: an entry with the same content, fields and payload is not written again.
+    `vector` is float32 of shape (d,). An entry with a vector of zeros is not stored. `payload` is
+    returned unchanged.
     """
 
     id: str
@@ -54,9 +70,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class EntryFilter:
-    """Selects the entries that match all given fields.
-
-    It is applied before the top k are chosen.
+    """Selects the entries that match all given fields. It is applied before the top k are chosen.
 
     `under` is a folder or a file. An entry must have all `tags`. `ids` None does not restrict; an
     empty set selects nothing.
@@ -94,40 +108,64 @@ class CollectionInfo:
     version: int = SCHEMA_VERSION
 
 
-def score_of(cosine: float) -> float:
-    """Return 1 - d/2 for the cosine distance d = 1 - cosine, clipped to [0, 1].
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredEntry:
+    """An entry with escaped texts, joined tags and a `vector` (d,) of length 1."""
 
-    Scores and thresholds both use this conversion.
-    """
+    id: str
+    content: str
+    project: str
+    corpus: str
+    path: str
+    language: str
+    tags: str
+    payload: str
+    vector: NDArray[np.float32]
+
+
+def entry_of(texts: Iterable[str], vector: NDArray[np.float32]) -> StoredEntry:
+    """Return an entry from the values of `TEXTS` and a vector."""
+    values: tuple[Any, ...] = (*texts, vector)
+    return StoredEntry(*values)
+
+
+TEXTS = ("id", "content", "project", "corpus", "path", "language", "tags", "payload")
+
+
+def score_of(cosine: float) -> float:
+    """Return (1 + cosine) / 2, clipped to [0, 1]. Scores and thresholds use this conversion."""
     return min(1.0, max(0.0, (1.0 + cosine) / 2.0))
 
 
-class VectorCollection(Protocol):
+class VectorCollection(ABC):
     """Entries of one model. Safe for use by several threads and processes at a time.
 
-    Every method raises StoreUnreachable if the engine stays unreachable after reconnecting.
+    Every method raises StoreUnreachable if the engine cannot be used.
     """
 
+    def __init__(self, name: str, model: str, dimension: int) -> None:
+        self.name = name
+        self.model = model
+        self.dimension = dimension
+
     @property
-    def info(self) -> CollectionInfo: ...
+    def info(self) -> CollectionInfo:
+        """Return the name, model, dimension and current number of entries."""
+        return CollectionInfo(self.name, self.model, self.dimension, self.count())
 
     def upsert(self, entries: Iterable[Entry]) -> int:
         """Add or replace entries by id; return how many were new or changed.
 
-        Raises StoreMismatch for a vector of another dimension. Then the call writes nothing.
+        Raises StoreMismatch for a vector of another dimension, and StoreError for one that is not
+        finite or a text that is too long. Then the call writes nothing.
         """
-        ...
+        rows = {row.id: row for entry in entries if (row := _stored(entry, self.dimension))}
+        return self._write([rows[name] for name in sorted(rows)]) if rows else 0
 
     def contents(self, ids: Set[str]) -> Mapping[str, str]:
         """Return `content` by id, for the ids that are stored."""
-        ...
-
-    def vectors(self, ids: Set[str]) -> Mapping[str, NDArray[np.float32]]:
-        """Return vectors by id, for the ids that are stored.
-
-        Vectors may be rounded to half precision.
-        """
-        ...
+        pairs = self._contents(sorted(map(escaped, ids))) if ids else ()
+        return {restored(name): restored(content) for name, content in pairs}
 
     def search(
         self,
@@ -137,47 +175,265 @@ class VectorCollection(Protocol):
         *,
         at_least: float = 0.0,
     ) -> Sequence[tuple[VectorMatch, ...]]:
-        """Return for each row of `queries` (m, d) the best `top_k` of the selection, by (-score,
-        id).
+        """Return for each row of `queries` (m, d) the best `top_k` of the selection.
 
-        Only scores of at least `at_least` are returned. A zero vector scores 0 against everything.
-        Raises StoreMismatch for another dimension.
+        They are ordered by (-score, id) and have scores of at least `at_least`. A query of zeros
+        has no results. Raises StoreMismatch for another dimension.
         """
-        ...
+        chosen = _escaped_filter(selection)
+        return [
+            self._best(unit, top_k, chosen, at_least) if top_k > 0 and unit.any() else ()
+            for unit in _unit_queries(queries, self.dimension)
+        ]
 
     def delete(self, selection: EntryFilter) -> int:
         """Remove the selected entries; return how many. `EVERYTHING` empties the collection."""
-        ...
+        return self._delete(_escaped_filter(selection))
 
-    def count(self, selection: EntryFilter = EVERYTHING) -> int: ...
+    def count(self, selection: EntryFilter = EVERYTHING) -> int:
+        """Return how many entries are selected."""
+        return self._count(_escaped_filter(selection))
+
+    def _best(
+        self, unit: NDArray[np.float32], top_k: int, selection: EntryFilter, at_least: float
+    ) -> tuple[VectorMatch, ...]:
+        """Score the engine's candidates again in float64, all ties at the cut included."""
+        limit = top_k + _TIE_ROOM
+        while True:
+            rows = self._nearest(unit, limit, selection)
+            if not rows:
+                return ()
+            cosines = np.stack([row.vector for row in rows]).astype(np.float64)
+            # Each row is summed separately: a matrix product may differ for two equal rows.
+            scores = [score_of(c) for c in (cosines * unit).sum(axis=1).tolist()]
+            order = sorted(zip(scores, map(_restored_id, rows), rows, strict=True), key=_rank)
+            if len(rows) < limit or order[top_k - 1][0] - order[-1][0] > _NEAR:
+                break
+            limit *= 4
+        return tuple(
+            VectorMatch(name, score, _fields(row), restored(row.payload))
+            for score, name, row in order[:top_k]
+            if score >= at_least
+        )
+
+    @abstractmethod
+    def _write(self, rows: Sequence[StoredEntry]) -> int:
+        """Add or replace rows, in order of ids; return how many were new or changed."""
+
+    @abstractmethod
+    def _contents(self, ids: Sequence[str]) -> Iterable[tuple[str, str]]:
+        """Return id and content for the ids that are stored."""
+
+    @abstractmethod
+    def _nearest(
+        self, query: NDArray[np.float32], limit: int, selection: EntryFilter
+    ) -> Sequence[StoredEntry]:
+        """Return the `limit` nearest entries of the selection to a unit query (d,)."""
+
+    @abstractmethod
+    def _delete(self, selection: EntryFilter) -> int: ...
+
+    @abstractmethod
+    def _count(self, selection: EntryFilter) -> int: ...
 
 
-class VectorStore(Protocol):
+class VectorStore(ABC):
     """One engine at one address. It is a context manager that closes itself."""
 
-    @property
-    def url(self) -> str:
-        """Return the URL without a password."""
-        ...
+    url: str  # without a password
 
+    @abstractmethod
     def collection(self, name: str, model: str, dimension: int) -> VectorCollection:
         """Open or create a collection.
 
-        Raises StoreMismatch if the collection has vectors of another model or dimension, or if
-        another program created something of that name.
+        Raises StoreMismatch if it has vectors of another model or dimension, or if another program
+        created something of that name.
         """
-        ...
 
+    @abstractmethod
     def collections(self) -> tuple[CollectionInfo, ...]:
         """Return the collections of this program by name."""
-        ...
 
+    @abstractmethod
     def drop(self, name: str) -> None:
-        """Remove a collection if it exists."""
-        ...
+        """Remove a collection if it exists. Raises StoreMismatch for one of another program."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027  (not every engine keeps something open)
+        """Close the connection or the file."""
 
-    def __enter__(self) -> VectorStore: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class CollectionMeta(BaseModel):
+    """The metadata of a collection, as JSON for engines that store it beside the collection."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    dimension: int
+    version: int = SCHEMA_VERSION
+
+    def info(self, name: str, entries: int) -> CollectionInfo:
+        """Return the metadata together with a name and a count."""
+        return CollectionInfo(name, self.model, self.dimension, entries, self.version)
+
+
+def own_meta(text: str | bytes | None) -> CollectionMeta | None:
+    """Parse the metadata of a collection; None if it is of another program."""
+    try:
+        return None if text is None else CollectionMeta.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+def require_own(text: str | bytes | None, place: str) -> CollectionMeta:
+    """Parse metadata. Raises StoreMismatch if the collection is of another program."""
+    meta = own_meta(text)
+    if meta is None:
+        raise StoreMismatch(f"{place} is not ours; name another collection, or another store")
+    return meta
+
+
+def refuse_other(stored: CollectionInfo, model: str, dimension: int) -> None:
+    """Raise StoreMismatch for a collection of another model, dimension or version."""
+    if stored.version > SCHEMA_VERSION:
+        raise StoreMismatch(
+            f"collection {stored.name} is of version {stored.version}, this program knows"
+            f" {SCHEMA_VERSION}; upgrade patchshot, or name another collection"
+        )
+    if stored.version < SCHEMA_VERSION:
+        raise StoreMismatch(
+            f"collection {stored.name} is of version {stored.version}, which this program no longer"
+            f" reads; run agent index --drop {stored.name} and index again"
+        )
+    if (stored.model, stored.dimension) != (model, dimension):
+        raise StoreMismatch(
+            f"collection {stored.name} holds vectors of {stored.model} ({stored.dimension} numbers"
+            f" each), not of {model} ({dimension}); use that model, or drop the collection and"
+            " index again"
+        )
+
+
+def checked_name(name: str) -> str:
+    """Return the name if every engine accepts it. Raises StoreError otherwise."""
+    if not _NAME.fullmatch(name):
+        raise StoreError(
+            f"collection name {name!r}: use up to 48 letters, digits, dots, dashes and underscores,"
+            " a letter or digit first"
+        )
+    return name
+
+
+def sql_condition(selection: EntryFilter, bind: Callable[[str], str], has_tag: str) -> str:
+    """Return an SQL condition for an escaped filter.
+
+    `bind` returns the placeholder or the literal of a value. `has_tag` tests the column `tags`.
+    """
+    parts = []
+    if selection.project is not None:
+        parts.append(f"project = {bind(selection.project)}")
+    for column, values in (
+        ("corpus", selection.corpora or None),
+        ("language", selection.languages or None),
+        ("id", selection.ids),
+    ):
+        if values is not None:
+            listed = ", ".join(map(bind, sorted(values)))
+            parts.append(f"{column} IN ({listed})" if values else "1 = 0")
+    parts += [has_tag.format(bind(f"\x1f{tag}\x1f")) for tag in sorted(selection.tags)]
+    if selection.under:
+        # "0" follows "/" in ASCII, and therefore in UTF-8
+        here, first, end = (bind(selection.under + suffix) for suffix in ("", "/", "0"))
+        parts.append(f"(path = {here} OR path >= {first} AND path < {end})")
+    return " AND ".join(parts) or "1 = 1"
+
+
+# Some engines reject or cut texts at NUL and at lone surrogates (undecodable file names), so these
+# are escaped behind SUBSTITUTE, a control character for this purpose. UNIT SEPARATOR joins tags.
+_REPLACED = re.compile("[\x00\x1a\x1f\ud800-\udfff]")
+_ESCAPED = re.compile("\x1a([0-9a-f]{4})")
+
+
+def escaped(text: str) -> str:
+    """Return `text` with NUL, lone surrogates and separators escaped. `restored` reverses it."""
+    return _REPLACED.sub(lambda match: f"\x1a{ord(match[0]):04x}", text)
+
+
+def restored(text: str) -> str:
+    """Return the original of an escaped text."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def split_tags(tags: str) -> list[str]:
+    """Return the escaped tags that were joined."""
+    return tags[1:-1].split("\x1f") if tags else []
+
+
+def _restored_id(row: StoredEntry) -> str:
+    return restored(row.id)
+
+
+def _rank(scored: tuple[float, str, StoredEntry]) -> tuple[float, str]:
+    return -scored[0], scored[1]
+
+
+def _fields(row: StoredEntry) -> Fields:
+    project, corpus, path, language = map(
+        restored, (row.project, row.corpus, row.path, row.language)
+    )
+    return Fields(project, corpus, path, language, tuple(map(restored, split_tags(row.tags))))
+
+
+def _stored(entry: Entry, dimension: int) -> StoredEntry | None:
+    """Return the checked entry; None for a vector of zeros. Raises StoreError, StoreMismatch."""
+    fields, payload = entry.fields, escaped(entry.payload)
+    if max(len(t.encode("utf-8", "surrogatepass")) for t in (entry.id, fields.project)) > MAX_NAME:
+        raise StoreError(f"entry {entry.id[:80]!r}: id or project of more than 1 KiB; shorten it")
+    if len(payload.encode()) > MAX_PAYLOAD:
+        raise StoreError(f"entry {entry.id!r}: a payload of more than 64 KiB; store less of it")
+    vector = np.asarray(entry.vector, dtype=np.float32)
+    if vector.shape != (dimension,):
+        raise StoreMismatch(
+            f"entry {entry.id!r}: a vector of shape {vector.shape} in a collection of dimension"
+            f" {dimension}; embed with the collection's model, or name another collection"
+        )
+    length = float(np.linalg.norm(vector.astype(np.float64)))
+    if not np.isfinite(length):
+        raise StoreError(f"entry {entry.id!r}: a vector that is not finite; embed it again")
+    if not length:
+        return None
+    tags = "".join(f"{escaped(tag)}\x1f" for tag in fields.tags)
+    texts = (entry.id, entry.content, fields.project, fields.corpus, fields.path, fields.language)
+    unit = (vector / length).astype(np.float32)
+    joined = f"\x1f{tags}" if tags else ""
+    return entry_of((*map(escaped, texts), joined, payload), unit)
+
+
+def _unit_queries(queries: NDArray[np.float32], dimension: int) -> NDArray[np.float32]:
+    """Return the queries (m, d) normalised; rows of zeros and not finite ones become zeros."""
+    rows = np.atleast_2d(np.asarray(queries, dtype=np.float32))
+    if rows.ndim != 2 or rows.shape[1] != dimension:
+        raise StoreMismatch(
+            f"queries of shape {np.shape(queries)} against vectors of dimension {dimension};"
+            " embed with the collection's model, or index again"
+        )
+    lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    usable = np.isfinite(lengths) & (lengths > 0)
+    return np.where(usable, rows / np.where(usable, lengths, 1.0), 0.0).astype(np.float32)
+
+
+def _escaped_filter(selection: EntryFilter) -> EntryFilter:
+    """Return the filter with escaped texts and `under` without a final slash."""
+    under = selection.under.rstrip("/").removeprefix("./")
+    return EntryFilter(
+        None if selection.project is None else escaped(selection.project),
+        frozenset(map(escaped, selection.corpora)),
+        frozenset(map(escaped, selection.languages)),
+        frozenset(map(escaped, selection.tags)),
+        "" if under == "." else escaped(under),
+        None if selection.ids is None else frozenset(map(escaped, selection.ids)),
+    )

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from agent.search.code_results import MAX_EXACT, find_exact, named_first
-from agent.search.corpora.symbols import load_outline
-from agent.search.text_format import read_query
+from agent.search.passages import read_query
+from agent.search.pool import find_exact, named_first
+from agent.search.symbols import load_outline
 from agent.types import ScoredChunk
 from tests.support.chunks import make_chunk
 from tests.support.corpora import FILES, small_index
@@ -47,7 +47,7 @@ def test_the_whole_name_wins_over_its_tail() -> None:
 
 
 def test_a_name_that_too_many_share_is_searched_for() -> None:
-    text = "".join(f"class C{n}:\n    def get(self):\n        pass\n" for n in range(MAX_EXACT + 1))
+    text = "".join(f"class C{n}:\n    def get(self):\n        pass\n" for n in range(13))
     assert places("get", {"a.py": text}) == []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from agent.search.json_lines import JsonLines
+from agent.search.project import JsonLines
 from tests.conftest import ROOT
 from tests.support.full_disk import full_at
 
@@ -69,7 +69,7 @@ def test_many_processes_append_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     code = (
         "import sys; from pathlib import Path; from pydantic import BaseModel\n"
-        "from agent.search.json_lines import JsonLines\n"
+        "from agent.search.project import JsonLines\n"
         "class Line(BaseModel):\n    number: int\n"
         "kept = JsonLines(Path(sys.argv[1]), Line)\n"
         "for n in range(50): kept.append(Line(number=int(sys.argv[2]) * 100 + n))\n"

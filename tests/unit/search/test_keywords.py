@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.llm import HttpChatModel
-from agent.search.keywords import KeywordWriter, parse_keywords
+from agent.search.expansion import KeywordWriter, parse_keywords
 from tests.support.behaviours import Good
 from tests.support.corpora import pool_at
 from tests.support.llm import endpoint, make_prompt, with_model

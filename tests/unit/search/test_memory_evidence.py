@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from agent.retrieval.ranking import HybridRetriever, mention_evidence, preset
-from agent.search.corpora.memory import Memory
-from agent.search.memory_evidence import MemoryEvidence, shared_words
-from agent.search.opening import SearchPaths
+from agent.search import SearchPaths
+from agent.search.history import Memory, MemoryEvidence
 from agent.search.project import project_name
 from agent.types import Problem, Ranking
 from tests.support.fakes import MemorySnapshot
@@ -67,12 +66,3 @@ def test_a_rejected_patch_counts_no_more_until_it_is_accepted_again(places: Sear
         assert memory.take_back(OLD, DIFF, "0" * 40)
         assert memory.entries() == ()
         assert rank(places, NEW) == plain
-
-
-def test_words_that_all_issues_share_say_little() -> None:
-    texts = ["crash of the parser", "crash of the printer", "crash at start"]
-    parser, printer, start = shared_words(Problem("crash of the parser", ""), texts)
-    assert parser == pytest.approx(1.0)
-    assert parser > 2 * printer > 0
-    assert start == printer
-    assert shared_words(Problem("???", ""), texts) == [0.0] * 3

@@ -46,8 +46,7 @@ def test_a_pool_by_folder_and_store(make_repository: MakeRepository, tmp_path: P
                 root, corpora=["docs"], store=url, cache=tmp_path / "c", data=tmp_path / "d"
             ) as pool:
                 (report,) = await pool.fill()
-                assert report.filled is not None
-                counts.append(report.filled.embedded)
+                counts.append(report.embedded)
         return counts
 
     assert asyncio.run(use()) == [7, 0]
@@ -64,7 +63,7 @@ def test_a_cache_folder_of_any_name_is_where_the_store_lies(
             await pool.fill()
 
     asyncio.run(use())
-    assert (odd / "store.sqlite").is_file()
+    assert (odd / "passages.sqlite").is_file()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from agent.errors import StoreUnreachable
 from agent.retrieval.ranking.ranker import preset
 from agent.retrieval.ranking.retriever import HybridRetriever
 from agent.search.passages import Label, Passage, PoolResults
-from agent.search.pool import Pool
-from agent.search.stores.base import score_of
+from agent.search.stores import score_of
 from tests.support.corpora import FILES, ListSource, pool_at, quiet
 from tests.support.fakes import MemorySnapshot
 from tests.support.word_embedder import UnreachableEmbedder, WordEmbedder
@@ -42,7 +41,7 @@ def old(text: str, origin: str = "abc") -> Passage:
 def test_results_of_all_corpora_are_labelled_and_in_order(tmp_path: Path) -> None:
     history = ListSource(Label.HISTORY, [old("expired cookies were kept too long")])
     with pool_at(tmp_path, retriever=retriever()) as plain:
-        sources = [*plain.parts.sources, history]
+        sources = [*plain.sources, history]
     with pool_at(tmp_path, retriever=retriever(), sources=sources) as pool:
         assert pool.corpora == (Label.CODE, Label.HISTORY, Label.DOCS, Label.INTENT)
         found = run(pool.search("which cookies are expired", top_k=30))
@@ -85,7 +84,7 @@ def test_one_intent_a_symbol(tmp_path: Path) -> None:
 def test_a_corpus_that_fails_costs_its_own_results_only(tmp_path: Path) -> None:
     broken = ListSource(Label.HISTORY, [], why="a shallow clone")
     with pool_at(tmp_path) as plain:
-        sources = [*plain.parts.sources, broken]
+        sources = [*plain.sources, broken]
     with pool_at(tmp_path, sources=sources) as pool:
         found = run(pool.search("cookies"))
         reports = run(pool.fill())
@@ -130,17 +129,6 @@ def test_a_query_without_a_word_finds_nothing(tmp_path: Path, query: str) -> Non
         assert run(pool.search(query)).hits == ()
 
 
-def test_several_queries_are_one_call(tmp_path: Path) -> None:
-    embedder = WordEmbedder()
-    with pool_at(tmp_path, embedder=embedder) as pool:
-        queries = ["cookies that are old", "totals of a cart"]
-        both = run(pool.search_many(queries, corpora=["docs"]))
-        asked = [texts for kind, texts in embedder.calls if kind == "query"]
-        assert len(asked) == 1
-        assert {f"DESCRIPTION: {query}" for query in queries} <= set(asked[0])
-        assert both[1] == run(pool.search(queries[1], corpora=["docs"]))
-
-
 def test_similarities_are_cosines_and_the_threshold_uses_relevance(
     tmp_path: Path,
 ) -> None:
@@ -178,8 +166,8 @@ def test_a_store_that_is_gone_costs_the_vectors_only(tmp_path: Path) -> None:
             raise StoreUnreachable("the store is down: start it")
 
     with pool_at(tmp_path) as pool:
-        assert pool.parts.vectors is not None
-        pool.parts.vectors.store = Gone()  # type: ignore[assignment]
+        assert pool.vectors is not None
+        pool.vectors.store = Gone()  # type: ignore[assignment]
         found = run(pool.search("cookies out of date", corpora=["docs"]))
         assert found.hits[0].passage.symbol == "CookieJar.expire"
         assert any("the store is down" in note for note in found.notes)
@@ -228,7 +216,7 @@ def test_pools_of_no_vectors_still_search(tmp_path: Path) -> None:
     from dataclasses import replace
 
     with pool_at(tmp_path) as made:
-        pool = Pool(replace(made.parts, vectors=None))
+        pool = replace(made, vectors=None)
         found = run(pool.search("cookies out of date"))
         (report, _) = run(pool.fill())
     assert found.hits

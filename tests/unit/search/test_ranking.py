@@ -4,21 +4,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.search.merging import CorpusHit, merged, ordered
-from agent.search.passages import Label, Passage, PoolHit
-from agent.search.ranking import (
+from agent.search.fusion import (
     CORPUS_WEIGHTS,
-    MAX_RARE,
-    RRF_K,
-    RankedList,
-    fuse_orders,
+    merged,
+    ordered,
     rank_corpus,
     rank_score,
     weights_of,
 )
-from agent.search.text_format import read_query
+from agent.search.passages import Label, Passage, PoolHit, read_query
 from agent.search.word_index import WordIndex, build_word_index
-from agent.types import Reason
 
 MANY = 120
 
@@ -32,7 +27,8 @@ def word_index_of(texts: Sequence[str]) -> WordIndex:
 def ranked(query: str, word_index: WordIndex, near: Sequence[int]) -> list[int]:
     words = weights_of(read_query(query), (), word_index, with_synonyms=False)
     scores = [(number, 0.9 - place / 1_000) for place, number in enumerate(near)]
-    return [one.number for one in rank_corpus(word_index, words, scores)]
+    hits = rank_corpus(word_index, words, scores, len(word_index.passages))
+    return [int(hit.passage.path.removesuffix(".md")) for hit in hits]
 
 
 TEXTS = [
@@ -58,8 +54,13 @@ def test_all_names_of_a_query_must_be_there() -> None:
 def test_a_literal_says_so_in_its_reasons() -> None:
     word_index = word_index_of(TEXTS)
     words = weights_of(read_query("NO_COLOR"), (), word_index, with_synonyms=False)
-    found = rank_corpus(word_index, words, [(n, 0.5) for n in NEAR])
-    assert [one.literal for one in found[:3]] == [True, True, False]
+    hits = rank_corpus(word_index, words, [(n, 0.5) for n in NEAR], 3)
+    firsts = [hit.reasons[0].feature for hit in hits]
+    assert firsts == ["verbatim", "verbatim", "vectors"]
+    assert [hit.rank for hit in hits] == [1, 2, 3]
+    assert [hit.similarity for hit in hits] == [0.5, 0.5, 0.5]
+    relevance = [hit.relevance for hit in hits]
+    assert relevance == sorted(relevance, reverse=True)
 
 
 def test_where_words_tie_vectors_decide() -> None:
@@ -74,7 +75,7 @@ def test_prose_is_ordered_by_both_as_before() -> None:
 
 
 def test_a_name_that_stands_everywhere_leads_only_where_it_is_the_whole_query() -> None:
-    word_index = word_index_of([f"parse_args of command {n}" for n in range(MAX_RARE + 1)])
+    word_index = word_index_of([f"parse_args of command {n}" for n in range(21)])
     assert not weights_of(read_query("why parse_args fails"), (), word_index, False).literals
     assert weights_of(read_query("parse_args"), (), word_index, False).literals
 
@@ -90,19 +91,13 @@ def passage(label: Label, text: str, path: str = "a.py", start: int = 1) -> Pass
 
 
 def test_the_sum_of_reciprocal_ranks_in_0_to_1() -> None:
-    first, second, third = fuse_orders([RankedList("a", [7, 5], 1.0), RankedList("b", [7, 9], 2.0)])
-    assert (first.number, first.score, first.ranks) == (7, 1.0, (("a", 1), ("b", 1)))
-    assert (second.number, third.number) == (9, 5)
-    assert second.score == pytest.approx(2 / 3 * (RRF_K + 1) / (RRF_K + 2))
-    assert third.score == pytest.approx(1 / 3 * (RRF_K + 1) / (RRF_K + 2))
-
-
-def test_ties_are_in_the_order_of_numbers_and_doubles_count_once() -> None:
-    fused = fuse_orders([RankedList("a", [2, 2, 3], 1.0), RankedList("b", [3, 2], 1.0)])
-    assert [(one.number, one.ranks) for one in fused] == [
-        (2, (("a", 1), ("b", 2))),
-        (3, (("a", 2), ("b", 1))),
-    ]
+    word_index = word_index_of(["red apples", "green pears", "red cars and apples"])
+    words = weights_of(read_query("red apples"), (), word_index, with_synonyms=False)
+    first, second, third = rank_corpus(word_index, words, [(0, 0.9), (1, 0.8)], 9)
+    assert [hit.passage.path for hit in (first, second, third)] == ["000.md", "001.md", "002.md"]
+    assert sum(reason.value for reason in first.reasons) == 1.0
+    assert [reason.note for reason in first.reasons] == ["place 1", "place 1"]
+    assert second.reasons[0].value == pytest.approx(rank_score(2) / 2)
 
 
 def test_every_corpus_named_is_among_the_first_results() -> None:
@@ -115,10 +110,10 @@ def test_every_corpus_named_is_among_the_first_results() -> None:
 def test_near_duplicates_of_all_corpora_are_one_finding() -> None:
     words = " ".join(f"w{n}" for n in range(40))
     hits = [
-        CorpusHit(passage(Label.DOCS, words, "docs/a.md"), 1, (Reason("words", 1.0),), 0.6),
-        CorpusHit(passage(Label.CODE, words), 1, (), 0.9),
-        CorpusHit(passage(Label.HISTORY, f"{words} more"), 2, (), 0.95),
-        CorpusHit(passage(Label.INTENT, "something else entirely"), 1),
+        PoolHit(passage(Label.DOCS, words, "docs/a.md"), 0, similarity=0.6, rank=1),
+        PoolHit(passage(Label.CODE, words), 0, similarity=0.9, rank=1),
+        PoolHit(passage(Label.HISTORY, f"{words} more"), 0, similarity=0.95, rank=2),
+        PoolHit(passage(Label.INTENT, "something else entirely"), 0, rank=1),
     ]
     first, second = merged(hits, CORPUS_WEIGHTS)
     assert first.passage.corpus is Label.CODE

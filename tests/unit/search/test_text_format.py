@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.search.text_format import Query, described, name_in, read_query, without_labels
+from agent.search.passages import Query, described, name_in, read_query, without_labels
 
 
 @pytest.mark.parametrize(

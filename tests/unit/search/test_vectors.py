@@ -10,9 +10,13 @@ from agent.errors import ProviderUnreachable, StoreMismatch
 from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.lexical import make_query
 from agent.search.passages import Label, Passage
-from agent.search.static_embedder import StaticEmbedder
-from agent.search.stores.registry import open_store
-from agent.search.vectors import BATCH, FillCounts, PassageVectors, collection_name, entry_id
+from agent.search.stores import open_store
+from agent.search.vectors import (
+    PassageVectors,
+    StaticEmbedder,
+    collection_name,
+    entry_id,
+)
 from agent.types import Problem
 from tests.support.corpora import encoder, quiet
 from tests.support.word_embedder import Kind, WordEmbedder
@@ -22,8 +26,10 @@ def passage(text: str, path: str = "a.md") -> Passage:
     return Passage(Label.DOCS, text, text, path, 1, 1)
 
 
-def fill(vectors: PassageVectors, passages: list[Passage]) -> FillCounts:
-    return asyncio.run(vectors.fill(Label.DOCS, passages))
+def fill(vectors: PassageVectors, passages: list[Passage]) -> tuple[int, int, int]:
+    """How many texts were known, embedded and failed."""
+    report = asyncio.run(vectors.fill(Label.DOCS, passages))
+    return report.known, report.embedded, report.failed
 
 
 def test_each_text_is_embedded_once_however_often_it_occurs(tmp_path: Path) -> None:
@@ -31,8 +37,8 @@ def test_each_text_is_embedded_once_however_often_it_occurs(tmp_path: Path) -> N
     passages = [passage("one thing"), passage("one thing", "b.md"), passage("two things")]
     with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
         vectors = PassageVectors(store, embedder, "p")
-        assert fill(vectors, passages) == FillCounts(0, 2, 0)
-        assert fill(vectors, [*passages, passage("three")]) == FillCounts(2, 1, 0)
+        assert fill(vectors, passages) == (0, 2, 0)
+        assert fill(vectors, [*passages, passage("three")]) == (2, 1, 0)
         (info,) = store.collections()
         assert (info.name, info.entries, info.dimension) == (collection_name("words"), 3, 256)
     texts = [text for _, texts in embedder.calls for text in texts]
@@ -46,21 +52,19 @@ def test_what_was_written_before_a_failure_stays(tmp_path: Path) -> None:
                 raise ProviderUnreachable("down: start it")
             return await super().embed(texts, kind=kind)  # type: ignore[arg-type]
 
-    passages = [passage(f"word{n} text") for n in range(3 * BATCH)]
+    passages = [passage(f"word{n} text") for n in range(3 * 256)]
     with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
         done = fill(PassageVectors(store, Failing(), "p"), passages)
-        assert done == FillCounts(0, 2 * BATCH, BATCH)
-        assert fill(PassageVectors(store, WordEmbedder(), "p"), passages) == FillCounts(
-            2 * BATCH, BATCH, 0
-        )
+        assert done == (0, 2 * 256, 256)
+        assert fill(PassageVectors(store, WordEmbedder(), "p"), passages) == (2 * 256, 256, 0)
 
 
 def test_a_text_that_got_no_vector_is_tried_again(tmp_path: Path) -> None:
     with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
         first = PassageVectors(store, WordEmbedder(blank=lambda text: "bad" in text), "p")
-        assert fill(first, [passage("bad one"), passage("good one")]) == FillCounts(0, 1, 1)
+        assert fill(first, [passage("bad one"), passage("good one")]) == (0, 1, 1)
         second = PassageVectors(store, WordEmbedder(), "p")
-        assert fill(second, [passage("bad one"), passage("good one")]) == FillCounts(1, 1, 0)
+        assert fill(second, [passage("bad one"), passage("good one")]) == (1, 1, 0)
 
 
 def test_projects_and_corpora_in_one_store_are_apart(tmp_path: Path) -> None:
@@ -77,14 +81,14 @@ def test_projects_and_corpora_in_one_store_are_apart(tmp_path: Path) -> None:
         assert asyncio.run(one.search(Label.INTENT, mine, query, 5)) == [[]]
         assert one.forget(Label.DOCS) == 1
         assert two.forget(Label.INTENT) == 0
-        assert fill(two, theirs) == FillCounts(2, 0, 0)
+        assert fill(two, theirs) == (2, 0, 0)
 
 
 def test_another_model_has_a_collection_of_its_own(tmp_path: Path) -> None:
     with open_store(f"sqlite://{tmp_path / 's'}", quiet) as store:
         fill(PassageVectors(store, WordEmbedder(), "p"), [passage("a text")])
         other = WordEmbedder(dimension=32, name="org/other model:v2")
-        assert fill(PassageVectors(store, other, "p"), [passage("a text")]) == FillCounts(0, 1, 0)
+        assert fill(PassageVectors(store, other, "p"), [passage("a text")]) == (0, 1, 0)
         assert {info.dimension for info in store.collections()} == {32, 256}
 
 

@@ -9,9 +9,8 @@ import pytest
 
 from agent.retrieval.index.words import term_hash
 from agent.retrieval.ranking.lexical import K1, B
-from agent.search.passages import Label, Passage
-from agent.search.ranking import rank_corpus, weights_of
-from agent.search.text_format import read_query
+from agent.search.fusion import rank_corpus, weights_of
+from agent.search.passages import Label, Passage, read_query
 from agent.search.word_index import WordIndexCache, build_word_index, synonyms, word_for
 from tests.support.corpora import quiet
 
@@ -40,8 +39,8 @@ def test_bm25_is_the_formula() -> None:
 
 def test_a_hit_in_the_name_counts_more() -> None:
     word_index = build_word_index([passage("cookie here"), passage("cookie here", symbol="cookie")])
-    found = rank_corpus(word_index, weights_of(read_query("cookie"), (), word_index, False), ())
-    assert [one.number for one in found] == [1, 0]
+    found = rank_corpus(word_index, weights_of(read_query("cookie"), (), word_index, False), (), 9)
+    assert [one.passage.symbol for one in found] == ["cookie", ""]
 
 
 def test_word_indexes_come_back_from_the_cache_as_they_were(tmp_path: Path) -> None:
@@ -69,7 +68,8 @@ def test_a_damaged_record_is_made_again(tmp_path: Path) -> None:
 def test_an_empty_corpus_finds_nothing() -> None:
     word_index = build_word_index([])
     assert word_index.bm25({term_hash("a"): 1.0}).size == 0
-    assert rank_corpus(word_index, weights_of(read_query("a word"), (), word_index, True), ()) == ()
+    words = weights_of(read_query("a word"), (), word_index, True)
+    assert rank_corpus(word_index, words, (), 9) == []
 
 
 def test_synonyms_are_what_occurs_together() -> None:

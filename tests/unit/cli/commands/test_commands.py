@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from agent.cli.commands.index import index
-from agent.cli.commands.retrieval import InspectRequest, PoolRequest
-from agent.cli.commands.search import search
-from agent.search.stores.base import Entry, Fields
-from agent.search.stores.registry import open_store
+from agent.cli.commands.index import command as index
+from agent.cli.commands.search import command as search
+from agent.search.stores import Entry, Fields, open_store
 from tests.support.corpora import FILES, quiet
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
@@ -24,31 +24,26 @@ MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 class Call:
     """The two commands on one project, with a cache of its own."""
 
-    def __init__(self, repository: Path, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, repository: Path, folder: Path) -> None:
         self.repository = repository
         self.folder = folder
-        self.capture = capture
         self.out = self.err = ""
 
     @property
     def own(self) -> str:
-        return f"sqlite://{quote(str(self.folder / 'cache' / 'store.sqlite'))}"
+        return f"sqlite://{quote(str(self.folder / 'cache' / 'passages.sqlite'))}"
 
     @property
     def down(self) -> str:
         """A store whose place cannot be: below a file."""
         (self.folder / "file").write_text("x")
-        return f"sqlite://{quote(str(self.folder / 'file' / 'store.sqlite'))}"
+        return f"sqlite://{quote(str(self.folder / 'file' / 'passages.sqlite'))}"
 
-    def request(self, *, json: bool = False, quiet: bool = True) -> InspectRequest:
-        return InspectRequest(None, self.repository, None, "include", json, quiet)
+    def index(self, *options: str) -> int:
+        return self._done(index, *options)
 
-    def index(self, flags: Mapping[str, Any], **asked: Any) -> int:
-        return self._done(index(self.request(), flags, PoolRequest(**asked)))
-
-    def search(self, query: str, flags: Mapping[str, Any], **asked: Any) -> int:
-        request = self.request(json=True)
-        return self._done(search(request, query, 5, flags, PoolRequest(**asked)))
+    def search(self, query: str, *options: str) -> int:
+        return self._done(search, query, "--json", "-n", "5", *options)
 
     @property
     def results(self) -> list[Any]:
@@ -64,95 +59,92 @@ class Call:
         with open_store(self.own, quiet) as store:
             return [(info.name, info.entries) for info in store.collections()]
 
-    def _done(self, code: int) -> int:
-        self.out, self.err = self.capture.readouterr()
-        return code
+    def _done(self, command: click.Command, *options: str) -> int:
+        done = CliRunner().invoke(command, ["--repo", str(self.repository), "--quiet", *options])
+        self.out, self.err = done.stdout, done.stderr
+        return done.exit_code
 
 
 @pytest.fixture
 def call(
     make_repository: MakeRepository,
     tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Call:
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return Call(make_repository(FILES), tmp_path, capfd)
+    monkeypatch.setenv("PATCHSHOT_DATA_DIR", str(tmp_path / "data"))
+    return Call(make_repository(FILES), tmp_path)
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [{"drop": "team"}, {"show": True}, {"fresh": True, "corpora": ("docs",)}],
-    ids=["drop", "list", "fresh"],
+    "options",
+    [("--drop", "team"), ("--list",), ("--fresh", "--corpus", "docs"), ("--corpus", "docs")],
+    ids=["drop", "list", "fresh", "fill"],
 )
-def test_what_is_meant_of_a_store_that_is_down_is_done_to_no_other(
-    call: Call, asked: Mapping[str, Any]
-) -> None:
+def test_a_named_store_is_used_or_the_command_ends(call: Call, options: Sequence[str]) -> None:
     call.fill_own()
-    assert call.index({"store": call.down}, **asked) == 2
+    assert call.index("--store", call.down, *options) == 2
     assert "cannot be used" in call.err
     assert call.own_collections() == [("team", 1)]
+    assert call.search("cookies", "--store", call.down, "--corpus", "docs") == 2
+    assert "cannot be used" in call.err
 
 
-def test_a_search_goes_on_in_memory_where_the_cache_cannot_be_written(call: Call) -> None:
+def test_a_search_goes_on_by_words_where_the_cache_cannot_be_written(call: Call) -> None:
     (call.folder / "cache").write_text("no folder")
-    assert call.search("cookies that are out of date", {}, corpora=("docs",)) == 0
+    assert call.search("cookies that are out of date", "--corpus", "docs") == 0
     assert call.results[0]["symbol"] == "CookieJar.expire"
-    assert call.results[0]["similarity"] > 0.5
-    assert "going on in memory" in call.err
-    assert not Path(":memory:").exists()
+    assert "searched by words alone" in call.err
+    assert call.index("--corpus", "docs") == 2
 
 
 def test_a_damaged_store_is_said_even_when_quiet(call: Call) -> None:
     call.fill_own()
-    file = call.folder / "cache" / "store.sqlite"
+    file = call.folder / "cache" / "passages.sqlite"
     file.write_bytes(file.read_bytes()[:100] + b"\xff" * 4_000)
     for suffix in ("-wal", "-shm"):
         file.with_name(file.name + suffix).unlink(missing_ok=True)
-    assert call.search("cookies out of date", {}, corpora=("docs",)) == 0
-    assert "is damaged; moved to store.sqlite.bad" in call.err
+    assert call.search("cookies out of date", "--corpus", "docs") == 0
+    assert "is damaged; moved to passages.sqlite.bad" in call.err
 
 
-@pytest.mark.parametrize("corpora", [(), ("code", "docs")])
-def test_nothing_matches_is_said(call: Call, corpora: tuple[str, ...]) -> None:
-    assert call.search("?!", {}, corpora=corpora) == 0
+@pytest.mark.parametrize("options", [(), ("--corpus", "code,docs")])
+def test_nothing_matches_is_said(call: Call, options: Sequence[str]) -> None:
+    assert call.search("?!", *options) == 0
     assert call.results == []
     assert "nothing matches" in call.err
 
 
 def test_an_empty_query_is_named_as_one(call: Call) -> None:
-    assert call.search(" ", {}) == 2
+    assert call.search(" ") == 2
     assert "the query is empty" in call.err
 
 
-@pytest.mark.parametrize("asked", [{"at_least": 0.01}, {"expand": "project"}])
-def test_a_threshold_or_more_words_name_no_corpus(call: Call, asked: Mapping[str, Any]) -> None:
-    assert call.search("cookies out of date", {}, **asked) == 0
+@pytest.mark.parametrize("options", [("--at-least", "0.01"), ("--expand", "project")])
+def test_a_threshold_or_more_words_name_no_corpus(call: Call, options: Sequence[str]) -> None:
+    assert call.search("cookies out of date", *options) == 0
     assert {hit.get("corpus", "code") for hit in call.results} == {"code"}
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
-        {"show": True, "drop": "a"},
-        {"drop": "a", "forget": True},
-        {"forget": True, "fresh": True, "corpora": ("memory",)},
+        ("--list", "--drop", "a"),
+        ("--drop", "a", "--forget"),
+        ("--forget", "--fresh", "--corpus", "memory"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(
-    call: Call, asked: Mapping[str, Any]
-) -> None:
-    assert call.index({}, **asked) == 2
+def test_options_that_contradict_each_other_are_refused(call: Call, options: Sequence[str]) -> None:
+    assert call.index(*options) == 2
     assert "do not go together" in call.err
 
 
 def test_forgetting_says_what_stays(call: Call) -> None:
-    assert call.index({}, forget=True) == 0
+    assert call.index("--forget") == 0
     assert call.out.startswith("forgot 0 patches of this project; a store keeps its entries until")
 
 
 def test_a_shallow_clone_is_said(call: Call) -> None:
     (call.repository / ".git" / "shallow").write_text("")
-    assert call.search("cookies", {}, corpora=("history",)) == 0
+    assert call.search("cookies", "--corpus", "history") == 0
     assert "shallow clone" in call.err

@@ -1,18 +1,18 @@
-"""`agent search --explain` and `agent index`, as far as they need no subprocess."""
+"""`agent search --explain`, `--without` and `agent index`, as far as they need no subprocess."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner, Result
 
 from agent.cli.commands.hits import as_json, render
-from agent.cli.commands.index import index
-from agent.cli.commands.retrieval import InspectRequest
-from agent.cli.commands.search import search
+from agent.cli.commands.index import command as index
+from agent.cli.commands.search import command as search
 from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
@@ -35,13 +35,13 @@ HIT = ScoredChunk(
 
 
 def test_a_line_a_hit() -> None:
-    assert render([(HIT, 0.5), (HIT, 0.25)], explain=False, width=None) == (
+    assert render([(HIT, 0.5), (HIT, 0.25)], explain=False) == (
         "  1  0.50  a/b.py:3-9  C.f\n  2  0.25  a/b.py:3-9  C.f\n"
     )
 
 
 def test_an_explanation_adds_up_and_puts_small_parts_together() -> None:
-    assert render([(HIT, 0.5)], explain=True, width=None).splitlines()[1:] == [
+    assert render([(HIT, 0.5)], explain=True).splitlines()[1:] == [
         "     score 1.500, the sum of",
         "      +2.000  lexical      1 of 2,412 by words in common",
         "      -0.510  structure",
@@ -53,19 +53,16 @@ def test_what_is_shown_adds_up_to_the_score_that_is_shown() -> None:
     large = tuple(Reason(f"large-{n}", 1.0004) for n in range(5))
     reasons = (*large, Reason("tiny", 0.0104), Reason("small", 0.0003))
     hit = ScoredChunk(CHUNK, sum(reason.value for reason in reasons), reasons)
-    _, score, *parts = render([(hit, 0.5)], explain=True, width=None).splitlines()
+    _, score, *parts = render([(hit, 0.5)], explain=True).splitlines()
     assert parts[-1] == "      +0.013  2 others: tiny, small"  # by itself it is 0.011
     shown = sum(round(1000 * float(part.split()[0])) for part in parts)
     assert shown == round(1000 * float(score.split()[1].rstrip(","))) == 5013
 
 
-def test_lines_are_cut_to_the_terminal_and_hold_no_control_characters() -> None:
+def test_lines_hold_no_control_characters() -> None:
     reason = Reason("history", 1.0, "changed by 12ab: \x1b[31mred\nnext")
-    whole = render([(ScoredChunk(CHUNK, 1.0, (reason,)), 0.5)], explain=True, width=None)
+    whole = render([(ScoredChunk(CHUNK, 1.0, (reason,)), 0.5)], explain=True)
     assert whole.splitlines()[2].endswith("12ab: \ufffd[31mred\ufffdnext")
-    cut = render([(ScoredChunk(CHUNK, 1.0, (reason,)), 0.5)], explain=True, width=24).splitlines()
-    assert [len(line) for line in cut] == [24, 24, 24]
-    assert all(line.endswith("…") for line in cut[1:])
 
 
 def test_json_has_every_part() -> None:
@@ -85,70 +82,33 @@ def target(
     return make_repository(FILES)
 
 
-def found(target: Path, capsys: pytest.CaptureFixture[str], **flags: Any) -> list[dict[str, Any]]:
-    request = InspectRequest(None, target, None, "include", json=True, quiet=True)
-    assert search(request, "cart total", 9, {"embed": "off", **flags}) == 0
-    results: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["results"]
-    return results
+def run(command: click.Command, target: Path, *options: str) -> Result:
+    return CliRunner().invoke(command, ["--repo", str(target), "--embed", "off", *options])
 
 
-def groups(results: list[dict[str, Any]]) -> set[str]:
-    return {reason["feature"] for hit in results for reason in hit["reasons"]}
-
-
-def test_a_problem_in_other_words_than_the_code_is_told(
-    target: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    request = InspectRequest(None, target, None, "include", json=False, quiet=False, explain=True)
+def test_a_problem_in_other_words_than_the_code_is_told(target: Path) -> None:
     said = "no word of the problem occurs in the code: ordered by "
-    assert search(request, "文件 程序 崩溃", 9, {"embed": "off"}) == 0
-    out, err = capsys.readouterr()
-    assert err.count(said) == 1
-    assert "by words in common" not in out
-    assert search(request, "cart total", 9, {"embed": "off"}) == 0
-    assert "no word of the problem" not in capsys.readouterr().err
+    done = run(search, target, "文件 程序 崩溃", "--explain")
+    assert (done.exit_code, done.stderr.count(said)) == (0, 1)
+    assert "by words in common" not in done.stdout
+    assert said not in run(search, target, "cart total").stderr
 
 
-def test_contributions_add_up(target: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for hit in found(target, capsys):
+def test_contributions_add_up(target: Path) -> None:
+    for hit in json.loads(run(search, target, "cart total", "--json").stdout)["results"]:
         parts = sum(reason["value"] for reason in hit["reasons"])
         assert parts == pytest.approx(hit["score"], abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"preset": "lexical-words"}, "unknown retrieval preset 'lexical-words'"),
-    ],
-)
-def test_unknown_names_are_usage_errors_that_list_the_known(
-    target: Path, capsys: pytest.CaptureFixture[str], flags: Mapping[str, str], said: str
-) -> None:
-    request = InspectRequest(None, target, None, "include", json=False, quiet=True)
-    assert search(request, "cart", 9, flags) == 2
-    assert index(request, flags) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert "churn, cochange, code" in error
+def test_unknown_names_are_usage_errors(target: Path) -> None:
+    done = run(search, target, "cart", "--preset", "lexical-words")
+    assert done.exit_code == 2
+    assert "'lexical-words'" in done.stderr
 
 
-def test_indexing_ahead_saves_the_search_its_work(
-    target: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    request = InspectRequest(None, target, None, "include", json=True, quiet=False)
-    assert index(request, {}) == 0
-    made = json.loads(capsys.readouterr().out)
+def test_indexing_ahead_saves_the_search_its_work(target: Path) -> None:
+    made = json.loads(run(index, target, "--json").stdout)
     assert (made["files"], made["built"], made["commits"]) == (2, 2, 1)
-    assert search(request, "cart total", 9, {"embed": "off"}) == 0
-    said = capsys.readouterr().err
+    said = run(search, target, "cart total").stderr
     assert "index:" not in said  # no file is cut again
     assert "history:" not in said  # and no commit read again
-
-
-def test_the_encoder_is_off_in_indexing_too(
-    target: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    request = InspectRequest(None, target, None, "include", json=True, quiet=True)
-    for flags, built in (({}, 2), ({"preset": "default-static"}, 2), ({}, 0)):
-        assert index(request, flags) == 0
-        assert json.loads(capsys.readouterr().out)["built"] == built

@@ -19,8 +19,7 @@ from agent.retrieval.history import (
     HunkHistory,
     without_secrets,
 )
-from agent.search.corpora.history import HunkSource, distinct_passages, passage_of
-from agent.search.corpora.pull_requests import PullRequest
+from agent.search.history import HunkSource, PullRequest, distinct_passages, passage_of
 from agent.search.passages import CorpusUnavailable, Label, Passage
 from agent.shared.secrets.finding import MASK
 from agent.shared.threads import Cancelled

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.search.stores.base import VectorCollection, VectorStore
+from agent.search.stores import VectorCollection, VectorStore
 from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.qdrant_server import QdrantServer, qdrant_server
 from tests.support.stores import DIMENSION, MODEL, Engine, engine_at

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agent.errors import StoreError, StoreMismatch
-from agent.search.stores.base import (
+from agent.search.stores import (
     EVERYTHING,
     CollectionInfo,
     Entry,
@@ -67,7 +67,7 @@ def test_upsert_counts_what_is_new_or_has_changed(collection: VectorCollection) 
 def test_an_entry_of_the_same_text_is_not_written_again(collection: VectorCollection) -> None:
     collection.upsert([entry("a", unit(1))])
     assert collection.upsert([entry("a", unit(0, 1))]) == 0
-    np.testing.assert_allclose(collection.vectors({"a"})["a"], unit(1), atol=1e-3)
+    assert collection.search(unit(1)[None], 1)[0][0].score == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(
@@ -118,18 +118,12 @@ def test_what_is_no_vector_or_too_long_is_refused(collection: VectorCollection) 
     assert collection.count() == 0
 
 
-def test_contents_and_vectors_come_back(collection: VectorCollection) -> None:
+def test_contents_come_back(collection: VectorCollection) -> None:
     entries = [entry(f"e{n}", v) for n, v in enumerate(random_units(700, seed=1))]
     collection.upsert(entries)
     asked = {one.id for one in entries[:650]} | {"nowhere"}
     assert collection.contents(asked) == {one.id: one.content for one in entries[:650]}
-    found = collection.vectors(asked)
-    assert found.keys() == {one.id for one in entries[:650]}
-    for one in entries[:650]:
-        assert found[one.id].dtype == np.float32
-        np.testing.assert_allclose(found[one.id], one.vector, atol=1e-3)
     assert collection.contents(set()) == {}
-    assert collection.vectors({"nowhere"}) == {}
 
 
 # -------------------------------------------------------------------------------------- selecting
@@ -239,7 +233,6 @@ def test_delete_removes_what_is_selected(collection: VectorCollection) -> None:
 
 def test_results_are_those_of_the_plainest_search(collection: VectorCollection) -> None:
     vectors = random_units(300, seed=3)
-    vectors[::50] = 0
     languages = ("python", "go", "c")
     entries = [
         entry(f"e{n:03}", v, language=languages[n % 3], path=f"d{n % 7}/f{n}.py")
@@ -288,22 +281,11 @@ def test_equal_scores_are_in_order_of_ids(collection: VectorCollection) -> None:
         assert len({match.score for match in matches if match.id != "zz"}) == 1
 
 
-def test_zero_vectors_score_nothing(collection: VectorCollection) -> None:
+def test_zero_vectors_match_nothing(collection: VectorCollection) -> None:
     zero = np.zeros(DIMENSION, np.float32)
-    collection.upsert(
-        [entry("z2", zero), entry("z1", zero), entry("far", unit(-1, 0.01)), entry("near")]
-    )
+    assert collection.upsert([entry("zero", zero), entry("far", unit(-1)), entry("near")]) == 2
     found = collection.search(np.stack([unit(1), zero]), 9)
-    assert ids_of(found[0]) == ["near", "far", "z1", "z2"]
-    assert [m.score for m in found[0]][2:] == [0.0, 0.0]
-    assert [(m.id, m.score) for m in found[1]] == [
-        ("far", 0.0),
-        ("near", 0.0),
-        ("z1", 0.0),
-        ("z2", 0.0),
-    ]
-    assert the_best(collection.search(zero[None], 2)) == ["far", "near"]
-    assert the_best(collection.search(zero[None], 2, at_least=0.01)) == []
+    assert [ids_of(matches) for matches in found] == [["near", "far"], []]
     assert the_best(collection.search(unit(1)[None], 9, at_least=0.001)) == ["near"]
 
 
@@ -313,7 +295,7 @@ def test_odd_questions(collection: VectorCollection) -> None:
     collection.upsert([entry("a")])
     assert list(collection.search(none, 5)) == []
     assert collection.search(unit(1)[None], 0) == [()]
-    assert the_best(collection.search(np.full((1, DIMENSION), np.nan, np.float32), 5)) == ["a"]
+    assert the_best(collection.search(np.full((1, DIMENSION), np.nan, np.float32), 5)) == []
     assert [m.score for m in collection.search(unit(1)[None] * 9, 5)[0]] == pytest.approx([1.0])
     with pytest.raises(StoreMismatch, match="dimension"):
         collection.search(np.ones((1, DIMENSION - 1), np.float32), 5)

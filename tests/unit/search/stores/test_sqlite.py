@@ -5,13 +5,11 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from agent.errors import StoreMismatch, StoreUnreachable
-from agent.search.stores.base import EVERYTHING, EntryFilter
-from agent.search.stores.sqlite import resident
-from agent.search.stores.sqlite.store import SqliteStore
+from agent.search.stores import EVERYTHING
+from agent.search.stores.embedded import EmbeddedStore
 from agent.types.events import Event, Notice
 from tests.support import store_processes
 from tests.support.full_disk import full_at
@@ -22,7 +20,6 @@ from tests.support.stores import (
     engine_at,
     entry,
     ids_of,
-    plainly,
     random_units,
     unit,
 )
@@ -39,7 +36,7 @@ def said() -> list[Event]:
 
 
 def filled(path: Path, count: int = 300) -> None:
-    with SqliteStore(path, lambda _: None) as store:
+    with EmbeddedStore(path, lambda _: None) as store:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert(entry(f"e{n}", v) for n, v in enumerate(random_units(count, seed=1)))
 
@@ -56,7 +53,7 @@ def test_a_file_that_is_no_database_is_left_alone(path: Path, content: bytes) ->
     path.parent.mkdir()
     path.write_bytes(content)
     with pytest.raises(StoreMismatch, match=r"not a vector store.*name another file"):
-        SqliteStore(path, lambda _: None)
+        EmbeddedStore(path, lambda _: None)
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]
 
@@ -68,14 +65,14 @@ def test_another_programs_database_is_left_alone(path: Path) -> None:
     connection.close()
     before = path.read_bytes()
     with pytest.raises(StoreMismatch, match="not a vector store"):
-        SqliteStore(path, lambda _: None)
+        EmbeddedStore(path, lambda _: None)
     assert path.read_bytes() == before
 
 
 def test_an_empty_file_is_taken(path: Path, said: list[Event]) -> None:
     path.parent.mkdir()
     path.touch()
-    with SqliteStore(path, said.append) as store:
+    with EmbeddedStore(path, said.append) as store:
         assert store.collections() == ()
     assert said == []
 
@@ -83,21 +80,10 @@ def test_an_empty_file_is_taken(path: Path, said: list[Event]) -> None:
 def test_a_newer_version_is_refused(path: Path) -> None:
     filled(path)
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(StoreMismatch, match=r"version 2.*upgrade patchshot"):
-        SqliteStore(path, lambda _: None)
-
-
-def test_an_older_version_is_refused_and_left_as_it_was(path: Path) -> None:
-    filled(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 0")
-    connection.close()
-    before = path.read_bytes()
-    with pytest.raises(StoreMismatch, match=r"version 0.*remove it and index again"):
-        SqliteStore(path, lambda _: None)
-    assert path.read_bytes() == before
+    with pytest.raises(StoreMismatch, match=r"version 9.*name another file"):
+        EmbeddedStore(path, lambda _: None)
 
 
 # ------------------------------------------------------------------------------------------ damage
@@ -126,22 +112,22 @@ def test_a_damaged_file_is_set_aside_and_begun_anew(
     filled(path)
     harm(path)  # type: ignore[operator]
     damaged = path.read_bytes()
-    with SqliteStore(path, said.append) as store:
+    with EmbeddedStore(path, said.append) as store:
         collection = store.collection("things", MODEL, DIMENSION)
         assert collection.search(unit(1)[None], 5) == [()]
         assert collection.upsert([entry("new")]) == 1
         assert ids_of(collection.search(unit(1)[None], 5)[0]) == ["new"]
     assert path.with_name("vectors.db.bad").read_bytes() == damaged
     (told,) = notices(said)
-    assert "is damaged; moved to vectors.db.bad and begun anew" in told
+    assert "is damaged; moved to vectors.db.bad, and a new one was made" in told
 
 
 def test_damage_that_shows_while_it_is_in_use(path: Path, said: list[Event]) -> None:
-    with SqliteStore(path, said.append) as store:
+    with EmbeddedStore(path, said.append) as store:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert([entry("a")])
         with sqlite3.connect(path) as other:
-            other.execute("UPDATE body SET vector = x'00'")
+            other.execute("UPDATE entry SET vector = x'00'")
         other.close()
         assert collection.search(unit(1)[None], 5) == [()]
         assert collection.upsert([entry("b")]) == 1
@@ -150,14 +136,14 @@ def test_damage_that_shows_while_it_is_in_use(path: Path, said: list[Event]) -> 
 
 
 def test_a_file_that_is_removed_meanwhile_is_made_again(path: Path, said: list[Event]) -> None:
-    with SqliteStore(path, said.append) as store:
+    with EmbeddedStore(path, said.append) as store:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert([entry("a")])
         for file in path.parent.iterdir():
             file.unlink()
         assert collection.count() == 0
         assert collection.upsert([entry("b")]) == 1
-    with SqliteStore(path, said.append) as store:
+    with EmbeddedStore(path, said.append) as store:
         assert store.collection("things", MODEL, DIMENSION).count() == 1
     assert said == []
 
@@ -166,7 +152,7 @@ def test_a_file_that_is_removed_meanwhile_is_made_again(path: Path, said: list[E
 
 
 def test_a_full_disk_keeps_a_whole_call_out(path: Path) -> None:
-    with SqliteStore(path, lambda _: None) as store:
+    with EmbeddedStore(path, lambda _: None) as store:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert([entry("a", payload="x" * 1000)])
         many = [entry(f"b{n}", payload="y" * 5_000) for n in range(300)]
@@ -174,7 +160,7 @@ def test_a_full_disk_keeps_a_whole_call_out(path: Path) -> None:
             collection.upsert(many)
         assert ids_of(collection.search(unit(1)[None], 5)[0]) == ["a"]
         assert collection.upsert(many) == 300
-    with SqliteStore(path, lambda _: None) as store:
+    with EmbeddedStore(path, lambda _: None) as store:
         assert store.collection("things", MODEL, DIMENSION).count() == 301
 
 
@@ -182,11 +168,11 @@ def test_a_place_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "vectors.db", tmp_path):
         with pytest.raises(StoreUnreachable, match="cannot be used"):
-            SqliteStore(path, lambda _: None)
+            EmbeddedStore(path, lambda _: None)
 
 
 def test_a_dropped_collection_is_empty_for_who_has_it_open(path: Path) -> None:
-    with SqliteStore(path, lambda _: None) as store, SqliteStore(path, lambda _: None) as other:
+    with EmbeddedStore(path, lambda _: None) as store, EmbeddedStore(path, lambda _: None) as other:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert([entry("a")])
         collection.search(unit(1)[None], 1)
@@ -200,62 +186,6 @@ def test_a_dropped_collection_is_empty_for_who_has_it_open(path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------- what stays in memory
-
-
-def test_nothing_is_read_twice(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-    real = resident.vectors_of
-    monkeypatch.setattr(
-        resident, "vectors_of", lambda blobs, d: (read.append(len(blobs)), real(blobs, d))[1]
-    )
-    with SqliteStore(path, lambda _: None) as store, SqliteStore(path, lambda _: None) as other:
-        collection = store.collection("things", MODEL, DIMENSION)
-        collection.upsert(entry(f"e{n}") for n in range(100))
-        for _ in range(3):
-            collection.search(unit(1)[None], 5)
-        assert read == [100]
-        other.collection("things", MODEL, DIMENSION).upsert([entry("late", unit(0, 1))])
-        assert ids_of(collection.search(unit(0, 1)[None], 1)[0]) == ["late"]
-        collection.delete(EntryFilter(ids=frozenset({"e3"})))
-        collection.upsert([entry("e4", path="moved.py")])
-        assert len(collection.search(unit(1)[None], 200)[0]) == 100
-        assert ids_of(collection.search(unit(1)[None], 9, EntryFilter(under="moved.py"))[0]) == [
-            "e4"
-        ]
-        assert read == [100, 1]
-
-
-def test_a_project_is_read_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-    real = resident.vectors_of
-    monkeypatch.setattr(
-        resident, "vectors_of", lambda blobs, d: (read.append(len(blobs)), real(blobs, d))[1]
-    )
-    with SqliteStore(path, lambda _: None) as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        for project, count in (("a", 30), ("b", 5)):
-            collection.upsert(entry(f"{project}{n}", project=project) for n in range(count))
-        assert len(collection.search(unit(1)[None], 99, EntryFilter(project="b"))[0]) == 5
-        assert read == [5]
-        assert len(collection.search(unit(1)[None], 99)[0]) == 35
-        assert read == [5, 30]
-
-
-def test_over_the_budget_memory_is_given_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "BUDGET", 2_000)  # half precision from 62 vectors on
-    monkeypatch.setattr("agent.search.stores.sqlite.loaded.BUDGET", 2_000)
-    vectors = random_units(300, seed=2)
-    entries = [entry(f"e{n:03}", v, project=f"p{n % 3}") for n, v in enumerate(vectors)]
-    with SqliteStore(path, lambda _: None) as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        collection.upsert(entries)
-        query = random_units(1, seed=3)
-        found = collection.search(query, 10)[0]
-        assert dict(plainly(entries, query[0], 10)) == pytest.approx(
-            {match.id: match.score for match in found}, abs=1e-3
-        )
-        assert len(store._loaded._residents) == 1
-        assert all(r.matrix.dtype == np.float16 for r in store._loaded._residents.values())
 
 
 # --------------------------------------------------------------------------------- other processes

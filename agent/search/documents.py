@@ -1,0 +1,272 @@
+"""The documents of a project as passages: sections of README and docs, and docstrings.
+
+Documents are split at their headings (Markdown, reStructuredText, AsciiDoc, plain text). They are
+untrusted, so every pattern runs in linear time.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from agent.repository import is_test_path, is_vendored_path
+from agent.search.passages import Label, Passage, described
+from agent.search.symbols import Symbol, first_sentence, read_symbols
+from agent.shared.secrets import mask_secrets
+from agent.shared.threads import Cancelled
+
+if TYPE_CHECKING:
+    from agent.retrieval.index import Index
+    from agent.types.protocols import Snapshot
+
+MAX_SECTION = 3_000
+"""Maximum characters of a section, about the input of an embedding model.
+
+Longer sections are split at blank lines.
+"""
+
+_LEAST = 20  # minimum characters of a body; a shorter one is only a heading or a badge
+_MAX_HEADING = 200
+
+_ATX = re.compile(r"^ {0,3}(#{1,6})[ \t]++([^\n]{1,400})")
+_ASCIIDOC = re.compile(r"^(={1,6})[ \t]++([^\n]{1,400})")
+_FENCE = re.compile(r"^ {0,3}(?:(`{3,}+)(?=[^`]*+$)|(~{3,}+))")
+_RULE = re.compile(r"^([=\-~^\"'`#*+:.<>_])\1{2,200}[ \t]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Lines `start`..`end` (1-based, inclusive) under `headings`, which begin with the
+    outermost.
+    """
+
+    headings: tuple[str, ...]
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Heading:
+    """A heading on rows `first`..`last` (0-based). Levels are comparable within one document."""
+
+    first: int
+    last: int
+    level: int
+    title: str
+
+
+def cut_sections(text: str, language: str) -> tuple[Section, ...]:
+    """Return the sections in order.
+
+    A text without headings gives one section, or several if it is long.
+    """
+    lines = text.split("\n")
+    found = list(_READERS.get(language, _underlined)(lines))
+    sections: list[Section] = []
+    above: list[_Heading] = []
+    bounds = [*found, _Heading(len(lines), len(lines), 0, "")]
+    sections.extend(_parts((), lines, 0, bounds[0].first))
+    for heading, following in zip(found, bounds[1:], strict=True):
+        above = [*(h for h in above if h.level < heading.level), heading]
+        titles = tuple(h.title for h in above)
+        sections.extend(_parts(titles, lines, heading.first, following.first, heading.last + 1))
+    return tuple(sections)
+
+
+def _parts(
+    headings: tuple[str, ...], lines: Sequence[str], start: int, end: int, body: int | None = None
+) -> Iterator[Section]:
+    """Yield the section of rows `start` to `end` (exclusive), in parts if it is too long."""
+    first = start if body is None else body
+    for part_start, part_end in _cut(lines, first, end):
+        text = "\n".join(lines[part_start:part_end]).strip()
+        if len(text) >= _LEAST:
+            shown = start if part_start == first else part_start
+            yield Section(
+                headings, shown + 1, _last_filled(lines, part_end) + 1, text[:MAX_SECTION]
+            )
+
+
+def _cut(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of rows with at most `MAX_SECTION` characters, split at blank lines if
+    possible.
+    """
+    first, size, blank = start, 0, start
+    for row in range(start, end):
+        size += len(lines[row]) + 1
+        if size > MAX_SECTION and row > first:
+            cut = blank if blank > first else row
+            yield first, cut
+            first, blank = cut, cut
+            size = sum(len(line) + 1 for line in lines[cut : row + 1])
+        if not lines[row].strip():
+            blank = row
+    if first < end:
+        yield first, end
+
+
+def _last_filled(lines: Sequence[str], end: int) -> int:
+    row = end - 1
+    while row > 0 and not lines[row].strip():
+        row -= 1
+    return row
+
+
+def _markdown(lines: Sequence[str]) -> Iterator[_Heading]:
+    fence = ""
+    for row, line in enumerate(lines):
+        mark = _FENCE.match(line)
+        if fence:
+            fence = "" if line.strip().strip(fence[0]) == "" and fence in line else fence
+            continue
+        if mark:
+            fence = mark.group(1) or mark.group(2)
+        elif found := _ATX.match(line):
+            yield _Heading(row, row, len(found.group(1)), _title(found.group(2).rstrip("# \t")))
+        elif _is_setext(lines, row):
+            level = 1 if lines[row + 1].lstrip().startswith("=") else 2
+            yield _Heading(row, row + 1, level, _title(line))
+
+
+def _is_setext(lines: Sequence[str], row: int) -> bool:
+    if row + 1 >= len(lines) or not lines[row].strip() or lines[row].startswith(("    ", "|", ">")):
+        return False
+    above = lines[row - 1].strip() if row else ""
+    rule = _RULE.match(lines[row + 1])
+    return not above and rule is not None and rule.group(1) in "=-"
+
+
+def _asciidoc(lines: Sequence[str]) -> Iterator[_Heading]:
+    inside = False
+    for row, line in enumerate(lines):
+        if line.rstrip() == "----":
+            inside = not inside
+        elif not inside and (found := _ASCIIDOC.match(line)):
+            yield _Heading(row, row, len(found.group(1)), _title(found.group(2)))
+
+
+def _underlined(lines: Sequence[str]) -> Iterator[_Heading]:
+    """Yield the headings of reStructuredText.
+
+    Levels follow the order in which adornments first appear.
+    """
+    levels: dict[str, int] = {}
+    row = 0
+    while row + 1 < len(lines):
+        title, rule = lines[row].rstrip(), _RULE.match(lines[row + 1])
+        plain = title.strip() and not _RULE.match(title) and not title.startswith((" ", "\t"))
+        if rule and plain and len(lines[row + 1].rstrip()) >= min(len(title), 3):
+            over = row > 0 and lines[row - 1].rstrip() == lines[row + 1].rstrip()
+            level = levels.setdefault(rule.group(1) * (1 + over), len(levels) + 1)
+            yield _Heading(row - over, row + 1, level, _title(title))
+            row += 1
+        row += 1
+
+
+def _title(text: str) -> str:
+    return " ".join(text.split())[:_MAX_HEADING]
+
+
+_READERS: Mapping[str, Callable[[Sequence[str]], Iterator[_Heading]]] = {
+    "markdown": _markdown,
+    "asciidoc": _asciidoc,
+    "rst": _underlined,
+}
+
+
+PROSE = frozenset({"markdown", "rst", "asciidoc", "text"})
+"""Languages of files that may be documents."""
+
+_FOLDERS = frozenset({"doc", "docs", "documentation", "guide", "guides", "manual", "wiki", "book"})
+_NAMES = ("readme", "contributing", "usage", "tutorial", "faq", "overview", "guide")
+_NOT_DOCUMENTS = (
+    "changelog", "changes", "history", "news", "release", "license", "licence", "copying",
+    "authors", "contributors", "requirements", "constraints", "cmakelists", "robots", "code_of",
+)  # fmt: skip
+"""Prefixes of file names to skip: lists of versions, people and packages match almost any query."""
+
+_SUFFIXES = frozenset(
+    {"", ".md", ".markdown", ".mdx", ".rst", ".rest", ".adoc", ".asciidoc", ".txt"}
+)
+_MAX_TITLE = 120
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSource:
+    """Reads documents and, with `docstrings`, the docstrings of symbols."""
+
+    index: Index
+    docstrings: bool = True
+
+    @property
+    def label(self) -> Label:
+        """Return the label `[docs]`."""
+        return Label.DOCS
+
+    def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
+        """Return sections by path and line, then docstrings by path and line."""
+        found = list(section_passages(snapshot, cancel))
+        if self.docstrings:
+            symbols = read_symbols(snapshot, self.index, cancel)
+            found.extend(docstring_passage(symbol) for symbol in symbols if symbol.docstring)
+        return tuple(found)
+
+
+def section_passages(snapshot: Snapshot, cancel: threading.Event) -> Iterator[Passage]:
+    """Yield the sections of all documents. Raises Cancelled."""
+    for path in sorted(snapshot.files):
+        if cancel.is_set():
+            raise Cancelled
+        file = snapshot.files[path]
+        if file.language not in PROSE or not is_document(path):
+            continue
+        text = mask_secrets(snapshot.text(path)).text
+        for section in cut_sections(text, file.language):
+            heading = " > ".join(section.headings) or PurePosixPath(path).name
+            yield Passage(
+                corpus=Label.DOCS,
+                title=heading[:_MAX_TITLE],
+                text=described(heading, "document", path, section.text),
+                path=path,
+                start=section.start,
+                end=section.end,
+                language=file.language,
+                tags=("section",),
+            )
+
+
+def docstring_passage(symbol: Symbol) -> Passage:
+    """Return the docstring of a symbol as a passage under its name."""
+    said = mask_secrets(symbol.docstring).text
+    return Passage(
+        corpus=Label.DOCS,
+        title=f"{symbol.name}: {first_sentence(said)}"[:_MAX_TITLE],
+        text=described(symbol.name, symbol.kind.value, symbol.path, said),
+        path=symbol.path,
+        start=symbol.start,
+        end=symbol.end,
+        symbol=symbol.name,
+        language=symbol.language,
+        tags=("docstring",),
+    )
+
+
+def is_document(path: str) -> bool:
+    """Whether a prose file is meant for users: a README, a file in docs, or one in the top
+    folder.
+    """
+    pure = PurePosixPath(path)
+    name = pure.name.lower()
+    if pure.suffix.lower() not in _SUFFIXES or name.startswith(_NOT_DOCUMENTS):
+        return False
+    if is_vendored_path(path) or is_test_path(path):
+        return False
+    if name.startswith(_NAMES):
+        return True
+    inside = not _FOLDERS.isdisjoint(part.lower() for part in pure.parts[:-1])
+    return inside or (len(pure.parts) == 1 and pure.suffix.lower() not in ("", ".txt"))

@@ -1,0 +1,402 @@
+"""Past changes as corpora: the hunks of earlier commits, and patches that the user accepted.
+
+A hunk is labelled with its pull request, told from merge titles, squashed titles and trailers.
+Accepted patches are stored on this machine, and only on request: one file for each project, with
+secrets masked. They are only sent to the configured embedder and store.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from math import log
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from agent.errors import RepositoryError
+from agent.repository import language_of, locate, open_repository
+from agent.retrieval.history import (
+    AddedHunk,
+    CommitHunks,
+    HunkFilter,
+    HunkHistory,
+    NoHistory,
+    history_path,
+    printable,
+)
+from agent.retrieval.index import Terms, term_hash
+from agent.retrieval.ranking import Evidence, make_query
+from agent.search.passages import CorpusUnavailable, Label, Passage, described
+from agent.search.project import JsonLines, SearchPaths, project_name
+from agent.shared.secrets import is_secret_path, mask_secrets
+from agent.types import Reason
+
+if TYPE_CHECKING:
+    from agent.retrieval.index import Corpus
+    from agent.retrieval.ranking import Mentions
+    from agent.types import Problem
+    from agent.types.protocols import Reporter, Snapshot
+
+_ID = 10  # characters of a commit id in a title
+_MAX_TITLE = 200  # characters
+_MERGES = (
+    re.compile(r"^Merge pull request #(?P<number>\d{1,9}) from \S+"),  # GitHub, Gitea
+    re.compile(r"^Merged in .{1,200} \(pull request #(?P<number>\d{1,9})\)"),  # Bitbucket
+    re.compile(r"^Merged PR (?P<number>\d{1,9}): (?P<title>.+)"),  # Azure DevOps
+)
+_SQUASHED = re.compile(r"^(?P<title>.+?) \((?P<mark>[#!])(?P<number>\d{1,9})\)$")
+_GITLAB = re.compile(r"^See merge request \S{0,300}!(?P<number>\d{1,9})$", re.MULTILINE)
+_TRAILER = re.compile(
+    r"^(?:PR-URL|Pull-Request|Pull Request|Reviewed-on): (?P<link>https?://[^\s<>\"]{1,300})?"
+    r"(?:#(?P<number>\d{1,9}))?$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_LINK = re.compile(r"/(?:pull|pulls|pull-requests|merge_requests)/(\d{1,9})(?:[/#?]|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class HunkSource:
+    """The `CorpusSource` of past changes.
+
+    The `origin` of a passage is the newest commit that added the text. `path`, `start` and `end`
+    refer to that commit; `symbol` is the function that contains the hunk.
+    """
+
+    index: Path  # the chunk index, beside which the history is cached
+    reporter: Reporter
+    hunks: HunkFilter | None = None
+
+    @property
+    def label(self) -> Label:
+        """Return the label `[history]`."""
+        return Label.HISTORY
+
+    def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
+        """Return distinct hunks: newest commit first, then by path and line.
+
+        Raises Cancelled. Raises CorpusUnavailable if no history can be read.
+        """
+        history = HunkHistory(
+            history_path(self.index),
+            self.reporter,
+            chosen=self.hunks or HunkFilter(),
+            cancel=cancel,
+        )
+        try:
+            commits = history.commits(snapshot)
+            with open_repository(locate(snapshot.root).root) as git:
+                output = git.messages(snapshot.commit, history.limit)
+        except (NoHistory, RepositoryError) as error:
+            raise CorpusUnavailable(f"no commit history: {error}") from None
+        if commits and not any(one.complete for one in commits):
+            raise CorpusUnavailable(
+                "no commit history: the clone lacks the contents of past commits; "
+                "fetch them (git fetch --refetch --no-filter)"
+            )
+        requests = pull_requests(list(parse_messages(output)), project_name(snapshot))
+        return tuple(distinct_passages(commits, requests))
+
+
+def distinct_passages(
+    commits: Iterable[CommitHunks], requests: Mapping[str, PullRequest]
+) -> Iterator[Passage]:
+    """Yield one passage for each distinct text, at its newest place; `also` has the others."""
+    places: dict[tuple[str, ...], list[Passage]] = {}
+    for commit in commits:
+        request = requests.get(commit.commit)
+        for hunk in commit.hunks:
+            text = (commit.subject, hunk.path, hunk.context, hunk.text)
+            places.setdefault(text, []).append(passage_of(commit, hunk, request))
+    for first, *others in places.values():
+        yield replace(first, also=tuple(others)) if others else first
+
+
+def passage_of(commit: CommitHunks, hunk: AddedHunk, request: PullRequest | None) -> Passage:
+    """Convert a hunk to a passage, labelled with its commit and pull request."""
+    number = "" if request is None else f" ({printable(request.label)})"
+    name = hunk.names[0] if hunk.names else hunk.context
+    return Passage(
+        corpus=Label.HISTORY,
+        title=f"{commit.commit[:_ID]}{number}: {printable(commit.subject)}",
+        text=described(name, "change", hunk.path, f"{commit.subject}\n{hunk.text}"),
+        path=hunk.path,
+        start=hunk.start,
+        end=hunk.end,
+        symbol=hunk.names[0] if hunk.names else "",
+        language=language_of(hunk.path),
+        origin=commit.commit,
+        link="" if request is None else mask_secrets(request.link).text,
+    )
+
+
+# --------------------------------------------------------------------------------- pull requests
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A pull or merge request. `mark` is "#" or "!"; `title` and `link` are "" if unknown."""
+
+    number: int
+    title: str = ""
+    link: str = ""
+    mark: str = "#"
+
+    @property
+    def label(self) -> str:
+        """`#12 Title`, `!12 Title` or `#12`."""
+        return f"{self.mark}{self.number} {self.title}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """A commit's parents and message."""
+
+    commit: str
+    parents: tuple[str, ...]
+    subject: str
+    body: str
+
+
+def parse_messages(output: bytes) -> Iterator[CommitMessage]:
+    """Parse `<id> NUL <parents> NUL <subject> NUL <body> NUL` for each commit, with line feeds
+    between commits.
+    """
+    fields = output.decode("utf-8", "replace").split("\0")
+    for at in range(0, len(fields) - 3, 4):
+        commit, parents, subject, body = fields[at : at + 4]
+        yield CommitMessage(commit.strip(), tuple(parents.split()), subject, body)
+
+
+def pull_requests(messages: Sequence[CommitMessage], project: str) -> Mapping[str, PullRequest]:
+    """Return the pull request of each commit that has one.
+
+    `messages` are newest first. A merge into the main line (the first parents of the newest commit)
+    gives its pull request to all commits that it brought in, unless their own message names one.
+    `project` as of `project_name`.
+    """
+    by_id = {message.commit: message for message in messages}
+    requests: dict[str, PullRequest] = {}
+    line: dict[str, CommitMessage] = {}
+    main = messages[0].commit if messages else ""
+    while main in by_id and main not in line:
+        line[main] = by_id[main]
+        main = next(iter(by_id[main].parents), "")
+    seen = set(line)
+    for merge in reversed(line.values()):  # the oldest merge brought in what several can reach
+        request = named_in(merge, project)
+        waiting = list(merge.parents[1:])
+        while waiting:
+            commit = waiting.pop()
+            if commit in seen or commit not in by_id:
+                continue
+            seen.add(commit)
+            waiting.extend(by_id[commit].parents)
+            if request is not None:
+                requests[commit] = request
+    own = {message.commit: named_in(message, project) for message in messages}
+    return requests | {commit: request for commit, request in own.items() if request is not None}
+
+
+def named_in(message: CommitMessage, project: str) -> PullRequest | None:
+    """Return the pull request that a message names, if any."""
+    first_line = message.body.strip().partition("\n")[0].strip()
+    for pattern in _MERGES:
+        if match := pattern.match(message.subject):
+            title = match.groupdict().get("title") or first_line
+            return _request(int(match["number"]), title, "#", project)
+    if match := _GITLAB.search(message.body):
+        return _request(int(match["number"]), first_line, "!", project)
+    if match := _SQUASHED.match(message.subject):
+        return _request(int(match["number"]), match["title"], match["mark"], project)
+    for match in _TRAILER.finditer(message.body):
+        if match["link"] and (number := _LINK.search(match["link"])):
+            mark = "!" if "merge_requests" in match["link"] else "#"
+            return PullRequest(int(number[1]), message.subject[:_MAX_TITLE], match["link"], mark)
+        if match["number"]:
+            return _request(int(match["number"]), message.subject, "#", project)
+    return None
+
+
+def _request(number: int, title: str, mark: str, project: str) -> PullRequest:
+    host, _, path = project.partition("/")
+    link = ""
+    if path and "." in host:
+        kind = "pull-requests" if "bitbucket" in host else "pull"
+        kind = "-/merge_requests" if mark == "!" else kind
+        link = f"https://{host}/{path}/{kind}/{number}"
+    if title.startswith("See merge request "):
+        title = ""
+    return PullRequest(number, title[:_MAX_TITLE], link, mark)
+
+
+# ------------------------------------------------------------------------------- accepted patches
+
+_MAX_ENTRIES = 1_000  # of a project that are searched; the oldest are ignored
+_MAX_ISSUE, _MAX_CHANGE = 4_000, 6_000  # characters
+_FILE = re.compile(r"^\+\+\+ b/(.+)$")
+_HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?(.*)$")
+
+
+class MemoryLine(BaseModel):
+    """One accepted patch. `id` is the SHA-256 (hex) of issue and change; it prevents duplicates."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    id: str
+    commit: str
+    title: str
+    issue: str
+    paths: tuple[str, ...]
+    change: str
+    rejected: bool = False  # takes back the lines before it with this id
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The accepted patches of one project, stored in `path`."""
+
+    path: Path
+
+    def remember(self, problem: Problem, diff: bytes, commit: str) -> bool:
+        """Add an accepted patch; return False if it exists already. Raises OSError."""
+        line = make_line(problem, diff, commit)
+        return self._append(line, present=False)
+
+    def take_back(self, problem: Problem, diff: bytes, commit: str) -> bool:
+        """Remove an accepted patch; return False if it is not there. Raises OSError."""
+        line = make_line(problem, diff, commit)
+        return self._append(line.model_copy(update={"rejected": True}), present=True)
+
+    def entries(self) -> tuple[MemoryLine, ...]:
+        """Return the newest distinct entries that are not rejected, oldest first."""
+        lines = {line.id: line for line in JsonLines(self.path, MemoryLine).news()}
+        return tuple(line for line in lines.values() if not line.rejected)[-_MAX_ENTRIES:]
+
+    def forget(self) -> int:
+        """Remove all entries; return how many there were."""
+        count = len(self.entries())
+        self.path.unlink(missing_ok=True)
+        return count
+
+    def _append(self, line: MemoryLine, *, present: bool) -> bool:
+        if any(entry.id == line.id for entry in self.entries()) is not present:
+            return False
+        JsonLines(self.path, MemoryLine).append(line)
+        return True
+
+
+def make_line(problem: Problem, diff: bytes, commit: str) -> MemoryLine:
+    """Return the entry for a patch, with secrets masked."""
+    paths, change = _summarised(diff.decode("utf-8", "replace"))
+    change = mask_secrets(change).text[:_MAX_CHANGE]
+    issue = mask_secrets(problem.text).text[:_MAX_ISSUE]
+    return MemoryLine(
+        id=sha256(f"{issue}\0{change}".encode("utf-8", "surrogatepass")).hexdigest(),
+        commit=commit,
+        title=mask_secrets(problem.title).text[:200],
+        issue=issue,
+        paths=paths,
+        change=change,
+    )
+
+
+def _summarised(diff: str) -> tuple[tuple[str, ...], str]:
+    """Return the paths, and a text of paths, functions around hunks, added and removed lines."""
+    paths: dict[str, None] = {}
+    lines: list[str] = []
+    secret = False
+    for line in diff.split("\n"):
+        if file := _FILE.match(line):
+            secret = is_secret_path(file[1])
+            paths[file[1]] = None
+            lines.append(file[1])
+        elif hunk := _HUNK.match(line):
+            lines.extend(filter(None, (hunk[1],)))
+        elif line.startswith(("+", "-")) and not line.startswith(("+++", "---")) and not secret:
+            lines.append(line)
+    return tuple(paths), "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySource:
+    """The `CorpusSource` of accepted patches."""
+
+    memory: Memory
+
+    @property
+    def label(self) -> Label:
+        """Return the label `[memory]`."""
+        return Label.MEMORY
+
+    def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
+        """Return one passage for each patch, oldest first; raises CorpusUnavailable for none."""
+        del snapshot, cancel
+        entries = self.memory.entries()
+        if not entries:
+            raise CorpusUnavailable(
+                "nothing is remembered of this project (`agent solve --remember` keeps accepted "
+                "patches)"
+            )
+        return tuple(_memory_passage(entry) for entry in entries)
+
+
+def _memory_passage(entry: MemoryLine) -> Passage:
+    path = entry.paths[0] if entry.paths else ""
+    return Passage(
+        corpus=Label.MEMORY,
+        title=entry.title,
+        text=described(entry.title, "patch", path, f"{entry.issue}\n{entry.change}"),
+        path=path,
+        language=language_of(path) if path else "text",
+        origin=entry.id,
+        tags=("accepted",),
+    )
+
+
+MEMORY_FEATURE = "memory"
+
+_WEIGHT = 0.4  # of a patch whose issue has all words of this one; as for commits
+_LEAST_SHARE = 0.25  # issues that share less of their words are about something else
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvidence:
+    """An `EvidenceSource`: issues that share words with an accepted one change its files."""
+
+    paths: SearchPaths
+
+    def __call__(
+        self, problem: Problem, mentions: Mentions, snapshot: Snapshot, corpus: Corpus, /
+    ) -> Evidence:
+        """Return evidence for the files that patches of similar issues changed."""
+        del mentions
+        evidence = Evidence()
+        entries = Memory(self.paths.memory(project_name(snapshot))).entries()
+        shares = _shared_words(problem, [entry.issue for entry in entries])
+        numbers = {file.path: number for number, file in enumerate(corpus.files)}
+        for entry, share in zip(entries, shares, strict=True):
+            if share >= _LEAST_SHARE:
+                note = f"accepted: {entry.title[:80]}"
+                for path in (path for path in entry.paths if path in numbers):
+                    reason = Reason(MEMORY_FEATURE, _WEIGHT * share, note)
+                    evidence.add_file(numbers[path], reason)
+        return evidence
+
+
+def _shared_words(problem: Problem, texts: list[str]) -> list[float]:
+    """Return the share in [0, 1] of the problem's words, weighted by rarity, that each text has."""
+    terms = Terms()
+    query = make_query(problem, terms)
+    weights = dict(zip(query.hashes.tolist(), query.weights.tolist(), strict=True))
+    present = [{term_hash(term) for term in terms.count(text)} for text in texts]
+    for key in weights:
+        count = sum(key in one for one in present)
+        weights[key] *= log(1.0 + (len(texts) + 0.5) / (count + 0.5))
+    total = sum(weights.values()) or 1.0
+    return [sum(weights[key] for key in sorted(one & weights.keys())) / total for one in present]

@@ -1,0 +1,356 @@
+"""Intents: sentences that describe what a user of a symbol wants. Searches match them to find code.
+
+Each symbol has some first-person sentences, written by a model or built by templates
+(`agent.search.symbols`). After MutaGReP (Khan et al., 2025). A model is asked in parallel and
+within a budget; each symbol is paid for once, because each reply is saved before the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from agent.errors import (
+    AuthenticationFailed,
+    BudgetExceeded,
+    ConfigurationError,
+    ContextTooLong,
+    ProviderError,
+    TimeLimitExceeded,
+    UnknownModel,
+)
+from agent.search.passages import Label, Passage, described
+from agent.search.project import JsonLines
+from agent.search.symbols import INTENTS, MAX_INTENT, Symbol, read_symbols, template_intents
+from agent.shared.files import replace_file
+from agent.shared.secrets import mask_secrets
+from agent.shared.threads import Cancelled
+from agent.types.events import StageProgress
+
+if TYPE_CHECKING:
+    from agent.retrieval.index import Index
+    from agent.types import Prompt
+    from agent.types.protocols import ChatModel, Reporter, Snapshot
+
+MAX_CODE_TOKENS = 10_000
+"""Most tokens of a symbol in the prompt (as in MutaGReP): all of nearly every symbol."""
+
+_PROMPT_VERSION = 2  # of prompts/intents.md.j2; intents of older versions are written again
+_CONCURRENCY = 8  # parallel calls, as for embeddings: small servers and free tiers accept this many
+_MAX_OUTPUT_TOKENS = 400  # ten sentences take about 250; a model that reasons needs more
+_POLL_SECONDS = 0.2  # polling interval while another process writes
+_IN_A_ROW = 8  # consecutive failures after which the server is treated as unreachable
+_MOST = 10  # intents of one symbol
+_LEAST = 8  # characters of an intent
+_NO_MODEL = "file"  # who wrote intents of a file that names no model
+_BULLET = re.compile(r"^\s*+(?:[-*•]|\d{1,2}[.):])\s++")
+_QUOTED = re.compile(r'"((?:[^"\\\n]|\\.){8,400})"')
+_LAST = (AuthenticationFailed, UnknownModel, BudgetExceeded, TimeLimitExceeded)
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"intents": {"type": "array", "items": {"type": "string"}, "maxItems": _MOST}},
+    "required": ["intents"],
+    "additionalProperties": False,
+}
+
+
+class IntentLine(BaseModel):
+    """The intents of one symbol that a model wrote. `content` is `Symbol.content`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    content: str
+    model: str
+    prompt: int
+    symbol: str
+    intents: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class IntentFile:
+    """All intents of a project that models wrote, stored in `path`. Not thread-safe."""
+
+    path: Path
+    lines: JsonLines[IntentLine] = field(init=False)
+    _intents: dict[str, dict[str, tuple[str, ...]]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Prepare the file without reading it."""
+        self.lines = JsonLines(self.path, IntentLine)
+
+    def refresh(self) -> None:
+        """Read the lines that this or another process added since the last call."""
+        for line in self.lines.news():
+            if line.prompt == _PROMPT_VERSION and line.intents:
+                # `clean` runs again because anybody may have edited the file.
+                self._intents.setdefault(line.content, {})[line.model] = clean(line.intents)
+
+    def of(self, symbol: Symbol, model: str) -> tuple[str, ...]:
+        """Return the intents that `model` wrote; () if there are none."""
+        return self._intents.get(symbol.content, {}).get(model, ())
+
+    def newest(self, symbol: Symbol) -> tuple[str, tuple[str, ...]]:
+        """Return the last writer of a symbol's intents and what it wrote; ("", ()) for none."""
+        written = self._intents.get(symbol.content, {})
+        return next(reversed(written.items()), ("", ()))
+
+    def add(self, symbol: Symbol, model: str, intents: Sequence[str]) -> None:
+        """Append the intents of a symbol. Raises OSError."""
+        line = IntentLine(
+            content=symbol.content,
+            model=model,
+            prompt=_PROMPT_VERSION,
+            symbol=f"{symbol.path}:{symbol.name}",
+            intents=tuple(intents),
+        )
+        self.lines.append(line)
+        self._intents.setdefault(symbol.content, {})[model] = line.intents
+
+
+@dataclass(frozen=True, slots=True)
+class IntentSource:
+    """The `CorpusSource` of intents. Without `file` it only uses templates."""
+
+    index: Index
+    file: IntentFile | None = None
+
+    @property
+    def label(self) -> Label:
+        """Return the label `[intent]`."""
+        return Label.INTENT
+
+    def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
+        """Return some passages for each symbol, by path and line."""
+        if self.file is not None:
+            self.file.refresh()
+        passages: list[Passage] = []
+        for symbol in read_symbols(snapshot, self.index, cancel):
+            if cancel.is_set():
+                raise Cancelled
+            passages.extend(intent_passages(symbol, self.file))
+        return tuple(passages)
+
+
+def intent_passages(symbol: Symbol, file: IntentFile | None) -> Iterator[Passage]:
+    """Yield one passage for each intent. `origin` is its number, and a tag names its author."""
+    written = file.newest(symbol)[1] if file is not None else ()
+    tag = "model" if written else "templates"
+    for number, intent in enumerate(written or clean(template_intents(symbol)), start=1):
+        yield Passage(
+            corpus=Label.INTENT,
+            title=intent,
+            text=described(symbol.name, symbol.kind.value, symbol.path, intent),
+            path=symbol.path,
+            start=symbol.start,
+            end=symbol.end,
+            symbol=symbol.name,
+            language=symbol.language,
+            origin=f"intent {number}",
+            tags=(tag,),
+        )
+
+
+def parse_intents(reply: str) -> tuple[str, ...]:
+    """Return the intents in a reply: JSON of any shape, or a list of lines; () if there are none.
+
+    Only the strings are extracted, so truncated JSON also works.
+    """
+    quoted = [match[1] for match in _QUOTED.finditer(reply)]
+    if quoted:
+        unescaped = (
+            t.replace('\\"', '"').replace("\\n", " ").replace("\\\\", "\\") for t in quoted
+        )
+        return clean(unescaped)
+    return clean(_BULLET.sub("", line) for line in reply.split("\n") if _BULLET.match(line))
+
+
+def clean(intents: Iterable[str]) -> tuple[str, ...]:
+    """Return at most ten distinct, printable one-line sentences without secrets."""
+    lines = "\n".join(" ".join(intent[: 2 * MAX_INTENT].split()) for intent in intents)
+    texts: dict[str, None] = {}
+    for line in mask_secrets(lines).text.split("\n"):
+        text = " ".join("".join(c if c.isprintable() else " " for c in line).split())[:MAX_INTENT]
+        if len(text) >= _LEAST and " " in text:
+            texts.setdefault(text)
+    return tuple(texts)[:_MOST]
+
+
+# ------------------------------------------------------------------------------ written by a model
+
+
+@dataclass(slots=True)
+class IntentCounts:
+    """The number of requested symbols that were known, written now, failed, and left over.
+
+    `error` is the error that stopped the work early, or None.
+    """
+
+    known: int = 0
+    written: int = 0
+    failed: int = 0
+    left: int = 0
+    error: ProviderError | BudgetExceeded | TimeLimitExceeded | None = None
+
+
+@dataclass(slots=True)
+class IntentWriter:
+    """Writes the intents of symbols into `file`. `make_prompt` masks secrets in their code.
+
+    One process writes at a time. Another one waits and then reads the finished intents.
+    """
+
+    file: IntentFile
+    chat: ChatModel
+    make_prompt: Callable[[Symbol], Prompt]
+    reporter: Reporter
+    concurrency: int = _CONCURRENCY
+    _in_a_row: int = field(init=False, default=0)
+
+    async def write(self, symbols: Sequence[Symbol], *, wait: bool = True) -> IntentCounts:
+        """Ask the model for the intents of those `symbols` that have none yet.
+
+        Without `wait`, nothing is written while another process writes. Raises OSError if the file
+        cannot be written, for example on a full disk, and makes no further call.
+        """
+        while True:
+            with self.file.lines.making(wait=False) as free:
+                if free:
+                    return await self._write(symbols)
+            if not wait:
+                return IntentCounts(left=len(symbols))
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _write(self, symbols: Sequence[Symbol]) -> IntentCounts:
+        self.file.refresh()
+        distinct = {symbol.content: symbol for symbol in symbols}.values()
+        missing = [one for one in distinct if not self.file.of(one, self.chat.model)]
+        counts = IntentCounts(known=len(distinct) - len(missing), left=len(missing))
+        waiting = iter(missing)  # the workers share it
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.concurrency, len(missing))):
+                    group.create_task(self._work(waiting, counts, len(missing)))
+        except* OSError as errors:
+            raise errors.exceptions[0] from None
+        return counts
+
+    async def _work(self, waiting: Iterator[Symbol], counts: IntentCounts, total: int) -> None:
+        for symbol in waiting:
+            if counts.error is not None:
+                return
+            await self._one(symbol, counts)
+            self.reporter(StageProgress("intents", total - counts.left, total))
+
+    async def _one(self, symbol: Symbol, counts: IntentCounts) -> None:
+        try:
+            reply = await self.chat.complete(
+                self.make_prompt(symbol), max_output_tokens=_MAX_OUTPUT_TOKENS, schema=_SCHEMA
+            )
+        except _LAST as error:
+            counts.error = counts.error or error
+            return
+        except ProviderError as error:
+            self._in_a_row += not isinstance(error, ContextTooLong)
+            if self._in_a_row >= _IN_A_ROW:
+                counts.error = counts.error or error
+            intents: tuple[str, ...] = ()
+        else:
+            self._in_a_row = 0
+            intents = parse_intents(reply.text)[:INTENTS]
+        counts.left -= 1
+        if intents:
+            self.file.add(symbol, self.chat.model, intents)
+            counts.written += 1
+        else:
+            counts.failed += 1  # nothing is stored, so the next run asks again
+
+
+# ------------------------------------------------------------------------------ files of symbols
+
+
+class SymbolLine(BaseModel):
+    """One symbol. `content` is `Symbol.content`; `model` wrote the intents, "" for templates."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: Literal[1] = 1
+    path: str
+    symbol: str
+    kind: str
+    signature: str
+    docstring: str
+    start: int
+    end: int
+    language: str
+    content: str
+    model: str = ""
+    intents: tuple[str, ...] = ()
+
+
+def write_symbols(path: Path, symbols: Sequence[Symbol], file: IntentFile) -> int:
+    """Write all symbols with their intents as JSON lines; return the number.
+
+    Secrets are masked. Raises ConfigurationError if `path` cannot be written.
+    """
+    file.refresh()
+    lines = (f"{_line(symbol, file).model_dump_json()}\n" for symbol in symbols)
+    try:
+        replace_file(path, (line.encode("utf-8", "replace") for line in lines))
+    except OSError as error:
+        raise ConfigurationError(
+            f"--symbols {path} cannot be written ({error.strerror}): name a file in a folder "
+            "that can"
+        ) from None
+    return len(symbols)
+
+
+def _line(symbol: Symbol, file: IntentFile) -> SymbolLine:
+    model, written = file.newest(symbol)
+    return SymbolLine(
+        path=symbol.path,
+        symbol=symbol.name,
+        kind=symbol.kind.value,
+        signature=mask_secrets(symbol.signature).text,
+        docstring=mask_secrets(symbol.docstring).text,
+        start=symbol.start,
+        end=symbol.end,
+        language=symbol.language,
+        content=symbol.content,
+        model=model,
+        intents=written or clean(template_intents(symbol)),
+    )
+
+
+def read_symbols_file(path: Path, symbols: Sequence[Symbol], file: IntentFile) -> tuple[int, int]:
+    """Put intents into `file`; return of how many symbols they were new and known.
+
+    Intents that templates would make are known, and not put there. Lines of changed or unknown
+    symbols are left out. Raises ConfigurationError if `path` holds no line of this format.
+    """
+    file.refresh()
+    by_content = {symbol.content: symbol for symbol in symbols}
+    lines = list(JsonLines(path, SymbolLine).news())
+    if not lines:
+        raise ConfigurationError(
+            f"--read-symbols {path}: no line of it is a symbol; `agent index --symbols` writes them"
+        )
+    new = known = 0
+    for line in lines:
+        symbol, intents = by_content.get(line.content), clean(line.intents)
+        if symbol is None or not intents:
+            continue
+        model = line.model or _NO_MODEL
+        if intents in (file.of(symbol, model), clean(template_intents(symbol))):
+            known += 1
+        else:
+            file.add(symbol, model, intents)
+            new += 1
+    return new, known

@@ -1,0 +1,379 @@
+"""Plan search: finds the code for an issue by several intents instead of one query.
+
+`Planner` searches for the best plan of short intents, grounded in code; a model may propose plans
+too. `PlanBackground` shows the plan to the model, and `FindAction` is the action `find` of the
+iterative mode.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import BudgetExceeded, ProviderError
+from agent.patching import scan
+from agent.retrieval.ranking import mention_evidence, without_boilerplate
+from agent.run.prompting import as_data, make_prompt, render
+from agent.search.plan_grounding import (
+    Grounder,
+    IntentPlan,
+    SeveralQueries,
+    intent_of,
+    intents_in,
+    numbers_of,
+    plan_of,
+)
+from agent.search.plan_search import MAX_INTENTS, Mutator, PlanSearch, ScoredPlan, scene_of
+from agent.settings import WIDER_TOKENS
+from agent.shared.threads import in_thread
+from agent.types import Message, Problem
+from agent.types.events import Notice
+
+if TYPE_CHECKING:
+    from agent.retrieval.index import Corpus, Index
+    from agent.retrieval.ranking import RetrievalOptions
+    from agent.types import Chunk, Prompt, Ranking
+    from agent.types.protocols import ChatModel, Reporter, Retriever, Snapshot, TokenCounter
+
+_PLANS = 4  # plans to ask for in one call; with more, models repeat themselves
+_MAX_RANKED = 150  # symbols in the prompt; only their names are sent: about 1,500 tokens
+_PLAN_TOKENS = 1_500  # four plans take about 500; a model that writes its reasoning needs more
+_PLACES = 4  # pieces of each step that people and models are shown
+_FIRST_INTENTS = 4  # of the first plan: title, errors and frames come before sentences
+_PLAN_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "plans": {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_INTENTS},
+        }
+    },
+    "required": ["plans"],
+    "additionalProperties": False,
+}
+_HEAD = (
+    "A plan that a search made from the issue: how well code matches (0 to 1), what to look for, "
+    "and where it probably is. It is data, and may be wrong."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Limits of a search.
+
+    `rankings`: distinct intents that are ranked, and `expansions`: plans whose neighbours are
+    tried, first and again after each of at most `calls` model calls; `width`: of a beam search,
+    None for best-first.
+    """
+
+    rankings: int = 40
+    expansions: int = 6
+    calls: int = 0
+    width: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPlace:
+    """A piece that a step of a plan leads to. Lines are 1-based and inclusive."""
+
+    path: str
+    start: int
+    end: int
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One intent of a plan and the best pieces for it. `score` in [0, 1] is `Grounded.quality`."""
+
+    intent: str
+    score: float
+    places: tuple[PlanPlace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A finished search: the best plan, its cost, and the reason if a call gave no plans."""
+
+    winner: ScoredPlan
+    steps: tuple[PlanStep, ...]
+    rankings: int
+    calls: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Searches plans for issues over one index."""
+
+    index: Index
+    retrieval: RetrievalOptions
+    counter: TokenCounter
+    options: PlanOptions = PlanOptions()
+
+    async def plan(
+        self,
+        problem: Problem,
+        snapshot: Snapshot,
+        ranking: Ranking,
+        chat: ChatModel | None = None,
+    ) -> Planned:
+        """Search for the best plan. The same replies give the same plan.
+
+        After the search, `chat` proposes plans in place of the best one, and the search continues
+        from them too. That ends after `calls` calls, or when one has failed or found nothing
+        better.
+        """
+        search, intents = await in_thread(
+            lambda cancel: self._prepared(problem, snapshot, ranking, cancel)
+        )
+        corpus = search.grounder.queries.corpus
+        best = await self._extended(search, (plan_of(intents[:_FIRST_INTENTS]),))
+        calls, note = 0, ""
+        while chat is not None and calls < self.options.calls:
+            prompt = _plan_prompt(problem, ranking, self.counter, _steps(best, corpus))
+            calls += 1
+            try:
+                reply = await chat.complete(
+                    prompt, max_output_tokens=_PLAN_TOKENS, schema=_PLAN_SCHEMA
+                )
+            except (ProviderError, BudgetExceeded) as error:
+                note = f"plan call {calls} has failed: {error}"
+                break
+            proposed = read_plans(reply.text)
+            if not proposed:
+                note = f"plan call {calls} is of no use: its reply held no plan"
+                break
+            extended = await self._extended(search, _successors(best.plan, proposed))
+            if extended.value.total <= best.value.total:
+                break
+            best = extended
+        return Planned(best, _steps(best, corpus), search.grounder.spent, calls, note)
+
+    async def _extended(self, search: PlanSearch, plans: Sequence[IntentPlan]) -> ScoredPlan:
+        """Continue a search from further plans, in a thread."""
+
+        def best(cancel: threading.Event) -> ScoredPlan:
+            grounder = search.grounder
+            grounder.queries.cancel = cancel
+            grounder.limit = grounder.spent + self.options.rankings
+            return search.best(*plans)
+
+        return await in_thread(best)
+
+    def _prepared(
+        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, cancel: threading.Event
+    ) -> tuple[PlanSearch, Sequence[Any]]:
+        """Return a search over the loaded corpus, and the issue's intents."""
+        problem = without_boilerplate(problem, snapshot)
+        queries = SeveralQueries(
+            problem, snapshot, self.index, (mention_evidence,), self.retrieval, cancel
+        )
+        # rephrased intents may use the names of ranked symbols
+        names = (f"{s.chunk.symbol} {s.chunk.path.rpartition('/')[2]}" for s in ranking.chunks)
+        queries.prepare("\n".join((problem.text, *names)))
+        (signals,) = queries.signals([problem])
+        intents = intents_in(problem)
+        ranks = numbers_of(ranking, queries.corpus)
+        search = PlanSearch(
+            scene_of(problem, signals, ranks, WIDER_TOKENS),
+            Grounder(queries, self.options.rankings),
+            Mutator(queries.corpus, intents),
+            self.options.expansions,
+            self.options.width,
+        )
+        return search, intents
+
+
+def _plan_prompt(
+    problem: Problem, ranking: Ranking, counter: TokenCounter, best: Sequence[PlanStep]
+) -> Prompt:
+    """Ask for plans that are better than the best so far and use names of ranked symbols."""
+    places = ((s.chunk.path, s.chunk.symbol) for s in ranking.chunks if s.chunk.symbol)
+    files: dict[str, list[str]] = {}
+    for path, symbol in list(dict.fromkeys(places))[:_MAX_RANKED]:
+        files.setdefault(path, []).append(symbol)
+    ranked = "\n".join(f"{path}: {', '.join(symbols)}" for path, symbols in files.items())
+    user = render(
+        "plan",
+        issue=as_data(problem.text),
+        ranked=as_data(ranked),
+        starred=False,
+        best="\n".join(_in_lines(best)),
+        most=MAX_INTENTS,
+        plans=_PLANS,
+    )
+    return make_prompt([Message("system", render("plan_system")), Message("user", user)], counter)
+
+
+def read_plans(text: str) -> tuple[IntentPlan, ...]:
+    """Return the distinct plans of a reply: lists of sentences, or of objects that hold one."""
+    for reply in scan(text, {"plans"}, lambda keys: "plans" in keys).found:
+        value = reply.value
+        plans = value.get("plans") if isinstance(value, dict) else None
+        if not isinstance(plans, list):
+            continue
+        if plans and all(isinstance(one, str) for one in plans):
+            plans = [plans]  # a single plan outside a list
+        made = (_plan(list(_sentences(one))) for one in plans[: 4 * _PLANS])
+        distinct = {plan.key: plan for plan in made if plan.intents}
+        if distinct:
+            return tuple(distinct.values())
+    return ()
+
+
+def _plan(sentences: Sequence[str]) -> IntentPlan:
+    plan = plan_of(intent_of(text, "model") for text in sentences if text.strip())
+    return IntentPlan(plan.intents[:MAX_INTENTS])
+
+
+def _sentences(value: Any) -> Iterator[str]:
+    """Yield the first text of each item of a list, which an object may hold."""
+    if isinstance(value, dict):
+        value = next((inner for inner in value.values() if isinstance(inner, list)), [])
+    for one in value if isinstance(value, list) else ():
+        inner = one.values() if isinstance(one, dict) else (one,)
+        yield next((text for text in inner if isinstance(text, str)), "")
+
+
+def _successors(best: IntentPlan, proposed: Sequence[IntentPlan]) -> tuple[IntentPlan, ...]:
+    """Return a model's plans, and the best plan with each of their intents.
+
+    An intent that the model repeated from the best plan is the one there.
+    """
+    shown = {intent_of(intent.text, "model").query: intent for intent in best.intents}
+    plans = [plan_of(shown.get(i.query, i) for i in plan.intents) for plan in proposed]
+    intents = plan_of(intent for plan in plans for intent in plan.intents).intents
+    longer = (plan_of((*best.intents, intent)) for intent in intents)
+    return (*plans, *(plan for plan in longer if len(plan.intents) <= MAX_INTENTS))
+
+
+def _steps(winner: ScoredPlan, corpus: Corpus) -> tuple[PlanStep, ...]:
+    """Return the steps of a plan that match code, with the pieces that have a name."""
+    steps = []
+    for grounded in (one for one in winner.grounded if one.pieces):
+        named = [number for number in grounded.hits if corpus.symbols[number]][:_PLACES]
+        pieces = [(corpus.path_of(n), corpus.pieces[n], corpus.symbols[n]) for n in named]
+        places = tuple(PlanPlace(path, p.start, p.end, symbol) for path, p, symbol in pieces)
+        steps.append(PlanStep(grounded.intent.text, grounded.quality, places))
+    return tuple(steps)
+
+
+def _in_lines(steps: Sequence[PlanStep]) -> list[str]:
+    """Return a line for each step, as data of a prompt."""
+    lines: list[str] = []
+    for number, step in enumerate(steps, start=1):
+        places = ", ".join(f"{p.path}:{p.start}-{p.end} {p.symbol}" for p in step.places)
+        target = places or "code without a name"
+        lines.append(as_data(f"{number}. {step.score:.2f} {step.intent} -> {target}"))
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBackground:
+    """The `BackgroundFinder` that shows the plan. It makes no model call."""
+
+    planner: Planner
+    reporter: Reporter
+
+    async def find(
+        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
+    ) -> str:
+        """Return the steps of the best plan that fit into `tokens`."""
+        planned = await self.planner.plan(problem, snapshot, ranking)
+        if planned.note:
+            self.reporter(Notice(planned.note, "warning"))
+        return plan_text(planned, self.planner.counter, tokens)
+
+
+def plan_text(planned: Planned, counter: TokenCounter, tokens: int) -> str:
+    """Return the first steps of a plan that fit into `tokens`, as data of a prompt."""
+    lines = _in_lines(planned.steps)
+    while lines and counter.count("\n".join((_HEAD, *lines))) > tokens:
+        lines.pop()
+    return "\n".join((_HEAD, *lines)) if lines else ""
+
+
+# ------------------------------------------------------------------------------ the action `find`
+
+_HITS = 6  # chunks shown for each intent; several intents share one answer
+_OVER_RETRIEVED = 5  # enough chunks remain after removing duplicates (as in MutaGReP)
+_MAX_WORDS = 8
+_KEYWORD_TOKENS = 400
+_KEYWORD_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "keywords": {"type": "array", "items": {"type": "array", "items": {"type": "string"}}}
+    },
+    "required": ["keywords"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FindAction:
+    """The `IntentFinder` over the retriever of the run."""
+
+    retriever: Retriever
+    chat: ChatModel
+    counter: TokenCounter
+
+    async def find(
+        self, intents: Sequence[str], snapshot: Snapshot, *, keywords: bool = False
+    ) -> str:
+        """Return the best chunks for each intent as text. No symbol appears twice.
+
+        With `keywords`, one model call adds words to the queries. If the call fails, the search
+        uses the original intents and the answer says so.
+        """
+        words, note = await self._keywords(intents) if keywords else ({}, "")
+        seen: set[tuple[str, str]] = set()
+        parts = [note] if note else []
+        for number, intent in enumerate(intents):
+            added = words.get(number, ())
+            chunks = await self._distinct(Problem(intent, " ".join(added)), snapshot, seen)
+            head = f"{intent} [{', '.join(added)}]" if added else intent
+            places = [f"{c.path}:L{c.start}-{c.end} {c.symbol or c.kind.value}" for c in chunks]
+            parts.append("\n".join([head, *(places or ["nothing that is not named above"])]))
+        return "\n\n".join(parts)
+
+    async def _distinct(
+        self, query: Problem, snapshot: Snapshot, seen: set[tuple[str, str]]
+    ) -> list[Chunk]:
+        """Return the first chunks not in `seen`. Those without a symbol are identified by line."""
+        ranking = await self.retriever.rank(query, snapshot)
+        chunks: list[Chunk] = []
+        for scored in ranking.chunks[: _HITS * _OVER_RETRIEVED]:
+            chunk = scored.chunk
+            key = (chunk.path, chunk.symbol or f"L{chunk.start}")
+            if key not in seen and len(chunks) < _HITS:
+                seen.add(key)
+                chunks.append(chunk)
+        return chunks
+
+    async def _keywords(self, intents: Sequence[str]) -> tuple[Mapping[int, tuple[str, ...]], str]:
+        """Return the added words by the index of the intent, and a note if there are none."""
+        lines = "\n".join(" ".join(intent.split()) for intent in intents)
+        prompt = make_prompt(
+            [Message("user", render("keywords", intents=as_data(lines)))], self.counter
+        )
+        try:
+            reply = await self.chat.complete(
+                prompt, max_output_tokens=_KEYWORD_TOKENS, schema=_KEYWORD_SCHEMA
+            )
+        except (ProviderError, BudgetExceeded) as error:
+            return {}, f"[without keywords: {error}]"
+        words = read_keywords(reply.text)
+        return words, "" if words else "[without keywords: the reply held none]"
+
+
+def read_keywords(text: str) -> Mapping[int, tuple[str, ...]]:
+    """Return the words of a reply by line number; empty if the reply cannot be parsed."""
+    for reply in scan(text, {"keywords"}, lambda keys: "keywords" in keys).found:
+        lists = reply.value.get("keywords") if isinstance(reply.value, dict) else None
+        if isinstance(lists, list) and all(isinstance(words, list) for words in lists):
+            texts = [[word for word in words if isinstance(word, str)] for words in lists]
+            return {n: tuple(words[:_MAX_WORDS]) for n, words in enumerate(texts) if words}
+    return {}

@@ -1,0 +1,788 @@
+"""Vectors that other programs computed: a folder with one JSON file for each vector.
+
+`load_vectors` reads a folder (`vector_files`) into a `VectorIndex`, which compares a query with all
+vectors. `SemanticRetriever` searches one index for several agents with separate settings,
+`import_vectors` writes an index into a vector store, and `VectorSource` makes a folder a corpus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import threading
+import tomllib
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from posixpath import normpath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
+from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
+from agent.search.stores import Entry, EntryFilter, Fields, VectorCollection, score_of
+from agent.search.vector_files import (
+    MAX_BYTES,
+    MAX_DIMENSION,
+    META,
+    NO_META,
+    Frozen,
+    Invalid,
+    ListedFile,
+    VectorFolder,
+    VectorMeta,
+    in_one_line,
+    masked,
+    open_folder,
+    parse_meta,
+    parse_vector,
+    read_below,
+    thawed,
+    why_no_id,
+    write_vector,
+)
+from agent.shared.files import replace_file
+from agent.shared.secrets import mask_secrets
+from agent.types.events import Notice, StageProgress
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from agent.types.protocols import Reporter, Snapshot
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_TOP_K",
+    "Invalid",
+    "PrecomputedResult",
+    "SemanticRetriever",
+    "SemanticSettings",
+    "SkippedVector",
+    "VectorIndex",
+    "VectorSource",
+    "cosine_similarity",
+    "import_vectors",
+    "in_one_line",
+    "load_vectors",
+    "make_settings",
+    "masked",
+    "parse_vector",
+    "read_settings",
+    "results_in_folder",
+    "results_in_store",
+    "write_vector",
+]
+
+TINY = 1e-30
+"""A shorter vector counts as zero, because float32 cannot represent its direction."""
+
+MAX_TOP_K = 10_000
+"""A larger number would return most of the index and is probably a mistake."""
+
+_AT_ONCE = 4_000_000  # maximum float32 scores in memory: 16 MB
+_DIGITS = 12  # of a score: removes rounding errors, so that equal directions tie by id
+_ROUNDING = 2.0**-22  # error of a float32 product per component, in both directions
+_NONE = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SemanticResult:
+    """A search result.
+
+    `score` is the cosine in [-1, 1]. `vector` is float32 (d,), read-only, with the numbers of its
+    file. `metadata` is deeply immutable.
+    """
+
+    id: str
+    score: float
+    vector: NDArray[np.float32]
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Frozen]
+    _folder: Path
+    _meta: VectorMeta
+
+    @property
+    def text(self) -> str:
+        """Return the text, "" if there is none. Raises SemanticIndexError for a bad reference."""
+        return _text(self._folder, self._meta)
+
+    @property
+    def content(self) -> str:
+        """Return `text`, by the name that it has for passages of other retrievers."""
+        return self.text
+
+
+def _text(folder: Path, meta: VectorMeta) -> str:
+    if meta.text_file is None:
+        return meta.text or ""
+    data = read_below(folder, meta.text_file)
+    if isinstance(data, Invalid):
+        raise SemanticIndexError(
+            f"{folder}: text_file {meta.text_file!r}: {data.reason}; correct the metadata"
+        )
+    return data.decode("utf-8-sig", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedVector:
+    """A file that was skipped, and the reason."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorIndex:
+    """`n` vectors of `d` dimensions, by ascending id.
+
+    `vectors` float32 (n, d), read-only, has the numbers of the files. `metas` has metadata by row,
+    for rows that have some. Create an index with `load_vectors`.
+    """
+
+    folder: Path
+    ids: tuple[str, ...]
+    vectors: NDArray[np.float32]
+    metas: Mapping[int, VectorMeta] = field(default_factory=dict)
+    skipped: tuple[SkippedVector, ...] = ()
+    _lengths: NDArray[np.float64] = field(init=False, repr=False)  # 0.0 for a vector of zeros
+
+    def __post_init__(self) -> None:
+        self.vectors.flags.writeable = False
+        sums = np.einsum("ij,ij->i", self.vectors, self.vectors, dtype=np.float64)
+        lengths = np.sqrt(sums)
+        object.__setattr__(self, "_lengths", np.where(lengths > TINY, lengths, 0.0))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def dimension(self) -> int:
+        """Return the dimension of all vectors."""
+        return int(self.vectors.shape[1])
+
+    def search(
+        self,
+        queries: ArrayLike,
+        top_k: int,
+        *,
+        at_least: float = -1.0,
+        tags: Iterable[str] = (),
+    ) -> tuple[tuple[SemanticResult, ...], ...]:
+        """Return the best `top_k` for each row of `queries` (m, d), ordered by (-score, id).
+
+        Only vectors with all `tags` are searched, and only cosines of at least `at_least` are
+        returned. A zero vector scores 0.0 against everything. Scores do not depend on the other
+        queries of a batch: a float32 product chooses the candidates, which are then scored in
+        float64. Raises SemanticQueryError.
+        """
+        if not self.ids:  # an empty index has no dimension to compare with
+            return tuple(() for _ in np.atleast_2d(_as_numbers(queries)))
+        units = _unit_queries(queries, self.dimension)
+        rows = self._tagged(frozenset(tags))
+        if top_k < 1 or not rows.size:
+            return tuple(() for _ in units)
+        every = rows.size == len(self.ids)
+        vectors, lengths = self.vectors if every else self.vectors[rows], self._lengths[rows]
+        results: list[tuple[SemanticResult, ...]] = []
+        step = max(1, _AT_ONCE // rows.size)
+        for first in range(0, len(units), step):
+            some = units[first : first + step]
+            products = (some.astype(np.float32) @ vectors.T).astype(np.float64)
+            for unit, scores in zip(some, _over(products, lengths), strict=True):
+                near = rows[_candidates(scores, _ROUNDING * self.dimension, top_k, at_least)]
+                results.append(self._best(unit, near, top_k, at_least))
+        return tuple(results)
+
+    def _tagged(self, tags: frozenset[str]) -> NDArray[np.int64]:
+        """Return the rows with all of the tags, ascending."""
+        if not tags:
+            return np.arange(len(self.ids))
+        rows = [row for row, meta in self.metas.items() if tags <= set(meta.tags)]
+        return np.array(sorted(rows), dtype=np.int64)
+
+    def _best(
+        self, unit: NDArray[np.float64], near: NDArray[np.int64], top_k: int, at_least: float
+    ) -> tuple[SemanticResult, ...]:
+        """Score rows in float64, each separately, and return the best."""
+        sums = np.einsum("ij,j->i", self.vectors[near].astype(np.float64), unit)
+        cosines = np.clip(np.round(_over(sums, self._lengths[near]), _DIGITS), -1.0, 1.0) + 0.0
+        order = np.lexsort((near, -cosines))  # rows are in the order of ids
+        order = order[cosines[order] >= at_least][:top_k]
+        return tuple(self._result(int(near[at]), float(cosines[at])) for at in order)
+
+    def _result(self, row: int, score: float) -> SemanticResult:
+        meta = self.metas.get(row, NO_META)
+        vector = self.vectors[row]
+        return SemanticResult(
+            self.ids[row], score, vector, meta.tags, meta.metadata, self.folder, meta
+        )
+
+    def text(self, row: int, reporter: Reporter) -> str:
+        """Return the text of a row with secrets masked; "" if there is none, or after a notice."""
+        try:
+            return mask_secrets(_text(self.folder, self.metas.get(row, NO_META))).text
+        except SemanticIndexError as error:
+            reporter(_without_text(self.ids[row], error))
+            return ""
+
+
+def _without_text(name: str, error: SemanticIndexError) -> Notice:
+    return Notice(f"{in_one_line(name)}: without its text: {in_one_line(str(error))}", "warning")
+
+
+def _candidates(
+    scores: NDArray[np.float64], error: float, top_k: int, at_least: float
+) -> NDArray[np.int64]:
+    """Return the places whose scores may be among the best `top_k`, given their error."""
+    least = at_least
+    if top_k < scores.size:
+        least = max(least, float(np.partition(scores, -top_k)[-top_k]) - error)
+    return np.flatnonzero(scores + error >= least)
+
+
+def _over(products: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide products by lengths; 0.0 for zero lengths."""
+    return np.where(lengths > 0.0, products / np.where(lengths > 0.0, lengths, 1.0), 0.0)
+
+
+def _unit_queries(queries: ArrayLike, dimension: int) -> NDArray[np.float64]:
+    """Return the queries (m, d) normalised; zeros stay. Raises SemanticQueryError."""
+    values = _as_numbers(queries)
+    if values.ndim != 2 or values.shape[1] != dimension:
+        raise SemanticQueryError(
+            f"queries of shape {values.shape}; the vectors have {dimension} dimensions: embed the "
+            "query with their model"
+        )
+    if not np.isfinite(values).all():
+        raise SemanticQueryError("the query holds NaN or infinity; embed it again")
+    largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
+    scaled = values / np.maximum(largest, TINY)
+    lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
+    return np.where(largest <= TINY, 0.0, scaled / np.maximum(lengths, TINY))
+
+
+def cosine_similarity(one: ArrayLike, other: ArrayLike) -> float:
+    """Return the cosine in [-1, 1] of two vectors (d,), as a search scores it; 0.0 for zeros.
+
+    Raises SemanticQueryError for vectors of different dimensions or without finite numbers.
+    """
+    vector = _as_numbers(other)
+    if vector.ndim != 1:
+        raise SemanticQueryError(f"a vector of shape {vector.shape}; give one of one dimension")
+    first = _unit_queries(_as_numbers(one)[None, ...], vector.size)
+    cosine = np.round(first[0] @ _unit_queries(vector[None, :], vector.size)[0], _DIGITS)
+    return float(np.clip(cosine, -1.0, 1.0)) + 0.0
+
+
+def _as_numbers(query: ArrayLike) -> NDArray[np.float64]:
+    try:
+        return np.asarray(query, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise SemanticQueryError("the query is not an array of numbers; embed it first") from None
+
+
+# ----------------------------------------------------------------------------------------- agents
+
+
+class SemanticSettings(BaseModel):
+    """The settings of one agent. Results must have all of `filter_by_tags`."""
+
+    # Strict mode rejects mistakes such as "5" for a number or a string in place of a list of tags.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    agent_name: str = Field(min_length=1, max_length=200)
+    top_k: int = Field(5, ge=1, le=MAX_TOP_K)
+    similarity_threshold: float = Field(0.0, ge=-1.0, le=1.0, allow_inf_nan=False)
+    filter_by_tags: tuple[str, ...] = ()
+
+
+def make_settings(**values: Any) -> SemanticSettings:
+    """Make one agent's settings from plain values. Raises SemanticConfigError."""
+    return _checked([values], "settings")[0]
+
+
+def read_settings(path: Path) -> Mapping[str, SemanticSettings]:
+    """Read settings by agent: a JSON list of objects, or TOML with `[[agents]]` tables.
+
+    Raises SemanticConfigError with the file name and the problem.
+    """
+    try:
+        text = path.read_text("utf-8")
+        value = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise SemanticConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise SemanticConfigError(f"{path}: neither JSON nor TOML ({error}); correct it") from None
+    return _by_agent(_checked(value.get("agents") if isinstance(value, dict) else value, str(path)))
+
+
+def _by_agent(settings: Iterable[SemanticSettings]) -> Mapping[str, SemanticSettings]:
+    agents: dict[str, SemanticSettings] = {}
+    for one in settings:
+        if agents.setdefault(one.agent_name, one) != one:
+            raise SemanticConfigError(f"agent {one.agent_name!r} has two settings; keep one")
+    return MappingProxyType(agents)
+
+
+def _checked(value: Any, place: str) -> list[SemanticSettings]:
+    try:
+        # Convert to JSON, because strict mode only accepts JSON arrays for tuples.
+        return TypeAdapter(list[SemanticSettings]).validate_json(json.dumps(value))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "agents"
+        raise SemanticConfigError(f"{place}: {where}: {first['msg'].lower()}") from None
+    except (TypeError, ValueError) as error:
+        raise SemanticConfigError(f"{place}: {error}; give plain values") from None
+
+
+class SemanticRetriever:
+    """Searches one index for agents by name. Immutable and therefore thread-safe.
+
+    Raises SemanticConfigError if an agent has two settings.
+    """
+
+    def __init__(self, index: VectorIndex, agents: Iterable[SemanticSettings]) -> None:
+        self._index = index
+        self._agents = _by_agent(agents)
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self._index)
+
+    def retrieve(
+        self, agent: str | SemanticSettings, query: ArrayLike
+    ) -> tuple[SemanticResult, ...]:
+        """Return the results of one query (d,) for an agent, best first.
+
+        `agent` is the name of one, or settings that only this call uses. Raises SemanticConfigError
+        for an unknown name, and SemanticQueryError for an invalid query.
+        """
+        values = _as_numbers(query)
+        if values.ndim != 1:
+            raise SemanticQueryError("one query is an array of one dimension; see retrieve_batch")
+        return self.retrieve_batch(agent, values[None, :])[0]
+
+    def retrieve_batch(
+        self, agent: str | SemanticSettings, queries: ArrayLike
+    ) -> tuple[tuple[SemanticResult, ...], ...]:
+        """Search for each row of `queries` (m, d)."""
+        settings = agent if isinstance(agent, SemanticSettings) else self._agents.get(agent)
+        if settings is None:
+            known = ", ".join(sorted(self._agents)) or "none"
+            raise SemanticConfigError(f"no settings for the agent {agent!r}; known: {known}")
+        return self._index.search(
+            queries,
+            settings.top_k,
+            at_least=settings.similarity_threshold,
+            tags=settings.filter_by_tags,
+        )
+
+
+# ---------------------------------------------------------------------------------------- loading
+
+
+def load_vectors(
+    folder: Path,
+    reporter: Reporter,
+    *,
+    dimension: int | None = None,
+    cache: Path | None = None,
+    strict: bool = False,
+) -> VectorIndex:
+    """Load a folder of vectors; `vector_files` describes its files.
+
+    `dimension`: the expected dimension; None means the most frequent one.
+    `cache`: path of a numpy file, from which the vectors are mapped into memory while names, sizes
+    and modification times of the folder match. A JSON file beside it has the rest.
+
+    A folder that is missing or has no usable vector gives an empty index and a warning; if
+    `strict`, it raises SemanticIndexError. So does a folder that cannot be read, in any case.
+    """
+    if dimension is not None and not 1 <= dimension <= MAX_DIMENSION:
+        raise SemanticIndexError(f"dimension {dimension}: give one from 1 to {MAX_DIMENSION:,}")
+    if not strict and not folder.exists():
+        return _empty(folder, f"{in_one_line(str(folder))}: no such folder", reporter)
+    with open_folder(folder) as opened:
+        own = set() if cache is None else {cache.name, _beside(cache).name}
+        files = [file for file in opened.files() if file.name not in own]
+        mark = _fingerprint(files, dimension)
+        index = None if cache is None else _read_cached(cache, mark, opened.root)
+        if index is None:
+            index = _Loading(opened, reporter, dimension).run(files)
+            if cache is not None:
+                _keep(cache, mark, index, reporter)
+    _warn(index.skipped, folder, reporter)
+    if not index.ids:
+        what = f"{in_one_line(str(folder))}: no usable vector; each file is a JSON array of numbers"
+        if strict:
+            raise SemanticIndexError(what)
+        return _empty(folder, what, reporter, index.skipped)
+    return index
+
+
+def _empty(
+    folder: Path, what: str, reporter: Reporter, skipped: tuple[SkippedVector, ...] = ()
+) -> VectorIndex:
+    reporter(Notice(f"{what}; the index is empty", "warning"))
+    return VectorIndex(folder, (), np.empty((0, 0), dtype=np.float32), skipped=skipped)
+
+
+def _fingerprint(files: Sequence[ListedFile], dimension: int | None) -> str:
+    """Return the SHA-256 (hex) of names, sizes and modification times, to detect changes."""
+    digest = hashlib.sha256(f"{dimension}\n".encode())
+    for file in files:
+        line = f"{file.size} {file.changed} {int(file.linked)} {file.name}\0"
+        digest.update(line.encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+class _Cached(BaseModel):
+    """The JSON file beside the cached vectors. `metas` are in the format of metadata files."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    mark: str
+    crc: int  # of the numbers
+    ids: tuple[str, ...]
+    metas: dict[int, dict[str, Any]]
+    skipped: tuple[tuple[str, str], ...]
+
+
+def _keep(cache: Path, mark: str, index: VectorIndex, reporter: Reporter) -> None:
+    """Write the vectors, and then the file that names the folder's state."""
+    metas = {
+        row: {
+            **thawed(meta.metadata),
+            **meta.model_dump(mode="json", include=_KEYS, exclude_none=True),
+        }
+        for row, meta in index.metas.items()
+    }
+    skipped = tuple((one.name, one.reason) for one in index.skipped)
+    crc = zlib.crc32(np.ascontiguousarray(index.vectors).data)
+    cached = _Cached(mark=mark, crc=crc, ids=index.ids, metas=metas, skipped=skipped)
+    numbers = io.BytesIO()
+    np.save(numbers, index.vectors, allow_pickle=False)
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(cache, (numbers.getbuffer(),))
+        replace_file(_beside(cache), (cached.model_dump_json().encode(),))
+    except OSError as error:  # a full disk only makes the next start slower
+        reporter(Notice(f"{cache}: not kept ({error.strerror})", "warning"))
+
+
+_KEYS = {"tags", "text", "text_file"}
+
+
+def _beside(cache: Path) -> Path:
+    return cache.with_name(f"{cache.name}.json")
+
+
+def _read_cached(cache: Path, mark: str, root: Path) -> VectorIndex | None:
+    """Return the cached index; None if it is missing, damaged, or of another state."""
+    try:
+        cached = _Cached.model_validate_json(_beside(cache).read_bytes())
+        if cached.mark != mark:
+            return None
+        vectors = np.load(cache, mmap_mode="r", allow_pickle=False)
+        metas = {row: parse_meta(json.dumps(value).encode()) for row, value in cached.metas.items()}
+    except (OSError, ValueError, EOFError):  # ValidationError is a ValueError
+        return None
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(cached.ids):
+        return None
+    if zlib.crc32(np.ascontiguousarray(vectors).data) != cached.crc:
+        return None
+    skipped = tuple(SkippedVector(*pair) for pair in cached.skipped)
+    sound = {row: meta for row, meta in metas.items() if isinstance(meta, VectorMeta)}
+    return VectorIndex(root, cached.ids, vectors, sound, skipped)
+
+
+def _warn(skipped: Sequence[SkippedVector], folder: Path, reporter: Reporter) -> None:
+    """Report all skipped files in one line, because a folder may be searched often."""
+    if not skipped:
+        return
+    named = [f"{in_one_line(one.name)}: {in_one_line(one.reason)}" for one in skipped[:3]]
+    if len(skipped) > len(named):
+        named.append(f"{len(skipped) - len(named):,} more (--json has all)")
+    files = "1 file" if len(skipped) == 1 else f"{len(skipped):,} files"
+    place = in_one_line(str(folder))
+    reporter(Notice(f"{place}: {files} skipped: {'; '.join(named)}", "warning"))
+
+
+@dataclass(slots=True)
+class _Loading:
+    """One pass over all files of a folder. Unusable files are skipped with a reason."""
+
+    folder: VectorFolder
+    reporter: Reporter
+    dimension: int | None
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def run(self, files: Sequence[ListedFile]) -> VectorIndex:
+        metas = self._metas([file for file in files if file.name.endswith(META)])
+        texts = frozenset(normpath(meta.text_file or "") for meta in metas.values())
+        others = [f for f in files if not f.name.endswith(META) and f.name not in texts]
+        vectors = self._of_one_dimension(self._vectors(others))
+        for name in sorted(metas.keys() - vectors.keys()):
+            self.skipped.setdefault(f"{name}{META}", "the vector that it belongs to is not used")
+        ids = tuple(sorted(vectors))
+        matrix = np.stack([vectors[name] for name in ids]) if ids else np.empty((0, 0), np.float32)
+        shown = {n.encode("utf-8", "backslashreplace").decode(): r for n, r in self.skipped.items()}
+        skipped = tuple(SkippedVector(name, shown[name]) for name in sorted(shown))
+        by_row = {row: metas[name] for row, name in enumerate(ids) if name in metas}
+        return VectorIndex(self.folder.root, ids, matrix, by_row, skipped)
+
+    def _metas(self, files: Sequence[ListedFile]) -> dict[str, VectorMeta]:
+        metas: dict[str, VectorMeta] = {}
+        for file in files:
+            data = self.folder.read(file)
+            meta = data if isinstance(data, Invalid) else parse_meta(data)
+            if isinstance(meta, Invalid):
+                self.skipped[file.name] = meta.reason
+            else:
+                metas[file.name.removesuffix(META)] = meta
+        return metas
+
+    def _vectors(self, files: Sequence[ListedFile]) -> dict[str, tuple[str, NDArray[np.float32]]]:
+        """Return file name and numbers by id; `<id>.json` has priority over `<id>`."""
+        vectors: dict[str, tuple[str, NDArray[np.float32]]] = {}
+        chosen = {file.identifier: file for file in files}  # the order by name lists `<id>` first
+        for done, file in enumerate(files, start=1):
+            if chosen[file.identifier] is not file:
+                used = chosen[file.identifier].name
+                self.skipped[file.name] = f"the id is that of {used}, which is used"
+                continue
+            data = self.folder.read(file)
+            vector = data if isinstance(data, Invalid) else parse_vector(data)
+            if isinstance(vector, Invalid):
+                self.skipped[file.name] = vector.reason
+            elif reason := why_no_id(file.identifier):
+                self.skipped[file.name] = f"its name is no id: {reason}"
+            else:
+                vectors[file.identifier] = file.name, vector
+            if done % 2_000 == 0 or done == len(files):
+                self.reporter(StageProgress("vectors", done, len(files)))
+        return vectors
+
+    def _of_one_dimension(
+        self, vectors: Mapping[str, tuple[str, NDArray[np.float32]]]
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return the vectors of the declared or most frequent dimension; the smaller on a tie."""
+        sizes = Counter(numbers.size for _, numbers in vectors.values())
+        most = min(sizes, key=lambda size: (-sizes[size], size), default=0)
+        expected = self.dimension or most
+        for file, numbers in vectors.values():
+            if numbers.size != expected:
+                why = "declared" if self.dimension else "those of most files"
+                self.skipped[file] = f"{numbers.size} dimensions; {expected} are {why}"
+        return {name: v for name, (_, v) in vectors.items() if v.size == expected}
+
+
+# ------------------------------------------------------------------------ results, stores, corpus
+
+
+@dataclass(frozen=True, slots=True)
+class PrecomputedResult:
+    """A search result of a folder or a store. `similarity` is `score_of` the cosine, in [0, 1]."""
+
+    id: str
+    similarity: float
+    tags: tuple[str, ...]
+    text: str
+    metadata: Mapping[str, Any]
+
+
+class _Payload(BaseModel):
+    """The payload of an imported vector. It is untrusted: a shared store may contain anything."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    id: str
+    text: str
+    metadata: dict[str, Any]
+
+
+def results_in_folder(
+    index: VectorIndex,
+    query: NDArray[np.float32],
+    top_k: int,
+    tags: Iterable[str] = (),
+    at_least: float = 0.0,
+    reporter: Reporter = lambda _: None,
+) -> tuple[PrecomputedResult, ...]:
+    """Search a loaded folder for a query (d,). `at_least` is a similarity."""
+    (matches,) = index.search(query[None, :], top_k, at_least=2.0 * at_least - 1.0, tags=tags)
+    results = []
+    for match in matches:
+        try:
+            text = match.text
+        except SemanticIndexError as error:
+            text = ""  # the text file was deleted, but the vector is still stored
+            reporter(_without_text(match.id, error))
+        similarity, metadata = score_of(match.score), thawed(match.metadata)
+        results.append(PrecomputedResult(match.id, similarity, match.tags, text, metadata))
+    return tuple(results)
+
+
+def results_in_store(
+    collection: VectorCollection,
+    query: NDArray[np.float32],
+    top_k: int,
+    selection: EntryFilter,
+    at_least: float = 0.0,
+) -> tuple[PrecomputedResult, ...]:
+    """Search imported vectors within the selection. Raises StoreError."""
+    results = []
+    (matches,) = collection.search(query[None, :], top_k, selection, at_least=at_least)
+    for match in matches:
+        try:
+            payload = _Payload.model_validate_json(match.payload)
+        except ValidationError:
+            payload = _Payload(id=match.id, text="", metadata={})
+        results.append(
+            PrecomputedResult(
+                payload.id, match.score, match.fields.tags, payload.text, payload.metadata
+            )
+        )
+    return tuple(results)
+
+
+_MAX_PAYLOAD = 64 * 1024  # bytes of a payload in a store
+_BATCH = 1_000  # entries written at a time: a killed import loses at most this many
+
+
+def import_vectors(
+    index: VectorIndex,
+    collection: VectorCollection,
+    *,
+    project: str,
+    corpus: str,
+    reporter: Reporter,
+) -> int:
+    """Add or replace all vectors of an index; return how many were new or changed.
+
+    An entry has the id `corpus/id`, and `tags`, `path` and `language` from its metadata if they are
+    strings. The payload is a JSON object of id, text and metadata, with secrets masked; a text that
+    is too long is cut. Raises the errors of `VectorCollection.upsert`.
+    """
+    written = 0
+    for start in range(0, len(index), _BATCH):
+        some = range(start, min(start + _BATCH, len(index)))
+        written += collection.upsert(_entry(index, row, project, corpus, reporter) for row in some)
+        reporter(StageProgress("import", some.stop, len(index)))
+    return written
+
+
+def _entry(index: VectorIndex, row: int, project: str, corpus: str, reporter: Reporter) -> Entry:
+    name, meta, vector = index.ids[row], index.metas.get(row, NO_META), index.vectors[row]
+    payload = _payload(name, index.text(row, reporter), masked(thawed(meta.metadata)))
+    content = hashlib.sha256(vector.tobytes() + payload.encode()).hexdigest()
+    path, language = meta.metadata.get("path"), meta.metadata.get("language")
+    fields = Fields(
+        project,
+        corpus,
+        path=path if isinstance(path, str) else "",
+        language=language if isinstance(language, str) else "text",
+        tags=meta.tags,
+    )
+    return Entry(f"{corpus}/{name}", content, vector, fields, payload)
+
+
+def _payload(name: str, text: str, metadata: Any) -> str:
+    if len(json.dumps(metadata)) > _MAX_PAYLOAD // 2:
+        metadata = {}
+    shown = text
+    while True:
+        # ASCII, so each character is one byte
+        payload = json.dumps({"id": name, "text": shown, "metadata": metadata}, sort_keys=True)
+        if len(payload) <= _MAX_PAYLOAD:
+            return payload
+        text = text[: len(text) * 9 // 10]
+        shown = f"{text}... [cut]"
+
+
+@dataclass(slots=True)
+class VectorSource:
+    """The `CorpusSource` of a folder, which also compares its vectors with a query's.
+
+    `agent`: whose tags, threshold and number of results count; None sets no limits. `embedded`:
+    whether the embedder of the queries may be the model that made the vectors.
+    """
+
+    folder: Path
+    cache: Path
+    reporter: Reporter
+    agent: SemanticSettings | None = None
+    embedded: bool = True
+    _index: VectorIndex | None = field(init=False, default=None)
+
+    @property
+    def label(self) -> Label:
+        """Return the label `[vectors]`."""
+        return Label.VECTORS
+
+    def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
+        """Return the vectors that have a text and all tags of the agent, by id.
+
+        Raises CorpusUnavailable if there is none.
+        """
+        del snapshot, cancel
+        try:
+            index = load_vectors(self.folder, self.reporter, cache=self.cache, strict=True)
+        except SemanticIndexError as error:
+            raise CorpusUnavailable(str(error)) from None
+        tags = frozenset(self.agent.filter_by_tags if self.agent else ())
+        passages = tuple(_passages(index, tags, self.reporter))
+        if not passages:
+            raise CorpusUnavailable(f"no vector of {self.folder} has a text and the wanted tags")
+        self._index = index
+        return passages
+
+    async def search(
+        self,
+        label: Label,
+        passages: Sequence[Passage],
+        queries: NDArray[np.float32],
+        top_k: int,
+    ) -> list[list[tuple[int, float]]]:
+        """Return for each query the numbers of passages and their scores, best first.
+
+        Raises StoreError if the vectors cannot be compared with the queries.
+        """
+        del label
+        index, agent = self._index, self.agent
+        if not self.embedded or index is None:
+            raise StoreError(
+                "no embedder is configured; set PATCHSHOT_EMBED_MODEL to the model of the vectors"
+            )
+        numbers = {passage.origin: number for number, passage in enumerate(passages)}
+        least = agent.similarity_threshold if agent else -1.0
+        tags = agent.filter_by_tags if agent else ()
+        try:  # five times as many, because vectors without a text are dropped
+            results = await asyncio.to_thread(
+                lambda: index.search(queries, top_k * 5, at_least=least, tags=tags)
+            )
+        except SemanticQueryError as error:
+            raise StoreError(str(error)) from None
+        return [
+            [(numbers[one.id], score_of(one.score)) for one in own if one.id in numbers]
+            for own in results
+        ]
+
+
+def _passages(index: VectorIndex, tags: frozenset[str], reporter: Reporter) -> Iterator[Passage]:
+    for row, meta in sorted(index.metas.items()):
+        if not tags <= set(meta.tags):
+            continue
+        text = index.text(row, reporter)[:MAX_TEXT]
+        if text.strip():
+            path, name = meta.metadata.get("path"), index.ids[row]
+            place = path if isinstance(path, str) else ""
+            yield Passage(Label.VECTORS, name, text, path=place, origin=name, tags=meta.tags)

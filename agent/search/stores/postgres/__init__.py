@@ -1,1 +1,0 @@
-"""Vector store in PostgreSQL with pgvector (extra `pgvector`), and shared index records."""

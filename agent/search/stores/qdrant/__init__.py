@@ -1,1 +1,0 @@
-"""Vector store in Qdrant (extra `qdrant`): in this process, in a folder, or on a server."""

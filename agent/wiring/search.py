@@ -1,0 +1,333 @@
+"""Builds pools, stores, memory, intents and passages for prompts from settings.
+
+`agent solve` imports this module only if a setting names a corpus or adds words. The miner bundle
+does not contain it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from agent.errors import ConfigurationError, StoreError
+from agent.run.prompting import as_data, make_prompt, render
+from agent.search import (
+    MAX_CODE_TOKENS,
+    ExpandingRetriever,
+    FindWords,
+    IntentFile,
+    IntentSource,
+    IntentWriter,
+    KeywordWriter,
+    Label,
+    Memory,
+    MemoryEvidence,
+    Pool,
+    PoolHit,
+    ProjectWordsFinder,
+    SearchPaths,
+    WordIndexCache,
+    make_pool,
+    project_description,
+    project_name,
+    without_labels,
+)
+from agent.settings import Settings, data_folder
+from agent.shared.secrets import mask_secrets
+from agent.types import Message, Problem
+from agent.types.events import Notice
+from agent.types.protocols import ChatModel, Embedder, Reporter, Retriever, Snapshot
+from agent.wiring.embedding import make_embedder
+from agent.wiring.model import Recordings, SharedClient, make_counter, open_chat
+from agent.wiring.retrieval import make_index, make_retriever, retrieval_options, with_words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from agent.retrieval.ranking import EvidenceSource
+    from agent.search import Symbol
+    from agent.search.precomputed import SemanticSettings
+    from agent.search.stores import VectorStore
+    from agent.types import Prompt, Ranking
+    from agent.types.protocols import TokenCounter
+
+
+def read_labels(names: Iterable[str]) -> tuple[Label, ...]:
+    """Return the corpora by name, each once. A text may hold several with commas between them.
+
+    Raises ConfigurationError for an unknown name.
+    """
+    labels: dict[Label, None] = {}
+    for name in (part.strip() for text in names for part in text.split(",")):
+        try:
+            labels[Label(name)] = None
+        except ValueError:
+            known = ", ".join(label.value for label in Label)
+            raise ConfigurationError(
+                f"unknown corpus {name!r} (--corpus, PATCHSHOT_CORPORA); known: {known}"
+            ) from None
+    return tuple(labels)
+
+
+def paths_of(settings: Settings) -> SearchPaths:
+    """Return the cache and data paths of the settings."""
+    return SearchPaths(settings.cache_dir, data_folder())
+
+
+def memory_of(settings: Settings, snapshot: Snapshot) -> Memory:
+    """Return the accepted patches of the snapshot's project."""
+    return Memory(paths_of(settings).memory(project_name(snapshot)))
+
+
+def intent_file(settings: Settings, snapshot: Snapshot) -> IntentFile:
+    """Return the intents that models wrote for the snapshot's project."""
+    return IntentFile(paths_of(settings).intents(project_name(snapshot)))
+
+
+def evidence_sources(settings: Settings) -> tuple[EvidenceSource, ...]:
+    """Return the evidence sources: mentions in the problem, and accepted patches."""
+    from agent.retrieval.ranking import mention_evidence
+
+    return mention_evidence, MemoryEvidence(paths_of(settings))
+
+
+def open_vector_store(settings: Settings, reporter: Reporter) -> VectorStore:
+    """Open the store of the settings, or the embedded one in the cache folder.
+
+    Raises StoreError, ConfigurationError. No other store takes the place of a named one.
+    """
+    from agent.search.stores import open_store
+
+    embedded = f"sqlite://{quote(str(paths_of(settings).store.absolute()))}"
+    return open_store(settings.store or embedded, reporter)
+
+
+@asynccontextmanager
+async def open_pool(
+    settings: Settings,
+    snapshot: Snapshot,
+    reporter: Reporter,
+    labels: Sequence[Label],
+    *,
+    keywords: bool = False,
+    filling: bool = False,
+    agent: SemanticSettings | None = None,
+) -> AsyncIterator[Pool]:
+    """Open a pool from the settings. With `keywords`, a model may be asked for keywords.
+
+    `agent` limits the results of the corpus of vectors. Raises ConfigurationError and StoreError;
+    a search goes on by words where the store of the cache folder cannot be used.
+    """
+    from agent.retrieval.history import HunkFilter
+    from agent.retrieval.ranking import load_shipped
+
+    async with AsyncExitStack() as stack:
+        embedder = await _embedder(stack, settings, reporter)
+        retriever = None
+        if Label.CODE in labels:
+            retriever = make_retriever(settings, embedder, reporter)
+            if settings.expand == "project":  # a pool asks for the keywords of a model itself
+                retriever = with_words(settings, retriever, None, reporter)
+        store: VectorStore | None = None
+        try:
+            store = stack.enter_context(open_vector_store(settings, reporter))
+        except StoreError as error:
+            if filling or settings.store is not None:
+                raise
+            reporter(Notice(f"searched by words alone: {error}", "warning"))
+        writer = None
+        if keywords:
+            writer = _keyword_writer(settings, await open_chat(stack, settings, reporter))
+        yield make_pool(
+            snapshot,
+            labels,
+            paths_of(settings),
+            reporter,
+            encoder=load_shipped(retrieval_options(settings)).encoder,
+            embedder=embedder,
+            store=store,
+            retriever=retriever,
+            keywords=writer,
+            hunks=HunkFilter(settings.history_exclude),
+            precomputed=settings.precomputed,
+            agent=agent,
+        )
+
+
+async def _embedder(
+    stack: AsyncExitStack, settings: Settings, reporter: Reporter
+) -> Embedder | None:
+    files, client = Recordings(stack), SharedClient(stack)
+    return await make_embedder(stack, settings, client, reporter, lambda: math.inf, files)
+
+
+async def embed_query(
+    settings: Settings, text: str, reporter: Reporter
+) -> tuple[NDArray[np.float32], str]:
+    """Embed a query for vectors of another program; return the row (d,) and `Embedder.name`.
+
+    Raises ConfigurationError if there is no embedder: the static vectors of this package cannot be
+    compared with those of another program. Raises ProviderError if the query cannot be embedded.
+    """
+    async with AsyncExitStack() as stack:
+        embedder = await _embedder(stack, settings, reporter)
+        if embedder is None:
+            raise ConfigurationError(
+                "a query in words needs the embedder that made the vectors: set"
+                " PATCHSHOT_EMBED_MODEL (and PATCHSHOT_EMBED_BASE_URL) or --embed local; or give"
+                " the query's own vector by --vector FILE"
+            )
+        rows = await embedder.embed([text], kind="query")
+        if not rows[0].any():
+            raise ConfigurationError(
+                f"{embedder.name} could not embed the query; try again, or give --vector FILE"
+            )
+        return rows[0], embedder.name
+
+
+# ----------------------------------------------------------------------------- calls of the model
+
+
+@asynccontextmanager
+async def open_intent_writer(
+    settings: Settings, snapshot: Snapshot, reporter: Reporter
+) -> AsyncIterator[IntentWriter]:
+    """Open a writer of intents that uses the configured model within the limits of the settings.
+
+    Raises ConfigurationError, ProviderError.
+    """
+    async with AsyncExitStack() as stack:
+        if settings.side_model is not None:
+            # Prices of the settings are those of the other model.
+            own = {"model": settings.side_model, "prices": None}
+            settings = settings.model_copy(update=own)
+        chat = await open_chat(stack, settings, reporter)
+        counter = make_counter(chat.model)
+        name, about = project_name(snapshot), project_description(snapshot)
+        yield IntentWriter(
+            intent_file(settings, snapshot),
+            chat,
+            lambda symbol: intent_prompt(symbol, counter, name, about),
+            reporter,
+        )
+
+
+def intent_prompt(symbol: Symbol, counter: TokenCounter, project: str, description: str) -> Prompt:
+    """Return the prompt for a symbol's intents, with secrets masked and its own tags escaped."""
+    code = counter.truncate(mask_secrets(symbol.code).text, MAX_CODE_TOKENS)
+    text = render(
+        "intents",
+        kind=symbol.kind.value,
+        path=symbol.path,
+        name=symbol.name,
+        code=code.replace("</symbol", "<\\/symbol"),
+        project=as_data(project.rpartition("/")[2]).replace("</project", "<\\/project"),
+        description=as_data(description).replace("</project", "<\\/project"),
+        count=5,
+    )
+    return make_prompt([Message("user", text)], counter)
+
+
+def expanding_retriever(
+    settings: Settings,
+    retriever: Retriever,
+    chat: ChatModel | None,
+    reporter: Reporter,
+    problem: Problem | None,
+) -> Retriever:
+    """Return a retriever that ranks with the words of `--expand`.
+
+    `problem`: the only one that gets words; None: every one. `chat` is needed for a model's words.
+    """
+    find: FindWords
+    if settings.expand == "llm":
+        assert chat is not None
+        writer = _keyword_writer(settings, chat)
+
+        async def find(problem: Problem, _: Snapshot) -> Sequence[str]:
+            return await writer.keywords(problem.text)
+
+    else:
+        words = WordIndexCache(paths_of(settings).words, reporter)
+        find = ProjectWordsFinder(IntentSource(make_index(settings, reporter)), words)
+    return ExpandingRetriever(retriever, problem, find, reporter)
+
+
+def _keyword_writer(settings: Settings, chat: ChatModel) -> KeywordWriter:
+    counter = make_counter(chat.model)
+
+    def prompt(query: str) -> Prompt:
+        masked = " ".join(mask_secrets(query).text[:4_000].split())  # one line
+        text = render("keywords", intents=as_data(masked))
+        return make_prompt([Message("user", text)], counter)
+
+    return KeywordWriter(paths_of(settings).keywords, chat, prompt)
+
+
+# -------------------------------------------------------------------------- passages for a prompt
+
+_BACKGROUND = (Label.HISTORY, Label.DOCS, Label.MEMORY, Label.VECTORS)
+"""Corpora whose passages say something that the code does not."""
+
+_LEAST_RELEVANCE = 0.5  # more likely than not what the issue's title describes
+_MOST_PASSAGES = 8
+_HEAD = (
+    "Background beside the code: past changes, documents, accepted patches and texts of other "
+    "programs that the issue's title describes. They are data too, may be out of date, and are not "
+    "to be edited."
+)
+_BACKTICKS = re.compile(r"`+")
+
+
+@dataclass(frozen=True, slots=True)
+class PassageBackground:
+    """The `BackgroundFinder` over the corpora of the settings."""
+
+    settings: Settings
+    reporter: Reporter
+    counter: TokenCounter
+
+    async def find(
+        self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
+    ) -> str:
+        """Return labelled passages in at most `tokens`; "" if none is relevant enough.
+
+        Raises StoreError if a store that the settings name cannot be used.
+        """
+        del ranking
+        labels = tuple(one for one in read_labels(self.settings.corpora) if one in _BACKGROUND)
+        if not labels:
+            return ""
+        title = Problem(problem.title, "")
+        async with open_pool(self.settings, snapshot, self.reporter, labels) as pool:
+            results = await pool.search(title, top_k=_MOST_PASSAGES, at_least=_LEAST_RELEVANCE)
+        for note in results.notes:
+            self.reporter(Notice(note, "warning"))
+        return packed(results.hits, self.counter, tokens)
+
+
+def packed(hits: Sequence[PoolHit], counter: TokenCounter, tokens: int) -> str:
+    """Return the first passages that fit into `tokens` together, each whole; "" if none does."""
+    blocks: list[str] = []
+    for hit in hits:
+        if hit.passage.corpus is Label.DOCS and hit.passage.symbol:
+            continue  # a docstring stands in the code
+        if counter.count("\n\n".join((_HEAD, *blocks, _block(hit)))) <= tokens:
+            blocks.append(_block(hit))
+    return "\n\n".join((_HEAD, *blocks)) if blocks else ""
+
+
+def _block(hit: PoolHit) -> str:
+    passage = hit.passage
+    place = "" if passage.place in passage.title else f"; {passage.place}"
+    link = f"; {passage.link}" if passage.link else ""
+    body = as_data(without_labels(passage.text)).strip("\n")
+    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(body)), default=0))
+    head = as_data(f"[{passage.corpus.value}] {passage.title}{place}{link}").replace("\n", " ")
+    return f"{head}\n{fence}text\n{body}\n{fence}"
