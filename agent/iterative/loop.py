@@ -111,8 +111,8 @@ async def run(
         edit_tests=options.edit_tests,
         start=start,
     )
-    kept = 0 if start is None else len(earlier)
-    opening = _opening(problem, bundle, earlier, kept, services, options)
+    applied = 0 if start is None else len(earlier)
+    opening = _opening(problem, bundle, earlier, applied, services, options)
     conversation = Conversation(opening, services.counter)
     return await _Loop(copy, conversation, services, options, keep).run()
 
@@ -121,7 +121,7 @@ def _opening(
     problem: Problem,
     bundle: ContextBundle,
     earlier: Sequence[Attempt],
-    kept: int,
+    applied: int,
     services: Services,
     options: IterativeOptions,
 ) -> Opening:
@@ -138,7 +138,7 @@ def _opening(
         for actions in (words, "")
     )
     history = describe_attempts(earlier, services.counter)
-    user = iterative_start(problem, bundle, history, kept)
+    user = iterative_start(problem, bundle, history, applied)
     return Opening(plain, system, user, tools)
 
 
@@ -213,8 +213,8 @@ class _Loop:
         if self.copy.digest != before:
             self.keep(self.copy.attempt(completion))
         finished = isinstance(asked.read, Finish) and answer.kind == "edit"
-        told = "finish" if finished else f"{_describe(asked.read)} -> {_first_line(answer.text)}"
-        self.services.reporter(Notice(f"step {step}: {told}"))
+        line = "finish" if finished else f"{_describe(asked.read)} -> {_first_line(answer.text)}"
+        self.services.reporter(Notice(f"step {step}: {line}"))
         if finished:
             return None
         result = _MEASURED.sub("0", answer.text)
@@ -263,7 +263,8 @@ def _describe(action: Action | ParseFailure) -> str:
         case Search():
             return f"search {action.query[:60]!r}"
         case Find():
-            return f"find {action.intents[0][:60]!r}" + " and others" * (len(action.intents) > 1)
+            others = " and others" if len(action.intents) > 1 else ""
+            return f"find {action.intents[0][:60]!r}{others}"
         case RunCommand():
             return f"run {action.command[:60]!r}"
         case _:

@@ -134,7 +134,7 @@ class WorkingCopy:
         edits = f"Edited so far: {', '.join(paths[:_FILES_NAMED])}{more}." if paths else "No edits."
         failing = len(self._failing)
         named = f": {', '.join(self._failing)}" if failing <= _TESTS_NAMED else ""
-        tests = f"{failing} test{'s' * (failing != 1)} failed in the last test run{named}."
+        tests = f"{failing} test{'' if failing == 1 else 's'} failed in the last test run{named}."
         return f"{edits} {tests}" if failing else edits
 
     async def perform(self, action: Action | ParseFailure) -> ActionResult:
@@ -223,13 +223,13 @@ class WorkingCopy:
         return await finder.find(action.intents, self._snapshot, keywords=action.keywords)
 
     def _lines_with(self, text: str) -> str:
-        found = [
+        hits = [
             f"{path}:{number}: {line.strip()[:_SHOWN_OF_A_LINE]}"
             for path in sorted(self._paths())
             for number, line in enumerate(self._lines(path, holding=text) or (), 1)
             if text in line
         ]
-        return "\n".join(list_lines(found, MAX_EXACT_HITS)) or "no line holds this text"
+        return "\n".join(list_lines(hits, MAX_EXACT_HITS)) or "no line holds this text"
 
     def _read(self, regions: Sequence[Region]) -> str:
         parts: list[str] = []
@@ -243,10 +243,10 @@ class WorkingCopy:
             elif region.start > len(lines):
                 parts.append(f"{region.path} has {len(lines)} lines")
             else:
-                wanted = min(region.end or len(lines), len(lines))
-                end = min(wanted, region.start + room - 1)
+                last = min(region.end or len(lines), len(lines))
+                end = min(last, region.start + room - 1)
                 room -= max(0, end - region.start + 1)
-                parts.append(show_region(region, lines, end, wanted, self._hash(region.path)))
+                parts.append(show_region(region, lines, end, last, self._hash(region.path)))
         return "\n\n".join(parts)
 
     def _hash(self, path: str) -> str:
@@ -282,10 +282,12 @@ class WorkingCopy:
         adopted = adopt_files(run.written, self._files, allow=self._allow)
         if adopted.patch.changes:
             self._add(adopted.patch)
-        kept = {edit.path: describe_edit(edit) for edit in adopted.patch.edits}
+        adopted_edits = {edit.path: describe_edit(edit) for edit in adopted.patch.edits}
         lost = {**adopted.refused, **dict.fromkeys(run.left_out, "it was not read: see the limits")}
         return ActionResult(
-            describe_command(run, list(kept.values()), lost), "run", frozenset(kept)
+            describe_command(run, list(adopted_edits.values()), lost),
+            "run",
+            frozenset(adopted_edits),
         )
 
     # --- changing code

@@ -253,10 +253,10 @@ class LogFile:
                 self._file.write(data)
                 return
             except OSError as error:
-                said = error.strerror
+                reason = error.strerror
                 self._file.close()
                 self._file = None
-        self._forward(Notice(f"{self._path} is no longer logged to ({said})", "warning"))
+        self._forward(Notice(f"{self._path} is no longer logged to ({reason})", "warning"))
 
 
 def _redacted(value: Any, redact: Callable[[str], str]) -> Any:

@@ -89,11 +89,11 @@ def create_client(
             },
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:
-        said = one_line(without_credentials(str(error)))
+        reason = one_line(without_credentials(str(error)))
         proxies = sorted(getproxies_environment().items())
         named = [f"{kind.upper()}_PROXY ({_place(url)})" for kind, url in proxies if kind != "no"]
         raise ConfigurationError(
-            f"the HTTP proxy of the environment cannot be used ({said}): check "
+            f"the HTTP proxy of the environment cannot be used ({reason}): check "
             f"{', '.join(named) or 'HTTPS_PROXY, HTTP_PROXY and ALL_PROXY'}"
         ) from None
     except (OSError, ssl.SSLError) as error:
@@ -271,16 +271,16 @@ def _is_stream(response: httpx.Response) -> bool:
 
 def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
     host, url = host_of(endpoint), endpoint.url_setting
-    said = one_line(redact(str(error), endpoint.api_key)) or type(error).__name__
+    reason = one_line(redact(str(error), endpoint.api_key)) or type(error).__name__
     proxy = _proxy_of(endpoint.base_url)
-    if "WRONG_VERSION_NUMBER" in said and proxy is None:
-        return Failure(ProviderError(f"{host} speaks no TLS ({said}): try http:// in {url}"))
-    if text := tls_advice(said, host, url):
+    if "WRONG_VERSION_NUMBER" in reason and proxy is None:
+        return Failure(ProviderError(f"{host} speaks no TLS ({reason}): try http:// in {url}"))
+    if text := tls_advice(reason, host, url):
         return Failure(ProviderError(text))
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         through = f" through the proxy {proxy[1]} ({proxy[0]})" if proxy else ""
         check = f"{proxy[0]}, {url}" if proxy else url
-        text = f"cannot connect to {host}{through} ({said}): check {check} and the network"
+        text = f"cannot connect to {host}{through} ({reason}): check {check} and the network"
     elif isinstance(error, httpx.TimeoutException | TimeoutError):
         text = (
             f"{host} did not answer within {seconds:.0f} s: raise PATCHSHOT_REQUEST_TIMEOUT or "
@@ -288,14 +288,15 @@ def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
         )
     elif isinstance(error, httpx.ProxyError):
         name, place = proxy or ("HTTPS_PROXY", "of the environment")
-        text = f"the HTTP proxy {place} refuses the connection to {host} ({said}): check {name}"
-        return Failure(ProviderUnreachable(text), retriable="407" not in said)
+        text = f"the HTTP proxy {place} refuses the connection to {host} ({reason}): check {name}"
+        return Failure(ProviderUnreachable(text), retriable="407" not in reason)
     elif (
-        isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL) or "Illegal header" in said
+        isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL)
+        or "Illegal header" in reason
     ):
-        return Failure(ProviderError(f"no request can be sent to {host} ({said}): check {url}"))
+        return Failure(ProviderError(f"no request can be sent to {host} ({reason}): check {url}"))
     else:
-        text = f"{host} dropped the connection ({said}): try again later"
+        text = f"{host} dropped the connection ({reason}): try again later"
     return Failure(ProviderUnreachable(text), retriable=True)
 
 

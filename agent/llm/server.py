@@ -186,11 +186,11 @@ class ModelServer:
             models = {name.rpartition("/")[2]: name for name in await self.model_names()}
             model = self.endpoint.model.rpartition("/")[2]
             names = difflib.get_close_matches(model, models, _NEAREST, cutoff=0.0)
-            said = one_line(f"{outcome.status}: {outcome.wording.partition(' | ')[0]}")
+            reason = one_line(f"{outcome.status}: {outcome.wording.partition(' | ')[0]}")
             return replace(
                 outcome,
                 error=unknown_model_error(
-                    self.endpoint, said, tuple(map(models.__getitem__, names))
+                    self.endpoint, reason, tuple(map(models.__getitem__, names))
                 ),
             )
         return outcome

@@ -341,10 +341,10 @@ def _descendants(root: int) -> list[int]:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
-    found: list[int] = []
+    descendants: list[int] = []
     pending = [root]
     while pending:
         below = children.get(pending.pop(0), [])
-        found.extend(below)
+        descendants.extend(below)
         pending.extend(below)
-    return found
+    return descendants

@@ -176,7 +176,7 @@ async def _http_model(
         effort=settings.reasoning_effort,
         retrier=retrier,
         others=resolved.others,
-        on_text=_live_count(reporter, settings.max_output_tokens) if streams else None,
+        on_text=_LiveCount(reporter, settings.max_output_tokens) if streams else None,
     )
     return ChosenModel(model, resolved.price, host)
 
@@ -186,18 +186,19 @@ def _temperature(settings: Settings) -> float:
     return settings.temperature or (_SAMPLING if settings.samples > 1 else 0.0)
 
 
-def _live_count(reporter: Reporter, most: int) -> Callable[[int], None]:
-    """Return what reports the length of a reply so far, given in characters."""
-    shown = 0
+@dataclass(slots=True)
+class _LiveCount:
+    """Reports the length of a reply so far, which is given in characters."""
 
-    def report(characters: int) -> None:
-        nonlocal shown
+    reporter: Reporter
+    most: int
+    shown: int = 0
+
+    def __call__(self, characters: int) -> None:
         tokens = characters // _CHARACTERS_A_TOKEN
-        if tokens < shown or tokens - shown >= _TOKENS_A_REPORT:
-            shown = tokens
-            reporter(StageProgress("call", min(tokens, most), most))
-
-    return report
+        if tokens < self.shown or tokens - self.shown >= _TOKENS_A_REPORT:
+            self.shown = tokens
+            self.reporter(StageProgress("call", min(tokens, self.most), self.most))
 
 
 async def _resolved(

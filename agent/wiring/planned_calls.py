@@ -26,17 +26,23 @@ def plan_in_words(settings: Settings, problem: Problem) -> str:
 
     locating = "at most 1 locating call first, then " if may_locate(settings) else ""
     first = f"{settings.samples} calls at once" if settings.samples > 1 else "1 call"
-    repairs = f"{settings.repairs} repair{'s' * (settings.repairs != 1)}"
-    steps = {NextStep.REPAIR: repairs} if settings.repairs else {}
+    steps = {NextStep.REPAIR: _counted(settings.repairs, "repair")} if settings.repairs else {}
     if settings.max_steps:
         steps[NextStep.ITERATE] = f"up to {settings.max_steps} steps"
     ordered = sorted(steps, key=lambda step: -MEASURED[step].gain)
     rates = [f"{MEASURED[step].solved} of {MEASURED[step].tries}" for step in ordered]
     rates[:1] = [f"{rate} measured runs" for rate in rates[:1]]
     then = [f"{steps[step]} ({rate})" for step, rate in zip(ordered, rates, strict=True)]
-    failed = f"{'; if that fails, ' * bool(then)}{', then '.join(then)}"
-    test = "; if no test shows the fix, 1 call for a test" * may_ask_for_test(settings, problem)
-    return f"plan: {locating}{first}{failed}{test}"
+    stages = [f"{locating}{first}"]
+    if then:
+        stages.append(f"if that fails, {', then '.join(then)}")
+    if may_ask_for_test(settings, problem):
+        stages.append("if no test shows the fix, 1 call for a test")
+    return f"plan: {'; '.join(stages)}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def most_in_words(settings: Settings, problem: Problem, budget: Budget) -> str:
@@ -51,7 +57,7 @@ def most_in_words(settings: Settings, problem: Problem, budget: Budget) -> str:
     planned = sum(stages)
     calls = planned if budget.max_calls is None else min(planned, budget.max_calls)
     each = " + ".join(str(stage) for stage in stages if stage)
-    parts = [f"{each if calls == planned else calls} call{'s' * (calls != 1)}"]
+    parts = [f"{each} calls" if calls == planned > 1 else _counted(calls, "call")]
     written = calls * settings.max_output_tokens
     read = calls * max(prompt_tokens(settings, AUTO_CONTEXT[1]), HISTORY_TOKENS)
     tokens = written + read if budget.max_tokens is None else min(written + read, budget.max_tokens)

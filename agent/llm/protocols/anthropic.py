@@ -224,7 +224,7 @@ def _with_tools(dialogue: ToolDialogue) -> list[dict[str, Any]]:
         {"role": "user", "content": [_block(dialogue.opening)]},
     ]
     for turn in dialogue.turns:
-        said = [_block(turn.said)] if turn.said.strip() else []
+        text = [_block(turn.said)] if turn.said.strip() else []
         calls = [
             {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.arguments)}
             for call in turn.calls
@@ -233,7 +233,7 @@ def _with_tools(dialogue: ToolDialogue) -> list[dict[str, Any]]:
             {"type": "tool_result", "tool_use_id": call.id, "content": [_block(result)]}
             for call, result in zip(turn.calls, turn.results, strict=False)
         ]
-        written.append({"role": "assistant", "content": [*said, *calls]})
+        written.append({"role": "assistant", "content": [*text, *calls]})
         answers = results if turn.calls else [_block(result) for result in turn.results]
         written.append({"role": "user", "content": answers})
     return written

@@ -82,8 +82,8 @@ def is_strict(schema: Any) -> bool:
 
 def output_limit(wording: str) -> int | None:
     """The longest output in tokens, if a refusal states it."""
-    found = _OUTPUT_LIMIT.search(wording)
-    return int(found.group(1) or found.group(2)) if found else None
+    match = _OUTPUT_LIMIT.search(wording)
+    return int(match.group(1) or match.group(2)) if match else None
 
 
 # Vendors whose models cache only what is marked; the others' do so by themselves.
@@ -236,8 +236,8 @@ def _dialogue_messages(dialogue: ToolDialogue) -> list[dict[str, Any]]:
             }
             for call in turn.calls
         ]
-        said = turn.said.strip() or None
-        messages.append({"role": "assistant", "content": said, "tool_calls": calls})
+        text = turn.said.strip() or None
+        messages.append({"role": "assistant", "content": text, "tool_calls": calls})
         messages.extend(
             {"role": "tool", "tool_call_id": call.id, "content": result}
             for call, result in zip(turn.calls, turn.results, strict=True)
@@ -338,8 +338,8 @@ def price_a_token(row: Mapping[str, Any]) -> Price | None:
 def read_models(value: Any, price: PriceReader = price_a_token) -> tuple[ModelInfo, ...]:
     """The models of a list (`data[]`, or the bare list), in its order, each once."""
     rows = value.get("data") if isinstance(value, dict) else value
-    found = [_model(row, price) for row in (rows if isinstance(rows, list) else ())]
-    return tuple({info.name: info for info in found if info is not None}.values())
+    models = [_model(row, price) for row in (rows if isinstance(rows, list) else ())]
+    return tuple({info.name: info for info in models if info is not None}.values())
 
 
 def _model(row: Any, price: PriceReader) -> ModelInfo | None:

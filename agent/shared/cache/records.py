@@ -121,16 +121,16 @@ class RecordStore:
         value: Callable[[sqlite3.Connection, Any], _T],
     ) -> list[tuple[bytes, _T]]:
         """Key and `value(connection, column)` of each known record, marked as used today."""
-        found: list[tuple[bytes, _T]] = []
+        records: list[tuple[bytes, _T]] = []
         for start in range(0, len(keys), _BATCH):
             batch = keys[start : start + _BATCH]
             select = partial(_select, column=column, keys=batch, value=value)
             rows: list[tuple[bytes, int, _T]] = self._file.run(select, [])
-            found.extend((key, of) for key, _, of in rows)
+            records.extend((key, of) for key, _, of in rows)
             stale = [(self._today, key) for key, used, _ in rows if used != self._today]
             if stale:
                 self._write("UPDATE record SET used = ? WHERE key = ?", stale)
-        return found
+        return records
 
     def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         def write(connection: sqlite3.Connection) -> None:

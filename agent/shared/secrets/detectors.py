@@ -88,10 +88,10 @@ def _surroundings(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _matches(part: str) -> Sequence[Span]:
-    found = (
+    spans = (
         (*_value(match), what) for pattern, what in _patterns() for match in pattern.finditer(part)
     )
-    return tuple(span for span in found if _stands_alone(part, *span[:2]))
+    return tuple(span for span in spans if _stands_alone(part, *span[:2]))
 
 
 def _value(match: re.Match[str]) -> tuple[int, int]:
@@ -112,12 +112,12 @@ def _stands_alone(part: str, start: int, end: int) -> bool:
 def _patterns() -> Sequence[tuple[re.Pattern[str], str]]:
     from importlib import import_module
 
-    found = []
+    patterns = []
     for place in _DETECTORS:
         module, name = place.rsplit(".", 1)
         detector = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
-        found += [(pattern, str(detector.secret_type)) for pattern in detector.denylist]
-    return tuple(found)
+        patterns += [(pattern, str(detector.secret_type)) for pattern in detector.denylist]
+    return tuple(patterns)
 
 
 def places_of(text: str, marks: Sequence[str], *, any_case: bool = False) -> list[int]:
@@ -129,14 +129,14 @@ def places_of(text: str, marks: Sequence[str], *, any_case: bool = False) -> lis
     searched = as_ascii(text)
     if any_case:
         searched = searched.lower()
-    found: set[int] = set()
+    offsets: set[int] = set()
     for mark in marks:
-        wanted = mark.encode("ascii")
-        at = searched.find(wanted)
+        needle = mark.encode("ascii")
+        at = searched.find(needle)
         while at >= 0:
-            found.add(at)
-            at = searched.find(wanted, at + 1)
-    return sorted(found)
+            offsets.add(at)
+            at = searched.find(needle, at + 1)
+    return sorted(offsets)
 
 
 def lines_with(text: str, mark: str) -> Iterator[tuple[int, int]]:

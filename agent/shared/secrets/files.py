@@ -112,11 +112,11 @@ class _Placeholder:
         if _SWITCH.fullmatch(value) or (not _TELLING.search(key) and _HARMLESS.fullmatch(value)):
             return value
         scheme = _SCHEME.match(value)
-        kept = scheme.end() if scheme else 0
-        dummy = "".join(c if c.isascii() else "a" for c in value[kept:].translate(_DUMMY))
-        if value != value[:kept] + dummy:
+        prefix = scheme.end() if scheme else 0
+        dummy = "".join(c if c.isascii() else "a" for c in value[prefix:].translate(_DUMMY))
+        if value != value[:prefix] + dummy:
             self.values += (value, *_URL_PASSWORD.findall(value))
-        return value[:kept] + dummy
+        return value[:prefix] + dummy
 
     def _of_key(self, found: re.Match[str]) -> str:
         return "\n".join(self._dummy_of(line, "key") for line in found["value"].split("\n"))
@@ -136,17 +136,17 @@ class _Placeholder:
         if _COMMENT.match(line):  # it may hold what was the value yesterday
             return "#"
         if _NETRC.search(line):
-            return _replaced(_NETRC, line, lambda found: self._dummy_of(found["value"], "key"))
-        found = _LINE.match(line)
-        if found is None:
+            return _replaced(_NETRC, line, lambda match: self._dummy_of(match["value"], "key"))
+        match = _LINE.match(line)
+        if match is None:
             return line if _STRUCTURE.fullmatch(line) else self._dummy_of(line, "key")
-        group = "quoted" if found["quote"] else "bare"
-        value = found[group] if found["quote"] else found[group].partition(" #")[0].rstrip()
+        group = "quoted" if match["quote"] else "bare"
+        value = match[group] if match["quote"] else match[group].partition(" #")[0].rstrip()
         if _STRUCTURE.fullmatch(value):
             return line
-        quote = found["quote"] or ""
-        end = line[found.end(group) :].partition("#")[0].rstrip() if quote else ""
-        return line[: found.start(group)] + self._dummy_of(value, found["key"]) + end
+        quote = match["quote"] or ""
+        end = line[match.end(group) :].partition("#")[0].rstrip() if quote else ""
+        return line[: match.start(group)] + self._dummy_of(value, match["key"]) + end
 
 
 def _replaced(pattern: re.Pattern[str], text: str, made: Callable[[re.Match[str]], str]) -> str:

@@ -174,13 +174,13 @@ def find_secrets(text: str) -> tuple[SecretSpan, ...]:
 
     Overlapping finds of two rules are merged and described as the first one.
     """
-    found = sorted((*_key_lines(text), *_tokens(text), *_named_values(text)))
+    spans = sorted((*_key_lines(text), *_tokens(text), *_named_values(text)))
     merged: list[SecretSpan] = []
-    for one in found:
+    for one in spans:
         if merged and one.start < merged[-1].end:
             last = merged[-1]
-            known = last.known_form or one.known_form
-            merged[-1] = SecretSpan(last.start, max(last.end, one.end), last.what, known)
+            known_form = last.known_form or one.known_form
+            merged[-1] = SecretSpan(last.start, max(last.end, one.end), last.what, known_form)
         else:
             merged.append(one)
     return tuple(merged)
@@ -340,11 +340,11 @@ class Masked:
 
 def mask_secrets(text: str) -> Masked:
     """Replace secrets by MASK. The number of lines stays the same."""
-    found = find_secrets(text)
+    spans = find_secrets(text)
     parts: list[str] = []
     position = 0
-    for one in found:
+    for one in spans:
         parts += (text[position : one.start], MASK)
         position = one.end
     parts.append(text[position:])
-    return Masked("".join(parts), len(found))
+    return Masked("".join(parts), len(spans))
