@@ -2,10 +2,9 @@
 
 `CommitHistory` loads messages, changed files and changed functions (`HistoryTable`), `HunkHistory`
 the lines that commits added. Both read each commit from git once and store it in the same cache
-file (`cached`).
+file (`table.CachedHistory`).
 """
 
-from agent.retrieval.history.cached import NoHistory, history_path
 from agent.retrieval.history.commits import MAX_HUNK_FILES, CommitFacts, Touch, read_commits
 from agent.retrieval.history.hunks import (
     AddedHunk,
@@ -17,8 +16,10 @@ from agent.retrieval.history.hunks import (
 from agent.retrieval.history.table import (
     CommitHistory,
     HistoryTable,
+    NoHistory,
     Renames,
     build_table,
+    history_path,
     printable,
 )
 

@@ -21,7 +21,6 @@ from pydantic import TypeAdapter
 
 from agent.repository import checked_path, decode, is_generated_path, is_vendored_path
 from agent.repository.unified_diff import HUNK_HEADER
-from agent.retrieval.history.cached import CachedHistory
 from agent.retrieval.history.commits import (
     DEFINITION,
     DIFF_CONFIGURATION,
@@ -36,6 +35,7 @@ from agent.retrieval.history.commits import (
     message_text,
     walk,
 )
+from agent.retrieval.history.table import CachedHistory
 from agent.shared.cache import compress, expand
 from agent.shared.secrets import mask_secrets
 

@@ -2,8 +2,7 @@
 
 Start from `HybridRetriever`. Its first stage (`stages`) measures BM25, mentions, commit history and
 static vectors, selects candidates by the plain sum of these, and orders them with a learned ranker.
-Its second stage (`fuse`) adds the cosine of an embedding model. `RetrievalOptions` turns
-parts on and off.
+Its second stage (`fuse`) adds the cosine of an embedding model.
 """
 
 from agent.retrieval.ranking.evidence import (
@@ -13,7 +12,6 @@ from agent.retrieval.ranking.evidence import (
     mention_evidence,
 )
 from agent.retrieval.ranking.graph import neighbours
-from agent.retrieval.ranking.history_evidence import LocalNames, spread_shares
 from agent.retrieval.ranking.lexical import (
     K1,
     NAME_WEIGHT,
@@ -46,7 +44,6 @@ __all__ = [
     "Frame",
     "HybridRetriever",
     "LexicalQuery",
-    "LocalNames",
     "MentionPlace",
     "Mentions",
     "RankingInput",
@@ -65,7 +62,6 @@ __all__ = [
     "preset",
     "read_mentions",
     "signals_over",
-    "spread_shares",
     "text_parts",
     "without_boilerplate",
 ]

@@ -58,11 +58,11 @@ def score_history(table: HistoryTable, query: LexicalQuery, corpus: Corpus) -> H
     similar = similarities(table, query)
     shares = _shares(table, similar)
     path_file = _files_of_paths(table, corpus)
-    files, file_commit = spread_shares(
+    files, file_commit = _spread_shares(
         path_file[table.touch_path], table.touch_commit, shares, len(corpus.files)
     )
     owner, commit, part = _piece_touches(table, corpus, path_file, shares)
-    pieces, piece_commit = spread_shares(owner, commit, shares, len(corpus.pieces), part)
+    pieces, piece_commit = _spread_shares(owner, commit, shares, len(corpus.pieces), part)
     churn = _churn(table, path_file, len(corpus.files))
     return HistoryScores(files, pieces, file_commit, piece_commit, churn)
 
@@ -105,7 +105,7 @@ def _shares(table: HistoryTable, similar: NDArray[np.float64]) -> NDArray[np.flo
     return shares
 
 
-def spread_shares(
+def _spread_shares(
     owner: NDArray[np.int64],
     commit: NDArray[np.int64],
     shares: NDArray[np.float64],
@@ -145,7 +145,7 @@ def _piece_touches(
     If several pieces of the file have the name, the share is divided equally among them.
     """
     rows: list[tuple[int, int, float]] = []
-    names = LocalNames(corpus)
+    names = _LocalNames(corpus)
     for row in np.flatnonzero(shares[table.function_commit] > 0):
         file = int(path_file[table.function_path[row]])
         pieces = names.find(file, table.names[int(table.function_name[row])])
@@ -159,7 +159,7 @@ def _piece_touches(
     )
 
 
-class LocalNames:
+class _LocalNames:
     """Pieces by file and name. Each file is read once."""
 
     def __init__(self, corpus: Corpus) -> None:

@@ -107,11 +107,6 @@ def test_files_without_room_for_names_are_listed_by_folder_or_counted():
     assert lines[-1] == f"+{90 - made.files - len(others)} files"
 
 
-def test_what_ranks_high_is_listed_where_names_are_left_out():
-    made = map_of({"a.py": MANY}, 40, "function_150", "function_7")
-    assert made.text.index("function_7") < made.text.index("function_150")
-
-
 def test_names_of_the_issue_come_before_others_that_are_not_ranked():
     code = "".join(f"def {name}_{n}():\n    pass\n" for n in range(90) for name in ("send", "keep"))
     snapshot = MemorySnapshot({"a.py": code})
@@ -138,8 +133,3 @@ def test_files_of_other_languages_are_left_out_unless_the_issue_names_them():
 def test_files_with_secrets_are_left_out():
     made = map_of({".env": "KEY=1\n", "a.py": "x = 1\n"})
     assert made.text == "a.py: x"
-
-
-def test_the_map_of_no_files_is_empty():
-    made = made_of(MemorySnapshot({}), Ranking((), (), 0))
-    assert (made.text, made.tokens, made.files) == ("", 0, 0)

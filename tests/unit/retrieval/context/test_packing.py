@@ -240,16 +240,6 @@ def test_inner_holes_are_marked() -> None:
 # --------------------------------------------------------------------------------------- cutting
 
 
-def test_an_oversized_chunk_does_not_end_the_packing() -> None:
-    snapshot, chunks = functions(20, lines=40)
-    big = make_chunk(snapshot, "m00.py", 1, 200, "big")
-    order = [*chunks[5:8], big, *chunks[8:]]
-    options = PackingOptions(budget=3000, reserve=0, support_share=0, part_ranks=0)
-    bundle = do_pack(snapshot, make_ranking(order), options)
-    assert cuts(bundle)["big"] == "budget"
-    assert "f8" in shown(bundle)
-
-
 def test_the_original_rule_can_be_asked_for() -> None:
     snapshot, chunks = functions(20, lines=40)
     big = make_chunk(snapshot, "m00.py", 1, 200, "big")
@@ -257,14 +247,6 @@ def test_the_original_rule_can_be_asked_for() -> None:
     bundle = do_pack(snapshot, make_ranking([chunks[5], big, *chunks[6:]]), options)
     assert shown(bundle) == ["f5"]
     assert set(cuts(bundle).values()) == {"budget"}
-
-
-def test_at_most_so_many_chunks() -> None:
-    snapshot, chunks = functions(40)
-    options = PackingOptions(budget=10**6, support_share=0, max_chunks=30)
-    bundle = do_pack(snapshot, make_ranking(chunks), options)
-    assert shown(bundle) == [f"f{i}" for i in range(30)]
-    assert cuts(bundle) == {f"f{i}": "max-chunks" for i in range(30, 40)}
 
 
 def test_class_headers_and_module_code_take_no_place_of_a_function() -> None:
@@ -399,23 +381,6 @@ def test_a_method_brings_its_class_header_imports_and_callees() -> None:
     assert outline(bundle, "tools.py") == [(1, 2)]
 
 
-def test_the_best_ranked_chunks_support_comes_first() -> None:
-    snapshot, chunks = sample()
-    names = ("Parser.parse", "unrelated", "Parser", "Parser.step", "local", "helper")
-    ranking = make_ranking([chunks[name] for name in names])
-    sizes = range(60, 400, 4)
-    bundles = [
-        do_pack(snapshot, ranking, PackingOptions(budget=n, reserve=0, depth=1, support_share=0.5))
-        for n in sizes
-    ]
-    texts = [bundle.text for bundle in bundles if shown(bundle) == ["Parser.parse"]]
-    parts = ("class Parser", "from tools", "def step", "def unrelated")
-    first = [next(i for i, text in enumerate(texts) if part in text) for part in parts]
-    assert first == sorted(first)
-    assert first[0] == 0
-    assert first[-1] > first[0]
-
-
 def test_a_method_never_comes_without_its_class_header() -> None:
     snapshot, chunks = sample()
     ranking = make_ranking([chunks["local"], chunks["Parser.parse"], chunks["Parser"]])
@@ -423,14 +388,6 @@ def test_a_method_never_comes_without_its_class_header() -> None:
         bundle = do_pack(snapshot, ranking, PackingOptions(budget=budget, reserve=0, part_ranks=0))
         if "Parser.parse" in shown(bundle):
             assert "@decorated\n@twice(1)\nclass Parser(Base):" in bundle.text
-
-
-def test_support_takes_no_more_than_its_share_while_chunks_wait() -> None:
-    snapshot, chunks = functions(60)
-    options = PackingOptions(budget=2000, reserve=0)
-    bundle = do_pack(snapshot, make_ranking(chunks), options)
-    support = sum(piece.tokens for piece in bundle.pieces if piece.form == "signatures")
-    assert support <= 0.2 * 2000
 
 
 def test_tokens_to_spare_go_to_the_other_imports_and_signatures_of_the_file() -> None:

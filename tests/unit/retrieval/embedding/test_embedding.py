@@ -18,7 +18,7 @@ from agent.errors import (
     ProviderError,
 )
 from agent.retrieval.embedding import EmbeddingOptions, ParallelEmbedder, VectorCache
-from agent.types.events import Event, ModelCall, Notice, StageProgress
+from agent.types.events import Event, ModelCall, Notice
 from agent.types.protocols import Embedder
 from tests.support.embedders import DIMENSION, FakeBatchEmbedder, hashed_vector
 
@@ -139,13 +139,6 @@ def test_a_single_text_has_three_tries() -> None:
     assert model.calls.count(("poison",)) == 3
 
 
-def test_a_failed_text_is_tried_afresh_next_time() -> None:
-    model = FakeBatchEmbedder(failing_on("late", ProviderError("500"), 3), max_batch=1)
-    embedder = make(model)
-    assert not embed(embedder, ["ok", "late"])[1].any()
-    assert embed(embedder, ["ok", "late"])[1].any()
-
-
 def test_nothing_embedded_is_an_error() -> None:
     model = FakeBatchEmbedder(failing_on("", ProviderError("down")))
     with pytest.raises(ProviderError, match="check the embedding server"):
@@ -241,15 +234,6 @@ def test_vectors_are_kept_between_runs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again, first[::-1])
 
 
-def test_failed_texts_are_not_cached(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.sqlite"
-    model = FakeBatchEmbedder(failing_on("b", ProviderError("500")), max_batch=1)
-    embed(make(model, cache=VectorCache(path, [].append)), ["a", "b"])
-    healthy = FakeBatchEmbedder()
-    assert embed(make(healthy, cache=VectorCache(path, [].append)), ["a", "b"])[1].any()
-    assert healthy.calls == [("b",)]
-
-
 def test_cached_vectors_of_another_dimension_are_replaced(tmp_path: Path) -> None:
     path = tmp_path / "vectors.sqlite"
     old = FakeBatchEmbedder(lambda texts: np.ones((len(texts), 3), dtype=np.float32))
@@ -258,24 +242,6 @@ def test_cached_vectors_of_another_dimension_are_replaced(tmp_path: Path) -> Non
     rows = embed(embedder, ["a", "b", "new"])
     assert rows.shape == (3, DIMENSION)
     np.testing.assert_allclose(rows[0], unit("a"), atol=1e-6)
-
-
-def test_queries_and_documents_are_cached_apart() -> None:
-    model = FakeBatchEmbedder()
-    embedder = make(model)
-    asyncio.run(embedder.embed(["a"], kind="query"))
-    asyncio.run(embedder.embed(["a"], kind="document"))
-    assert model.calls == [("a",), ("a",)]
-
-
-def test_progress_is_told() -> None:
-    events: list[Event] = []
-    embed(make(FakeBatchEmbedder(max_batch=2), events), ["a", "b", "c"])
-    assert [event for event in events if isinstance(event, StageProgress)] == [
-        StageProgress("embedding", 2, 3),
-        StageProgress("embedding", 3, 3),
-    ]
-    assert sorted(call.texts or 0 for call in calls(events)) == [1, 2]
 
 
 def test_cancelling_leaves_no_call_running() -> None:

@@ -164,22 +164,6 @@ def test_odd_names_and_binary_files(make_repository: Make) -> None:
     assert facts.size == len(odd) + 2  # with the name that is not UTF-8
 
 
-def test_root_merge_and_empty_commits(make_repository: Make) -> None:
-    root = make_repository({"a.py": "a = 1\n"})
-    run_git(root, "checkout", "-q", "-b", "side")
-    side = commit(root, "on the side", {"b.py": "b = 1\n"})
-    run_git(root, "checkout", "-q", "main")
-    own = commit(root, "", {"c.py": "c = 1\n"})
-    empty = commit(root, "nothing changed")
-    run_git(root, "merge", "-q", "--no-ff", "-m", "merge side", "side")
-    facts = {one.commit: one for one in read(root)}
-    base = run_git(root, "rev-list", "--max-parents=0", "HEAD").strip()
-    assert set(facts) == {side, own, empty, base}
-    assert facts[own] == CommitFacts(own, "", "", 1, (Touch("c.py"),))
-    assert facts[empty] == CommitFacts(empty, "nothing changed", "", 0, ())
-    assert facts[base].touches == (Touch("a.py"),)
-
-
 def test_only_ancestors_are_seen(make_repository: Make) -> None:
     root = make_repository({"a.py": "a = 1\n"})
     base = commit(root, "asked about", {"a.py": "a = 2\n"})

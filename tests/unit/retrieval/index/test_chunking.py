@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.retrieval.index.chunking import (
-    MAX_REMAINDER_LINES,
-    WINDOW_LINES,
     TreeSitterChunker,
     split_lines,
 )
@@ -125,12 +123,6 @@ def test_definitions_sharing_a_line_keep_the_partition() -> None:
     assert_partition(text, "python")
     assert_partition("function a() {} function b() {}\n", "javascript")
     assert_partition("class A { a() {} b() {\n} c() {} }\n", "javascript")
-
-
-def test_a_literals_first_line_is_not_its_first_functions() -> None:
-    assert outline("module.exports = { a() {\n  return 1;\n} };\n", "javascript") == [
-        ("module", "", 1, 3)
-    ]
 
 
 LANGUAGES = {
@@ -493,23 +485,6 @@ def test_empty_and_blank_files() -> None:
     assert outline("\n\ndef f(): pass\n", "python") == [("function", "f", 1, 3)]
 
 
-def test_long_module_remainder_is_cut() -> None:
-    count = MAX_REMAINDER_LINES * 2
-    text = "".join(f"VALUE_{n} = {n}\n" for n in range(count))
-    chunks = chunk(text)
-    assert len(chunks) > 1
-    assert {c.kind for c in chunks} == {ChunkKind.MODULE}
-    assert_partition(text, "python")
-
-
-def test_unknown_language_gives_windows() -> None:
-    text = "".join(f"line {n}\n" for n in range(150))
-    chunks = chunk(text, "perl")
-    assert {(c.kind, c.symbol, c.signature) for c in chunks} == {(ChunkKind.WINDOW, "", "")}
-    assert all(c.end - c.start + 1 <= WINDOW_LINES for c in chunks)
-    assert_partition(text, "perl")
-
-
 def test_minified_code_is_not_parsed() -> None:
     text = "function a(){return 1};" * 3_000
     assert [(c.kind, c.start, c.end) for c in chunk(text, "javascript")] == [
@@ -530,11 +505,6 @@ def test_what_a_parser_goes_back_in_too_often_gives_windows(text: str) -> None:
     assert {c.kind for c in chunks} == {ChunkKind.WINDOW}
     assert_partition(text, "python")
     assert chunk(text) == chunks
-
-
-def test_a_block_of_old_code_is_parsed_all_the_same() -> None:
-    text = "class A:\n\tdef f(self):\n\t\tpass\n" + "# old = 1\n" * 400 + "x = 1\n"
-    assert [c.symbol for c in chunk(text)][:2] == ["A", "A.f"]
 
 
 def test_markdown_is_cut_at_headings_outside_of_fences() -> None:

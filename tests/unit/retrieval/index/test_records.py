@@ -64,11 +64,6 @@ def test_a_piece_counts_its_text_and_its_name() -> None:
     assert counted[term_hash("return")] == (1, 0)
 
 
-def test_records_of_files_without_lines() -> None:
-    record = BlockBuilder().build([("python", "")])
-    assert (record.file_sizes.tolist(), record.starts.size) == ([0], 0)
-
-
 TEXTS = st.lists(
     st.sampled_from(
         ["def f_one(x):", "  return HTTPServer2 + x", "class Änderung:", "  naïve—word = 1", "",
@@ -158,10 +153,6 @@ def test_names_that_a_piece_uses() -> None:
 )
 def test_names_used_in_other_languages(language: str, source: str, symbol: str) -> None:
     assert uses(source, symbol, "helper f function func return", language) == {"helper"}
-
-
-def test_prose_uses_no_names() -> None:
-    assert BlockBuilder().build([("markdown", "Call `main()` of HTTPServer.\n")]).uses.size == 0
 
 
 def test_uses_are_capped() -> None:

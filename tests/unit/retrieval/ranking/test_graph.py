@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from agent.retrieval.index.corpus import Corpus
@@ -58,13 +56,6 @@ def test_neighbours_of_a_class_and_of_a_function() -> None:
     assert around("encode", "pkg/tools.py") == {"Client.send": {"called-by": 1.0}}
 
 
-def test_notes_say_which_seed_it_was() -> None:
-    corpus = corpus_of(FILES)
-    seed = corpus.symbols.index("encode")
-    (reasons,) = neighbours(corpus, {seed: 1.0}, {}).pieces.values()
-    assert reasons["called-by"].note == "calls pkg/tools.py:encode"
-
-
 def test_files_that_import_each_other() -> None:
     corpus = corpus_of(FILES)
     paths = [file.path for file in corpus.files]
@@ -99,30 +90,3 @@ def test_a_definition_of_the_same_file_is_meant_first() -> None:
     )  # fmt: skip
     found = neighbours(corpus, {corpus.symbols.index("use"): 1.0}, {}).pieces
     assert {n: reasons["calls"].value for n, reasons in found.items()} == {0: 1.0, 2: 0.5}
-
-
-def test_nothing_around_nothing() -> None:
-    assert neighbours(corpus_of({}), {}, {}).pieces == {}
-    corpus = corpus_of({"README.md": "# Read\n\nme\n"})
-    assert neighbours(corpus, {0: 1.0}, {0: 1.0}).pieces == {}
-
-
-def test_thirty_seeds_in_many_pieces_take_milliseconds() -> None:
-    text = "".join(
-        f"def f_{n}(a):\n    return f_{n + 1}(a.g_{n}, h_{n % 50}(a))\n\n\n" for n in range(500)
-    )
-    files = {
-        f"p/m{n}.py": f"import p.m{n + 1}\n{text.replace('_', f'_{n % 9}_')}" for n in range(50)
-    }
-    corpus = corpus_of(files)
-    assert len(corpus.pieces) > 25_000
-    seeds = {number * 700: 1.0 for number in range(30)}
-    files_of = {int(corpus.piece_file[piece]): 1.0 for piece in seeds}
-    best = min(_seconds(corpus, seeds, files_of) for _ in range(5))
-    assert best < 0.1  # a quarter of it on an idle machine; far below a walk over all pieces
-
-
-def _seconds(corpus: Corpus, seeds: dict[int, float], files: dict[int, float]) -> float:
-    started = time.process_time()
-    neighbours(corpus, seeds, files)
-    return time.process_time() - started

@@ -97,13 +97,6 @@ def test_a_commit_of_more_files_gives_each_less() -> None:
     assert by_path(scores.files) == {"client.py": 1.0, "server.py": 0.5, "util.py": 0.5}
 
 
-def test_large_commits_are_no_evidence() -> None:
-    _, scores = score("proxy", facts(1, "proxy", {"client.py": ("get",)}, size=MAX_FILES + 1))
-    assert not scores.files.any()
-    assert not scores.pieces.any()
-    assert scores.churn.any()
-
-
 def test_functions_by_leaf_name_shared_where_ambiguous() -> None:
     _, scores = score("proxy", facts(1, "proxy", {"client.py": ("get", "connect", "gone")}))
     assert by_symbol(scores.pieces) == {"Client.get": 0.5, "Pool.get": 0.5, "connect": 1.0}
@@ -121,16 +114,6 @@ def test_renames_are_followed_from_newest_to_oldest() -> None:
     touched = [table.paths[path] for path in table.touch_path]
     assert touched == ["first.py", "client.py", "client.py", "client.py"]
     assert table.paths[int(table.function_path[0])] == "client.py"
-
-
-def test_swapped_names() -> None:
-    table = build_table(
-        (
-            facts(2, "swap", {"a.py": (), "b.py": ()}, (("a.py", "b.py"), ("b.py", "a.py"))),
-            facts(1, "before", {"a.py": ()}),
-        )
-    )
-    assert table.paths[int(table.touch_path[-1])] == "b.py"
 
 
 def test_reasons_name_the_commit() -> None:
@@ -177,12 +160,6 @@ def test_files_that_change_together() -> None:
     assert list(found) == ["server.py", "util.py"]
     assert found["server.py"] == pytest.approx(6 / (7 + 3))
     assert cochange(table, []) == {}
-
-
-@pytest.mark.parametrize("title", ["", "the", "zzz"])
-def test_nothing_in_common(title: str) -> None:
-    _, scores = score(title, facts(1, "proxy", {"client.py": ("get",)}))
-    assert not scores.files.any()
 
 
 def test_no_history() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
 from agent.retrieval.index.index import Index, all_files
@@ -14,7 +13,6 @@ from agent.retrieval.ranking.lexical import (
     PATH_WEIGHT,
     TITLE_WEIGHT,
     B,
-    Bag,
     Bags,
     LexicalQuery,
     make_bags,
@@ -110,18 +108,6 @@ def test_the_path_counts_for_all_its_pieces() -> None:
     assert one == two > other == 0.0
 
 
-def test_a_word_twice_in_a_path_counts_twice_and_is_one_posting() -> None:
-    _, once = bags({"alpha/q.py": "x = 1\n", "r.py": "x = 1\n"}, "alpha")
-    _, twice = bags({"alpha/alpha.py": "x = 1\n", "r.py": "x = 1\n"}, "alpha")
-    for bag in (twice.pieces, twice.files):
-        assert (bag.owner.tolist(), bag.term.tolist()) == ([0], [0])
-    assert twice.pieces.saturated[0] > once.pieces.saturated[0]
-
-
-def test_the_suffix_of_a_path_is_no_word_of_it() -> None:
-    assert pieces({"q.alpha": "x = 1\n", "alpha.q": "x = 1\n"}, "alpha")[1] == 0.0
-
-
 def test_rare_terms_count_more() -> None:
     files = {f"m{n}.py": f"common = {n}\n" for n in range(5)} | {"z.py": "special = 1\n"}
     found = pieces(files, "common special")
@@ -150,14 +136,6 @@ def test_names_match_by_their_share_of_the_query() -> None:
     assert found.names.tolist() == pytest.approx([worth, worth / math.sqrt(3), 0.0])
 
 
-def test_path_coverage_counts_a_term_once() -> None:
-    files = {"alpha/alpha.py": "x = 1\n", "alpha/beta.py": "x = 1\n", "q/x.py": "x = 1\n"}
-    query, found = bags(files, "alpha beta")
-    worth = query.weights * found.files.rarity
-    alpha = worth[query.hashes.tolist().index(term_hash("alpha"))] / worth.sum()
-    assert found.path_coverage.tolist() == pytest.approx([alpha, 1.0, 0.0])
-
-
 @pytest.mark.parametrize("title", ["", "the of and", "日本語", "nothing_like_it"])
 def test_problems_without_a_hit_score_nothing(title: str) -> None:
     query, found = bags({"a.py": "x = 1\n"}, title)
@@ -169,16 +147,3 @@ def test_problems_without_a_hit_score_nothing(title: str) -> None:
         found.path_coverage,
     ):
         assert values.tolist() == [0.0]
-
-
-def test_no_files() -> None:
-    query, found = bags({}, "alpha")
-    for values in (found.pieces.bm25(query.weights), found.files.bm25(query.weights), found.names):
-        assert (values.size, values.dtype) == (0, np.dtype(np.float64))
-    assert found.path_coverage.size == 0
-
-
-def test_coverage_of_a_query_without_weight_is_zero() -> None:
-    none = np.empty(0, dtype=np.int64)
-    bag = Bag(2, none, none, np.empty(0), np.ones(1))
-    assert bag.coverage(np.zeros(1)).tolist() == [0.0, 0.0]
