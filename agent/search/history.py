@@ -23,10 +23,8 @@ from agent.repository import language_of, locate, open_repository
 from agent.retrieval.history import (
     AddedHunk,
     CommitHunks,
-    HunkFilter,
     HunkHistory,
     NoHistory,
-    history_path,
     printable,
 )
 from agent.retrieval.index import Terms, term_hash
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from agent.retrieval.index import Corpus
     from agent.retrieval.ranking import Mentions
     from agent.types import Problem
-    from agent.types.protocols import Reporter, Snapshot
+    from agent.types.protocols import Snapshot
 
 _ID = 10  # characters of a commit id in a title
 _MAX_TITLE = 200  # characters
@@ -67,9 +65,7 @@ class HunkSource:
     refer to that commit; `symbol` is the function that contains the hunk.
     """
 
-    index: Path  # the chunk index, beside which the history is cached
-    reporter: Reporter
-    hunks: HunkFilter | None = None
+    history: HunkHistory
 
     @property
     def label(self) -> Label:
@@ -81,16 +77,10 @@ class HunkSource:
 
         Raises Cancelled. Raises CorpusUnavailable if no history can be read.
         """
-        history = HunkHistory(
-            history_path(self.index),
-            self.reporter,
-            chosen=self.hunks or HunkFilter(),
-            cancel=cancel,
-        )
         try:
-            commits = history.commits(snapshot)
+            commits = replace(self.history, cancel=cancel).commits(snapshot)
             with open_repository(locate(snapshot.root).root) as git:
-                output = git.messages(snapshot.commit, history.limit)
+                output = git.messages(snapshot.commit, self.history.limit)
         except (NoHistory, RepositoryError) as error:
             raise CorpusUnavailable(f"no commit history: {error}") from None
         if commits and not any(one.complete for one in commits):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 from agent.errors import BudgetExceeded, ConfigurationError, ProviderError, StoreError
+from agent.retrieval.history import HunkFilter, HunkHistory, history_path
 from agent.retrieval.index import WORD, Index, split_lines, without_suffix
 from agent.run.problem import problem_from_text
 from agent.search.documents import DocumentSource
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.retrieval.embedding import StaticEncoder
-    from agent.retrieval.history import HunkFilter
     from agent.retrieval.index import Corpus
     from agent.search.expansion import KeywordWriter
     from agent.search.stores import VectorStore
@@ -447,7 +447,9 @@ def make_pool(
         Label.DOCS: lambda: DocumentSource(index),
         Label.INTENT: lambda: IntentSource(index, IntentFile(paths.intents(project))),
         Label.MEMORY: lambda: MemorySource(Memory(paths.memory(project))),
-        Label.HISTORY: lambda: HunkSource(paths.index, reporter, hunks),
+        Label.HISTORY: lambda: HunkSource(
+            HunkHistory(history_path(paths.index), reporter, chosen=hunks or HunkFilter())
+        ),
         Label.VECTORS: vectors,
     }
     chosen = embedder or (None if encoder is None else StaticEmbedder(encoder))

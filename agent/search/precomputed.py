@@ -401,7 +401,7 @@ def load_vectors(
 
     `dimension`: the expected dimension; None means the most frequent one.
     `cache`: path of a numpy file, from which the vectors are mapped into memory while names, sizes
-    and modification times of the folder match. A JSON file beside it has the rest.
+    and modification times of the folder match. A file beside it has a checksum and JSON.
 
     A folder that is missing or has no usable vector gives an empty index and a warning; if
     `strict`, it raises SemanticIndexError. So does a folder that cannot be read, in any case.
@@ -450,7 +450,7 @@ class _Cached(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     mark: str
-    crc: int  # of the numbers
+    crc: int  # of the file of vectors
     ids: tuple[str, ...]
     metas: dict[int, dict[str, Any]]
     skipped: tuple[tuple[str, str], ...]
@@ -466,14 +466,15 @@ def _keep(cache: Path, mark: str, index: VectorIndex, reporter: Reporter) -> Non
         for row, meta in index.metas.items()
     }
     skipped = tuple((one.name, one.reason) for one in index.skipped)
-    crc = zlib.crc32(np.ascontiguousarray(index.vectors).data)
-    cached = _Cached(mark=mark, crc=crc, ids=index.ids, metas=metas, skipped=skipped)
     numbers = io.BytesIO()
     np.save(numbers, index.vectors, allow_pickle=False)
+    crc = zlib.crc32(numbers.getbuffer())
+    cached = _Cached(mark=mark, crc=crc, ids=index.ids, metas=metas, skipped=skipped)
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         replace_file(cache, (numbers.getbuffer(),))
-        replace_file(_beside(cache), (cached.model_dump_json().encode(),))
+        body = cached.model_dump_json().encode()
+        replace_file(_beside(cache), (f"{zlib.crc32(body)}\n".encode(), body))
     except OSError as error:  # a full disk only makes the next start slower
         reporter(Notice(f"{cache}: not kept ({error.strerror})", "warning"))
 
@@ -488,16 +489,18 @@ def _beside(cache: Path) -> Path:
 def _read_cached(cache: Path, mark: str, root: Path) -> VectorIndex | None:
     """Return the cached index; None if it is missing, damaged, or of another state."""
     try:
-        cached = _Cached.model_validate_json(_beside(cache).read_bytes())
-        if cached.mark != mark:
+        head, _, body = _beside(cache).read_bytes().partition(b"\n")
+        if head != str(zlib.crc32(body)).encode():
+            return None
+        cached = _Cached.model_validate_json(body)
+        data = np.memmap(cache, dtype=np.uint8, mode="r")
+        if (cached.mark, cached.crc) != (mark, zlib.crc32(data.data)):
             return None
         vectors = np.load(cache, mmap_mode="r", allow_pickle=False)
         metas = {row: parse_meta(json.dumps(value).encode()) for row, value in cached.metas.items()}
     except (OSError, ValueError, EOFError):  # ValidationError is a ValueError
         return None
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(cached.ids):
-        return None
-    if zlib.crc32(np.ascontiguousarray(vectors).data) != cached.crc:
         return None
     skipped = tuple(SkippedVector(*pair) for pair in cached.skipped)
     sound = {row: meta for row, meta in metas.items() if isinstance(meta, VectorMeta)}

@@ -248,10 +248,12 @@ class EmbeddedCollection(VectorCollection):
         where, values = _condition(selection)
 
         def remove(connection: sqlite3.Connection) -> int:
-            key = self.make(connection)
+            state = self._state(connection)
+            if state is None:
+                return 0
             statement = f"DELETE FROM entry WHERE collection = ? AND {where}"
-            changes = connection.execute(statement, (key, *values)).rowcount
-            return self._changed(connection, key, changes)
+            changes = connection.execute(statement, (state[0], *values)).rowcount
+            return self._changed(connection, state[0], changes)
 
         return self._store.run(remove, writing=True)
 

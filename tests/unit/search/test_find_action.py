@@ -93,7 +93,7 @@ from tests.support.ignored_events import ignore
 from tests.support.scripted_model import ScriptedChatModel
 
 settings = Settings()
-finder = make_finder(settings, make_retriever(settings, None, ignore), ScriptedChatModel(()))
+finder = make_finder(make_retriever(settings, None, ignore), ScriptedChatModel(()))
 before = "agent.search" in sys.modules
 snapshot = MemorySnapshot({"prices.py": "def parse_price(text):\n    return int(text)\n"})
 text = asyncio.run(finder.find(["Find what parses a price"], snapshot, keywords=False))

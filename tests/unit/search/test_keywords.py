@@ -50,7 +50,7 @@ def test_keywords_find_what_the_query_does_not_say(tmp_path: Path) -> None:
     with pool_at(tmp_path) as pool:
         from dataclasses import replace
 
-        pool.parts = replace(pool.parts, keywords=Words(), vectors=None)  # type: ignore[arg-type]
+        pool = replace(pool, keywords=Words(), vectors=None)  # type: ignore[arg-type]
         plain = asyncio.run(pool.search("delivery", corpora=["docs"]))
         more = asyncio.run(pool.search("delivery", corpora=["docs"], expand="llm"))
     assert plain.hits == ()

@@ -56,7 +56,7 @@ def test_a_literal_says_so_in_its_reasons() -> None:
     words = weights_of(read_query("NO_COLOR"), (), word_index, with_synonyms=False)
     hits = rank_corpus(word_index, words, [(n, 0.5) for n in NEAR], 3)
     firsts = [hit.reasons[0].feature for hit in hits]
-    assert firsts == ["verbatim", "verbatim", "vectors"]
+    assert firsts == ["verbatim", "verbatim", "words"]
     assert [hit.rank for hit in hits] == [1, 2, 3]
     assert [hit.similarity for hit in hits] == [0.5, 0.5, 0.5]
     relevance = [hit.relevance for hit in hits]

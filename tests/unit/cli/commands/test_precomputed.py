@@ -316,7 +316,7 @@ def test_a_server_that_refuses_ends_the_search(
     monkeypatch.setenv("PATCHSHOT_EMBED_BASE_URL", "http://127.0.0.1:1/v1")
     done = searching(folder, "cookies")
     assert done.exit_code != 0
-    assert "could not be embedded" in done.stderr
+    assert "check the embedding server" in done.stderr
 
 
 @pytest.mark.parametrize(("model", "shown"), [(None, "model not said"), ("m", "m")])
