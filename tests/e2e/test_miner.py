@@ -230,11 +230,11 @@ def test_twice_in_one_process(repository: Path, home: Path, bundle: Path) -> Non
 def test_the_bundle_asks_and_answers_like_the_package(
     repository: Path, home: Path, bundle: Path
 ) -> None:
-    """Static vectors are too large to carry; without them both send the same prompt."""
+    """Static vectors are too large to carry; a preset without them sends the same prompt."""
     prompts, answers = [], []
     for entry in (None, bundle):
         with ScriptedProvider([Good(GOOD)]) as provider:
-            variables = {**V4, **settings_for(provider, WITHOUT="static")}
+            variables = {**V4, **settings_for(provider, PRESET="original")}
             (called,) = Caller(cwd=repository, home=home, entry=entry).call(TASK, variables)
         prompts.append([chat.body for chat in provider.chats])
         answers.append(called.value)

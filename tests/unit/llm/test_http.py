@@ -216,12 +216,6 @@ def authority() -> trustme.CA:
 class TestTls:
     """Real TLS with a private authority, and what is spoken over it."""
 
-    @pytest.fixture
-    def bundle(self, authority: trustme.CA, tmp_path: Path) -> str:
-        path = tmp_path / "authority.pem"
-        authority.cert_pem.write_to_path(str(path))
-        return str(path)
-
     def test_a_folder_of_certificates_may_be_named(self, tmp_path: Path) -> None:
         async def go() -> None:
             async with create_client(ca_bundle=str(tmp_path)):
