@@ -104,11 +104,6 @@ def test_nothing_is_said_for_the_original_packing():
     assert sized(original, CLEAR, COUNTER.count) == (original, None)
 
 
-def test_a_repository_that_is_shown_whole_is_complete():
-    whole = learned([1.0] * 5, total=5)
-    assert sized(AUTO, whole, COUNTER.count)[1] == pytest.approx(0.98)
-
-
 def test_the_receipt_tells_it():
     bundle = pack(Problem("x", ""), CLEAR, SNAPSHOT, COUNTER, AUTO, chunker=CHUNKER)
     receipt = make_receipt(CLEAR, bundle)

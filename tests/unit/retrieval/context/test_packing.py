@@ -204,18 +204,6 @@ def test_a_path_cannot_forge_a_header() -> None:
     assert text.startswith("### a\\x0a### fake.py:L1-1\\x0a\\x60x\\x60.py:L1-1\n```python\nx = 1\n")
 
 
-def test_chunks_that_touch_are_one_block() -> None:
-    snapshot, chunks = sample()
-    bundle = do_pack(snapshot, make_ranking([chunks["Parser"], chunks["Parser.parse"]]), NO_SUPPORT)
-    assert [(piece.symbol, piece.form, piece.shown) for piece in bundle.pieces] == [
-        ("Parser", "whole", ((6, 21),)),
-        # The constructor is short: a mark in its place would save next to nothing.
-        ("", "signatures", ((22, 23),)),
-        ("Parser.parse", "whole", ((25, 26),)),
-    ]
-    assert bundle.text == f"### pkg/parser.py:L6-26\n```python\n{lines_of(6, 26)}\n```\n"
-
-
 def test_support_stays_in_the_block_of_the_code_beside_it() -> None:
     snapshot, chunks = sample()
     ranking = make_ranking([chunks["Parser.parse"], chunks["Parser"]])
@@ -247,16 +235,6 @@ def test_the_original_rule_can_be_asked_for() -> None:
     bundle = do_pack(snapshot, make_ranking([chunks[5], big, *chunks[6:]]), options)
     assert shown(bundle) == ["f5"]
     assert set(cuts(bundle).values()) == {"budget"}
-
-
-def test_class_headers_and_module_code_take_no_place_of_a_function() -> None:
-    snapshot, chunks = sample()
-    module = make_chunk(snapshot, "pkg/parser.py", 1, 3)
-    lone = make_chunk(snapshot, "tools.py", 2, 2)
-    order = [chunks["Parser.parse"], module, chunks["Parser"], lone, chunks["Parser.step"]]
-    bundle = do_pack(snapshot, make_ranking(order), PackingOptions(max_chunks=1, support_share=0))
-    assert {piece.start for piece in bundle.pieces if piece.form == "whole"} == {1, 6, 25}
-    assert set(cuts(bundle).values()) == {"max-chunks"}
 
 
 def test_overlapping_and_identical_chunks_are_shown_once() -> None:
@@ -347,21 +325,6 @@ def test_a_line_named_in_a_traceback_is_shown() -> None:
     assert window[0] < 301 < window[1]
 
 
-def test_only_the_first_ranks_are_shown_in_part() -> None:
-    snapshot, chunks = functions(5)
-    snapshot = MemorySnapshot(
-        {
-            **{path: snapshot.text(path) for path in snapshot.files},
-            "a.py": long_function(9).text("a.py"),
-        }
-    )
-    big = make_chunk(snapshot, "a.py", 1, 401, "long")
-    bundle = do_pack(
-        snapshot, make_ranking([*chunks, big]), PackingOptions(budget=2000, support_share=0)
-    )
-    assert cuts(bundle) == {"long": "budget"}
-
-
 # --------------------------------------------------------------------------------------- support
 
 
@@ -388,19 +351,6 @@ def test_a_method_never_comes_without_its_class_header() -> None:
         bundle = do_pack(snapshot, ranking, PackingOptions(budget=budget, reserve=0, part_ranks=0))
         if "Parser.parse" in shown(bundle):
             assert "@decorated\n@twice(1)\nclass Parser(Base):" in bundle.text
-
-
-def test_tokens_to_spare_go_to_the_other_imports_and_signatures_of_the_file() -> None:
-    long = "".join(f"    a_long_line_of_a_body({n})\n" for n in range(9))
-    text = f"import os\n\n\ndef f():\n    return 1\n\n\ndef g(a):\n{long}"
-    snapshot = MemorySnapshot({"a.py": text})
-    chunks = [
-        make_chunk(snapshot, "a.py", 4, 5, "f"),
-        make_chunk(snapshot, "a.py", 8, 17, "g"),
-    ]
-    bundle = do_pack(snapshot, make_ranking(chunks), PackingOptions(max_chunks=1))
-    assert shown(bundle) == ["f"]
-    assert outline(bundle, "a.py") == [(1, 1), (8, 8)]
 
 
 # ------------------------------------------------------------------------------------ properties

@@ -152,13 +152,6 @@ def test_foreign_files_are_refused(tmp_path: Path, wrong: dict[str, NDArray[np.g
     assert read_static(file) is None
 
 
-def test_damaged_and_missing_files(tmp_path: Path) -> None:
-    file = tmp_path / "s.npz"
-    assert static_in(file) is None
-    file.write_bytes(static_bytes(WORDS)[:-30])
-    assert read_static(file) is None
-
-
 def test_the_shipped_encoder_can_be_read() -> None:
     encoder = read_static(model_path("static.npz"))
     assert encoder is not None

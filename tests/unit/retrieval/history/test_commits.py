@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from agent.repository.git import open_repository
 from agent.retrieval.history.commits import (
-    MAX_HUNK_FILES,
-    MAX_LISTED_FILES,
     CommitFacts,
     Touch,
     parse_hunks,
@@ -162,31 +160,6 @@ def test_odd_names_and_binary_files(make_repository: Make) -> None:
     touched = {touch.path: touch.functions for touch in facts.touches}
     assert touched == {n: ("f",) if n.endswith(".py") else () for n in odd} | {"x.py": ()}
     assert facts.size == len(odd) + 2  # with the name that is not UTF-8
-
-
-def test_only_ancestors_are_seen(make_repository: Make) -> None:
-    root = make_repository({"a.py": "a = 1\n"})
-    base = commit(root, "asked about", {"a.py": "a = 2\n"})
-    commit(root, "later", {"a.py": "a = 3\n"})
-    run_git(root, "checkout", "-q", "-b", "other", f"{base}~1")
-    commit(root, "elsewhere", {"a.py": "a = 4\n"})
-    run_git(root, "tag", "v9")
-    assert [one.subject for one in read(root, base)] == ["asked about", "base"]
-    assert [one.subject for one in read(root, base, limit=1)] == ["asked about"]
-
-
-def test_large_commits(make_repository: Make) -> None:
-    names = [f"pkg/m{number:04}.py" for number in range(1_000)]
-    root = make_repository({name: f"def f():\n    return '{name}'\n" for name in names})
-    commit(root, "some", {n: f"def f():\n    return 2, '{n}'\n" for n in names[:MAX_LISTED_FILES]})
-    commit(root, "few", dict.fromkeys(names[:MAX_HUNK_FILES], "def f():\n    return 3\n"))
-    run_git(root, "mv", "pkg", "lib")
-    commit(root, "move all")
-    move, few, some, base = read(root)
-    assert (move.size, len(move.touches), len(move.renames)) == (1_000, 0, 1_000)
-    assert {touch.functions for touch in few.touches} == {("f",)}
-    assert (some.size, {touch.functions for touch in some.touches}) == (MAX_LISTED_FILES, {()})
-    assert (base.size, base.touches) == (1_000, ())
 
 
 def test_a_partial_clone_gives_names(make_repository: Make, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from agent.retrieval.history import (
     AddedHunk,
     CommitHistory,
     CommitHunks,
-    HunkFilter,
     HunkHistory,
     without_secrets,
 )
@@ -86,18 +85,6 @@ def test_a_later_commit_costs_itself_only(root: Path, cache: Path, said: list[Ev
     assert table == HunkHistory(None, ignore).commits(later)
 
 
-def test_patterns_and_limits_have_their_own_records(root: Path, cache: Path) -> None:
-    snapshot = take_snapshot(root)
-    whole = HunkHistory(cache, ignore).commits(snapshot)
-    none = HunkHistory(cache, ignore, chosen=HunkFilter(("*.py",))).commits(snapshot)
-    small = HunkHistory(cache, ignore, chosen=HunkFilter(min_added=50)).commits(snapshot)
-    few = HunkHistory(cache, ignore, chosen=HunkFilter(max_hunks=1)).commits(snapshot)
-    newest = HunkHistory(cache, ignore, limit=1).commits(snapshot)
-    counts = [len(places(some)) for some in (whole, none, small, few, newest)]
-    assert counts == [3, 0, 0, 3, 1]
-    assert HunkHistory(cache, ignore).commits(snapshot) == whole
-
-
 @pytest.mark.parametrize("record", [b"", b"garbage", b"x\x9cK\xcaMM"])
 def test_a_damaged_cache_is_read_again(root: Path, cache: Path, record: bytes) -> None:
     snapshot = take_snapshot(root)
@@ -117,7 +104,7 @@ def test_a_partial_clone_is_no_corpus_until_it_is_whole(
     run_git(tmp_path, "clone", "-q", "--filter=blob:none", f"file://{root}", "partial")
     clone = tmp_path / "partial"
     snapshot = take_snapshot(clone)
-    source = HunkSource(HunkHistory(cache, ignore))
+    source = HunkSource(cache.with_name("index.sqlite"), ignore)
     assert places(HunkHistory(cache, ignore).commits(snapshot)) == []
     with pytest.raises(CorpusUnavailable, match=r"git fetch --refetch --no-filter"):
         source.passages(snapshot, QUIET)
@@ -126,34 +113,25 @@ def test_a_partial_clone_is_no_corpus_until_it_is_whole(
 
 
 def test_no_repository_and_no_such_commit(root: Path, cache: Path, said: list[Event]) -> None:
-    history = HunkHistory(cache, said.append)
     memory = MemorySnapshot({"a.py": "a = 1\n"})
     unknown = replace(take_snapshot(root), commit="1" * 40)
     for snapshot in (memory, unknown):
         with pytest.raises(CorpusUnavailable, match="no commit history"):
-            HunkSource(history).passages(snapshot, QUIET)
+            HunkSource(cache.with_name("index.sqlite"), said.append).passages(snapshot, QUIET)
     assert said == []
-
-
-def test_a_failure_of_git_is_no_corpus(root: Path, cache: Path) -> None:
-    snapshot = take_snapshot(root)
-    tree = run_git(root, "rev-parse", "HEAD~1^{tree}").strip()
-    (root / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
-    with pytest.raises(CorpusUnavailable, match="git"):
-        HunkSource(HunkHistory(cache, ignore)).passages(snapshot, QUIET)
 
 
 def test_cancelled(root: Path, cache: Path) -> None:
     cancel = threading.Event()
     cancel.set()
     with pytest.raises(Cancelled):
-        HunkHistory(cache, ignore, cancel=cancel).commits(take_snapshot(root))
+        HunkHistory(None, ignore, cancel=cancel).commits(take_snapshot(root))
     with pytest.raises(Cancelled):
-        HunkSource(HunkHistory(None, ignore)).passages(take_snapshot(root), cancel)
+        HunkSource(cache.parent / "other.sqlite", ignore).passages(take_snapshot(root), cancel)
 
 
 def test_the_corpus(root: Path, cache: Path) -> None:
-    source = HunkSource(HunkHistory(cache, ignore))
+    source = HunkSource(cache.with_name("index.sqlite"), ignore)
     found = source.passages(take_snapshot(root), QUIET)
     assert source.label is Label.HISTORY
     assert [(p.title[12:], p.path, p.start, p.end, p.symbol) for p in found] == [
@@ -165,7 +143,7 @@ def test_the_corpus(root: Path, cache: Path) -> None:
     assert len({passage.place for passage in found}) == len(found)
     hide_git(root)
     with pytest.raises(CorpusUnavailable):
-        HunkSource(HunkHistory(None, ignore)).passages(take_snapshot_of(root), QUIET)
+        HunkSource(cache.with_name("index.sqlite"), ignore).passages(take_snapshot_of(root), QUIET)
 
 
 def take_snapshot_of(root: Path) -> MemorySnapshot:

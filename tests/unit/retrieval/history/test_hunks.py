@@ -126,34 +126,6 @@ def test_the_function_a_hunk_is_in(
     assert set(names) <= set(hunk.names)
 
 
-def test_a_new_file_names_what_it_defines(make_repository: Make) -> None:
-    root = make_repository({"a.py": "x = 1\n"})
-    commit(root, "add", {"client.py": CLIENT})
-    (hunk,) = read(root)[0].hunks
-    assert hunk.names == ("Client", "get", "send", "helper")
-    assert (hunk.start, hunk.end, hunk.added) == (1, 15, 15)
-
-
-def test_encodings_and_line_ends(make_repository: Make) -> None:
-    root = make_repository({"a.txt": "x\n"})
-    commit(
-        root,
-        "add",
-        {
-            "crlf.py": THREE.replace("\n", "\r\n"),
-            "latin.py": "a = 'caf\xe9'\nb = 2\nc = 3\n".encode("latin-1"),
-            "utf.py": "a = 'café'\nb = 2\nc = 3\n",
-            "zero.bin": b"\0\1\n" * 10,
-        },
-    )
-    found = {hunk.path: hunk.text for hunk in read(root)[0].hunks}
-    assert found == {
-        "crlf.py": THREE.rstrip(),
-        "latin.py": "a = 'café'\nb = 2\nc = 3",
-        "utf.py": "a = 'café'\nb = 2\nc = 3",
-    }
-
-
 def test_renames_modes_links_and_submodules(make_repository: Make, tmp_path: Path) -> None:
     root = make_repository({"old name.py": THREE * 5, "run.sh": THREE})
     inner = tmp_path / "inner"

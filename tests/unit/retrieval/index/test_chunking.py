@@ -118,13 +118,6 @@ def test_a_trailing_comment_is_not_the_next_functions() -> None:
     ]
 
 
-def test_definitions_sharing_a_line_keep_the_partition() -> None:
-    text = "class A: x = 1; y = 2\nif x: f = lambda: 1\n"
-    assert_partition(text, "python")
-    assert_partition("function a() {} function b() {}\n", "javascript")
-    assert_partition("class A { a() {} b() {\n} c() {} }\n", "javascript")
-
-
 LANGUAGES = {
     "javascript": (
         """\
@@ -511,12 +504,6 @@ def test_markdown_is_cut_at_headings_outside_of_fences() -> None:
     section = "text\n" * 40
     text = f"# One\n{section}```\n# no heading\n{section}```\n## Two\n{section}"
     assert [(c.start, c.end) for c in chunk(text, "markdown")] == [(1, 60), (61, 84), (85, 125)]
-
-
-def test_rst_is_cut_at_underlined_headings() -> None:
-    section = "text\n" * 40
-    text = f"One\n===\n{section}\nTwo words\n---------\n{section}"
-    assert [(c.start, c.end) for c in chunk(text, "rst")] == [(1, 43), (44, 85)]
 
 
 def test_deep_nesting_does_not_exhaust_the_stack() -> None:

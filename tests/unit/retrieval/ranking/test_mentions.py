@@ -11,7 +11,6 @@ from agent.retrieval.ranking.mentions import (
     MentionPlace,
     NameMention,
     PathMention,
-    clean_path,
     read_mentions,
 )
 from agent.types import Problem
@@ -107,14 +106,6 @@ def test_names_at_their_best_place() -> None:
         NameMention("indented_code", MentionPlace.CODE),
         NameMention("argument", MentionPlace.CODE),
     )
-
-
-@pytest.mark.parametrize(
-    ("path", "cleaned"),
-    [("./a.py", "a.py"), ("../../a/b.py", "a/b.py"), ("C:\\x\\y.py", "x/y.py"), ("~/a.py", "a.py")],
-)
-def test_clean_path(path: str, cleaned: str) -> None:
-    assert clean_path(path) == cleaned
 
 
 @given(st.text(max_size=400), st.text(max_size=400))

@@ -159,19 +159,6 @@ def test_a_chunk_gets_the_share_of_its_files_score() -> None:
         assert share == pytest.approx(scores[scored.chunk.path] / ranking.files[0].score)
 
 
-def test_chunks_have_their_text() -> None:
-    chunk = rank(preset("lexical")).chunks[0].chunk
-    lines = FILES["pkg/client.py"].split("\n")
-    assert chunk.text == "\n".join(lines[chunk.start - 1 : chunk.end])
-    assert chunk.signature == "    def send_following_redirects(self, request):"
-
-
-def test_same_input_same_ranking() -> None:
-    assert rank(preset("default"), embedder=WordEmbedder()) == rank(
-        preset("default"), embedder=WordEmbedder()
-    )
-
-
 def features(ranking: Ranking) -> set[str]:
     return {reason.feature for scored in ranking.chunks for reason in scored.reasons}
 
@@ -306,13 +293,6 @@ def test_original_ranks_functions_and_whole_files_by_cosine_and_file_name() -> N
     bonus = [r.value for s in ranking.chunks for r in s.reasons if r.feature == "filename"]
     assert set(bonus) == {0.2}
     assert_sound(ranking)
-
-
-def test_original_prefilter_counts_shared_words() -> None:
-    ranking = rank(preset("original"))
-    assert ranking.chunks[0].chunk.path == "pkg/client.py"
-    assert ranking.chunks[0].chunk.symbol == ""  # the whole file shares the most words
-    assert len(rank(replace(preset("original"), max_results=3)).chunks) == 3
 
 
 # ------------------------------------------------------------------------------------ interruption

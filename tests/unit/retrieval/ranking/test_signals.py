@@ -138,12 +138,6 @@ def test_candidates_are_the_best_by_the_plain_sum_ties_by_position(limit: int) -
         assert chosen.tolist() == [n for _, n in order][:limit]
 
 
-def test_where_nothing_scores_any_is_a_candidate() -> None:
-    found = signals_of({"a.py": "x = 1\n", "b.py": "x = 2\n"}, problem=Problem("zeta", ""))
-    assert choose_candidates(found, 1).pieces.tolist() == [0]
-    assert choose_candidates(found, 9).files.tolist() == [0, 1]
-
-
 def test_ranks_count_from_the_highest_and_ties_by_position() -> None:
     scores = np.array([0.0, 0.5, 0.9, 0.5, 0.0, 0.5])
     assert ranks_of(np.arange(6), scores).tolist() == [5, 2, 1, 3, 6, 4]

@@ -100,13 +100,6 @@ def test_the_ranker_orders_and_its_reasons_are_groups(models: Path) -> None:
     assert learned == rank(models)
 
 
-def test_the_plain_sum_is_what_its_parts_are(models: Path) -> None:
-    plain = rank(models, learned=False)
-    assert_sound(plain)
-    assert features(plain) == {"lexical", "file", "static", "symbol", "traceback"}
-    assert plain.chunks[0].chunk.symbol == "Client.follow_redirects"
-
-
 def test_notes_name_the_frame_and_the_place(models: Path) -> None:
     said = notes(rank(models), "Client.follow_redirects")
     assert "traceback frame" in said["traceback"]
