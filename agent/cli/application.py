@@ -15,36 +15,36 @@ __all__ = ["app"]
 
 _EVALUATIONS = {
     "retrieval": (
-        "agent.cli.commands.eval_retrieval",
+        "evaluation:retrieval_command",
         "Measure how well retrieval finds the code to change.",
     ),
-    "patches": ("agent.cli.commands.eval_patches", "Judge predictions by the tests of their rows."),
+    "patches": ("evaluation:patches_command", "Judge predictions by the tests of their rows."),
 }
 
-# Command name -> module and help line, in the order of `agent --help`. Each module defines its
-# command as `command`, or as the name behind the colon.
+# Command name -> module below `agent.cli.commands` and help line, in the order of `agent --help`.
+# The command is the value `command` of the module, or what the colon names.
 _COMMANDS: Mapping[str, tuple[str, str]] = {
-    "solve": ("agent.cli.commands.solve", "Solve an issue; the diff goes to stdout."),
-    "apply": ("agent.cli.commands.apply", "Apply a kept run, or a saved model reply."),
-    "undo": ("agent.cli.commands.undo", "Take back what --apply wrote."),
-    "runs": ("agent.cli.commands.runs", "List the runs that are kept on this machine."),
-    "show": ("agent.cli.commands.show", "Show a kept run: issue, verdict, cost, diff."),
-    "accept": ("agent.cli.commands.feedback:accept", "Say that a kept run's patch is right."),
-    "reject": ("agent.cli.commands.feedback:reject", "Say that a kept run's patch is wrong."),
-    "retry": ("agent.cli.commands.retry", "Go on from a kept run with a comment, for one call."),
-    "verify": ("agent.cli.commands.verify", "Judge a patch by the tests before and after it."),
-    "demo": ("agent.cli.commands.demo", "Solve an issue of a bundled project, offline."),
-    "search": ("agent.cli.commands.search", "Show what ranks highest, and why."),
-    "context": ("agent.cli.commands.context", "Show the context that a model would be shown."),
-    "plan": ("agent.cli.commands.plan", "Show a plan for an issue: what to look for, and where."),
-    "index": ("agent.cli.commands.index", "Build or refresh the cache of code and commits."),
-    "batch": ("agent.cli.commands.batch", "Solve many issues of a data set."),
-    "report": ("agent.cli.commands.report", "Write a run as one HTML file."),
+    "solve": ("solve:solve_command", "Solve an issue; the diff goes to stdout."),
+    "apply": ("patches:apply_command", "Apply a kept run, or a saved model reply."),
+    "undo": ("patches:undo_command", "Take back what --apply wrote."),
+    "runs": ("runs:runs_command", "List the runs that are kept on this machine."),
+    "show": ("runs:show_command", "Show a kept run: issue, verdict, cost, diff."),
+    "accept": ("feedback:accept", "Say that a kept run's patch is right."),
+    "reject": ("feedback:reject", "Say that a kept run's patch is wrong."),
+    "retry": ("solve:retry_command", "Go on from a kept run with a comment, for one call."),
+    "verify": ("patches:verify_command", "Judge a patch by the tests before and after it."),
+    "demo": ("runs:demo_command", "Solve an issue of a bundled project, offline."),
+    "search": ("search", "Show what ranks highest, and why."),
+    "context": ("retrieval:context_command", "Show the context that a model would be shown."),
+    "plan": ("plan", "Show a plan for an issue: what to look for, and where."),
+    "index": ("index", "Build or refresh the cache of code and commits."),
+    "batch": ("batch:batch_command", "Solve many issues of a data set."),
+    "report": ("batch:report_command", "Write a run as one HTML file."),
     "eval": ("", "Measure parts of the program on issues whose answer is known."),
-    "config": ("agent.cli.commands.config", "Show every setting and where its value comes from."),
-    "doctor": ("agent.cli.commands.doctor", "Say what works on this machine."),
-    "mcp": ("agent.cli.commands.mcp", "Serve other agents over the Model Context Protocol."),
-    "bundle": ("agent.cli.commands.bundle", "Write the program as one file, for miners."),
+    "config": ("machine:config_command", "Show every setting and where its value comes from."),
+    "doctor": ("machine:doctor_command", "Say what works on this machine."),
+    "mcp": ("mcp", "Serve other agents over the Model Context Protocol."),
+    "bundle": ("machine:bundle_command", "Write the program as one file, for miners."),
 }
 
 
@@ -66,7 +66,9 @@ class LazyGroup(click.Group):
         if cmd_name not in self.table:
             return None
         module, _, name = self.table[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), name or "command")
+        command: click.Command = getattr(
+            import_module(f"agent.cli.commands.{module}"), name or "command"
+        )
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

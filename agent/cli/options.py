@@ -2,7 +2,7 @@
 
 This example declares a command:
 
-    @command(epilog="Example: ...", settings=SOLVE_SETTINGS)
+    @command("solve", ending="Example: ...", settings=SOLVE_SETTINGS)
     @click.option("--problem", required=True, help="...")
     def solve(flags, problem): ...
 
@@ -115,28 +115,33 @@ def command(
     ending: str,
     settings: Sequence[str] = (),
     rare: Sequence[str] = (),
+    prints_record: bool = False,
     **overrides: str,
 ) -> Callable[[Callable[..., int]], AgentCommand]:
     """Return a decorator that makes a command of a function, which must return the exit code.
 
-    `settings` names the settings that become options. `overrides` replaces help texts of settings
-    by name. `rare` names options that `--help` leaves out.
+    An exception ends it with one line and an exit code; with `prints_record`, `--json` then prints
+    a record of the run too. `settings` names the settings that become options. `overrides` replaces
+    help texts of settings by name. `rare` names options that `--help` leaves out.
     """
 
     def decorate(function: Callable[..., int]) -> AgentCommand:
         def call(**given: Any) -> None:
+            from agent.cli.commands.common import guarded
+
             given.pop("help_all", None)
             flags = {name: given.pop(name) for name in settings}
             if given.pop("no_iterative", False):
                 flags["max_steps"] = 0
-            if settings:
-                given["flags"] = {k: v for k, v in flags.items() if v not in (None, ())}
-            raise SystemExit(function(**given))
+            flags = {k: v for k, v in flags.items() if v not in (None, ())}
+            arguments = {**given, "flags": flags} if settings else given
+            json = prints_record and bool(given.get("json"))
+            raise SystemExit(guarded(lambda: function(**arguments), json=json, flags=flags))
 
         made = AgentCommand(
             name,
             callback=call,
-            params=[*reversed(getattr(function, "__click_params__", ()))],
+            params=list(reversed(getattr(function, "__click_params__", []))),
             help=function.__doc__,
             ending=ending,
             rare=rare,

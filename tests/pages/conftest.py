@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.cli.commands.report import ReportRequest, run
+from tests.support.agent_process import call_agent
 from tests.support.browser import open_browser
 from tests.support.hostile_run import make_hostile_run
 from tests.support.run_folders import make_run, write_evaluation
@@ -50,5 +50,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write(folder: Path, output: Path, evaluation: Path | None = None) -> Path:
     """A report."""
-    assert run(ReportRequest(folder, output, evaluation, open="no", json=True)) == 0
+    given = {} if evaluation is None else {"evaluation": evaluation}
+    assert call_agent("report", folder, "--json", output=output, open="no", **given) == 0
     return output

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
+from agent.cli.application import app
 from tests.conftest import ROOT
 
 AGENT = (sys.executable, "-m", "agent")
@@ -26,6 +29,23 @@ def agent_environment(home: Path, **variables: str) -> dict[str, str]:
         "PATCHSHOT_CACHE_DIR": str(home / "cache"),
         **variables,
     }
+
+
+def call_agent(*arguments: str | Path, **options: object) -> int:
+    """Run a command in this process, and return its exit code.
+
+    `options`: those of the command line, `max_cost=1` for `--max-cost 1`; True is a flag.
+    """
+    words = [str(one) for one in arguments]
+    for name, value in options.items():
+        given = value if isinstance(value, tuple) else (value,)
+        for one in given:
+            words.append(f"--{name.replace('_', '-')}")
+            words += [] if one is True else [str(one)]
+    with pytest.raises(SystemExit) as ended:
+        app.main(words, prog_name="agent", standalone_mode=False)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 def run_agent(

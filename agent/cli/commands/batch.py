@@ -1,17 +1,17 @@
-"""`agent batch`: solve all instances of a data set, on one machine or a cluster."""
+"""Commands for many issues: `agent batch`, and `agent report` of its runs."""
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from agent.cli.commands.common import (
-    guarded,
+    counted,
     load_settings,
     make_redactor,
     print_value,
@@ -27,114 +27,13 @@ from agent.cli.options import (
     quiet_option,
     selection_options,
 )
-from agent.cli.options import (
-    command as declare,
-)
+from agent.cli.options import command as declare
 from agent.errors import ConfigurationError
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
-    from agent.batch import EngineName, Summary
-    from agent.datasets import PredictionsForm
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRequest:
-    """Arguments of `agent batch` that are not settings. None means not given."""
-
-    dataset: Path
-    repos: Path
-    output: Path
-    form: PredictionsForm | None = None
-    run: Path | None = None
-    ids: tuple[str, ...] = ()
-    window: str | None = None
-    match: str | None = None
-    workers: int = 1
-    engine: EngineName = "local"
-    address: str | None = None
-    max_total_cost: float | None = None
-    max_requests_per_minute: float | None = None
-    max_tries: int = 2
-    name: str | None = None
-    force: bool = False
-    json: bool = False
-    quiet: bool = False
-    verbose: bool = False
-
-
-def run(request: BatchRequest, flags: Mapping[str, Any]) -> int:
-    """Solve, write the predictions, print the summary, and return the exit code."""
-    return guarded(lambda: _run(request, flags), flags=flags)
-
-
-def _run(request: BatchRequest, flags: Mapping[str, Any]) -> int:
-    from agent.batch import BatchPlan, Bounds, progress_for, run_batch
-    from agent.datasets import make_selection
-
-    _check(request, flags)
-    plan = BatchPlan(
-        dataset=request.dataset,
-        repositories=request.repos,
-        output=request.output,
-        flags={name: _plain(value) for name, value in flags.items() if value is not None},
-        run=request.run,
-        form=request.form,
-        selection=make_selection(request.ids, request.window, request.match),
-        workers=request.workers,
-        bounds=Bounds(request.max_total_cost, request.max_requests_per_minute),
-        max_tries=request.max_tries,
-        name=request.name,
-        force=request.force,
-        engine=request.engine,
-        address=request.address or "auto",
-        verbose=request.verbose,
-    )
-    summary = run_batch(plan, progress_for(quiet=request.quiet))
-    if request.json:
-        print_value(summary.model_dump(mode="json"))
-    else:
-        write_stdout(in_words(summary))
-    if summary.message:
-        say(f"agent: {make_redactor()(summary.message)}")
-    return summary.exit_code
-
-
-def _check(request: BatchRequest, flags: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for options that contradict each other."""
-    if request.address is not None and request.engine != "ray":
-        raise ConfigurationError(
-            f"--address {request.address} is of a Ray cluster: give --engine ray too, or neither"
-        )
-    environments = load_settings(flags).environments
-    inputs = {"--dataset": request.dataset, "--environments": environments}
-    refuse_overwriting(request.output, inputs)
-
-
-def _plain(value: Any) -> Any:
-    """Convert the value of a flag to plain JSON, which is sent to the workers."""
-    if isinstance(value, Path):
-        return str(value)
-    return list(value) if isinstance(value, tuple) else value
-
-
-def in_words(summary: Summary) -> str:
-    """Return the summary as a few lines."""
-    from agent.batch import cost_in_words, replies_in_words, unsolved_in_words
-
-    kinds: Counter[str] = Counter(unsolved.kind for unsolved in summary.unsolved)
-    rest = "".join(f", {part}" for part in unsolved_in_words(lambda kind: kinds[kind]))
-    kept = f" ({summary.kept} kept of instances that are not selected)" if summary.kept else ""
-    counts = ", ".join(f"{number} {status}" for status, number in summary.statuses.items())
-    lines = [
-        f"{summary.finished} of {summary.instances} instances finished"
-        + (f": {counts}" if counts else ""),
-        f"{summary.verified} verified, {summary.pending} to be done{rest}",
-        f"{replies_in_words(summary.replies)} paid in {summary.seconds:.1f} s, "
-        f"{cost_in_words(summary.cost_usd, summary.unpriced)} in all",
-        f"predictions in {summary.predictions}{kept}, everything else in {summary.run}",
-    ]
-    return "\n".join(lines) + "\n"
+    from agent.batch import Summary
+    from agent.report import ReportSummary
 
 
 @declare(
@@ -176,6 +75,231 @@ def in_words(summary: Summary) -> str:
 @json_option
 @quiet_option
 @click.option("--verbose", "-v", is_flag=True, help="Show the output of Ray and its workers too.")
-def command(flags: Mapping[str, Any], ids: tuple[str, ...], **given: Any) -> int:
+def batch_command(
+    flags: Mapping[str, Any],
+    output: Path,
+    engine: str,
+    address: str | None,
+    json: bool,
+    quiet: bool,
+    **given: Any,
+) -> int:
     """Solve many issues of a data set; limits without "total" are those of one instance."""
-    return run(BatchRequest(ids=ids, **given), flags)
+    from agent.batch import BatchPlan, Bounds, progress_for, run_batch
+    from agent.datasets import make_selection
+
+    if address is not None and engine != "ray":
+        raise ConfigurationError(
+            f"--address {address} is of a Ray cluster: give --engine ray too, or neither"
+        )
+    environments = load_settings(flags).environments
+    refuse_overwriting(output, {"--dataset": given["dataset"], "--environments": environments})
+    plan = BatchPlan(
+        dataset=given["dataset"],
+        repositories=given["repos"],
+        output=output,
+        flags={name: _plain(value) for name, value in flags.items()},
+        run=given["run"],
+        form=given["form"],
+        selection=make_selection(given["ids"], given["window"], given["match"]),
+        workers=given["workers"],
+        bounds=Bounds(given["max_total_cost"], given["max_requests_per_minute"]),
+        max_tries=given["max_tries"],
+        name=given["name"],
+        force=given["force"],
+        engine=engine,  # type: ignore[arg-type]
+        address=address or "auto",
+        verbose=given["verbose"],
+    )
+    summary = run_batch(plan, progress_for(quiet=quiet))
+    if json:
+        print_value(summary.model_dump(mode="json"))
+    else:
+        write_stdout(batch_in_words(summary))
+    if summary.message:
+        say(f"agent: {make_redactor()(summary.message)}")
+    return summary.exit_code
+
+
+def _plain(value: Any) -> Any:
+    """Convert the value of a flag to plain JSON, which is sent to the workers."""
+    if isinstance(value, Path):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def batch_in_words(summary: Summary) -> str:
+    """Return the summary as a few lines."""
+    from agent.batch import cost_in_words, replies_in_words, unsolved_in_words
+
+    kinds: Counter[str] = Counter(unsolved.kind for unsolved in summary.unsolved)
+    rest = "".join(f", {part}" for part in unsolved_in_words(lambda kind: kinds[kind]))
+    kept = f" ({summary.kept} kept of instances that are not selected)" if summary.kept else ""
+    counts = ", ".join(f"{number} {status}" for status, number in summary.statuses.items())
+    lines = [
+        f"{summary.finished} of {summary.instances} instances finished"
+        + (f": {counts}" if counts else ""),
+        f"{summary.verified} verified, {summary.pending} to be done{rest}",
+        f"{replies_in_words(summary.replies)} paid in {summary.seconds:.1f} s, "
+        f"{cost_in_words(summary.cost_usd, summary.unpriced)} in all",
+        f"predictions in {summary.predictions}{kept}, everything else in {summary.run}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+DEFAULT_OUTPUT = Path("report.html")
+
+
+@declare(
+    "report",
+    ending="""
+    Example:
+      agent report preds.run --evaluation evaluation.json --output report.html
+
+    Of one issue:
+      agent solve --problem issue.md --json > result.json
+      agent report result.json
+    """,
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@path_option("--output", "-o", help="The file to write (report.html).")
+@path_option("--evaluation", help="Report of `agent eval patches`, shown beside.")
+@click.option("--bodies/--no-bodies", default=True, help="With prompts and replies, or without.")
+@choice_option("--open", ("auto", "yes", "no"), "auto", "Open a browser; auto: at a desktop.")
+@json_option
+def report_command(
+    run: Path,
+    output: Path | None,
+    evaluation: Path | None,
+    bodies: bool,
+    open: str,
+    json: bool,
+) -> int:
+    """Write a run as one HTML file that loads nothing: figures, table, a page an instance.
+
+    RUN is the folder of a run (preds.run), the beginning of an id in `agent runs`, or a file with
+    the output of `agent solve --json`.
+    """
+    from agent.report import Cleaner, load, load_evaluation, render, summarise
+    from agent.results.kept import find_run, is_id, runs_folder
+
+    if not run.exists() and is_id(str(run)):
+        run = find_run(runs_folder(), str(run)).folder
+    place = _checked(output, {"RUN": run, "--evaluation": evaluation})
+    clean = Cleaner(make_redactor())
+    found = load(run, load_evaluation(evaluation) if evaluation else None, clean)
+    summary = summarise(found)
+    size = _write(place, render(found, summary, clean, bodies=bodies))
+    summary = summary.model_copy(update={"output": str(place), "bytes": size})
+    if json:
+        print_value(summary.model_dump(mode="json"))
+    else:
+        write_stdout(report_in_words(summary))
+    if summary.live:
+        say("agent: the run is still going; the report tells what there is so far")
+    _show(place, open)
+    return 0
+
+
+def _checked(given: Path | None, inputs: Mapping[str, Path | None]) -> Path:
+    """Return the output path. Raises ConfigurationError if it cannot or should not be written."""
+    output = given or DEFAULT_OUTPUT
+    refuse_overwriting(output, inputs)
+    if output.is_dir():
+        raise ConfigurationError(f"--output {output}: is a folder; give the name of a file in it")
+    if not output.parent.is_dir():
+        raise ConfigurationError(f"--output {output}: there is no folder {output.parent}; make it")
+    if given is None and output.exists() and not _is_report(output):
+        raise ConfigurationError(
+            f"{output} exists and is not a report of this command: name it with --output to "
+            "replace it"
+        )
+    if output.is_file() and not (_is_page(output) or _is_report(output)):
+        raise ConfigurationError(
+            f"--output {output}: exists, and is not a report of this command: give another name, "
+            "such as report.html"
+        )
+    return output
+
+
+def _is_page(path: Path) -> bool:
+    """Whether the existing file is HTML by its name or empty, so that `--output` may replace it."""
+    return path.suffix.lower() in (".html", ".htm") or not path.stat().st_size
+
+
+def _is_report(path: Path) -> bool:
+    from agent.report import MARK
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MARK)) == MARK
+
+
+def _write(output: Path, parts: Iterator[bytes]) -> int:
+    """Write the whole page or nothing. Return its size in bytes."""
+    size = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal size
+        for part in parts:
+            size += len(part)
+            yield part
+
+    if output.exists() and not output.is_file():  # a pipe or /dev/null cannot be replaced
+        with output.open("wb") as file:
+            file.writelines(counted())
+    else:
+        _replace(output, counted())
+    return size
+
+
+def _replace(output: Path, parts: Iterator[bytes]) -> None:
+    """Replace `output` atomically. Errors name `output`, not the temporary file beside it."""
+    from agent.shared.files import replace_file
+
+    try:
+        replace_file(output, parts)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise ConfigurationError(
+            f"--output {output}: cannot be written ({error.strerror or error}); give another place"
+        ) from None
+
+
+def report_in_words(summary: ReportSummary) -> str:
+    """Return the figures as a few lines."""
+    from agent.report import dollars, seconds
+
+    causes = ", ".join(f"{cause.group} {cause.count}" for cause in summary.causes)
+    lines = [
+        f"{summary.finished} of {counted(summary.instances, 'instance')} finished"
+        + (f": {causes}" if causes else "")
+    ]
+    if summary.evaluated:
+        lines.append(f"{summary.resolved} of {summary.evaluated} evaluated are resolved")
+    calls, cost = counted(summary.calls, "call"), dollars(summary.cost_usd)
+    lines += [
+        f"{calls}, {cost}, {seconds(summary.seconds)} in all",
+        f"report in {summary.output} ({summary.bytes / 1e6:.1f} MB)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _show(output: Path, when: str) -> None:
+    """Open the page in a browser. "auto" does so only for a user at a desktop."""
+    if when == "no" or (when == "auto" and not _at_a_desktop()):
+        return
+    import webbrowser
+
+    if not webbrowser.open(output.resolve().as_uri()) and when == "yes":
+        say("agent: no browser could be started; open the file yourself")
+
+
+def _at_a_desktop() -> bool:
+    import sys
+
+    from agent.settings import environment
+
+    return sys.stdout.isatty() and bool(environment(("DISPLAY", "WAYLAND_DISPLAY")))

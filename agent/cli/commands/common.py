@@ -246,7 +246,7 @@ def load_snapshot(
     reporter: Reporter,
     ledger: Ledger | None = None,
     *,
-    settings: Settings,
+    settings: Settings | None = None,
     exclude: Sequence[Path | None] = (),
     scope: Path | None = Path(),
 ) -> Snapshot:
@@ -300,3 +300,21 @@ def finish_writes(repo: Path, reporter: Reporter) -> None:
 def counted(number: int, one: str, many: str = "") -> str:
     """Return the number with its noun, such as `1 passage` or `2 passages`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def in_words(record: RunRecord, *, has_patch: bool) -> str:
+    """Return the last line of output: the verdict, its evidence, and the cost."""
+    usage = record.usage
+    cost = "" if usage.cost_usd is None else f", ${usage.cost_usd:.4f}"
+    tokens = usage.input_tokens + usage.output_tokens
+    total = f" [{counted(usage.calls, 'call')}, {tokens:,} tokens{cost}]"
+    if record.status is Status.USAGE and not usage.calls:
+        total = ""
+    if record.status is Status.ACCEPTED:
+        return f"{(record.verdict or 'accepted').upper()}: {record.message}{total}"
+    rest = "; the diff is the best so far, not an accepted one" if has_patch else ""
+    if record.status is Status.UNVERIFIED:
+        rest = "; the diff applies, but nothing shows that it is right"
+    first, *others = record.message.strip().split("\n") or [""]
+    summary = f"{first} {others[0]}" if first.endswith(":") and others else first.removesuffix(".")
+    return f"agent: {record.status.value}: {summary}{rest}{total}"

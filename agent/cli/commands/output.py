@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.cli.commands.common import counted, make_redactor
-from agent.errors import ConfigurationError, PatchshotError, RepositoryError
+from agent.errors import ConfigurationError, PatchshotError, RepositoryError, Status
 from agent.settings import state_folder
 from agent.shared.files import replace_file
 from agent.types.events import Notice
@@ -66,6 +66,14 @@ class Delivery:
     failed: bool
     message: str
     published: Published | None = None
+
+    def described(self, record: RunRecord) -> RunRecord:
+        """Return the record with what became of its patch."""
+        update: dict[str, object] = {"written": self.written, "published": self.published}
+        if self.failed:
+            status = Status.NOT_APPLIED
+            update |= {"status": status, "exit_code": status.exit_code, "message": self.message}
+        return record.model_copy(update=update)
 
 
 def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> None:
@@ -124,12 +132,16 @@ def write_into_work_tree(
         return Delivery(outcome.written, failed=True, message=failure)
     if not outcome.written:
         return Delivery((), failed=False, message="the files have this content already")
-    kept = f"; your own edits in {listed(outcome.merged)} are kept, and no test ran with them"
     message = f"wrote {_files(outcome.written)}; undo with {_undo_command(root)}"
-    return Delivery(outcome.written, failed=False, message=message + kept * bool(outcome.merged))
+    if outcome.merged:
+        names = listed(outcome.merged)
+        message += f"; your own edits in {names} are kept, and no test ran with them"
+    return Delivery(outcome.written, failed=False, message=message)
 
 
-def asked_publication(branch: str | None, message: str | None, *, pr: bool) -> Publication | None:
+def requested_publication(
+    branch: str | None, message: str | None, *, pr: bool
+) -> Publication | None:
     """Return what `--branch`, `--commit-message` and `--pr` ask for. Raises ConfigurationError."""
     if branch is None:
         if message is not None or pr:

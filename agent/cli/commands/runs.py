@@ -1,15 +1,21 @@
-"""`agent runs`: list the kept runs."""
+"""Commands about kept runs, `agent runs` and `agent show`; and `agent demo`."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.cli.commands.common import guarded, print_value, write_stdout
+import click
+
+from agent.cli.commands.common import counted, in_words, load_problem, print_value, write_stdout
 from agent.cli.options import command as declare
-from agent.cli.options import json_option
+from agent.cli.options import json_option, quiet_option, verbose_option
+from agent.errors import ConfigurationError
 from agent.shared.terminal import inert, say
 
 if TYPE_CHECKING:
@@ -18,19 +24,26 @@ if TYPE_CHECKING:
 _TITLE_SHOWN = 60  # characters of an issue's title in the table
 
 
-def run_list(*, json: bool) -> int:
-    """Print all kept runs, the newest first. Return the exit code."""
+@declare(
+    "runs",
+    ending="""
+    Example:
+      agent runs
+    """,
+)
+@json_option
+def runs_command(json: bool) -> int:
+    """List the runs of `agent solve` that are kept on this machine, the newest first."""
     from agent.results.kept import list_runs, runs_folder
 
-    found = list_runs(runs_folder())
+    runs = list_runs(runs_folder())
     if json:
-        print_value([summary_of(run) for run in found])
-        return 0
-    rows = [_row(run) for run in found]
-    if not rows:
+        print_value([summary_of(run) for run in runs])
+    elif not runs:
         say(f"no run is kept yet ({runs_folder()})")
-        return 0
-    print_lines([*_table([("run", "begun (UTC)", "end", "cost", "repository", "issue"), *rows])])
+    else:
+        head = ("run", "begun (UTC)", "end", "cost", "repository", "issue")
+        print_lines(_table([head, *map(_row, runs)]))
     return 0
 
 
@@ -79,13 +92,134 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 @declare(
-    "runs",
+    "show",
     ending="""
     Example:
-      agent runs
+      agent show
+      agent show 3f2a
+    """,
+)
+@click.argument("run", required=False)
+@json_option
+def show_command(run: str | None, json: bool) -> int:
+    """Show a kept run: its issue, verdict, cost and diff.
+
+    RUN is the beginning of its id in `agent runs`; without it, the last run is shown.
+    """
+    from agent.results.kept import find_run, runs_folder
+
+    kept = find_run(runs_folder(), run)
+    origin, result = kept.origin, kept.result
+    if json:
+        document = result.model_dump(mode="json") if result else None
+        print_value({**summary_of(kept), "result": document})
+        return 0
+    dirty = " with uncommitted changes" if origin.dirty else ""
+    again = f", after run {origin.retry_of}" if origin.retry_of else ""
+    lines = [
+        f"run {kept.id} of {origin.started[:16].replace('T', ' ')} UTC{again}",
+        f"issue: {origin.title} ({origin.source})",
+        f"base: {origin.repository} at {origin.commit[:10]}{dirty}",
+    ]
+    if result is None:
+        paid = counted(len(kept.exchanges), "paid reply", "paid replies")
+        lines.append(f"unfinished, with {paid}: the same `agent solve` goes on from there")
+    else:
+        lines += [in_words(result, has_patch=bool(result.diff)), "", *result.diff.split("\n")]
+    print_lines(lines)
+    return 0
+
+
+# Name of the folder of the bundled project. Only its files are part of the recorded prompt.
+PROJECT = "rota"
+
+# If this variable is set, the demo calls that model.
+_ENDPOINT = "PATCHSHOT_BASE_URL"
+
+# Settings of the recording. Other settings of the user would change the prompt, and the recorded
+# reply would not match.
+_RECORDED = {
+    "model": "recorded",
+    "embed": "off",
+    "preset": "default",
+    "context_tokens": 6000,
+    "max_chunks": 30,
+    "repairs": 1,
+    "max_steps": 0,
+}
+
+
+@declare(
+    "demo",
+    prints_record=True,
+    ending="""
+    Example:
+      agent demo
+
+    With your own model:
+      PATCHSHOT_BASE_URL=http://127.0.0.1:8000/v1 PATCHSHOT_MODEL=NAME agent demo
     """,
 )
 @json_option
-def command(json: bool) -> int:
-    """List the runs of `agent solve` that are kept on this machine, the newest first."""
-    return guarded(lambda: run_list(json=json))
+@quiet_option
+@verbose_option
+def demo_command(json: bool, quiet: bool, verbose: bool) -> int:
+    """Run the main job on a bundled project, offline, with a recorded model reply.
+
+    If PATCHSHOT_BASE_URL is set, the demo calls that model instead.
+    """
+    from agent.cli.commands.solve import solve_problem
+    from agent.settings import environment
+
+    source = _examples() / PROJECT
+    address = environment((_ENDPOINT,)).get(_ENDPOINT)
+    with tempfile.TemporaryDirectory(prefix="patchshot-demo-") as folder:
+        target = Path(folder) / PROJECT
+        _make_repository(source, target)
+        if not quiet:
+            _introduce(source / "ISSUE.md", address)
+        arguments = {"repo": target, "json": json, "quiet": quiet, "verbose": verbose}
+        flags: dict[str, Any] = {"keep": False}
+        if address is None:
+            flags |= _RECORDED
+            arguments["replay"] = _examples() / f"{PROJECT}.recording.jsonl"
+        return solve_problem(load_problem(str(source / "ISSUE.md")), flags, arguments)
+
+
+def _introduce(issue: Path, address: str | None) -> None:
+    title = issue.read_text("utf-8").split("\n", 1)[0].lstrip("# ")
+    say(f'demo: project "{PROJECT}", issue: {title}')
+    if address is not None:
+        from agent.llm import without_credentials
+
+        say(f"demo: calling the model at {without_credentials(address)}")
+    else:
+        say(
+            "demo: the model's reply is a recorded one; retrieval, patching and tests are run now "
+            "(set PATCHSHOT_BASE_URL and PATCHSHOT_MODEL to call a model)"
+        )
+
+
+def _make_repository(source: Path, target: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", ".pytest_cache", "ISSUE.md")
+    shutil.copytree(source, target, ignore=ignored)
+    identity = ("-c", "user.name=demo", "-c", "user.email=demo@example.invalid")
+    quiet = ("-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false")
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "rota 1.4.0")):
+        try:
+            subprocess.run(
+                ["git", *identity, *quiet, *arguments],
+                cwd=target,
+                check=True,
+                capture_output=True,
+                timeout=60,
+            )
+        except FileNotFoundError:
+            raise ConfigurationError("git is not installed: install it and try again") from None
+
+
+def _examples() -> Path:
+    """Return the folder of examples: beside this package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parents[2]
+    inside = package / "_examples"
+    return inside if inside.is_dir() else package.parent / "examples"

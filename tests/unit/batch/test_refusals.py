@@ -11,9 +11,9 @@ import pytest
 from agent.batch.journal import Finished, Granted, Started, read_entries
 from agent.batch.ray import cluster
 from agent.batch.ray.cluster import join
-from agent.cli.commands.batch import BatchRequest, run
 from agent.cli.commands.common import refuse_overwriting
 from agent.errors import ConfigurationError, Status
+from tests.support.agent_process import call_agent
 from tests.support.batch import leave_result
 
 ROW = {"repo": "o/n", "base_commit": "aaaaaaa", "problem_statement": "x"}
@@ -33,7 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def batch(flags: dict[str, Any] | None = None, **other: Any) -> int:
     given = {"dataset": Path("d.jsonl"), "repos": Path("repos"), "output": Path("p.json")}
-    return run(BatchRequest(**{**given, **other}), flags or {})
+    return call_agent("batch", **{**given, **other, **(flags or {})})
 
 
 def files(place: Path) -> list[str]:
@@ -68,7 +68,7 @@ def make_other(place: Path, name: str) -> None:
         ({"output": Path("gone/p.json")}, {}, None, "there is no folder gone"),
         ({"output": Path("/proc/p.json"), "run": Path("r")}, {}, None, "nothing can be written"),
         ({"dataset": Path("e")}, {}, make_empty_set, "no usable row"),
-        ({"ids": ("z",)}, {}, None, "--id z"),
+        ({"id": "z"}, {}, None, "--id z"),
         ({"max_total_cost": 1.0}, {}, None, "PATCHSHOT_PRICES"),
         ({"address": "auto"}, {}, None, "--engine ray"),
         ({"address": "head:1"}, {}, None, "--engine ray"),
@@ -158,7 +158,7 @@ def test_a_selection_keeps_the_other_predictions_in_the_order_of_the_file(
     for name in "cb":
         finish(place, name)
     capfd.readouterr()
-    batch(ids=("b",))
+    batch(id="b")
     assert list(json.loads((place / "p.json").read_text())) == ["b", "c"]
     assert "(1 kept of instances that are not selected)" in capfd.readouterr().out
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.commands.bundle import BundleRequest, run
 from agent.miner.bundle import (
     HIDING_WORDS,
     LEFT_OUT,
@@ -31,6 +30,7 @@ from agent.miner.bundle import (
 )
 from agent.miner.front import BOOT
 from tests.conftest import ROOT
+from tests.support.agent_process import call_agent
 
 pytestmark = pytest.mark.slow
 HASH_LINE = "# sha256 of all that follows this line: "
@@ -211,7 +211,7 @@ def test_the_command_writes_checks_and_reports(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     path = tmp_path / "agent.py"
-    assert run(BundleRequest(path, None, json=True)) == 0
+    assert call_agent("bundle", "--json", output=path) == 0
     report = json.loads(capfdbinary.readouterr().out)
     body = path.read_bytes().split(b"\n", 2)[2]
     assert report["sha256"] == hashlib.sha256(body).hexdigest()
@@ -220,7 +220,7 @@ def test_the_command_writes_checks_and_reports(
     assert names == ["size", "source", "entry", "words", "hash", "loader"]
 
     path.write_bytes(path.read_bytes() + b"#\n")
-    assert run(BundleRequest(None, path, json=False)) == 2
+    assert call_agent("bundle", check=path) == 2
     assert b"FAIL  hash: edited since" in capfdbinary.readouterr().err
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.batch.journal import Failed, RunEnded, RunStarted, Settled, StageEntry, Started
-from agent.cli.commands.report import in_words
+from agent.cli.commands.batch import report_in_words
 from agent.errors import ConfigurationError, Status
 from agent.report.evaluations import Evaluated
 from agent.report.rows import ReportRow, ReportRun, Stage
@@ -50,7 +50,7 @@ def test_a_folder_of_instances_alone_is_no_run(tmp_path: Path) -> None:
 
 
 def test_the_figures_in_words_have_no_plural_of_one(folder: Path) -> None:
-    words = in_words(summarise(read(folder)))
+    words = report_in_words(summarise(read(folder)))
     assert ", tests red 1, " in words
 
 

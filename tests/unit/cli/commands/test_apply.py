@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.commands.apply import ApplyRequest, run
+from tests.support.agent_process import call_agent
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
 
@@ -22,22 +22,14 @@ REPLY = {
 }  # fmt: skip
 
 
-def apply(
-    make_repository: MakeRepository, tmp_path: Path, **flags: object
-) -> tuple[int, ApplyRequest]:
+def test_tier_path_and_repairs_are_reported(
+    make_repository: MakeRepository, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     reply = tmp_path / "reply.json"
     reply.write_text(json.dumps(REPLY))
     repository = make_repository({"lib/shape.py": SOURCE})
-    request = ApplyRequest(str(reply), repository, None, "include", None, False, True, True)
-    return run(request, flags), request
-
-
-def test_tier_path_and_repairs_are_reported(
-    make_repository: MakeRepository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _ = apply(make_repository, tmp_path)
-    result = json.loads(capsys.readouterr().out)
-    assert code == 0
+    assert call_agent("apply", "--json", "--quiet", reply=reply, repo=repository) == 0
+    result = json.loads(capfd.readouterr().out)
     [attempt] = result["attempts"]
     assert attempt["edits"] == [
         {

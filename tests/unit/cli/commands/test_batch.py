@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.batch.progress import Summary, Unsolved
-from agent.cli.commands.batch import BatchRequest, in_words, run
+from agent.cli.commands.batch import batch_in_words
+from tests.support.agent_process import call_agent
 
 SUMMARY = Summary(
     instances=5,
@@ -31,7 +32,7 @@ SUMMARY = Summary(
 
 
 def test_the_summary_in_words() -> None:
-    assert in_words(SUMMARY) == (
+    assert batch_in_words(SUMMARY) == (
         "3 of 5 instances finished: 2 accepted, 1 broken\n"
         "1 verified, 1 to be done, 1 set aside\n"
         "4 replies paid in 12.3 s, $0.2500 in all\n"
@@ -41,7 +42,7 @@ def test_the_summary_in_words() -> None:
 
 def test_one_of_each_and_what_was_kept() -> None:
     one = SUMMARY.model_copy(update={"replies": 1, "kept": 7, "unsolved": ()})
-    assert in_words(one) == (
+    assert batch_in_words(one) == (
         "3 of 5 instances finished: 2 accepted, 1 broken\n"
         "1 verified, 1 to be done\n"
         "1 reply paid in 12.3 s, $0.2500 in all\n"
@@ -50,23 +51,21 @@ def test_one_of_each_and_what_was_kept() -> None:
     )
 
 
-def request(folder: Path, **other: object) -> BatchRequest:
+def batch(folder: Path, **other: object) -> int:
     (folder / "repos").mkdir(exist_ok=True)
-    (folder / "d.jsonl").touch()
     given = {"dataset": folder / "d.jsonl", "repos": folder / "repos", "output": folder / "p.json"}
-    return BatchRequest(**{**given, **other})  # type: ignore[arg-type]
+    return call_agent("batch", **{**given, **other})
 
 
 @pytest.mark.parametrize(
-    ("other", "flags", "said"),
+    ("other", "said"),
     [
-        ({"window": "x"}, {}, "--slice x"),
-        ({"dataset": Path("gone.jsonl")}, {}, "gone.jsonl"),
-        ({"repos": Path("gone")}, {}, "--repos gone"),
-        ({"output": Path("gone/preds.json"), "run": Path("r")}, {}, "there is no folder gone"),
-        ({}, {}, "no usable row"),
-        ({}, {"preset": "no-such"}, "no-such"),
-        ({}, {"fail_to_pass": ("t::x",)}, "tests that decide"),
+        ({"slice": "x"}, "--slice x"),
+        ({"dataset": Path("gone.jsonl")}, "gone.jsonl"),
+        ({"repos": Path("gone")}, "--repos gone"),
+        ({"output": Path("gone/preds.json"), "run": Path("r")}, "there is no folder gone"),
+        ({}, "no usable row"),
+        ({"preset": "no-such"}, "no-such"),
     ],
 )
 def test_what_cannot_work_is_one_line_and_exit_2(
@@ -74,19 +73,16 @@ def test_what_cannot_work_is_one_line_and_exit_2(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     other: dict[str, object],
-    flags: dict[str, object],
     said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATCHSHOT_BASE_URL", "http://127.0.0.1:9/v1")
     monkeypatch.setenv("PATCHSHOT_MODEL", "scripted")
-    made = request(tmp_path, **other)
-    if "output" in other:
-        made.dataset.write_text(
-            '{"instance_id": "a", "repo": "o/n", "base_commit": "aaaaaaa", '
-            '"problem_statement": "x"}\n'
-        )
-    assert run(made, flags) == 2
+    row = (
+        '{"instance_id": "a", "repo": "o/n", "base_commit": "aaaaaaa", "problem_statement": "x"}\n'
+    )
+    (tmp_path / "d.jsonl").write_text(row if "output" in other else "")
+    assert batch(tmp_path, **other) == 2
     out, err = capfd.readouterr()
     assert out == ""
     assert said in err
@@ -97,6 +93,7 @@ def test_without_a_model_nothing_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(request(tmp_path), {}) == 2
+    (tmp_path / "d.jsonl").touch()
+    assert batch(tmp_path) == 2
     assert "PATCHSHOT_BASE_URL" in capfd.readouterr().err
     assert not (tmp_path / "p.run").exists()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.cli.commands import doctor
 from sandbox.landlock.backend import LandlockSandbox
+from tests.support.agent_process import call_agent
 from tests.support.sandboxes import require_bwrap
 
 
@@ -24,7 +24,7 @@ def findings(
     capfd: pytest.CaptureFixture[str], **flags: object
 ) -> tuple[int, dict[str, Any], list[str]]:
     """The exit code, what is said of the chosen backend, and of the others."""
-    code = doctor.run(json=True, live=False, verbose=False, flags=flags)
+    code = call_agent("doctor", "--json", **flags)
     rows = json.loads(capfd.readouterr().out)
     chosen = next(row for row in rows if row["name"] == "sandbox")
     return code, chosen, [row["detail"] for row in rows if row["name"].strip() == "or"]
@@ -55,8 +55,5 @@ def test_a_backend_that_cannot_be_used_is_missing(capfd: pytest.CaptureFixture[s
 
 
 def test_contradictions_are_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:
-    assert (
-        doctor.run(json=True, live=False, verbose=False, flags={"image": "x:1", "sandbox": "bwrap"})
-        == 2
-    )
+    assert call_agent("doctor", "--json", image="x:1", sandbox="bwrap") == 2
     assert "leave one out" in capfd.readouterr().err

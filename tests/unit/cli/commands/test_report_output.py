@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.commands.report import _replace
+from agent.cli.commands.batch import _replace
 from agent.errors import ConfigurationError
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.cli.commands.solve import in_words
+from agent.cli.commands.common import in_words
 from agent.errors import Status
 from agent.run.record import Ledger, make_record
 

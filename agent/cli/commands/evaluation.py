@@ -1,0 +1,308 @@
+"""`agent eval patches` and `agent eval retrieval`: measure on issues whose answer is known."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agent.cli.commands.common import (
+    load_settings,
+    print_value,
+    refuse_overwriting,
+    reporting,
+    write_stdout,
+)
+from agent.cli.options import (
+    CONTEXT_SETTINGS,
+    SANDBOX_SETTINGS,
+    choice_option,
+    dataset_options,
+    json_option,
+    path_option,
+    quiet_option,
+    selection_options,
+)
+from agent.cli.options import command as declare
+from agent.errors import ConfigurationError, Status
+
+if TYPE_CHECKING:
+    from agent.evaluation.patches import Means, RunReport
+    from agent.evaluation.retrieval import RetrievalPlan
+    from agent.settings import Settings
+
+# Time limit of one test run in seconds, as in the SWE-bench harness.
+TEST_SECONDS = 1800.0
+
+# Suffix of the folder beside the report, which keeps the results of each instance.
+FOLDER_SUFFIX = ".eval"
+
+
+@declare(
+    "patches",
+    settings=("test_cmd", "test_timeout", "python", *SANDBOX_SETTINGS, "unsafe_no_sandbox"),
+    test_timeout="Seconds for one test run (1800).",
+    ending="""
+    Example (the same command goes on where it was stopped):
+      agent eval patches --predictions preds.json --dataset swe.jsonl \\
+          --repos ./repositories --environments environments.toml \\
+          --output evaluation.json --workers 4
+
+    Exit codes: 0 all evaluated, resolved or not, 1 some could not be
+    (environment), 2 usage, or entries that cannot be used, 10 sandbox or disk,
+    130 interrupted.
+    """,
+)
+@click.option(
+    "--predictions", "-p", required=True, metavar="FILE|gold",
+    help="preds.json (dictionary or list) or all_preds.jsonl; `gold`: the rows' own patches.",
+)  # fmt: skip
+@dataset_options
+@path_option(
+    "--output", "-o", help="The report; results of instances lie in NAME.eval.", required=True
+)
+@path_option(
+    "--environments",
+    help="TOML file: Python, packages and test command of each project (docs/guide/tests.md).",
+)
+@click.option(
+    "--image-template", metavar="NAME",
+    help="A container image for each instance, with {instance_id}, {id_1776}, {repo}, {version}; "
+    "it must be here, with the project in /testbed.",
+)  # fmt: skip
+@path_option("--run", help="Folder of `agent batch` with our verdicts (beside the predictions).")
+@selection_options
+@click.option("--workers", type=click.IntRange(1, 1024), default=1, help="Instances at once.")
+@click.option(
+    "--check-dataset", is_flag=True,
+    help="Also run each row's tests without any patch and with its own patch.",
+)  # fmt: skip
+@click.option("--restart", is_flag=True, help="Evaluate again what is there already.")
+@json_option
+@quiet_option
+def patches_command(
+    flags: Mapping[str, Any],
+    predictions: str,
+    output: Path,
+    environments: Path | None,
+    image_template: str | None,
+    json: bool,
+    **given: Any,
+) -> int:
+    """Judge predictions by the tests of their rows, and our verdicts by the outcome."""
+    from agent.datasets import make_selection
+    from agent.evaluation.patches import GOLD, ScoringPlan, evaluate, render
+
+    settings = load_settings(flags)
+    file = None if predictions == GOLD else Path(predictions)
+    inputs = {"--dataset": given["dataset"], "--predictions": file, "--environments": environments}
+    refuse_overwriting(output, inputs)
+    if output.suffix == FOLDER_SUFFIX:
+        raise ConfigurationError(
+            f"--output {output}: that is the name of the folder beside the report; give "
+            "the name of a file, such as evaluation.json"
+        )
+    plan = ScoringPlan(
+        predictions=file,
+        dataset=given["dataset"],
+        repositories=given["repos"],
+        output=output,
+        folder=output.with_suffix(FOLDER_SUFFIX),
+        run=_own_run(given["run"], file),
+        selection=make_selection(given["ids"], given["window"], given["match"]),
+        workers=given["workers"],
+        fresh=given["restart"],
+    )
+
+    def means(note: Callable[[str], None], stop: threading.Event) -> Means:
+        check = given["check_dataset"]
+        return _means(settings, environments, image_template, note, stop, check=check)
+
+    with reporting(quiet=given["quiet"]) as reporter:
+        done = evaluate(plan, means, reporter)
+    if json:
+        print_value(done.report.model_dump(mode="json"))
+    else:
+        write_stdout(render(done.report))
+    return Status.INTERRUPTED.exit_code if done.interrupted else exit_code(done.report)
+
+
+def exit_code(report: RunReport) -> int:
+    """Return 0 if every instance has an outcome, resolved or not, else the code of the gravest
+    problem.
+    """
+    errors = {entry.error for entry in report.instances.values() if entry.error}
+    if "sandbox" in errors:
+        return Status.SANDBOX.exit_code
+    if errors - {"row", "repository", "test-patch"}:
+        return Status.CRASHED.exit_code
+    return Status.USAGE.exit_code if errors or report.problems else 0
+
+
+def _own_run(given: Path | None, predictions: Path | None) -> Path | None:
+    """Return the run folder with our verdicts: the given one, or the one beside the predictions."""
+    if given is not None:
+        if not (given / "instances").is_dir():
+            raise ConfigurationError(f"--run {given}: no folder of a run of `agent batch`")
+        return given
+    beside = None if predictions is None else predictions.with_suffix(".run")
+    return beside if beside is not None and (beside / "instances").is_dir() else None
+
+
+def _means(
+    settings: Settings,
+    spec_file: Path | None,
+    image_template: str | None,
+    note: Callable[[str], None],
+    stop: threading.Event,
+    *,
+    check: bool,
+) -> Means:
+    from agent.evaluation.patches import Means, Sandboxes
+    from agent.settings import environment
+    from agent.verify import ValidationOptions
+    from agent.verify.environments import Environments, read_spec
+    from agent.wiring import make_sandbox
+
+    def make(image: str | None) -> Any:
+        return make_sandbox(settings if image is None else _with_image(settings, image))
+
+    environments = None
+    if spec_file is not None:
+        if settings.python is not None:
+            raise ConfigurationError(
+                "--environments and --python were both given: name the Python in the spec"
+            )
+        spec = read_spec(spec_file)
+        environments = Environments(spec, settings.cache_dir, note=note, cancel=stop)
+    options = ValidationOptions(
+        python=settings.python,
+        test_cmd=settings.test_cmd,
+        timeout=_seconds(settings),
+        virtual_env=environment(("VIRTUAL_ENV",)).get("VIRTUAL_ENV"),
+    )
+    sandboxes = Sandboxes(make, image_template or settings.image)
+    return Means(sandboxes, options, environments, check=check)
+
+
+def _seconds(settings: Settings) -> float:
+    given = "test_timeout" in settings.model_fields_set
+    return settings.test_timeout if given else TEST_SECONDS
+
+
+def _with_image(settings: Settings, image: str) -> Settings:
+    return settings.model_copy(update={"image": image, "sandbox": "auto"})
+
+
+@declare(
+    "retrieval",
+    settings=CONTEXT_SETTINGS,
+    ending="""
+    Example:
+      agent eval retrieval --dataset issues.jsonl --repos ./repositories \\
+          --output rows.jsonl --preset lexical
+    """,
+)
+@dataset_options
+@path_option(
+    "--output", "-o", help="One JSON row an instance; rows already there are kept.", required=True
+)
+@click.option(
+    "--budgets", default="3000,6000,12000,24000", show_default=True,
+    help="Token budgets to show context recall at, with commas; '' for none.",
+)  # fmt: skip
+@choice_option(
+    "--split",
+    ("tune", "held-out", "all"),
+    "all",
+    "Whole projects, by hash: tune on 60%, report 40%.",
+)
+@click.option("--limit", "-n", type=click.IntRange(1), help="Only the first so many.")
+@click.option("--workers", type=click.IntRange(1), help="Processes (one a core).")
+@click.option(
+    "--restart", is_flag=True, help="Overwrite the rows that are there, and their .budgets.jsonl."
+)
+@json_option
+@quiet_option
+def retrieval_command(
+    flags: Mapping[str, Any],
+    output: Path,
+    json: bool,
+    quiet: bool,
+    **given: Any,
+) -> int:
+    """Measure how well retrieval finds the code to change, on issues whose answer is known."""
+    from agent.evaluation.retrieval import RetrievalPlan, evaluate, render
+    from agent.wiring import retrieval_options
+
+    settings = load_settings(flags)
+    retrieval_options(settings)  # reports unknown names before hours of work
+    if str(output) == "-":
+        raise ConfigurationError("--output -: rows are gone on from; name a file to keep them in")
+    if not output.parent.is_dir():
+        raise ConfigurationError(f"--output {output}: there is no folder {output.parent}")
+    plan = RetrievalPlan(
+        dataset=given["dataset"],
+        repositories=given["repos"],
+        output=output,
+        settings=settings,
+        flags=flags,
+        budgets=_budgets(given["budgets"]),
+        split=given["split"],
+        limit=given["limit"],
+        workers=given["workers"],
+        restart=given["restart"],
+    )
+    _check_outputs(plan)
+    with reporting(quiet=quiet) as reporter, terminated_as_interrupted():
+        evaluation = evaluate(plan, reporter)
+    if json:
+        print_value(asdict(evaluation))
+    else:
+        write_stdout(render(evaluation))
+    if evaluation.instances == len(evaluation.skipped):
+        raise ConfigurationError("every instance was skipped; see the reasons, check --repos")
+    return 0
+
+
+def _check_outputs(plan: RetrievalPlan) -> None:
+    """Raise ConfigurationError if the rows would overwrite the data set."""
+    from agent.evaluation.retrieval import written_paths
+
+    for path in written_paths(plan.output):
+        refuse_overwriting(path, {"--dataset": plan.dataset})
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C within the block: rows are complete and workers are stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _budgets(text: str) -> tuple[int, ...]:
+    """Parse comma-separated numbers. Return them sorted and without duplicates."""
+    from agent.settings import MIN_CONTEXT_TOKENS
+
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise ConfigurationError(f"--budgets {text}: give token counts such as 3000,6000")
+    found = tuple(sorted({int(part) for part in parts}))
+    if found and found[0] < MIN_CONTEXT_TOKENS:
+        raise ConfigurationError(
+            f"--budgets {text}: {found[0]} holds no code; the least is {MIN_CONTEXT_TOKENS}, as of "
+            "--context-tokens"
+        )
+    return found

@@ -1,0 +1,369 @@
+"""Commands about a patch that is there already: `agent apply`, `agent verify`, `agent undo`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from agent.cli.commands.common import (
+    finish_writes,
+    in_words,
+    load_problem,
+    load_settings,
+    load_snapshot,
+    make_redactor,
+    own_file,
+    print_json,
+    print_value,
+    reporting,
+    write_diff,
+    write_stdout,
+)
+from agent.cli.commands.output import (
+    PatchFile,
+    check_work_tree,
+    in_words_of,
+    listed,
+    publish_patch,
+    requested_publication,
+    write_into_work_tree,
+)
+from agent.cli.options import (
+    CHECK_SETTINGS,
+    PATCH_SETTINGS,
+    branch_options,
+    json_option,
+    known_options,
+    patch_output_option,
+    project_option,
+    quiet_option,
+    repo_options,
+    scope_option,
+    write_option,
+)
+from agent.cli.options import command as declare
+from agent.errors import ConfigurationError, RepositoryError, Status, UsageError
+from agent.run.attempts import Attempt
+from agent.run.record import Ledger, make_record
+from agent.shared.terminal import say
+from agent.types import AppliedPatch, ValidationReport, Verdict
+
+if TYPE_CHECKING:
+    from agent.cli.commands.output import Delivery
+    from agent.repository import TreeFile
+    from agent.results.kept import KeptRun
+    from agent.results.publishing import Publication
+    from agent.settings import Settings
+    from agent.types import FileChange
+    from agent.types.protocols import Snapshot
+
+# The largest models write replies under 1 MB, so a larger file is not a reply.
+MAX_REPLY_BYTES = 16 * 1024 * 1024
+
+
+@declare(
+    "apply",
+    settings=PATCH_SETTINGS,
+    prints_record=True,
+    ending="""
+    Example:
+      agent apply 3f2a
+      agent apply 3f2a --branch fix-123 --pr
+      agent apply --reply reply.json --repo ./target | git apply
+    """,
+)
+@click.argument("run", required=False)
+@click.option("--reply", help="A saved model reply; `-` for stdin.")
+@repo_options
+@patch_output_option
+@write_option
+@branch_options
+@json_option
+@quiet_option
+def apply_command(
+    flags: Mapping[str, Any], run: str | None, reply: str | None, **given: Any
+) -> int:
+    """Apply a kept run or a saved model reply; no model call, no tests.
+
+    RUN is the beginning of an id in `agent runs`: its patch is written into the work tree that it
+    was made for, or into --repo; with --branch it is committed instead. A reply (--reply) is read
+    and applied, its syntax is checked, and the diff is printed; --apply writes it.
+    """
+    if (run is None) == (reply is None):
+        raise UsageError("name a kept run (see `agent runs`), or give --reply")
+    source = click.get_current_context().get_parameter_source("repo")
+    if run is not None:
+        repo = None if source is ParameterSource.DEFAULT else given["repo"]
+        return _apply_run(run, repo, flags, given)
+    assert reply is not None
+    return _apply_reply(reply, flags, given)
+
+
+def _apply_run(
+    name: str, repo: Path | None, flags: Mapping[str, Any], given: Mapping[str, Any]
+) -> int:
+    """Write the patch of a kept run into the work tree, for any verdict."""
+    from agent.results.kept import find_run, runs_folder
+
+    kept = find_run(runs_folder(), name)
+    if given["commit"] or given["output"] or given["dirty"] != "include":
+        raise ConfigurationError("a run is applied to the work tree: give --repo and --allow only")
+    if kept.diff is None:
+        why = "held a secret, which is not kept" if kept.result and kept.result.diff else "is empty"
+        raise ConfigurationError(f"the patch of run {kept.id} {why}: there is nothing to apply")
+    repo = repo or Path(kept.origin.repository)
+    settings = load_settings(flags, repository=repo)
+    publication = requested_publication(given["branch"], given["commit_message"], pr=given["pr"])
+    with reporting(quiet=given["quiet"]) as reporter:
+        snapshot = load_snapshot(repo, None, "include", reporter)
+        if publication is None:
+            check_work_tree(snapshot.root, reporter, without_edits=False)
+    patch = AppliedPatch(_changes(kept, kept.diff, snapshot, settings.allow), kept.diff, ())
+    if publication is not None:
+        delivery = _publish(kept, patch, snapshot, publication)
+    else:
+        delivery = write_into_work_tree(patch, snapshot.root, run=kept.id)
+    record = make_record(
+        Ledger(),
+        status=Status.ACCEPTED,
+        message=delivery.message,
+        commit=snapshot.commit,
+        dirty=snapshot.dirty,
+    )
+    record = delivery.described(record)
+    if given["json"]:
+        print_json(record.model_copy(update={"diff": kept.diff.decode("utf-8", "replace")}))
+    if delivery.failed:
+        say(f"agent: {record.status.value}: {delivery.message}")
+    elif not given["quiet"]:
+        ended = kept.result.status if kept.result else Status.INTERRUPTED
+        note = "" if ended is Status.ACCEPTED else f" (its run ended as {ended.value})"
+        say(f"{delivery.message}{note}")
+    return record.exit_code
+
+
+def _publish(
+    kept: KeptRun, patch: AppliedPatch, snapshot: Snapshot, publication: Publication
+) -> Delivery:
+    """Commit the patch on top of the commit of its run, whatever its verdict was."""
+    from agent.results.publishing import prepare
+    from agent.types import Problem
+
+    plan = prepare(publication, snapshot.root, kept.origin.commit, resumed=True)
+    issue = Problem(kept.origin.title, "", kept.origin.source)
+    record = kept.result or make_record(Ledger(), status=Status.INTERRUPTED, message="not finished")
+    record = record.model_copy(update={"issue": issue, "dirty": kept.origin.dirty})
+    return publish_patch(plan, patch, record, run=kept.id)
+
+
+def _changes(
+    kept: KeptRun, diff: bytes, snapshot: Snapshot, allow: Collection[str]
+) -> tuple[FileChange, ...]:
+    """Return the changes of a diff, on the files of the run's commit if it fits them.
+
+    Otherwise it is made for the uncommitted changes of the work tree. A kept diff is as little
+    trusted as a reply: the same paths are refused. Raises RepositoryError, ConfigurationError.
+    """
+    from agent.patching import RefusedPath, check_path
+    from agent.repository import CommitTree, PatchError, apply_patch, open_repository
+
+    try:
+        with open_repository(snapshot.root) as git:
+            changes = apply_patch(diff, CommitTree(git, kept.origin.commit)).changes
+    except (PatchError, RepositoryError):
+        try:
+            changes = apply_patch(diff, _WorkTree(snapshot)).changes
+        except PatchError as error:
+            raise RepositoryError(
+                f"the patch of run {kept.id} does not fit {snapshot.root} ({error})"
+            ) from None
+    for change in changes:
+        checked = check_path(change.path, allow=allow, new=change.before is None)
+        if isinstance(checked, RefusedPath):
+            raise ConfigurationError(f"{change.path}: {checked.reason} (--allow permits it)")
+    return changes
+
+
+class _WorkTree:
+    """The files of a snapshot as what a diff is applied to."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def get(self, path: str) -> TreeFile | None:
+        from agent.repository import EXECUTABLE_MODE, TreeFile
+
+        if path not in self._snapshot.files:
+            return None
+        data = self._snapshot.read(path)
+        executable = (self._snapshot.root / path).lstat().st_mode & 0o100
+        return TreeFile(data, EXECUTABLE_MODE) if executable else TreeFile(data)
+
+    def is_folder(self, path: str) -> bool:
+        return any(name.startswith(f"{path}/") for name in self._snapshot.files)
+
+
+def _apply_reply(reply: str, flags: Mapping[str, Any], given: Mapping[str, Any]) -> int:
+    if given["branch"] is not None or given["commit_message"] is not None or given["pr"]:
+        raise ConfigurationError("--branch needs a kept run: name one of `agent runs`")
+    repo, output, write = given["repo"], given["output"], given["apply"]
+    if write and given["commit"]:
+        raise ConfigurationError("--apply needs the work tree as its base: leave out --commit")
+    settings = load_settings(flags, repository=repo)
+    text = read_reply(reply, "--reply")
+    file = PatchFile(output)
+    ledger = Ledger(on_better=file.write)
+    with reporting(quiet=given["quiet"]) as reporter:
+        own = (own_file(reply), output)
+        snapshot = load_snapshot(
+            repo, given["commit"], given["dirty"], reporter, ledger, exclude=own
+        )
+        if write:
+            check_work_tree(snapshot.root, reporter, without_edits=given["dirty"] == "ignore")
+        attempt = _attempt(text, snapshot, settings)
+    ledger.record(attempt)
+    # A patch that applies and parses is accepted: no test is run.
+    accepted = attempt.patch is not None and attempt.report is None
+    record = make_record(
+        ledger,
+        status=Status.ACCEPTED if accepted else attempt.status,
+        message=attempt.reason,
+        commit=snapshot.commit,
+        dirty=snapshot.dirty,
+    )
+    delivery = None
+    if write and accepted and attempt.patch is not None:
+        delivery = write_into_work_tree(attempt.patch, snapshot.root, output=output)
+        record = delivery.described(record)
+    if given["json"]:
+        print_json(record)
+    elif attempt.patch is not None:
+        write_diff(attempt.patch.diff)
+    if file.problem:
+        say(f"note: {file.problem}")
+    if record.status is not Status.ACCEPTED:
+        say(f"agent: {record.status.value}: {record.message}")
+    elif delivery is not None and not given["quiet"]:
+        say(delivery.message)
+    return record.exit_code
+
+
+def _attempt(text: str, snapshot: Snapshot, settings: Settings) -> Attempt:
+    from agent.patching import check_syntax
+    from agent.wiring import apply_reply
+
+    attempt = apply_reply(text, snapshot, settings, include_test=settings.include_test)
+    problems = check_syntax(attempt.patch.changes) if attempt.patch is not None else ()
+    if problems:
+        reason = "; ".join(f"{p.path}:{p.line}: {p.message}" for p in problems)
+        report = ValidationReport(Verdict.BROKEN_SYNTAX, reason, "none", problems)
+        return replace(attempt, report=report)
+    return attempt
+
+
+def read_reply(source: str, option: str) -> str:
+    """Read a reply or a diff from a file or, for `-`, from stdin. Raises UsageError."""
+    try:
+        if source == "-":
+            data = sys.stdin.buffer.read(MAX_REPLY_BYTES + 1)
+        else:
+            with Path(source).open("rb") as file:
+                data = file.read(MAX_REPLY_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{option} {source}: {error.strerror or error}") from None
+    if len(data) > MAX_REPLY_BYTES:
+        raise UsageError(f"{option} {source}: larger than {MAX_REPLY_BYTES >> 20} MB")
+    return data.decode("utf-8", "replace")
+
+
+@declare(
+    "verify",
+    settings=CHECK_SETTINGS,
+    prints_record=True,
+    ending="""
+    Example, with a diff made by `git diff main > fix.diff`:
+      agent verify --diff fix.diff --commit main --problem issue.md
+
+    The patch may bring the test that shows the fault. --test names it if there
+    are several. Exit codes are those of `agent solve`.
+    """,
+)
+@click.option("--diff", required=True, help="The patch: a file, or `-` for stdin.")
+@click.option("--problem", help="The issue, which helps to choose tests: a file, `-`, or a URL.")
+@click.option("--test", metavar="PATH", help="The test file of the patch that shows the fault.")
+@repo_options
+@scope_option
+@known_options
+@project_option
+@json_option
+@quiet_option
+def verify_command(
+    flags: Mapping[str, Any],
+    diff: str,
+    problem: str | None,
+    json: bool,
+    quiet: bool,
+    **given: Any,
+) -> int:
+    """Judge a patch: apply it in the sandbox and run the tests before and after; no model call."""
+    from agent.api import verify
+
+    if diff == "-" == problem:
+        raise ConfigurationError("--diff and --problem cannot both be read from stdin")
+    patch = read_reply(diff, "--diff")
+    text = load_problem(problem).text if problem else ""
+    with reporting(quiet=quiet) as reporter:
+        record = verify(patch, problem=text, on_event=reporter, **given, **flags)
+    accept = bool(flags.get("accept_unverified"))
+    record = record.as_printed(accept_unverified=accept, redact=make_redactor())
+    if json:
+        print_json(record)
+    if not quiet:
+        for attempt in record.attempts:
+            for note in attempt.validation.notes if attempt.validation is not None else ():
+                say(f"note: {note}")
+    if not quiet or record.status is not Status.ACCEPTED:
+        say(in_words(record, has_patch=False))
+    return record.exit_code
+
+
+@declare(
+    "undo",
+    ending="""
+    Example:
+      agent solve --problem issue.md --apply
+      agent undo
+    """,
+)
+@click.argument("run", required=False, default="", metavar="[RUN]")
+@click.option(
+    "--repo", type=click.Path(path_type=Path), default=Path(), help="The target git repository."
+)
+@json_option
+@quiet_option
+def undo_command(run: str, repo: Path, json: bool, quiet: bool) -> int:
+    """Take back what the last --apply, or that of RUN, wrote; files changed since are not touched.
+
+    If one has changed since, nothing is written.
+    """
+    from agent.repository import locate
+    from agent.results.work_tree import journal_folder, undo_changes
+
+    root = locate(repo).root
+    with reporting(quiet=quiet) as reporter:
+        finish_writes(root, reporter)
+    outcome = undo_changes(root, journal_folder(), run=run)
+    if json:
+        conflicts = {conflict.path: conflict.reason for conflict in outcome.conflicts}
+        print_value({"restored": list(outcome.written), "conflicts": conflicts})
+    elif outcome.conflicts:
+        write_stdout(f"{in_words_of(outcome)}\n")
+    else:
+        write_stdout(f"restored {listed(outcome.written)}\n")
+    return Status.NOT_APPLIED.exit_code if outcome.conflicts else 0
