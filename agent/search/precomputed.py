@@ -450,7 +450,7 @@ class _Cached(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     mark: str
-    crc: int  # of the file of vectors
+    crc: str  # of the file of vectors
     ids: tuple[str, ...]
     metas: dict[int, dict[str, Any]]
     skipped: tuple[tuple[str, str], ...]
@@ -468,13 +468,13 @@ def _keep(cache: Path, mark: str, index: VectorIndex, reporter: Reporter) -> Non
     skipped = tuple((one.name, one.reason) for one in index.skipped)
     numbers = io.BytesIO()
     np.save(numbers, index.vectors, allow_pickle=False)
-    crc = zlib.crc32(numbers.getbuffer())
+    crc = f"{zlib.crc32(numbers.getbuffer()):08x}"
     cached = _Cached(mark=mark, crc=crc, ids=index.ids, metas=metas, skipped=skipped)
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
         replace_file(cache, (numbers.getbuffer(),))
         body = cached.model_dump_json().encode()
-        replace_file(_beside(cache), (f"{zlib.crc32(body)}\n".encode(), body))
+        replace_file(_beside(cache), (f"{zlib.crc32(body):08x}\n".encode(), body))
     except OSError as error:  # a full disk only makes the next start slower
         reporter(Notice(f"{cache}: not kept ({error.strerror})", "warning"))
 
@@ -490,11 +490,11 @@ def _read_cached(cache: Path, mark: str, root: Path) -> VectorIndex | None:
     """Return the cached index; None if it is missing, damaged, or of another state."""
     try:
         head, _, body = _beside(cache).read_bytes().partition(b"\n")
-        if head != str(zlib.crc32(body)).encode():
+        if head != f"{zlib.crc32(body):08x}".encode():
             return None
         cached = _Cached.model_validate_json(body)
         data = np.memmap(cache, dtype=np.uint8, mode="r")
-        if (cached.mark, cached.crc) != (mark, zlib.crc32(data.data)):
+        if (cached.mark, cached.crc) != (mark, f"{zlib.crc32(data.data):08x}"):
             return None
         vectors = np.load(cache, mmap_mode="r", allow_pickle=False)
         metas = {row: parse_meta(json.dumps(value).encode()) for row, value in cached.metas.items()}

@@ -196,20 +196,6 @@ def test_the_cost_of_intents_is_bounded_before_the_call(user: User, repository: 
     assert "[intent]" in done.stdout  # by templates, all the same
 
 
-def test_a_folder_without_git_is_searched_without_history(user: User, tmp_path: Path) -> None:
-    root = tmp_path / "plain"
-    for path, text in FILES.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    done = user.run("index", "--repo", str(root), "--corpus", ALL)
-    assert done.returncode == 0, done.stderr
-    assert "is no git repository" in done.stderr
-    assert "[history]  nothing indexed: no commit history" in done.stdout
-    found = user.search(root, "cookies out of date")
-    assert {hit["corpus"] for hit in found["results"]} == {"code", "docs", "intent"}
-    assert any(note.startswith("[history] left out") for note in found["notes"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
