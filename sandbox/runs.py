@@ -21,8 +21,7 @@ from pathlib import Path
 
 from sandbox.environment import command_environment
 from sandbox.processes.cgroups import Bound
-from sandbox.processes.disk import DiskMeter, MemoryDiskMeter
-from sandbox.processes.meters import Meters, TreeMeter
+from sandbox.processes.meters import DiskMeter, MemoryDiskMeter, Meters, TreeMeter
 from sandbox.processes.output import JUNIT_NAME, REPORT_NAME, ReportChannels
 from sandbox.processes.supervise import Meter, ProcessOutcome, run_result, watch
 from sandbox.types import Command, Limits, RunResult, SandboxError

@@ -1,10 +1,17 @@
-"""Meters of memory, CPU time and processes, by control group or by /proc. See `disk` for files."""
+"""Meters of memory, CPU time, processes and disk space, which look at a run from outside.
+
+Memory, time and processes are counted by a control group, or by an occasional look at /proc. No
+quota of the kernel bounds a private copy, because others use its file system too: `du` counts it
+now and then, and as soon as that file system became so much fuller that the limit may be near.
+Directories in memory that only the sandbox sees have a size of their own (tmpfs(5)).
+"""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -195,3 +202,199 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+# ------------------------------------------------------------------------------------- disk space
+
+# An entry counts as a block at least, so that a flood of empty files is noticed.
+_ENTRY_BYTES = 4096
+
+# About what the kernel keeps for an empty file in memory (shmem_inode_info and dentry).
+_MEMORY_ENTRY_BYTES = 1024
+
+# Count again when a quarter of what is left may be used up.
+_PART = 4
+
+# Nobody fills a disk faster (bytes a second), so a short run needs no count.
+_FASTEST = 4e9
+
+# Count at least this often, but so rarely that it takes at most 2% of one processor.
+_PAUSE_OF_COUNTS = 2.0
+_SHARE_OF_COUNTS = 50
+
+# So little counts as full: a write fails when its next page or block does not fit.
+_FULL_BYTES = 16 * 4096
+
+_COUNT_SECONDS = 60.0
+_ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PATH": os.defpath}
+
+# Time that bwrap may take from its first process to the mounts; usually some milliseconds.
+_SETUP_SECONDS = 5.0
+_PAUSE_SECONDS = 0.001
+
+
+class DiskMeter(Meter):
+    """Compares the private copy, with other writable directories beside it, with its limit."""
+
+    def __init__(
+        self, directories: Sequence[Path], limits: Limits, processes: Callable[[], Sequence[int]]
+    ) -> None:
+        """The first of the `directories` is the copy. `processes` returns the pids of the run."""
+        self._directories = tuple(directories)
+        self._limits = limits
+        self._processes = processes
+        self._device = directories[0].stat().st_dev
+        self._begin = self._last = self._filled()
+        self._left = limits.workspace
+        self._started = self._counted = self._next = time.monotonic()
+
+    def breach(self) -> Breach | None:
+        """The copy has outgrown its limit."""
+        if (self._filled() - self._last) * _PART > self._left or time.monotonic() > self._next:
+            return self._count()
+        return None
+
+    def after(self) -> Breach | None:
+        """The copy has outgrown its limit in the end, or a single file is as large as allowed."""
+        seconds = time.monotonic() - self._counted
+        near = self._filled() - self._last > self._left or seconds * _FASTEST > self._left
+        if near and (found := self._count()):
+            return found
+        if (time.monotonic() - self._started) * _FASTEST < self._limits.file_size:
+            return None
+        return largest_file(self._directories, self._limits)
+
+    def _filled(self) -> int:
+        """The bytes that the whole file system holds; entries count as blocks."""
+        status = os.statvfs(self._directories[0])
+        used = (status.f_blocks - status.f_bfree) * status.f_frsize
+        return max(used, (status.f_files - status.f_ffree) * _ENTRY_BYTES)
+
+    def _count(self) -> Breach | None:
+        begin = time.monotonic()
+        self._last = self._filled()
+        # POSIX options only: blocks of 1024 bytes, one file system, links counted once.
+        blocks = _sum_of("du", "-s", "-k", "-x", "--", *map(str, self._directories))
+        # If `du` could not look everywhere, assume all by which the file system became fuller.
+        size = max(0, self._last - self._begin) if blocks is None else blocks * 1024
+        size += deleted_bytes(self._processes(), self._device)
+        entries = _sum_of("du", "-s", "-x", "--inodes", "--", *map(str, self._directories))
+        self._left = self._limits.workspace - size
+        self._counted = end = time.monotonic()
+        self._next = end + max(_PAUSE_OF_COUNTS, (end - begin) * _SHARE_OF_COUNTS)
+        most = self._limits.workspace // _ENTRY_BYTES
+        many = entries is not None and entries > most
+        if self._left >= 0 and not many:
+            return None
+        limit = f"{most} files" if many else f"{self._limits.workspace} bytes"
+        return Breach(Ended.DISK_LIMIT, f"the private copy outgrew its limit of {limit}")
+
+
+class MemoryDiskMeter(Meter):
+    """Watches directories in memory inside the sandbox, by their path there and size in bytes.
+
+    It holds them open from the start, to inspect them when the command and its mounts are gone.
+    """
+
+    def __init__(self, sizes: Mapping[str, int], limits: Limits) -> None:
+        self._sizes = sizes
+        self._limits = limits
+        self._held: dict[str, int] = {}
+        self._full = ""
+
+    def enter(self, pid: int) -> None:
+        """Wait until the sandbox whose first process is `pid` has the directories; open them.
+
+        Where we may not look into them, only the limit on a single file is noticed.
+        """
+        deadline = time.monotonic() + _SETUP_SECONDS
+        for path, size in sorted(self._sizes.items()):
+            while (held := _open_inside(pid, path, size)) is None:
+                if time.monotonic() > deadline or not _is_alive(pid):
+                    return
+                time.sleep(_PAUSE_SECONDS)
+            self._held[path] = held
+
+    def breach(self) -> Breach | None:
+        """There are too many files. That a directory is full is only noted."""
+        for path, descriptor in self._held.items():
+            status = os.fstatvfs(descriptor)
+            if status.f_bavail * status.f_frsize < _FULL_BYTES or status.f_favail == 0:
+                self._full = path
+            most = self._sizes[path] // _MEMORY_ENTRY_BYTES
+            if status.f_files - status.f_ffree > most:
+                return Breach(Ended.DISK_LIMIT, f"made more than {most} files in {path}")
+        return None
+
+    def after(self) -> Breach | None:
+        """A directory was full, or a file of the largest size was written."""
+        if found := self.breach():
+            return found
+        if self._full:
+            words = f"filled {self._full} ({self._sizes[self._full]} bytes)"
+            return Breach(Ended.DISK_LIMIT, words, decisive=False)
+        held = [Path(f"/proc/{os.getpid()}/fd/{number}") for number in self._held.values()]
+        return largest_file(held, self._limits) if held else None
+
+    def close(self) -> None:
+        """Close the directories, which frees their memory."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+
+def largest_file(directories: Sequence[Path], limits: Limits) -> Breach | None:
+    """Return a breach that explains a failure if a file is exactly as large as allowed."""
+    size = ("-xdev", "-type", "f", "-size", f"{limits.file_size}c", "-print", "-quit")
+    if not _output("find", "-H", *map(str, directories), *size):
+        return None
+    words = f"a file reached the limit of {limits.file_size} bytes"
+    return Breach(Ended.DISK_LIMIT, words, decisive=False)
+
+
+def _sum_of(*argv: str) -> int | None:
+    """Sum the numbers at the beginning of the lines; None if the program could not count."""
+    lines = [line.split()[0] for line in _output(*argv).splitlines() if line.strip()]
+    return sum(map(int, lines)) if lines and all(map(str.isdigit, lines)) else None
+
+
+def _output(*argv: str) -> str:
+    """Return what a program prints; files may vanish meanwhile, so its exit code says little."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=_ENVIRONMENT,
+            timeout=_COUNT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    denied = done.returncode != 0 and os.geteuid() != 0
+    return "" if denied else done.stdout.decode("utf-8", errors="replace")
+
+
+def _open_inside(pid: int, path: str, size: int) -> int | None:
+    """Open a directory inside; None while it is not a file system of that size yet.
+
+    Before the sandbox is set up, the path leads to this machine's own directory.
+    """
+    try:
+        descriptor = os.open(f"/proc/{pid}/root{path}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    status = os.fstatvfs(descriptor)
+    sized = status.f_blocks * status.f_frsize == size
+    if sized and os.fstat(descriptor).st_dev != os.stat(path).st_dev:  # noqa: PTH116
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether the process lives, is no zombie, and may be inspected by us."""
+    try:
+        Path(f"/proc/{pid}/root").readlink()
+    except OSError:
+        return False
+    return True
