@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from agent.errors import Status
 from agent.retrieval.context import Receipt
@@ -233,6 +233,13 @@ class Published(_Record):
     pull_request: str | None
 
 
+def _issue_as_json(issue: Problem | None) -> dict[str, str] | None:
+    """Leave out the tests that decide: `attempts` has what became of them."""
+    if issue is None:
+        return None
+    return {"title": issue.title, "body": issue.body, "source": issue.source}
+
+
 class RunRecord(_Record):
     """One run, `apply` or `verify`: the contract of `--json`.
 
@@ -255,7 +262,7 @@ class RunRecord(_Record):
     dirty: bool = False
     receipt: Receipt | None = None
     notes: tuple[str, ...] = ()
-    issue: Problem | None = None
+    issue: Annotated[Problem | None, PlainSerializer(_issue_as_json)] = None
     written: tuple[str, ...] = ()
     published: Published | None = None
 
