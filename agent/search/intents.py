@@ -335,6 +335,8 @@ def read_symbols_file(path: Path, symbols: Sequence[Symbol], file: IntentFile) -
     Intents that templates would make are known, and not put there. Lines of changed or unknown
     symbols are left out. Raises ConfigurationError if `path` holds no line of this format.
     """
+    if not path.is_file():
+        raise ConfigurationError(f"--read-symbols {path}: no such file")
     file.refresh()
     by_content = {symbol.content: symbol for symbol in symbols}
     lines = list(JsonLines(path, SymbolLine).news())

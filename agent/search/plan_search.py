@@ -268,13 +268,6 @@ def _split(plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
             yield _with(intents, at, intent_of(first, "mutation"), intent_of(rest, "mutation"))
 
 
-FIRST_INTENTS = 4
-"""Intents of the first plan.
-
-Title, errors and frames come before sentences in an issue's intents.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class ScoredPlan:
     """A plan, the results of its intents, and its value."""
@@ -335,8 +328,3 @@ class PlanSearch:
                 judged = ScoredPlan(plan, found, self.scene.value(found))
                 self._judged.append(judged)
                 heapq.heappush(self._frontier, (judged.order, judged))
-
-
-def first_plan(intents: tuple[Intent, ...]) -> IntentPlan:
-    """Return the plan from which the search starts."""
-    return plan_of(intents[:FIRST_INTENTS])

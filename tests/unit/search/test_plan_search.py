@@ -23,7 +23,6 @@ from agent.search.plan_search import (
     PlanSearch,
     PlanValue,
     Scene,
-    first_plan,
     scene_of,
 )
 from tests.support.planning import PROBLEM, found, intent, make_queries
@@ -82,7 +81,7 @@ def test_a_full_plan_is_not_added_to() -> None:
 
 
 def test_the_search_never_ends_below_its_start_and_keeps_its_budget() -> None:
-    start = first_plan(intents_in(PROBLEM))
+    start = plan_of(intents_in(PROBLEM)[:4])
     alone = make_search(expansions=0).best(start)
     assert alone.plan == start
     for limit in (4, 8, 40):
@@ -94,12 +93,12 @@ def test_the_search_never_ends_below_its_start_and_keeps_its_budget() -> None:
 
 
 def test_the_same_issue_gives_the_same_plan() -> None:
-    start = first_plan(intents_in(PROBLEM))
+    start = plan_of(intents_in(PROBLEM)[:4])
     assert make_search().best(start) == make_search().best(start)
 
 
 def test_a_budget_too_small_for_the_first_plan_gives_an_empty_one() -> None:
-    assert make_search(limit=1).best(first_plan(intents_in(PROBLEM))).plan == IntentPlan(())
+    assert make_search(limit=1).best(plan_of(intents_in(PROBLEM)[:4])).plan == IntentPlan(())
 
 
 def test_the_best_of_several_starts_wins() -> None:
@@ -108,7 +107,7 @@ def test_the_best_of_several_starts_wins() -> None:
 
 
 def test_a_beam_keeps_its_best_plans_and_is_as_deterministic() -> None:
-    start = first_plan(make_search().mutator.pool)
+    start = plan_of(make_search().mutator.pool[:4])
     alone = make_search(expansions=0).best(start).value.total
     for width in (1, 3):
         best = make_search(width=width).best(start)
@@ -117,7 +116,7 @@ def test_a_beam_keeps_its_best_plans_and_is_as_deterministic() -> None:
 
 
 def test_a_beam_forgets_what_best_first_keeps() -> None:
-    start = first_plan(intents_in(PROBLEM))
+    start = plan_of(intents_in(PROBLEM)[:4])
     narrow, whole = make_search(expansions=3, width=1), make_search(expansions=3)
     narrow.best(start)
     whole.best(start)
