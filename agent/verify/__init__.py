@@ -10,13 +10,14 @@ from agent.verify.choosing.hints import TestHints, find_test_hints
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import ProjectSetup, SuiteJob, Task, ValidationOptions
 from agent.verify.judging.compare import (
+    IdList,
     collection_error,
     doubtful,
     executed,
     is_whole,
+    read_known,
     suspicion,
 )
-from agent.verify.judging.known import IdList, read_known
 from agent.verify.judging.outdated import placed_test
 from agent.verify.judging.reading import find_tricks
 from agent.verify.judging.wording import (

@@ -35,7 +35,7 @@ from agent.verify.cache import (
     key_of,
 )
 from agent.verify.jobs import SuiteJob, Task, ValidationOptions
-from agent.verify.judging.replay import Replayed, ReplaySide, read_replayed
+from agent.verify.judging.execution import Replayed, ReplaySide, read_replayed
 from agent.verify.reports import counts
 from agent.verify.runners.base import (
     COMMAND,

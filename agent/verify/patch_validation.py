@@ -30,13 +30,14 @@ from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import ValidationOptions
 from agent.verify.judging.compare import (
     Comparison,
+    by_id,
+    judge_known,
+    known_paths,
     passing_in_both,
 )
-from agent.verify.judging.known import by_id, judge_known, known_paths
 from agent.verify.judging.outdated import (
     OutdatedJudgement,
     declared_for,
-    edited_versions,
     judge_outdated,
 )
 from agent.verify.judging.reading import (
@@ -54,11 +55,9 @@ from agent.verify.judging.reproduction import (
     judge,
     with_source,
 )
-from agent.verify.judging.verdict import VerdictEvidence
-from agent.verify.path_rules import is_test_side, steers_tests
-from agent.verify.plan import Plan, make_plan
-from agent.verify.reporting import (
+from agent.verify.judging.verdict import (
     Proof,
+    VerdictEvidence,
     broken_syntax,
     final_report,
     first_report,
@@ -215,13 +214,12 @@ class PatchValidation:
         theirs = declared_for(failing, declared, lambda name: runner_of(suite).test_id(suite, name))
         if not theirs or runs.before is None or runs.after is None:
             return OutdatedJudgement()
-        edited, ids = edited_versions(theirs, self.snapshot)
         files = {test.partition("::")[0] for test in theirs}
         passing = sorted(
             passing_in_both(runs.before, runs.after),
             key=lambda test: (test.partition("::")[0] not in files, test),
         )
-        traced = execution.run_outdated((*theirs, *passing[:_MOST_TRACED]), edited, ids)
+        traced = execution.run_outdated((*theirs, *passing[:_MOST_TRACED]))
         if traced is None:
             return OutdatedJudgement()
         return judge_outdated(failing, theirs, runs.after, traced)
@@ -239,8 +237,13 @@ class PatchValidation:
         comparison = steady.comparison if steady else Comparison()
         passing = comparison.newly_passing
         refuted = new is not None and new.standing in (Standing.STILL_FAILS, Standing.SUSPECT)
-        if suspect or refuted or known or comparison.newly_failing or execution.plan.only_tests:
+        if suspect or refuted or comparison.newly_failing or execution.plan.only_tests:
             return Proof(new, passing)
+        if known:
+            replays = execution.replay([test for test in known.fail_to_pass if test in passing])
+            tests = known.fail_to_pass  # which are not named: they stay out of prompts
+            doubts = (replays.why_loose(t) or replays.why_no_evidence(t) for t in tests)
+            return Proof(new, passing, loose=tuple({f"a test: {why}" for why in doubts if why}))
         proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
         if not (proving or passing):
             return Proof(new)
@@ -254,12 +257,11 @@ class PatchValidation:
         weak = self._reader(execution.plan, runs).why_weak
 
         def why_weak(test: str) -> str:
-            return replays.why_no_evidence(test, self._issue_names) or weak(test)
+            return replays.why_no_evidence(test) or weak(test)
 
         steadily = [test for test in passing if test in again and again[test].is_steady(test)]
         doubts = {
-            t: again[t].why_unrelated(t, mentioned, given=True)
-            or replays.why_no_evidence(t, lambda _: True)
+            t: again[t].why_unrelated(t, mentioned, given=True) or replays.why_no_evidence(t)
             for t in steadily
         }
         return Proof(

@@ -2,7 +2,7 @@
 
 Code under test shares the process that writes them. A line that is not as it should be is counted
 and not trusted, and a report without its `finish` line is incomplete. The writers are
-`inside/patchshot_pytest.py`, `inside/patchshot_unittest.py` and `inside/patchshot_hook.py`.
+`inside/patchshot_pytest.py` and `inside/patchshot_unittest.py`.
 
 Every line is signed. A key is put where the writer finds it before any code of the target runs, and
 the writer removes it. Each line then ends with a tab and the first 16 hexadecimal digits of an

@@ -3,8 +3,8 @@
 A test that gives different results is flaky and decides nothing. Failures are repeated under the
 same conditions, and only in whole runs of test files: a hang or a crash is not flaky. A command is
 repeated for a failure only if its exit code is all that is known of it, because it cannot be run in
-part. What passes newly is repeated under other conditions (`TraceOrder`), on the base, with the
-patch and, where that tells something, with the patch but the base's functions.
+part. What passes newly is repeated under other conditions (`TraceOrder`), on the base and with the
+patch, and then replayed as plain code.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from agent.types import FileChange, Outcome, TestRun
+from agent.types import Outcome, TestRun
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import SuiteJob, Task, TraceOrder
 from agent.verify.judging.compare import Comparison, compare, failed, is_command, is_whole
 from agent.verify.judging.execution import (
+    Replays,
+    ReplaySide,
     RunAgain,
     SecondRuns,
     changed_code,
-    with_functions_of_base,
 )
 from agent.verify.judging.outdated import OutdatedRuns
-from agent.verify.judging.replay import Replays, ReplaySide, new_names
 from agent.verify.judging.wording import number
 from agent.verify.path_rules import other_path
 from agent.verify.plan import Plan, merged
@@ -37,7 +37,6 @@ from agent.verify.runners.registry import runner_of
 BASE = "the base"
 SOURCE = "the patched tree"
 WHOLE = "the tree with the patch's own tests"
-UNDONE = "the patched tree with the functions of the base"
 
 # A replay takes up to a second; a fix that holds in these tests holds.
 _MOST_REPLAYED = 6
@@ -168,7 +167,7 @@ class PlanExecution:
         files = tuple(change.path for change in plan.source)
         after = merged(plan.source, plan.new_tests)
         sides = [
-            ReplaySide(changes, tuple(names[:_MOST_REPLAYED]), files, new_names(plan.source))
+            ReplaySide(changes, tuple(names[:_MOST_REPLAYED]), files)
             for changes in (plan.new_tests, after)
         ]
         return Replays(*self.executor.replay(job, sides, self.cancel))
@@ -188,9 +187,6 @@ class PlanExecution:
         codes = (changed_code(plan.source, in_base=True), changed_code(plan.source))
         trees = [(tests, BASE, codes[0]), (merged(plan.source, tests), SOURCE, codes[1])]
         ordered = runner_of(job.suite).signs
-        undone = with_functions_of_base(plan.source) if ordered else None
-        if undone is not None:
-            trees.append((merged(undone, tests), UNDONE, changed_code(undone)))
         hung = any(run is not None and not is_whole(run) for run in (runs.before, runs.new_before))
         tasks = [
             Task(job, changes, where, again=True, order=TraceOrder(code, wanted))
@@ -203,9 +199,7 @@ class PlanExecution:
         ]
         base = None if hung else done.pop(0)
         configures = bool(plan.source) and plan.allowed.issuperset(c.path for c in plan.source)
-        second = SecondRuns(
-            base, done[0], done[1] if undone is not None else None, configures=configures
-        )
+        second = SecondRuns(base, done[0], configures=configures)
         return dict.fromkeys(ids, second)
 
     def _project_again(self, tests: Sequence[str]) -> SuiteJob | None:
@@ -225,13 +219,10 @@ class PlanExecution:
                 found[path] = other
         return found
 
-    def run_outdated(
-        self, tests: Sequence[str], edited: Sequence[FileChange], edited_ids: Sequence[str]
-    ) -> OutdatedRuns | None:
+    def run_outdated(self, tests: Sequence[str]) -> OutdatedRuns | None:
         """Record what the project's `tests` execute on the base and with the patch.
 
-        `edited` are test files with the edited versions of `edited_ids`, which are run on both
-        sides too. None where there is no such run.
+        None where there is no such run.
         """
         job, source = self._project_job(), self.plan.source
         if job is None:
@@ -241,16 +232,9 @@ class PlanExecution:
             Task(job, changes, where, again=True, order=TraceOrder(code, tuple(tests)))
             for changes, where, code in (((), BASE, codes[0]), (source, SOURCE, codes[1]))
         ]
-        theirs = self._job_of_tests(edited_ids) if edited else None
-        if theirs is not None:
-            edits = tuple(edited)
-            tasks += [Task(theirs, edits, BASE), Task(theirs, merged(source, edits), SOURCE)]
         done = self._run(*tasks)
         ordered = runner_of(job.suite).signs
-        base, patched = (RunAgain(done[i], codes[i], ordered) for i in range(2))
-        if theirs is None:
-            return OutdatedRuns(base, patched)
-        return OutdatedRuns(base, patched, done[2], done[3], frozenset(edited_ids))
+        return OutdatedRuns(*(RunAgain(done[i], codes[i], ordered) for i in range(2)))
 
     def find_test_edits(
         self, runs: PlanRuns, steady: SteadyComparison | None, lucky: Sequence[str]

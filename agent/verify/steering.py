@@ -23,12 +23,11 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
-from agent.repository import is_test_path, language_of
+from agent.repository import is_test_path, is_vendored_path, language_of
 from agent.retrieval.index import PROSE_AND_DATA
 from agent.types import FileChange
 from agent.types.protocols import Snapshot
 from agent.verify.judging.reading import tree_of
-from agent.verify.loaded_files import find_loaded_files
 from agent.verify.path_rules import (
     is_python_test,
     is_test_change,
@@ -39,6 +38,10 @@ from agent.verify.path_rules import (
 
 # The source that patterns search for names of data files.
 _MOST_SOURCES = 5_000
+
+# Configuration is short. Of more or longer files the rest is not read.
+_MOST_CONFIGURATION = 200
+_MOST_CHARS = 200_000
 
 _CONFIGURES = "it configures the test run"
 
@@ -61,9 +64,9 @@ class SteeringFiles:
             return _CONFIGURES if _manifest_steers(change) else ""
         if is_test_change(change):
             return ""
-        loaded = self.loaded.get(path)
-        if loaded:
-            return f"{loaded} loads it into the test run"
+        loader = self._loader(path)
+        if loader:
+            return f"{loader} loads it into the test run"
         if self._is_assertion_helper(change):
             return "it changes assertions that tests use"
         if self._is_test_helper(change):
@@ -73,16 +76,30 @@ class SteeringFiles:
         return ""
 
     @cached_property
-    def loaded(self) -> Mapping[str, str]:
-        """The paths that the base's configuration loads, with the file that names them."""
-        return find_loaded_files(self._snapshot)
+    def _configuration(self) -> Mapping[str, str]:
+        """What configuration says of the files that it loads into test runs or has start."""
+        paths = [path for path in self._snapshot.files if _may_load(path)][:_MOST_CONFIGURATION]
+        texts = {path: self._snapshot.text(path)[:_MOST_CHARS] for path in paths}
+        makefiles = "\n".join(text for path, text in texts.items() if _is_makefile(path))
+        variables = dict(_VARIABLE.findall(makefiles))
+        loads = {path: _loads(path, text, variables) for path, text in texts.items()}
+        for path in self._snapshot.files:  # a script that is started starts further ones
+            if path.endswith(".sh") and any(_names(path, one, loads[one]) for one in paths):
+                loads[path] = self._snapshot.text(path)[:_MOST_CHARS]
+        return loads
+
+    def _loader(self, path: str) -> str:
+        """Return the configuration of the base that loads a file, which may be new, or ""."""
+        named = (one for one, text in self._configuration.items() if _names(path, one, text))
+        return next(named, "")
 
     @cached_property
     def script_folders(self) -> tuple[str, ...]:
         """The folders, but the root, of scripts that run tests: Python imports from them first."""
         exists = self._snapshot.exists
-        scripts = (p for p in self.loaded if p.endswith(".py") and exists(p))
-        folders = {path.rpartition("/")[0] for path in scripts} - {""}
+        started = "\n".join(self._configuration.values())
+        scripts = (p for p in self._snapshot.files if p.endswith(".py") and p in started)
+        folders = {path.rpartition("/")[0] for path in scripts if self._loader(path)} - {""}
         return tuple(sorted(f for f in folders if not exists(f"{f}/__init__.py")))
 
     # ----------------------------------------------------------------------- test helpers
@@ -116,12 +133,13 @@ class SteeringFiles:
         names = rf"{_word(module_name(path))}|{re.escape(str(PurePosixPath(path).with_suffix('')))}"
         if self._any(names, lambda p: PurePosixPath(p).name in _METADATA) or self._is_about(change):
             return False
-        kept = {path, *self.loaded}
-        return not self._any(imported, lambda p: p not in kept and self._is_source(p))
+        return not self._any(
+            imported, lambda p: p != path and self._is_source(p) and not self._loader(p)
+        )
 
     def _is_used(self, imported: str) -> bool:
         """Whether a test, or a script that runs tests, has a match of the pattern."""
-        return self._any(imported, lambda path: is_test_side(path) or path in self.loaded)
+        return self._any(imported, lambda path: is_test_side(path) or bool(self._loader(path)))
 
     def _is_about(self, change: FileChange) -> bool:
         """Whether the issue names the file, or a function or class of it."""
@@ -170,6 +188,127 @@ def _word(name: str) -> str:
 
 # Data that shapes what a program shows; tests name it, and programs build its name.
 _TEMPLATES = frozenset({".html", ".htm", ".xhtml", ".po", ".pot"})
+
+# ------------------------------------------------------------- what configuration loads or starts
+
+_INI = re.compile(r"\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml")
+_PLUGIN_OPTION = re.compile(r"(?<![\w-])-p[\s'\",=]*[A-Za-z_][\w.]*")
+_TEST_RUNNER = re.compile(r"\bTEST_RUNNER\s*=\s*['\"][\w.]+")
+_CONFTEST = re.compile(
+    r"^pytest_plugins\b[^=\n]*=[^\n]*(?:\n[ \t)\]][^\n]*)*"
+    r"|^from [\w.]+ import [^\n]*(?:\*|\bpytest_)",
+    re.MULTILINE,
+)
+_SCRIPT_NAMES = re.compile(
+    r"(?:\b(?:from|import|require\()\s*"
+    r"|\b(?:setupFiles\w*|globalSetup|globalTeardown|testEnvironment|testRunner|runner|require|import"
+    r"|loader|preset|resolver|snapshotSerializers|transform|file|reporters?)['\"]?\s*[:=]\s*[\[{]?)"
+    r"(?:[^\]}'\"\n]*['\"][^'\"\n]*['\"][\s,]*)+"
+    r"|^\s*(?:-\s*|require:\s*|--require\s+|-r\s+)\.{0,2}/?[\w./-]+$",
+    re.MULTILINE,
+)
+_VARIABLE = re.compile(r"^(?:export\s+)?(\w+)[ \t]*[:?]{0,2}=[ \t]*(.*)$", re.MULTILINE)
+_USED = re.compile(r"\$[({](\w+)[)}]")
+_NESTED = 3  # variables in the values of variables
+_RULE = re.compile(
+    r"^([A-Za-z][\w .-]*)::?(?![:=])([^=;\n]*)((?:\n[\t ][^\n]*|\n(?=\n))*)", re.MULTILINE
+)
+_RUNNER_SECTIONS = ("jest", "mocha", "ava", "vitest", "tap", "nyc", "c8", "babel")
+
+# What a file is an argument of if a command starts or loads it.
+_STARTS = (
+    r"(?:^|[\n;&|@\"'])\s*(?:\w+=\S*\s+)*(?:exec\s+)?"
+    r"(?:(?:\S*/)?(?:node|sh|bash|python[\d.]*|pypy3?|ts-node|tsx|ruby|perl|\$\S+)\s+(?:-m\s+)?)?"
+    r"|\s(?:-r|--require|--import|--(?:experimental-)?loader|--config|-c|--setupFiles\w*"
+    r"|--globalSetup)[\s=]+"
+)
+
+
+def _may_load(path: str) -> bool:
+    """Whether a file of the base may name others that take part in test runs."""
+    is_settings = path.endswith("settings.py")  # of Django, which names its test runner there
+    return (steers_tests(path) or is_settings) and not is_vendored_path(path)
+
+
+def _is_makefile(path: str) -> bool:
+    name = path.rpartition("/")[2].lower()
+    return "makefile" in name or name.endswith(".mk")
+
+
+def _loads(path: str, text: str, variables: Mapping[str, str]) -> str:
+    """Return the parts of a configuration file that load files or start commands."""
+    name = path.rpartition("/")[2]
+    if _is_makefile(path) or name.endswith("justfile"):
+        text = _recipes(text)
+        for _ in range(_NESTED):
+            text = _USED.sub(lambda use: variables.get(use[1], use[0]), text)
+        return text
+    if name == "package.json":
+        return _of_scripts(text)
+    if name == "noxfile.py":
+        calls = re.findall(r"\.run\w*\(([^)]*)\)", text)
+        return "\n".join(" ".join(re.findall(r"['\"]([^'\"\n]+)['\"]", call)) for call in calls)
+    parts = [text] if name.lower().startswith(("tox.", "taskfile.")) or "." not in name else []
+    if _INI.fullmatch(name):
+        parts += _PLUGIN_OPTION.findall(text)
+    elif name == "conftest.py":
+        parts += _CONFTEST.findall(text)
+    elif name.endswith("settings.py"):
+        parts += _TEST_RUNNER.findall(text)
+    elif re.search(r"\.[cm]?[jt]s$|rc(?:\.\w+)?$|\.json$|\.opts$", name):
+        parts += (f"\n{found[0]}" for found in _SCRIPT_NAMES.finditer(text))
+    return "\n".join(parts)
+
+
+def _recipes(text: str) -> str:
+    """Return the recipes of a Makefile's goals for tests, and of what they need."""
+    rules = {
+        name: (needs.split(), recipe)
+        for names, needs, recipe in _RULE.findall(text)
+        for name in names.split()
+    }
+    goals = [name for name in rules if re.search(r"test|check", name)]
+    for name in goals:  # grows while it is read
+        goals.extend(need for need in rules[name][0] if need in rules and need not in goals)
+    return "\n".join(rules[name][1] for name in goals)
+
+
+def _of_scripts(text: str) -> str:
+    """Return the test scripts of a package.json with those that they run, and runners' sections."""
+    try:
+        package = json.loads(text)
+        scripts = {name: str(script) for name, script in package.get("scripts", {}).items()}
+    except (ValueError, RecursionError, AttributeError):
+        return ""
+    names = [name for name in scripts if re.search(r"(?:^|pre|post)tests?\b", name)]
+    for name in names:  # grows while it is read
+        called = re.findall(r"(?:run|yarn|pnpm)\s+([\w:.-]+)", scripts[name])
+        names.extend(one for one in called if one in scripts and one not in names)
+    sections = (json.dumps(package.get(runner, {})) for runner in _RUNNER_SECTIONS)
+    return "\n".join([*(scripts[name] for name in names), *sections])
+
+
+def _names(path: str, configuration: str, loads: str) -> bool:
+    """Whether the parts of a configuration file that load files name this one."""
+    pure, folder = PurePosixPath(path), configuration.rpartition("/")[0]
+    below = path.removeprefix(f"{folder}/") if folder else path
+    if not loads or pure.suffix == ".txt":  # requirements of packages
+        return False
+    if pure.suffix == ".py":
+        modules = "|".join(map(re.escape, {module_name(path), f".{pure.stem}", pure.stem}))
+        plugin = r"(?:-p[\s'\",=]*|['\"]|\bfrom |-m )"
+        if re.search(rf"{plugin}(?:{modules})(?!\w|\.\w+\.)", loads):
+            return True
+    stem = str(pure.with_suffix("")).removesuffix("/index")
+    stem_below = stem.removeprefix(f"{folder}/") if folder else stem
+    words = "|".join(sorted({re.escape(one) for one in (path, below)}))
+    scripts = pure.suffix in (".js", ".ts", ".cjs", ".mjs", ".tsx")
+    if scripts:
+        words += "|" + "|".join(sorted({re.escape(one) for one in (stem, stem_below)}))
+    word = rf"(?:<rootDir>/|\./)?(?:{words})(?![\w./-])"
+    quoted = rf"|['\"]{word}['\"]|^\s*-?\s*{word}$" if scripts else ""
+    return re.search(rf"(?:{_STARTS}){word}{quoted}", loads, re.MULTILINE) is not None
+
 
 # ---------------------------------------------------------------------------------- manifests
 

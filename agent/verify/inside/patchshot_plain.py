@@ -113,7 +113,6 @@ class Replay:
         self._values: list[Any] = []
         self._left: Any = None
         self._loose = ""
-        self._asked: set[str] = set()
 
     def results(self) -> Any:
         """Yield how the test ends as it is, and once more if it passes."""
@@ -133,8 +132,7 @@ class Replay:
             error, line = (type(raised).__name__ + ": " + text)[:VALUE_CHARS], self._line(raised)
         values = list(map(_shown, self._values[-2:]))
         return {
-            "kind": kind, "error": error, "line": line, "values": values,
-            "loose": self._loose, "asked": sorted(self._asked),
+            "kind": kind, "error": error, "line": line, "values": values, "loose": self._loose
         }  # fmt: skip
 
     def _line(self, raised: BaseException) -> int:
@@ -159,7 +157,6 @@ class Replay:
         sys.modules[module.__name__] = module
         vars(module)[SEEN] = self._see
         tree = Watched(self._moved).visit(ast.parse(self._source))
-        self._watch_modules()
         exec(compile(tree, self._file, "exec", dont_inherit=True), vars(module))  # noqa: S102
         self._module = module
         for name in [n for n in sys.modules if n.startswith(RUNNERS)]:
@@ -250,46 +247,6 @@ class Replay:
     def _is_changed(self, code: Any) -> bool:
         """Whether code is of a file that the patch changes."""
         return os.path.relpath(code.co_filename, self._order["root"]) in self._order["files"]
-
-    def _watch_modules(self) -> None:
-        """Record which new names of changed modules the test itself asks for."""
-        names, asked, file = frozenset(self._order["names"]), self._asked, self._file
-
-        class Module(types.ModuleType):
-            def __getattribute__(self, name: str) -> Any:
-                if name in names and sys._getframe(1).f_code.co_filename == file:
-                    asked.add(name)
-                return types.ModuleType.__getattribute__(self, name)
-
-        class Finder:
-            """Has changed modules be of the class above when they have been imported."""
-
-            def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-                for finder in [one for one in sys.meta_path if one is not self]:
-                    spec = getattr(finder, "find_spec", lambda *_: None)(name, path, target)
-                    if spec is not None:
-                        _mark(spec, Module)
-                        return spec
-                return None
-
-        if names:
-            sys.meta_path.insert(0, Finder())
-
-
-def _mark(spec: Any, kind: Any) -> None:
-    load = getattr(spec.loader, "exec_module", None)
-    if load is None or not str(spec.origin or "").endswith(".py"):
-        return
-
-    def exec_module(module: Any) -> None:
-        load(module)
-        if type(module) is types.ModuleType:
-            module.__class__ = kind
-
-    try:
-        spec.loader.exec_module = exec_module
-    except AttributeError:
-        return
 
 
 def _equals_anything(value: Any) -> bool:

@@ -1,30 +1,43 @@
-"""Runs test files with unittest and writes one JSON line for each outcome.
+"""Runs tests that are built on unittest, and writes one JSON line for each outcome.
 
-For interpreters that cannot import pytest: `python patchshot_unittest.py tests/test_a.py ...`, in
-the workspace, whose root PATCHSHOT_ROOT names. It runs inside the sandbox and needs Python 3.7 or
-later and its standard library only. The lines are those of patchshot_pytest, the ids too
-(`tests/test_a.py::Case::test_x`).
+    patchshot_unittest.py tests/test_a.py ...             for interpreters without pytest
+    patchshot_unittest.py --hook tests/runtests.py ...    another runner, or `-m unittest ...`
 
-Beside `unittest.TestCase` classes it runs plain functions `test_*` that take no arguments.
+It runs inside the sandbox in the target's interpreter: Python 3.7 or later, standard library only.
+PATCHSHOT_ROOT names the root of the workspace. The lines are those of patchshot_pytest, the ids too
+(`tests/test_a.py::Case::test_x`). Every unittest runner calls the methods of
+`unittest.TestResult`, and these are recorded whatever the runner prints.
+
+Beside `unittest.TestCase` classes, plain functions `test_*` of files that take no arguments run.
 """
 
-# ruff: noqa: D102, PTH100, PTH109, PTH113, PTH118
-# (methods are documented by unittest; pathlib would be imported for four calls)
+# ruff: noqa: D102, PTH100, PTH109, PTH113, PTH118, PTH120
+# (methods are documented by unittest; pathlib would be imported for five calls)
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
 import os
+import re
+import runpy
 import sys
 import traceback
 import types
 import unittest
+from collections.abc import Callable
 from typing import Any
 
 import patchshot_trace  # type: ignore[import-not-found]  # beside this file, inside
 import patchshot_watch  # type: ignore[import-not-found]
+
+# `setUpClass (app.tests.Case)`, `setUpModule (app.tests)`: what stands for a class that failed.
+HOLDER = re.compile(r"\w+ \(([\w.]+)\)")
+
+# Python before 3.11: `unittest.loader._FailedTest.app.tests`; later without the class.
+FAILED_IMPORT = "unittest.loader._FailedTest."
 
 
 class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
@@ -79,99 +92,180 @@ class UnittestRecorder(patchshot_watch.LineWriter):  # type: ignore[misc]
         self.write(event="finish", status=status, failed=failed, traces=traces)
 
 
-class LineResult(unittest.TestResult):
-    """Turns what unittest reports into lines."""
+class ResultListener:
+    """Records the outcomes that reach unittest's own result class."""
 
-    def __init__(self, recorder: UnittestRecorder, path: str) -> None:
-        super().__init__()
+    def __init__(self, recorder: UnittestRecorder) -> None:
         self._recorder = recorder
-        self._path = path
+        self._root = os.path.realpath(os.environ.pop("PATCHSHOT_ROOT", "") or os.getcwd())
+        self.failed = 0
 
-    def _id(self, test: Any) -> str:
-        if isinstance(test, unittest.FunctionTestCase):
-            return self._path + "::" + test.id().rpartition(".")[2]
-        if isinstance(test, unittest.TestCase):
-            return "::".join((self._path, type(test).__name__, test.id().rpartition(".")[2]))
-        return self._path  # setUpModule or setUpClass failed: there is no test of its own
+    def listen(self) -> None:
+        """Wrap the methods that every result class inherits, and calls."""
+        for name in ("startTest", "stopTest", "addSuccess", "addFailure", "addError", "addSkip"):
+            self._wrap(name, getattr(self, "on_" + name))
+        for name in ("addExpectedFailure", "addUnexpectedSuccess", "addSubTest"):
+            self._wrap(name, getattr(self, "on_" + name))
 
-    def startTest(self, test: unittest.TestCase) -> None:
-        super().startTest(test)
-        self._recorder.start(self._id(test))
+    def _wrap(self, name: str, listener: Callable[..., None]) -> None:
+        original = getattr(unittest.TestResult, name)
 
-    def stopTest(self, test: unittest.TestCase) -> None:
-        super().stopTest(test)
-        self._recorder.stop(self._id(test))
+        @functools.wraps(original)
+        def method(result: Any, test: Any, *rest: Any, **named: Any) -> Any:
+            listener(test, *rest, **named)
+            return original(result, test, *rest, **named)
 
-    def addSuccess(self, test: unittest.TestCase) -> None:
-        super().addSuccess(test)
-        self._recorder.result(self._id(test), "call", "passed")
+        setattr(unittest.TestResult, name, method)
 
-    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
-        super().addFailure(test, err)
-        self._recorder.result(self._id(test), "call", "failed", _text(err))
+    def on_startTest(self, test: Any) -> None:
+        self._recorder.start(self.identify(test))
 
-    def addError(self, test: unittest.TestCase, err: Any) -> None:
-        super().addError(test, err)
-        phase = "call" if isinstance(test, unittest.TestCase) else "setup"
-        self._recorder.result(self._id(test), phase, "failed", _text(err))
+    def on_stopTest(self, test: Any) -> None:
+        self._recorder.stop(self.identify(test))
 
-    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
-        super().addSkip(test, reason)
-        self._recorder.result(self._id(test), "call", "skipped", reason)
+    def on_addSuccess(self, test: Any) -> None:
+        self._recorder.result(self.identify(test), "call", "passed")
 
-    def addExpectedFailure(self, test: unittest.TestCase, err: Any) -> None:
-        super().addExpectedFailure(test, err)
-        self._recorder.result(self._id(test), "call", "skipped", "expected failure")
+    def on_addFailure(self, test: Any, err: Any) -> None:
+        self._fail(test, "call", err)
 
-    def addUnexpectedSuccess(self, test: unittest.TestCase) -> None:
-        super().addUnexpectedSuccess(test)
-        self._recorder.result(self._id(test), "call", "failed", "unexpected success")
+    def on_addError(self, test: Any, err: Any) -> None:
+        real = isinstance(test, unittest.TestCase) and not _failed_import(test)
+        self._fail(test, "call" if real else "collect", err)
 
-    def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
-        super().addSubTest(test, subtest, err)
+    def on_addSkip(self, test: Any, reason: str) -> None:
+        self._recorder.result(self.identify(test), "call", "skipped", str(reason))
+
+    def on_addExpectedFailure(self, test: Any, err: Any) -> None:
+        self._recorder.result(self.identify(test), "call", "skipped", "expected failure")
+
+    def on_addUnexpectedSuccess(self, test: Any) -> None:
+        self.failed += 1
+        self._recorder.result(self.identify(test), "call", "failed", "unexpected success")
+
+    def on_addSubTest(self, test: Any, subtest: Any, err: Any) -> None:
         if err is not None:
-            self._recorder.result(
-                self._id(test), "call", "failed", str(subtest) + "\n" + _text(err)
-            )
+            self._fail(test, "call", err, str(subtest) + "\n")
+
+    def _fail(self, test: Any, phase: str, err: Any, before: str = "") -> None:
+        self.failed += 1
+        text = before + "".join(traceback.format_exception(*err))
+        self._recorder.result(self.identify(test), phase, "failed", text)
+
+    def identify(self, test: Any) -> str:
+        """`path::Class::method`; `path::Class` or the path alone for what cannot be set up."""
+        name = str(test.id())
+        if isinstance(test, unittest.FunctionTestCase):
+            module = getattr(test, "_testFunc").__module__  # noqa: B009
+            return self._file(module) + "::" + name.rpartition(".")[2]
+        if _failed_import(test):
+            return self._failed_file(name[len(FAILED_IMPORT) :], test)
+        if isinstance(test, unittest.TestCase):
+            case = type(test)
+            method = name.rpartition(".")[2]
+            return "::".join((self._file(case.__module__), case.__qualname__, method))
+        holder = HOLDER.fullmatch(name)
+        return self._held(holder.group(1)) if holder else name
+
+    def _held(self, dotted: str) -> str:
+        """A module, or a class of the longest part of the name that is a module."""
+        parts = dotted.split(".")
+        for length in range(len(parts), 0, -1):
+            module = ".".join(parts[:length])
+            if module in sys.modules:
+                return "::".join((self._file(module), *parts[length:]))
+        return self._file(dotted)
+
+    def import_failed(self, path: str) -> None:
+        """Report a file that cannot be imported."""
+        self.failed += 1
+        self._recorder.result(self._below(path), "collect", "failed", traceback.format_exc())
+
+    def import_skipped(self, path: str, reason: str) -> None:
+        """Report a file that skips itself."""
+        self._recorder.result(self._below(path), "collect", "skipped", reason)
+
+    def _below(self, path: str) -> str:
+        return os.path.relpath(os.path.realpath(path), self._root)
+
+    def _file(self, module: str) -> str:
+        """The file of a module, as seen from where the runner was started."""
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file:
+            return self._below(file)
+        guess = os.path.join(*module.split(".")) + ".py"
+        return guess if os.path.isfile(os.path.join(self._root, guess)) else module
+
+    def _failed_file(self, name: str, test: Any) -> str:
+        """The file of a module that cannot be imported: unittest may know its last name only."""
+        named = re.compile(r'File "([^"\n]*[/\\]' + re.escape(name.rpartition(".")[2]) + r'\.py)"')
+        found = named.findall(str(getattr(test, "_exception", "")))
+        return (
+            os.path.relpath(os.path.realpath(found[-1]), self._root) if found else self._file(name)
+        )
 
 
-def main(paths: list[str]) -> int:
-    """Run the files and return 0 when everything passed, 1 otherwise, 5 when nothing was run."""
+def _failed_import(test: Any) -> bool:
+    return str(test.id()).startswith(FAILED_IMPORT)
+
+
+def main(argv: list[str]) -> int:
+    """Run files or a program. Its exit code, or 0, 1, or 5 when no test of the files was run."""
     recorder = UnittestRecorder.from_environment()
-    recorder.begin("unittest")
-    root = os.environ.pop("PATCHSHOT_ROOT", "") or os.getcwd()
-    above = os.path.relpath(os.getcwd(), os.path.realpath(root))
-    results = [run_file(path, recorder, "" if above == "." else above) for path in paths]
-    good = all(result is not None and result.wasSuccessful() for result in results)
-    ran = sum(result.testsRun for result in results if result is not None)
-    status = 1 if not good else 0 if ran else 5
-    recorder.finish(status, sum(_bad(result) for result in results))
+    listener = ResultListener(recorder)
+    listener.listen()
+    hooked = argv[0] == "--hook"
+    recorder.begin("unittest (hooked)" if hooked else "unittest")
+    status = run_program(argv[1:]) if hooked else run_files(argv, listener)
+    recorder.finish(status, listener.failed)
     return status
 
 
-def _bad(result: LineResult | None) -> int:
-    """How many tests of a file failed; a file that cannot be imported counts as one."""
-    if result is None:
+def run_files(paths: list[str], listener: ResultListener) -> int:
+    """Run the tests of each file."""
+    # The folder of this script came first on the path; the target's own modules come first now.
+    sys.path[0] = os.getcwd()
+    ran = 0
+    for path in paths:
+        try:
+            module = load(path)
+        except unittest.SkipTest as skip:
+            listener.import_skipped(path, str(skip))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001  (whatever a test module raises, SystemExit too)
+            listener.import_failed(path)
+        else:
+            result = unittest.TestResult()
+            suite(module).run(result)
+            ran += result.testsRun
+    if listener.failed:
         return 1
-    return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+    return 0 if ran else 5
 
 
-def run_file(file: str, recorder: UnittestRecorder, above: str = "") -> LineResult | None:
-    """Run one file; None when it cannot be imported. Its id begins with the folder `above`."""
-    path = os.path.join(above, file)
+def run_program(argv: list[str]) -> int:
+    """Run a script or module as `__main__`, as python itself would have."""
     try:
-        module = load(file)
-    except unittest.SkipTest as skip:
-        recorder.result(path, "collect", "skipped", str(skip))
-        return LineResult(recorder, path)
+        if argv[0] == "-m":
+            sys.argv = argv[1:]
+            sys.path[0] = os.getcwd()
+            runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = argv
+            sys.path[0] = os.path.dirname(os.path.abspath(argv[0]))
+            runpy.run_path(argv[0], run_name="__main__")
+    except SystemExit as leaving:
+        if leaving.code is None or isinstance(leaving.code, int):
+            return int(leaving.code or 0)
+        print(leaving.code, file=sys.stderr)  # noqa: T201
+        return 1
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001  (whatever a test module raises, SystemExit too)
-        recorder.result(path, "collect", "failed", traceback.format_exc())
-        return None
-    result = LineResult(recorder, path)
-    suite(module).run(result)
-    return result
+    except BaseException:  # noqa: BLE001  (whatever the target raises)
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def load(path: str) -> types.ModuleType:
@@ -219,11 +313,5 @@ def _is_plain(value: object, module: types.ModuleType) -> bool:
     )
 
 
-def _text(err: Any) -> str:
-    return "".join(traceback.format_exception(*err))
-
-
 if __name__ == "__main__":
-    # The folder of this script came first on the path; the target's own modules come first now.
-    sys.path[0] = os.getcwd()
     sys.exit(main(sys.argv[1:]))

@@ -4,13 +4,16 @@ A test can fail on the base and pass with the patch without showing a fix: it lo
 sentence of the documentation or the text of the source. So a test that decides must execute what
 the patch changes. That is recorded in second runs, for Python only (`inside/patchshot_trace.py`).
 
-1. Where the patch changes functions and more than functions, the test is also run with the base's
-   functions and the rest of the patch. If it passes there, the changed functions do not matter to
-   it, and what it executes is taken from that run.
-2. It has to execute a line of a changed function; or a function of the project uses a name that the
+1. It has to execute a line of a changed function; or a function of the project uses a name that the
    other statements of the patch bind; or the project's code reads another file of the patch. A name
    that the issue mentions may be used by the test alone.
-3. A test of the reply must not read the source that the patch changes.
+2. A test of the reply must not itself read source or a document that the patch changes.
+
+The tests are also replayed as plain code (`inside/patchshot_plain.py`), on the base and with the
+patch: each as it is (`plain`), once more (`twice`), and where nothing looks like a test run
+(`moved`). A fix holds there too. With a patch that recognises its test, or keeps count of the
+calls, a test fails there as it does on the base. What the surroundings change on the base too is
+not held against the patch.
 
 Two versions of a file are compared as sequences of statements, so that comments, blank lines,
 docstrings and the layout do not count. A statement consists of its own lines: those of an `if` are
@@ -21,9 +24,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.patching import parse_python
 from agent.types import Execution, FileChange, Outcome, TestRun
@@ -225,66 +232,6 @@ def _differing(mine: list[_Statement], other: list[_Statement]) -> list[_Stateme
     ]
 
 
-# ------------------------------------------------------------------- functions as they were before
-
-
-def with_functions_of_base(changes: Sequence[FileChange]) -> tuple[FileChange, ...] | None:
-    """Return the changes with each changed function as on the base.
-
-    None if that leaves nothing of the patch, or if it changes no function: there is nothing to be
-    learnt from such a tree.
-    """
-    undone = tuple(_undone(change) for change in changes)
-    if undone == tuple(changes):
-        return None
-    left = changed_code(undone) | changed_code(undone, in_base=True)
-    if not (left.lines or left.new or left.names or left.files != left.source):
-        return None
-    return undone
-
-
-def _undone(change: FileChange) -> FileChange:
-    if not change.path.endswith(".py") or change.before is None or change.after is None:
-        return change
-    try:
-        old, new = (_functions(parse_python(data)) for data in (change.before, change.after))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return change
-    before, after = (d.splitlines(keepends=True) for d in (change.before, change.after))
-    for name, node in sorted(new.items(), key=lambda one: -one[1].lineno):
-        was = old.get(name)
-        if was is None or was.col_offset != node.col_offset or _same(was, node):
-            continue
-        after[_first(node) : node.end_lineno] = before[_first(was) : was.end_lineno]
-    return replace(change, after=b"".join(after))
-
-
-def _first(node: _Function) -> int:
-    return min([node.lineno, *(one.lineno for one in node.decorator_list)]) - 1
-
-
-def _same(one: _Function, other: _Function) -> bool:
-    return ast.dump(one) == ast.dump(other)
-
-
-def _functions(tree: ast.Module) -> dict[str, _Function]:
-    """Return the functions by qualified name, without those inside of functions."""
-    found: dict[str, _Function] = {}
-
-    def visit(body: Sequence[_Part], prefix: str) -> None:
-        for node in body:
-            if isinstance(node, _FUNCTIONS):
-                found[f"{prefix}{node.name}"] = node
-            elif isinstance(node, ast.ClassDef):
-                visit(node.body, f"{prefix}{node.name}.")
-            else:
-                for block in _blocks(node):
-                    visit(block, prefix)
-
-    visit(tree.body, "")
-    return found
-
-
 # -------------------------------------------------------------------------------- second runs
 
 _DOCUMENTATION = (".md", ".rst", ".txt", ".adoc")
@@ -320,14 +267,12 @@ class RunAgain:
 class SecondRuns:
     """Second runs of deciding tests, with the ids of the first.
 
-    `base` is None if the first run was cut off. `undone` has the patch with the functions of the
-    base, None if there is no such tree. `configures`: the patch changes nothing but configuration
-    of the tests that the user allows, which no test executes.
+    `base` is None if the first run was cut off. `configures`: the patch changes nothing but
+    configuration of the tests that the user allows, which no test executes.
     """
 
     base: RunAgain | None
     patched: RunAgain
-    undone: RunAgain | None = None
     configures: bool = False
 
     def is_steady(self, test: str) -> bool:
@@ -349,22 +294,18 @@ class SecondRuns:
         if not self.patched.run.executed:
             lost = self.patched.ordered and not given
             return "what it executes could not be recorded" if lost else ""
-        independent = self.undone is not None and _passes(self.undone, test)
-        done = self._execution(test, independent=independent)
-        related = bool(done.lines or done.names or done.read or any(map(mentioned, code.names)))
-        unused = _WITHOUT if independent else _UNUSED
-        if given:
-            return unused if not related and (independent or done.opened) else ""
-        if not related:
-            return unused
-        read = sorted(done.opened & code.source)
-        return f"it reads the text of {read[0]}" if read else ""
-
-    def _execution(self, test: str, *, independent: bool) -> Execution:
-        if independent and self.undone is not None:
-            return self.undone.execution(test)
         done = self.patched.execution(test)
-        return done | self.base.execution(test) if self.base is not None else done
+        if self.base is not None:
+            done |= self.base.execution(test)
+        related = bool(done.lines or done.names or done.read or any(map(mentioned, code.names)))
+        unused = "it executes nothing of what the patch changes"
+        if given:
+            return unused if not related and done.opened else ""
+        documents = {path for path in code.files if path.lower().endswith(_DOCUMENTATION)}
+        read = sorted(done.opened & (code.source | documents))
+        if related and read:
+            return f"it reads the text of {read[0]}"
+        return "" if related else unused
 
 
 def suspicion_of_again(again: SecondRuns) -> str:
@@ -377,9 +318,95 @@ def suspicion_of_again(again: SecondRuns) -> str:
     return suspicion(again.base.run, again.patched.run)
 
 
-_UNUSED = "it executes nothing of what the patch changes"
-_WITHOUT = "it passes without the changed functions too, and executes nothing else of the patch"
-
-
 def _passes(again: RunAgain, test: str) -> bool:
     return again.run.outcomes.get(test) is Outcome.PASSED
+
+
+# ------------------------------------------------------------------------------------- replays
+
+_BAD = ("failed", "error")
+
+
+class Replayed(BaseModel):
+    """How a test ended in one variant. `line` and `values` are of the last assertion.
+
+    `loose` says why a comparison shows nothing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    event: Literal["replay"]
+    id: str
+    variant: Literal["plain", "twice", "moved"]
+    kind: Literal["passed", "failed", "error", "skipped"]
+    error: str
+    line: int
+    values: list[str]
+    loose: str
+
+    def ends_like(self, other: Replayed) -> bool:
+        """Whether both end in the same way, with the same values."""
+        mine = (self.kind, self.error, self.line, self.values)
+        return mine == (other.kind, other.error, other.line, other.values)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySide:
+    """Tests to replay on one tree. `files` are those that the patch changes."""
+
+    changes: tuple[FileChange, ...]
+    tests: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def as_json(self, roots: Sequence[str]) -> bytes:
+        """Return the order for `inside/patchshot_plain.py`."""
+        order = {"tests": self.tests, "files": self.files, "roots": roots}
+        return json.dumps(order).encode("ascii")
+
+
+def read_replayed(data: bytes) -> tuple[Replayed, ...]:
+    """Read the lines of a report; foreign data, so that other lines are left out."""
+    found = []
+    for line in data.splitlines():
+        try:
+            found.append(Replayed.model_validate_json(line))
+        except ValidationError:
+            continue
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """The replays on both sides."""
+
+    base: tuple[Replayed, ...] = ()
+    patched: tuple[Replayed, ...] = ()
+
+    def why_loose(self, test: str) -> str:
+        """Return why a comparison of the test is always true with the patch only, or ""."""
+        known = {one.loose for one in self.base if one.id == test}
+        found = (one.loose for one in self.patched if one.id == test)
+        return next((loose for loose in found if loose and loose not in known), "")
+
+    def why_no_evidence(self, test: str) -> str:
+        """Return why what passes in a test run shows no fix, as a clause, or ""."""
+        base = {one.variant: one for one in self.base if one.id == test}
+        patched = {one.variant: one for one in self.patched if one.id == test}
+        plain, moved = base.get("plain"), patched.get("moved")
+        if plain is None or plain.kind not in _BAD:
+            return ""
+        for variant, words in _WORDS.items():
+            if variant in patched and patched[variant].ends_like(plain):
+                return words
+        steady = "moved" in base and base["moved"].ends_like(plain)
+        passes = "plain" in patched and patched["plain"].kind == "passed"
+        if steady and passes and moved is not None and moved.kind == "failed":
+            return _WORDS["moved"]
+        return ""
+
+
+_WORDS = {
+    "plain": "it fails as on the base where its code runs without a test runner",
+    "twice": "it fails as on the base when it is called once more",
+    "moved": "it fails in other surroundings, such as another caller, folder or environment",
+}

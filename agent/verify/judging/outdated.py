@@ -3,8 +3,8 @@
 A right patch can break tests that assert what the issue calls wrong. Such a test counts as outdated
 only if all of this holds:
 
-- It passes on the base. With the patch it fails, twice, by an assertion of the test itself and not
-  by an error; or its edited version fails on the base and passes with the patch.
+- It passes on the base. With the patch it fails, twice; in Python by an assertion of the test
+  itself and not by an error.
 - It executes code that the patch changes, as far as that is recorded.
 - All tests that fail newly are called outdated, and they are few (`MOST_SHARE`).
 
@@ -22,11 +22,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from agent.patching import with_function
-from agent.repository import language_of
-from agent.types import FileChange, Outcome, OutdatedFinding, OutdatedTest, TestRun
-from agent.types.protocols import Snapshot
-from agent.verify.judging.compare import failed
+from agent.types import Outcome, OutdatedFinding, OutdatedTest, TestRun
 from agent.verify.judging.execution import RunAgain
 from agent.verify.judging.wording import assertion, listed, number
 from agent.verify.path_rules import is_test_side
@@ -56,17 +52,10 @@ _DID_NOT = ("DID NOT RAISE", "DID NOT WARN")
 
 @dataclass(frozen=True, slots=True)
 class OutdatedRuns:
-    """Further runs that judge tests called outdated; None where they were not made.
-
-    `base` and `patched` record what the project's tests execute. `edited_base` and `edited` are of
-    the edited versions of `edited_ids`.
-    """
+    """Further runs, which record what the project's tests execute on the base and patched."""
 
     base: RunAgain
     patched: RunAgain
-    edited_base: TestRun | None = None
-    edited: TestRun | None = None
-    edited_ids: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,24 +144,12 @@ class _View:
             return "what it executes could not be recorded"
         if self._recorded and not self._executes(test):
             return "it executes nothing of what the patch changes"
-        if test in self.runs.edited_ids:
-            return self._edited(test)
-        if not self.runs.patched.ordered:
-            return "for this runner it needs its edited version (`replacement`)"
         for run in (self.after, self.runs.patched.run):
             if run.outcomes.get(test) is not Outcome.FAILED:
                 return "it does not fail by an assertion each time"
-            if not is_own_assertion(test, run.failures.get(test, "")):
+            text = run.failures.get(test, "")
+            if self.runs.patched.ordered and not is_own_assertion(test, text):
                 return "it does not fail by an assertion of its own but by an error"
-        return ""
-
-    def _edited(self, test: str) -> str:
-        base, patched = self.runs.edited_base, self.runs.edited
-        if base is None or patched is None or not failed(base, test):
-            return "its edited version does not fail on the base"
-        if patched.outcomes.get(test) is not Outcome.PASSED:
-            said = assertion(patched.failures.get(test, "")) or "it did not run"
-            return f"its edited version does not pass with the patch ({said})"
         return ""
 
     def executing(self, declared: Collection[str]) -> int:
@@ -288,69 +265,3 @@ def placed_test(name: str, files: Collection[str]) -> str:
         if len(fits) == 1:
             return f"{fits[0]}::{'::'.join(words[end:])}"
     return name
-
-
-def edited_versions(
-    declared: Mapping[str, OutdatedTest], snapshot: Snapshot
-) -> tuple[tuple[FileChange, ...], tuple[str, ...]]:
-    """Return the test files with the edited versions of outdated tests, and the ids of these."""
-    texts, ids = dict[str, str](), []
-    for test, one in sorted(declared.items()):
-        folder, _, name = _function(test).partition("::")
-        if not (one.replacement.strip() and name):
-            continue
-        for path in _files_of(folder, snapshot):
-            text = texts.get(path, snapshot.text(path))
-            new = _with_test(text, path, name, one.replacement)
-            if new is not None:
-                texts[path] = new
-                ids.append(test)
-                break
-    changes = (
-        FileChange(path, snapshot.read(path), text.encode("utf-8", "surrogateescape"))
-        for path, text in sorted(texts.items())
-    )
-    return tuple(changes), tuple(ids)
-
-
-def _files_of(path: str, snapshot: Snapshot) -> list[str]:
-    """Return the file of a test; of Go, the test files of its package."""
-    if path in snapshot.files:
-        return [path]
-    tests = (p for p in snapshot.files if p.endswith("_test.go"))
-    return [p for p in tests if PurePosixPath(p).parent == PurePosixPath(path)]
-
-
-def _with_test(text: str, path: str, name: str, new: str) -> str | None:
-    language = language_of(path)
-    if language in ("javascript", "typescript", "tsx"):
-        return _with_script_test(text, name, new)
-    return with_function(text, language, name.replace("::", "."), new)
-
-
-# The beginning of a test of JavaScript with its title.
-_SCRIPT_TEST = re.compile(r"\b(?:it|test)(?:\.\w+)*\s*\(\s*['\"`]([^\n]*?)['\"`]\s*,")
-
-# Strings, comments and brackets of JavaScript. A string that holds `${` may hold anything.
-_SCRIPT_TOKEN = re.compile(
-    r"//[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"|`(?:\\.|[^`\\])*`|[()]",
-    re.DOTALL,
-)
-
-
-def _with_script_test(text: str, name: str, new: str) -> str | None:
-    """Return a JavaScript file with one test replaced; None if it is not found.
-
-    `name` is its title, or the titles around it and its own.
-    """
-    matches = [
-        m for m in _SCRIPT_TEST.finditer(text) if f" {name}".endswith((f" {m[1]}", f">{m[1]}"))
-    ]
-    longest = max((len(match[1]) for match in matches), default=0)
-    starts = [match.start() for match in matches if len(match[1]) == longest]
-    depth = 0
-    for token in _SCRIPT_TOKEN.finditer(text, starts[0]) if len(starts) == 1 else ():
-        depth += (token[0] == "(") - (token[0] == ")")
-        if depth == 0 and token[0] == ")":
-            return f"{text[: starts[0]]}{new.strip().removesuffix(';')}{text[token.end() :]}"
-    return None

@@ -226,16 +226,33 @@ class TestReader:
         if language_of(file.path) != "python":
             return self._why_other(_text(file.after), name.rpartition("::")[2])
         function_name = name.partition("[")[0].replace("::", ".")
-        functions = {dotted: node for dotted, node, _ in _functions(tree_of(file.after), "", "")}
+        tree = tree_of(file.after)
+        functions = {dotted: node for dotted, node, _ in _functions(tree, "", "")}
         function = functions.get(function_name)
         if function is None:
             return ""
+        asked = self._asked([*_shared(tree), *function.body])
+        if asked:
+            return f"it asks for {listed(asked)}, which the issue does not speak of"
         assertions = [node for node in ast.walk(function) if _is_assertion(node)]
         if assertions and all(map(_is_difference, assertions)):
             return "it asserts only what the result is not"
         if self._is_about_output(function):
             return "it looks at output that the patch adds, which the issue does not speak of"
         return ""
+
+    def _asked(self, body: Sequence[ast.stmt]) -> list[str]:
+        """Return the names that the patch brings, as attributes, imports or strings of a test."""
+        used: set[str] = set()
+        for node in (node for part in body for node in ast.walk(part)):
+            if isinstance(node, ast.Attribute):
+                used.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                used.update(node.value.split("."))
+            elif isinstance(node, ast.ImportFrom):
+                used.update([*(node.module or "").split("."), *(a.name for a in node.names)])
+        new = {name for change in self.source for name in _new_names(change)}
+        return sorted(n for n in used & new if self.brought(n) and not self.in_issue(n))
 
     def _is_about_output(self, function: ast.AST) -> bool:
         if _SPEAKS_OF_OUTPUT.search(self.issue) or not _READS_OUTPUT.search(ast.unparse(function)):
@@ -268,6 +285,33 @@ def _holds(file: FileChange, place: str, name: str) -> bool:
     return (
         file.path.endswith(".go") and folder == place and f"func {function}(" in _text(file.after)
     )
+
+
+def _shared(tree: ast.AST) -> Iterator[ast.stmt]:
+    """Yield the statements of a module beside its tests."""
+    for node in getattr(tree, "body", ()):
+        if not getattr(node, "name", "").lower().startswith("test"):
+            yield node
+
+
+def _new_names(change: FileChange) -> set[str]:
+    """Return what a Python file binds newly at its top, and its own name if it is new."""
+    if not change.path.endswith(".py"):
+        return set()
+    own = set(change.path.removesuffix(".py").split("/")) if change.before is None else set()
+    return own | (_bound(change.after) - _bound(change.before))
+
+
+def _bound(data: bytes | None) -> set[str]:
+    names: set[str] = set()
+    for part in getattr(tree_of(data), "body", ()):
+        if isinstance(part, (*_FUNCTIONS, ast.ClassDef)):
+            names.add(part.name)
+            continue
+        stored = (n for n in ast.walk(part) if isinstance(n, ast.Name))
+        names.update(node.id for node in stored if isinstance(node.ctx, ast.Store))
+        names.update(alias.asname or alias.name for alias in getattr(part, "names", ()))
+    return names
 
 
 def _is_difference(node: ast.AST) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agent.types import BAD_OUTCOMES, Outcome, TestRun
-from agent.verify.judging.build_errors import names_of_build
 from agent.verify.judging.compare import (
     collection_error,
     doubtful,
@@ -47,6 +46,22 @@ _MISSING_NAME = re.compile(
     r"|ReferenceError: (?P<variable>\w+) is not defined"
     r"|does not provide an export named '(?P<export>\w+)'"
     r"|TS\d+: (?:Property|Cannot find name|.* has no exported member(?: named)?) '(?P<typed>\w+)')"
+)
+
+# One error of a compiler. What cargo says of the whole build is none, nor a note below an error.
+_ERROR = re.compile(
+    r"^(?:error(?:\[E\d+\])?: (?!could not compile|aborting due)(?P<rust>.+)"
+    r"|\S+\.go:\d+:\d+: (?!too many errors)(?P<go>.+)"
+    r"|\[ERROR\] \S+\.java:\[\d+,\d+\] (?P<java>.+(?:\n(?:\[ERROR\])?\s*symbol: .+)?))$",
+    re.MULTILINE,
+)
+
+# An error that says no more than that a name does not exist.
+_MISSING = re.compile(
+    r"undefined: (?:\w+\.)*(\w+)|has no field or method (\w+)|unknown field '?(\w+)'? in struct"
+    r"|unresolved import `(?:\w+::)*(\w+)`|cannot find [\w ,-]+ `(\w+)` in|named `(\w+)` found"
+    r"|no field `(\w+)` on type|has no field named `(\w+)`"
+    r"|cannot find symbol\n(?:\[ERROR\])?\s*symbol:\s+\w+\s+(\w+)"
 )
 
 # The number of proving tests that a message names. The JSON result has all of them.
@@ -234,3 +249,16 @@ def _missing_module(run: TestRun, in_repository: Callable[[str], bool]) -> str |
             package = str(name).partition(".")[0]
             return None if in_repository(package) else package
     return None
+
+
+def names_of_build(text: str) -> tuple[str, ...] | None:
+    """Return the names for whose lack alone a build failed, sorted.
+
+    () if it failed for other reasons too, None if the text holds no error of a compiler.
+    """
+    errors = [next(filter(None, found.groups())) for found in _ERROR.finditer(text)]
+    if not errors:
+        return None
+    missing = [_MISSING.search(error) for error in errors]
+    names = {next(filter(None, one.groups())) for one in missing if one is not None}
+    return tuple(sorted(names)) if all(missing) else ()

@@ -1,12 +1,16 @@
-"""Phrases for reports and for the repair prompt: short and of bounded length. Pure."""
+"""Phrases for reports and for the repair prompt, and what tests lack in the sandbox. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from agent.types import TestRun
-from agent.verify.reports import INCOMPLETE, INCONSISTENT
+from agent.verify.reports import COMMAND_ID, INCOMPLETE, INCONSISTENT
 from sandbox import Ended
+
+# Exit codes of shells if a command cannot be executed or is not found (POSIX, Shell 2.8.2).
+_CANNOT_START = (126, 127)
 
 # Enough for the last frames and the assertion. A whole reason takes about 1,000 tokens.
 _TEXT_LINES = 40
@@ -163,3 +167,95 @@ def tail(text: str, lines: int = _TEXT_LINES, chars: int = _TEXT_CHARS) -> str:
 def bounded(text: str, chars: int = _REASON_CHARS) -> str:
     """Return the text, cut off where it is too long for a prompt."""
     return text if len(text) <= chars else text[:chars] + "\n[...]"
+
+
+# ------------------------------------------------------------------------- what tests lack here
+
+# Number of characters read from the end of a text, where the useful messages are, and of a line
+# that a message quotes.
+_MOST_CHARS = 20_000
+_LINE_CHARS = 200
+
+# Names that could not be resolved, hosts that could not be reached.
+_LOOKUP = re.compile(
+    r"Temporary failure in name resolution|Name or service not known|nodename nor servname provided"
+    r"|No address associated with hostname|[Cc]ould not resolve (?:host|proxy)|NameResolutionError"
+    r"|Network is unreachable|No route to host|getaddrinfo (?:EAI_AGAIN|ENOTFOUND)|\bENETUNREACH\b"
+    r"|UnknownHostException|Failed to resolve '|dial tcp: lookup |failed to lookup address"
+)
+
+# A server of this machine does not answer. Its port says which one it is.
+_REFUSED = re.compile(
+    r"[Cc]onnection refused|ECONNREFUSED|Cannot assign requested address|AMQPConnectionError"
+    r"|psycopg\w*\.OperationalError|\.s\.PGSQL\.\d+|Can't connect to (?:local )?(?:MySQL|server)"
+    r"|ServerSelectionTimeoutError|Cannot connect to the Docker daemon|cannot open display"
+)
+
+# Messages of package managers that work offline and lack something.
+_PACKAGES = re.compile(
+    r"(?:you're using|attempting to make an HTTP request, but) [^\n]*--offline[^\n]*"
+    r"|can't checkout from '[^']*': you are in the offline mode|missing go\.sum entry"
+    r"|module lookup disabled by GOPROXY=off|no required module provides package|\bENOTCACHED\b"
+    r"|in offline mode and the artifact \S+|cache mode is 'only-if-cached'"
+    r"|Cannot find (?:module|package) '[^./'][^']*'"
+)
+
+# What programs print that started and then found nothing to run.
+_STARTLESS = re.compile(
+    r"^(?:make(?:\[\d+\])?: \*\*\* No (?:rule to make target|targets)[^\n]*"
+    r"|\S*python[\d.]*: (?:No module named|can't open file) [^\n]*"
+    r"|(?:/bin/)?sh: (?:line )?\d+: [^\n]*(?:not found|[Ss]yntax error|can't cd to)[^\n]*"
+    r"|npm (?:ERR!|error) [^\n]*[Mm]issing script[^\n]*|error Command \"[^\n]*\" not found[^\n]*"
+    r"|error: no such (?:sub)?command[^\n]*|go \w+: unknown (?:sub)?command[^\n]*"
+    r"|go: (?:cannot find main module|go\.mod file not found)[^\n]*)",
+    re.MULTILINE,
+)
+
+
+def not_started(run: TestRun) -> str:
+    """Return why a whole test command started no test, or "".
+
+    A command that only gives an exit code counts as started, unless its output says otherwise.
+    """
+    lines = [line.strip() for line in run.output_tail.split("\n") if line.strip()]
+    last = lines[-1][:_LINE_CHARS] if lines else "no output"
+    if not run.outcomes and run.exit_code in _CANNOT_START:
+        return f"it cannot be started ({last.removeprefix('prlimit: ')})"
+    if not run.outcomes:
+        return f"it {how_it_ended(run)} and no test ran ({last})"
+    printed = _STARTLESS.search(run.output_tail[-_MOST_CHARS:])
+    if printed and run.exit_code and set(run.outcomes) == {COMMAND_ID}:
+        return printed[0].strip()[:_LINE_CHARS]
+    return ""
+
+
+def needs(run: TestRun) -> tuple[str, ...]:
+    """Return descriptions of what the tests lacked: hints, as a test may print such a message."""
+    texts = [run.failures[test][-_MOST_CHARS:] for test in sorted(run.failures)]
+    is_whole_output = not run.outcomes or set(run.outcomes) == {COMMAND_ID}
+    if is_whole_output:
+        texts = [run.output_tail[-_MOST_CHARS:]]
+    notes = []
+    offline = [text for text in texts if _LOOKUP.search(text)]
+    if offline:
+        notes.append(f"{_who(offline, is_whole_output)} the network: the sandbox has no network")
+    refused = [text for text in texts if _REFUSED.search(text)]
+    if refused:
+        line = _line_of(_REFUSED, refused[0])
+        notes.append(f"{_who(refused, is_whole_output)} a server, and none runs here ({line})")
+    lacking = [text for text in texts if _PACKAGES.search(text)]
+    if lacking:
+        notes.append(f"a package is not installed here: {_line_of(_PACKAGES, lacking[0])}")
+    elif not run.outcomes and run.exit_code in _CANNOT_START:
+        notes.append(f"the runner cannot be started: {not_started(run)}")
+    return tuple(notes)
+
+
+def _line_of(pattern: re.Pattern[str], text: str) -> str:
+    return next(line.strip() for line in text.split("\n") if pattern.search(line))[:_LINE_CHARS]
+
+
+def _who(texts: Sequence[str], is_whole_output: bool) -> str:
+    if is_whole_output:
+        return "the tests need"
+    return f"{len(texts)} failing test{'s need' if len(texts) > 1 else ' needs'}"

@@ -1,7 +1,7 @@
 """Runners for Python: pytest, unittest and Django's; and any command line.
 
 Ids are paths of the tree, wherever a runner is started. Django's runners are built on unittest:
-`inside/patchshot_hook.py` runs them and records unittest's results, independent of what they print.
+`inside/patchshot_unittest.py` runs them and records unittest's results, independent of what they print.
 """
 
 from __future__ import annotations
@@ -102,9 +102,8 @@ def _without_addopts(suite: Suite, run: TestRun) -> Suite | None:
 
 def _run_unittest(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
     python = str(context.tools.needed().path)
-    argv = (python, str(INSIDE / "patchshot_unittest.py"), *map(as_argument, targets))
-    if not targets:
-        argv = (python, str(INSIDE / "patchshot_hook.py"), "-m", "unittest", "discover")
+    script, discover = str(INSIDE / "patchshot_unittest.py"), ("-m", "unittest", "discover")
+    argv = (python, script, *(map(as_argument, targets) if targets else ("--hook", *discover)))
     environment = {**suite.environment, "PATCHSHOT_ROOT": str(context.root)}
     return python_command(argv, context, environment=environment, cwd=suite.cwd)
 
@@ -187,8 +186,8 @@ def _labels(suite: Suite, paths: Sequence[str], snapshot: Snapshot) -> tuple[str
 
 
 def _run_django(suite: Suite, targets: Sequence[str], context: RunContext) -> Command:
-    hook = str(INSIDE / "patchshot_hook.py")
-    argv = (str(context.tools.needed().path), hook, *suite.argv, *targets)
+    script = str(INSIDE / "patchshot_unittest.py")
+    argv = (str(context.tools.needed().path), script, "--hook", *suite.argv, *targets)
     environment = {**suite.environment, "PATCHSHOT_ROOT": str(context.root)}
     return python_command(argv, context, environment=environment, cwd=suite.cwd)
 

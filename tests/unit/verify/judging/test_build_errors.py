@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.verify.judging.build_errors import names_of_build
+from agent.verify.judging.reproduction import names_of_build
 
 RUST = """\
 error[E0432]: unresolved import `adder::gone`

@@ -12,7 +12,7 @@ import pytest
 from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.types import KnownTests, Problem, ReproductionTest, ValidationReport, Verdict
-from agent.verify.judging.known import judge_known, known_paths, read_known
+from agent.verify.judging.compare import judge_known, known_paths, read_known
 from agent.verify.validator import SandboxValidator, ValidationOptions
 from sandbox.bwrap.backend import BwrapSandbox
 from tests.support.sandboxes import require_bwrap

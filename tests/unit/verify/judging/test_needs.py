@@ -8,11 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.verify.judging.needs import (
+from agent.verify.judging.wording import (
     needs,
-    needs_network,
-    needs_packages,
-    needs_service,
     not_started,
 )
 from agent.verify.runners.base import Suite
@@ -90,56 +87,43 @@ def test_failures_for_want_of_the_network_are_told(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "name"),
+    "text",
     [
-        (
-            'psycopg.OperationalError: connection to server at "127.0.0.1", port 5432 failed: '
-            "Connection refused",
-            "PostgreSQL",
-        ),
-        (
-            'connection to server on socket "/var/run/postgresql/.s.PGSQL.5432" failed',
-            "PostgreSQL",
-        ),
-        ("(2003, \"Can't connect to MySQL server on '127.0.0.1' ([Errno 111]\")", "MySQL"),
-        (
-            "redis.exceptions.ConnectionError: Error 111 connecting to localhost:6379. "
-            "Connection refused.",
-            "Redis",
-        ),
-        ("localhost:27017: [Errno 111] Connection refused (configured timeouts", "MongoDB"),
-        ("pika.exceptions.AMQPConnectionError", "RabbitMQ"),
-        ("Error: connect ECONNREFUSED 127.0.0.1:5432", "PostgreSQL"),
-        ("ConnectionRefusedError: [Errno 111] Connection refused", "a server on this machine"),
-        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock", "Docker"),
+        'psycopg.OperationalError: connection to server at "127.0.0.1" failed',
+        'connection to server on socket "/var/run/postgresql/.s.PGSQL.5432" failed',
+        "(2003, \"Can't connect to MySQL server on '127.0.0.1' ([Errno 111]\")",
+        "redis.exceptions.ConnectionError: Error 111 to localhost:6379. Connection refused.",
+        "pika.exceptions.AMQPConnectionError",
+        "Error: connect ECONNREFUSED 127.0.0.1:5432",
+        "Cannot connect to the Docker daemon at unix:///var/run/docker.sock",
     ],
 )
-def test_failures_for_want_of_a_server_name_it(text: str, name: str) -> None:
+def test_failures_for_want_of_a_server_quote_the_line(text: str) -> None:
     run = run_of(**failing(text, text))  # type: ignore[arg-type]
-    expected = f"2 failing tests need {name}: nothing of the kind runs in the sandbox"
-    assert (needs_service(run), needs_network(run)) == (expected, "")
+    assert needs(run) == (f"2 failing tests need a server, and none runs here ({text})",)
 
 
 @pytest.mark.parametrize(
-    ("text", "who"),
+    "text",
     [
-        ("error: no matching package named `serde` found\nAs a reminder, you're using offline "
-         "mode (--offline) which can sometimes", "cargo"),
-        ("Cannot access central in offline mode and the artifact a:b:jar:1 has", "Maven"),
-        ("go: example.com/x@v1: module lookup disabled by GOPROXY=off", "Go"),
-        ("npm error code ENOTCACHED", "npm"),
-        ("Error: Cannot find module 'left-pad'", "node"),
+        "As a reminder, you're using offline mode (--offline) which can sometimes",
+        "Cannot access central in offline mode and the artifact a:b:jar:1 has",
+        "go: example.com/x@v1: module lookup disabled by GOPROXY=off",
+        "npm error code ENOTCACHED",
+        "Error: Cannot find module 'left-pad'",
     ],
-)  # fmt: skip
-def test_a_build_that_lacks_packages_says_so(text: str, who: str) -> None:
-    note = needs_packages(run_of({}, exit_code=1, output=text))
-    assert note.startswith(f"{who} lacks what is not installed here, and cannot fetch it: ")
+)
+def test_a_build_that_lacks_packages_says_so(text: str) -> None:
+    assert needs(run_of({}, exit_code=1, output=f"more\n{text}\nmore")) == (
+        f"a package is not installed here: {text}",
+    )
 
 
-def test_a_runner_that_is_not_there_is_told_only_where_nothing_began() -> None:
+def test_a_runner_that_is_not_there_is_named_only_where_nothing_began() -> None:
     text = "collect.sh: 26: jest: not found"
-    assert "jest: not found" in needs_packages(run_of({}, exit_code=127, output=text))
-    assert needs_packages(run_of({}, exit_code=1, output=text)) == ""
+    (note,) = needs(run_of({}, exit_code=127, output=text))
+    assert "jest: not found" in note
+    assert needs(run_of({}, exit_code=1, output=text)) == ()
 
 
 def test_what_passing_tests_print_says_nothing() -> None:
@@ -164,7 +148,7 @@ def test_in_a_sandbox_without_a_network(tmp_path: Path, python_without_pytest: P
     run = project.run(["test_a.py"], suite=Suite("unittest", ""))
     assert needs(run) == (
         "2 failing tests need the network: the sandbox has no network",
-        "1 failing test needs a server on this machine: nothing of the kind runs in the sandbox",
+        "1 failing test needs a server, and none runs here (ConnectionRefusedError: [Errno 111] Connection refused)",  # noqa: E501
     ), run.failures
 
 

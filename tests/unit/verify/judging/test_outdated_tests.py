@@ -7,13 +7,11 @@ import pytest
 from agent.types import OutdatedTest
 from agent.verify.judging.outdated import (
     declared_for,
-    edited_versions,
     is_own_assertion,
     placed_test,
 )
 from agent.verify.runners.base import Suite
 from agent.verify.runners.registry import runner_of
-from tests.support.fakes import MemorySnapshot
 
 TEST = "tests/test_a.py::test_x"
 
@@ -108,49 +106,6 @@ def test_a_runner_says_what_its_own_names_mean() -> None:
     one = OutdatedTest("example.com/m/sum.TestSum", "why")
     found = declared_for(("sum::TestSum",), (one,), lambda n: runner_of(suite).test_id(suite, n))
     assert found == {"sum::TestSum": one}
-
-
-def test_edited_versions_of_tests_in_other_languages() -> None:
-    go = "package sum\n\nfunc TestSum(t *testing.T) {\n\told()\n}\n\nfunc TestB(t *testing.T) {}\n"
-    script = (
-        "describe('cart', () => {\n  it('adds two (2) prices', () => {\n"
-        "    expect(f(')', \"(\")).toBe(1); // it's (old\n  });\n  it('stays', () => {});\n});\n"
-    )
-    files = {
-        "pkg/sum/sum_test.go": go,
-        "pkg/sum/b_test.go": "package sum\n",
-        "src/a.test.js": script,
-    }
-    new_go = "func TestSum(t *testing.T) {\n\tfresh()\n}\n"
-    new_script = "it('adds two (2) prices', () => {\n    fresh();\n  });"
-    declared = {
-        "pkg/sum::TestSum/small": OutdatedTest("TestSum", "why", new_go),
-        SCRIPT: OutdatedTest("a", "why", new_script),
-        "src/a.test.js::cart > leaves": OutdatedTest("b", "why", "it('leaves', () => {});"),
-    }
-    changes, ids = edited_versions(declared, MemorySnapshot(files))
-    assert sorted(ids) == sorted(["pkg/sum::TestSum/small", SCRIPT])
-    after = {change.path: (change.after or b"").decode() for change in changes}
-    assert after["pkg/sum/sum_test.go"] == go.replace("old()", "fresh()")
-    assert after["src/a.test.js"] == (
-        f"describe('cart', () => {{\n  {new_script}\n  it('stays', () => {{}});\n}});\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "after"),
-    [
-        ("it('a', f);\nit('a', g);\n", "a", None),
-        ("it('a', () => { f(')'\n", "a", None),
-        ("it('b', f);\n", "a", None),
-        ("it('b', f);\n", "x > b", b"it('b', g);\n"),
-    ],
-)
-def test_a_script_test_is_replaced_where_one_fits(text: str, name: str, after: bytes) -> None:
-    test, path = f"a.test.js::{name}", "a.test.js"
-    declared = {test: OutdatedTest(test, "why", "it('b', g);")}
-    changes, _ = edited_versions(declared, MemorySnapshot({path: text}))
-    assert [change.after for change in changes] == ([after] if after else [])
 
 
 def test_the_file_of_a_dotted_name() -> None:

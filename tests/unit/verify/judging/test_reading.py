@@ -171,6 +171,33 @@ def test_what_the_result_is_not_is_weak(assertion: str, weak: bool) -> None:
     assert reason == ("it asserts only what the result is not" if weak else "")
 
 
+NEW = changed(f"{PRICE}\n\nchecked = []\n\n\ndef percent_total(prices):\n    return 180\n")
+
+
+@pytest.mark.parametrize(
+    ("test", "named"),
+    [
+        ("def test_a():\n    assert getattr(price, 'checked', []) or total() == 180\n", "checked"),
+        ("def test_a():\n    assert 'checked' in dir(price)\n", "checked"),
+        ("def test_a():\n    assert attrgetter('price.checked')(shop)\n", "checked"),
+        (
+            "try:\n    from shop.price import percent_total as total\nexcept ImportError:\n"
+            "    from shop.price import total\n\n\ndef test_a():\n    assert total([200]) == 180\n",
+            "percent_total",
+        ),
+        (
+            "def test_a():\n    with suppress(AttributeError):\n        assert price.checked\n"
+            "        return\n    assert 0\n",
+            "checked",
+        ),
+    ],
+)
+def test_asking_for_a_name_of_the_patch_is_weak(test: str, named: str) -> None:
+    assert why(test, NEW) == f"it asks for {named}, which the issue does not speak of"
+    assert why(test, NEW, issue=f"There should be {named}.") == ""
+    assert why(test, FIXED) == ""
+
+
 def test_output_that_the_patch_adds_is_weak() -> None:
     test = "def test_a(capsys):\n    total([200], 10)\n    assert 'x' in capsys.readouterr().out\n"
     printing = changed(PRICE.replace("    return", "    print('x')\n    return"))
