@@ -232,7 +232,8 @@ class Replay:
         """Return why a comparison says nothing, or ""."""
         equal = getattr(type(value), "__eq__", None)
         code = getattr(equal, "__code__", None)
-        if code is None:
+        own = type(value).__module__ == "unittest.mock" and b"ANY" in self._source
+        if code is None or own:
             return ""
         if _equals_anything(value):
             return "a value of " + type(value).__name__ + " equals everything"
