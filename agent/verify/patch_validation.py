@@ -66,6 +66,8 @@ from agent.verify.judging.verdict import (
     unmet_needs,
     without_tests,
 )
+from agent.verify.path_rules import is_test_side, steers_tests
+from agent.verify.plan import Plan, make_plan
 from agent.verify.runners.base import Suite, is_this_python
 from agent.verify.runners.programs import Tools
 from agent.verify.runners.registry import runner_of
@@ -242,8 +244,8 @@ class PatchValidation:
         if known:
             replays = execution.replay([test for test in known.fail_to_pass if test in passing])
             tests = known.fail_to_pass  # which are not named: they stay out of prompts
-            doubts = (replays.why_loose(t) or replays.why_no_evidence(t) for t in tests)
-            return Proof(new, passing, loose=tuple({f"a test: {why}" for why in doubts if why}))
+            reasons = {replays.why_loose(t) or replays.why_no_evidence(t) for t in tests} - {""}
+            return Proof(new, passing, loose=tuple(f"a test: {why}" for why in sorted(reasons)))
         proving = new.tests if new is not None and new.standing is Standing.PROVES else ()
         if not (proving or passing):
             return Proof(new)

@@ -1,7 +1,7 @@
 """Runners for Python: pytest, unittest and Django's; and any command line.
 
 Ids are paths of the tree, wherever a runner is started. Django's runners are built on unittest:
-`inside/patchshot_unittest.py` runs them and records unittest's results, independent of what they print.
+`inside/patchshot_unittest.py` runs them and records unittest's results, whatever they print.
 """
 
 from __future__ import annotations
