@@ -71,6 +71,8 @@ class ScriptedSandbox:
         return Probe("scripted", available=True, isolated=True, guarantees={})
 
     def run(self, command: Command, workspace: Workspace, *, cancel: object = None) -> RunResult:
+        if "PATCHSHOT_REPLAY" in command.environment:  # nothing is known of plain code
+            return RunResult(Ended.EXITED, 0, b"", b"", 0.0)
         self.commands.append(command)
         return self._answer(command, workspace.path)
 

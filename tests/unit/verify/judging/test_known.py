@@ -194,12 +194,3 @@ def test_nothing_of_the_given_tests_is_told(
     assert report.known_missed == missed
     told = report.reason + "".join(report.notes)
     assert not any(word in told for word in ("secret", "HIDDEN", "test_zero", "test_calc", "::"))
-
-
-def test_they_come_from_flags_and_never_from_the_repository(tmp_path: Path) -> None:
-    from agent.settings import load
-
-    (tmp_path / "patchshot.toml").write_text('fail_to_pass = ["x"]\ntests_from = "row.json"\n')
-    settings = load({"pass_to_pass": ("y",)}, repository=tmp_path)
-    assert (settings.fail_to_pass, settings.pass_to_pass) == ((), ("y",))
-    assert settings.tests_from is None
