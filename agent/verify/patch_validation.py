@@ -55,9 +55,11 @@ from agent.verify.judging.reproduction import (
     judge,
     with_source,
 )
-from agent.verify.judging.verdict import (
+from agent.verify.judging.verdict import VerdictEvidence
+from agent.verify.path_rules import is_test_side, steers_tests
+from agent.verify.plan import Plan, make_plan
+from agent.verify.reporting import (
     Proof,
-    VerdictEvidence,
     broken_syntax,
     final_report,
     first_report,
@@ -66,8 +68,6 @@ from agent.verify.judging.verdict import (
     unmet_needs,
     without_tests,
 )
-from agent.verify.path_rules import is_test_side, steers_tests
-from agent.verify.plan import Plan, make_plan
 from agent.verify.runners.base import Suite, is_this_python
 from agent.verify.runners.programs import Tools
 from agent.verify.runners.registry import runner_of

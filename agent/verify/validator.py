@@ -36,11 +36,11 @@ from agent.verify.choosing.chooser import TestChooser
 from agent.verify.choosing.selection import select_tests
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import SuiteJob, Task, ValidationOptions
-from agent.verify.judging.verdict import broken_syntax
 from agent.verify.judging.wording import listed, not_started
 from agent.verify.patch_validation import PatchValidation
 from agent.verify.path_rules import is_test_file
 from agent.verify.plan import group_changes, import_roots
+from agent.verify.reporting import broken_syntax
 from agent.verify.reports import COMMAND_ID, nothing_run, streams
 from agent.verify.runners.base import split_command
 from agent.verify.runners.registry import runner_of
