@@ -63,7 +63,6 @@ class TestRun:
     `cached`: the result comes from an earlier run of the same base, command and environment.
     `expected_failures` are the skipped tests that were marked to fail and did. `executed` is by
     test id, with "" for what happened outside of tests; empty where that was not recorded.
-    `file_seconds` is what each test file took, where our own runner tells it.
     """
 
     command: tuple[str, ...]
@@ -77,7 +76,6 @@ class TestRun:
     cached: bool = False
     expected_failures: tuple[str, ...] = ()
     executed: Mapping[str, Execution] = field(default_factory=dict)
-    file_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@
 `reports` reads what runs leave behind, `judging` decides, and `inside` runs in the sandbox.
 """
 
-from agent.verify.choosing.hints import TestHints, find_test_hints
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import ProjectSetup, SuiteJob, Task, ValidationOptions
 from agent.verify.judging.compare import (
@@ -33,6 +32,7 @@ from agent.verify.reports import nothing_run
 from agent.verify.runners.base import COMMAND, PYTHON, Suite
 from agent.verify.runners.programs import Tools
 from agent.verify.runners.registry import RUNNERS, STANDS_IN, runner_of
+from agent.verify.test_hints import TestHints, find_test_hints
 from agent.verify.tools import candidates
 from agent.verify.trees import known_secrets
 from agent.verify.validator import NullValidator, SandboxValidator

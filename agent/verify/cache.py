@@ -14,19 +14,19 @@ import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.shared.files import read_small_file
-from agent.types import Channels, Outcome, TestRun
+from agent.types import TestRun
 from agent.verify.judging.compare import executed, is_whole
 
 # Change this number whenever the fields of an entry or their meaning change.
-VERSION = 1
+_VERSION = 2
 
 # Limit in bytes. A run of 20,000 tests with long names is smaller.
 _MOST_BYTES = 4 * 1024 * 1024
@@ -35,64 +35,85 @@ _MOST_BYTES = 4 * 1024 * 1024
 _MOST_SECONDS = 30 * 24 * 3600.0
 
 
-class CacheEntry(BaseModel):
-    """One cached value. Every entry contains the key under which it was written."""
+class Probed(NamedTuple):
+    """What an interpreter says: its version, that of pytest, and its top-level modules."""
+
+    version: str
+    pytest: str | None
+    modules: tuple[str, ...]
+
+
+class _Entry(BaseModel):
+    """One cached value, with the key under which it was written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    version: Literal[2] = _VERSION
     key: str
-
-
-_Entry = TypeVar("_Entry", bound=CacheEntry)
+    run: TestRun | None = None
+    answer: Probed | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CacheFolder:
+class ResultCache:
     """Entries in `folder`, which need not exist. The oldest are removed beyond the two limits.
 
-    A run of a dozen test files takes some 20 KiB.
+    A run of a dozen test files takes some 20 KiB. `now` is in seconds since the epoch. Failed
+    writes do not raise.
     """
 
     folder: Path
     most_files: int = 512
     most_total: int = 128 * 1024 * 1024  # bytes
 
-    def get(self, key: str, now: float) -> bytes | None:
-        """Return what was put under a key, or None. `now` is in seconds since the epoch."""
-        return _read(self._path(key), now)
+    def run(self, key: str, now: float) -> TestRun | None:
+        """Return the run of a key, or None."""
+        entry = self._entry(key, now)
+        return replace(entry.run, cached=True) if entry and entry.run else None
 
-    def entry(self, key: str, now: float, kind: type[_Entry]) -> _Entry | None:
-        """Return what was put under a key if it is an entry of this kind with that key in it."""
-        data = self.get(key, now)
-        if data is None:
-            return None
+    def put_run(self, key: str, run: TestRun) -> None:
+        """Cache a run that is whole and whose accounts agree; ignore any other."""
+        if is_whole(run) and not run.channels.disagreements and executed(run):
+            self._put(_Entry(key=key, run=run))
+
+    def answer(self, key: str, now: float) -> Probed | None:
+        """Return what an interpreter said of itself, or None.
+
+        Starting pytest only to learn its version takes as long as a short test run.
+        """
+        entry = self._entry(key, now)
+        return entry.answer if entry else None
+
+    def put_answer(self, key: str, answer: Probed) -> None:
+        """Cache an answer that names a pytest: a missing one may be installed by the next run."""
+        if answer.pytest is not None:
+            self._put(_Entry(key=key, answer=answer))
+
+    def _entry(self, key: str, now: float) -> _Entry | None:
         try:
-            found = kind.model_validate_json(data)
+            entry = _Entry.model_validate_json(_read(self._path(key), now) or b"")
         except ValidationError:
             return None
-        return found if found.key == key else None
+        return entry if entry.key == key else None
 
-    def put(self, key: str, data: bytes) -> None:
-        """Write an entry unless it is too large. A full or read-only disk is no error."""
-        if len(data) > _MOST_BYTES:
-            return
-        with suppress(OSError):
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(self._path(key), data)
-            self._prune()
+    def _put(self, entry: _Entry) -> None:
+        with suppress(OSError, ValueError):  # ValueError: text that is no Unicode
+            data = entry.model_dump_json().encode()
+            if len(data) <= _MOST_BYTES:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                _write(self._path(entry.key), data)
+                self._prune()
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json"
 
     def _prune(self) -> None:
-        files: list[tuple[float, str, int]] = []
         with os.scandir(self.folder) as entries:
-            for entry in entries:
-                state = entry.stat(follow_symlinks=False)
-                files.append((-state.st_mtime, entry.name, state.st_size))
+            states = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
         total = 0
-        for number, (_, name, size) in enumerate(sorted(files)):
-            total += size
+        newest_first = sorted(states, key=lambda one: (-one[1].st_mtime, one[0]))
+        for number, (name, state) in enumerate(newest_first):
+            total += state.st_size
             if number >= self.most_files or total > self.most_total:
                 with suppress(OSError):
                     (self.folder / name).unlink()
@@ -108,6 +129,7 @@ def _read(path: Path, now: float) -> bytes | None:
         fresh = abs(now - state.st_mtime) < _MOST_SECONDS
         if not stat.S_ISREG(state.st_mode) or state.st_size > _MOST_BYTES or not fresh:
             return None
+        # The descriptor of a folder cannot be opened as a file: the check comes first.
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(_MOST_BYTES)
     finally:
@@ -127,101 +149,7 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
-# ------------------------------------------------------------------------------------------- runs
-
-
-class _RunEntry(CacheEntry):
-    version: Literal[1]
-    command: list[str]
-    outcomes: dict[str, Literal["passed", "failed", "error", "skipped"]]
-    exit_code: int | None
-    seconds: float
-    output_tail: str
-    failures: dict[str, str]
-    read: list[str]
-    traces: list[str]
-
-
-class RunCache:
-    """Caches test runs. Invalid entries and failed writes do not raise."""
-
-    def __init__(self, files: CacheFolder) -> None:
-        self._files = files
-
-    def get(self, key: str, now: float) -> TestRun | None:
-        """Return the run of a key, or None. `now` is in seconds since the epoch."""
-        entry = self._files.entry(key, now, _RunEntry)
-        if entry is None:
-            return None
-        return TestRun(
-            command=tuple(entry.command),
-            outcomes={test: Outcome(value) for test, value in entry.outcomes.items()},
-            exit_code=entry.exit_code,
-            seconds=entry.seconds,
-            ended="exited",
-            output_tail=entry.output_tail,
-            failures=entry.failures,
-            channels=Channels(tuple(entry.read), (), tuple(entry.traces)),
-            cached=True,
-        )
-
-    def put(self, key: str, run: TestRun) -> None:
-        """Cache a run that is whole and whose accounts agree; ignore any other."""
-        if not is_whole(run) or run.channels.disagreements or not executed(run):
-            return
-        entry = _RunEntry.model_construct(
-            version=VERSION,
-            key=key,
-            command=list(run.command),
-            outcomes={test: outcome.value for test, outcome in run.outcomes.items()},
-            exit_code=run.exit_code,
-            seconds=run.seconds,
-            output_tail=run.output_tail,
-            failures=dict(run.failures),
-            read=list(run.channels.read),
-            traces=list(run.channels.traces),
-        )
-        text = json.dumps(entry.model_dump(), ensure_ascii=True)
-        self._files.put(key, text.encode("ascii"))
-
-
-# ----------------------------------------------------------------------------- interpreter answers
-
-
-class Probed(NamedTuple):
-    """What an interpreter says: its version, that of pytest, and its top-level modules."""
-
-    version: str
-    pytest: str | None
-    modules: tuple[str, ...]
-
-
-class _ProbeEntry(CacheEntry):
-    version: str
-    pytest: str
-    modules: list[str]
-
-
-class ProbeCache:
-    """Caches what an interpreter says of itself, as the sandbox saw it.
-
-    Starting pytest only to learn its version takes a fifth of a second, as long as a short test
-    run. Answers without pytest are not cached, because it may be installed by the next run.
-    """
-
-    def __init__(self, files: CacheFolder) -> None:
-        self._files = files
-
-    def get(self, key: str, now: float) -> Probed | None:
-        """Return a kept answer. `now` is in seconds since the epoch."""
-        entry = self._files.entry(key, now, _ProbeEntry)
-        return None if entry is None else Probed(entry.version, entry.pytest, tuple(entry.modules))
-
-    def put(self, key: str, answer: Probed) -> None:
-        """Cache an answer that names a pytest."""
-        if answer.pytest is not None:
-            entry = {"key": key, **answer._asdict()}
-            self._files.put(key, json.dumps(entry).encode("ascii"))
+# ------------------------------------------------------------------------------------------- keys
 
 
 def probe_key(python: Path, argv: Sequence[str], shown: Sequence[Path], backend: str) -> str:
@@ -242,12 +170,9 @@ def probe_key(python: Path, argv: Sequence[str], shown: Sequence[Path], backend:
     )
 
 
-# ------------------------------------------------------------------------------------------- keys
-
-
 def key_of(parts: Mapping[str, object]) -> str:
     """Return the key of what a result depends on: any values that JSON can hold."""
-    text = json.dumps({**parts, "cache": VERSION}, sort_keys=True, ensure_ascii=True)
+    text = json.dumps({**parts, "cache": _VERSION}, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 

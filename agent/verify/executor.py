@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import threading
 import time
 from collections.abc import Sequence
@@ -26,9 +25,7 @@ from agent.types.events import Notice, StageFinished, StageStarted
 from agent.types.protocols import Reporter, Snapshot
 from agent.verify import report_lines
 from agent.verify.cache import (
-    CacheFolder,
-    ProbeCache,
-    RunCache,
+    ResultCache,
     files_digest,
     installed_packages,
     is_named_by,
@@ -87,11 +84,6 @@ _SCRIPT_FILE_BYTES = 1024 * 1024
 # Lines of a failed setup that are shown.
 _SETUP_LINES = 10
 
-# npm starts each line of an error so. The error itself is between the facts that come first and the
-# name of a log file, which is in the sandbox and gone.
-_NPM_ERROR = re.compile(r"npm (?:error|ERR!)(?:\s+|$)(?!A complete log of this run)")
-_NPM_FACT = re.compile(r"(?:code|syscall|path|dest|errno)\s|$")
-
 _SYNTAX: TypeAdapter[list[SyntaxProblem]] = TypeAdapter(list[SyntaxProblem])
 
 
@@ -121,11 +113,8 @@ class SuiteExecutor:
         # A run without isolation is not cached, and neither is one in an image or after a setup
         # command, whose content has no name here.
         cacheable = sandbox.name not in IN_PLACE and not sandbox.foreign_root and self._is_set_up
-        folder = CacheFolder(options.cache) if options.cache and cacheable else None
-        self._finder = ToolFinder(
-            snapshot, sandbox, choices, ProbeCache(folder) if folder else None
-        )
-        self._cache = RunCache(folder) if folder else None
+        self._cache = ResultCache(options.cache) if options.cache and cacheable else None
+        self._finder = ToolFinder(snapshot, sandbox, choices, self._cache)
 
     def close(self) -> None:
         """Remove the private copies. Safe to call twice."""
@@ -196,14 +185,16 @@ class SuiteExecutor:
         if result.ended == Ended.EXITED and result.exit_code == 0:
             return
         said = (result.stdout + b"\n" + result.stderr).decode("utf-8", "replace")
-        shown, quoted = _setup_error(self._known.masked(said))
-        for line in shown:
+        # npm names a log file in the sandbox last.
+        masked = self._known.masked(said).splitlines()
+        lines = [line for line in masked if line.strip() and "A complete log of" not in line]
+        for line in lines[-_SETUP_LINES:]:
             self._reporter(Notice(f"--setup-cmd: {line}", "warning"))
         how = f"exit code {result.exit_code}" if result.ended == Ended.EXITED else result.ended
         network = ""
         if not self._options.setup_network:
             network = "; it had no network (PATCHSHOT_SETUP_NETWORK)"
-        why = f": {quoted}" if quoted else ""
+        why = f": {lines[-1].strip()}" if lines else ""
         raise ConfigurationError(f"--setup-cmd {given!r} failed ({how}{network}){why}")
 
     def suite(self, changed: Sequence[str], cancel: threading.Event) -> tuple[Suite, Tools]:
@@ -333,13 +324,13 @@ class SuiteExecutor:
         if key and not cancel.is_set() and not task.again:
             self._finished[key] = run
             if self._cache is not None:
-                self._cache.put(key, run)
+                self._cache.put_run(key, run)
         return run
 
     def _cached(self, key: str) -> TestRun | None:
         if key in self._finished:
             return replace(self._finished[key], cached=True)
-        return self._cache.get(key, time.time()) if self._cache is not None else None
+        return self._cache.run(key, time.time()) if self._cache else None
 
     def _run_with_fallback(self, task: Task, cancel: threading.Event) -> TestRun:
         """Run the job. If the runner refuses to start, run it in another way."""
@@ -467,16 +458,6 @@ def _installed_in(tree: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     folders = sorted(folder for folder in found if folder.is_dir())
     names = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
     return tuple(str(folder.relative_to(tree)) for folder in folders), tuple(sorted(names))
-
-
-def _setup_error(output: str) -> tuple[list[str], str]:
-    """Return the lines of a failed setup to show, and the one that says the error best."""
-    lines = [line for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if _NPM_ERROR.match(line)]
-    if not errors:
-        return lines[-_SETUP_LINES:], lines[-1].strip() if lines else ""
-    said = (line for line in errors if not _NPM_FACT.match(_NPM_ERROR.sub("", line, count=1)))
-    return errors[:_SETUP_LINES], next(said, errors[-1]).strip()
 
 
 def _suite_key(suite: Suite) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.types import FileChange, KnownTests
-from agent.verify.choosing.selection import DEFAULT_LIMIT
+from agent.verify.choosing import DEFAULT_LIMIT
 from agent.verify.judging.execution import ChangedCode
 from agent.verify.runners.base import Suite
 
@@ -53,8 +53,8 @@ class ValidationOptions:
     test_cmd: str | None = None
     setup_cmd: str | None = None
     setup_network: bool = False
-    max_test_files: int = DEFAULT_LIMIT
     timeout: float = 300.0
+    max_test_files: int = DEFAULT_LIMIT
     virtual_env: str | None = None
     search_path: str | None = None
     known: KnownTests | None = None

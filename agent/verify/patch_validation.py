@@ -25,7 +25,7 @@ from agent.types import (
     ValidationReport,
 )
 from agent.types.protocols import Snapshot
-from agent.verify.choosing.chooser import TestChooser
+from agent.verify.choosing import TestChooser
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import ValidationOptions
 from agent.verify.judging.compare import (
@@ -73,7 +73,7 @@ from agent.verify.runners.programs import Tools
 from agent.verify.runners.registry import runner_of
 from agent.verify.runs import PlanExecution, PlanRuns, SteadyComparison, TestEdits
 
-# Once for another runner, and once for fewer files.
+# How often everything is run once more with fewer files, where they do not fit the time limit.
 _MOST_AGAIN = 2
 
 # Tests whose execution is recorded to see how many an outdated test stands against: a report of
@@ -120,7 +120,7 @@ class PatchValidation:
         *,
         again: int = _MOST_AGAIN,
     ) -> ValidationReport:
-        """Report with this suite; with another, or fewer files, if the base's run asks for it."""
+        """Report with this suite; with fewer files if the base's run hits its time limit."""
         known = self._known(suite)
         selected = self._selected(patch, suite, known)
         plan = make_plan(
@@ -140,10 +140,9 @@ class PatchValidation:
             return replace(report, reason=f"No test could be run: {missing}.")
         execution = PlanExecution(self.executor, plan, suite, self.cancel)
         runs = execution.run_all()
-        other = self._better_suite(suite, runs, selected) if again else None
-        if other is not None:
+        if again and self._needs_fewer(suite, runs, selected):
             left = again - 1
-            return self._report_of(other, tools, patch, test, earlier, outdated, again=left)
+            return self._report_of(suite, tools, patch, test, earlier, outdated, again=left)
         steady = execution.compare_steadily(runs)
         tricks = self._tricks(plan)
         excused = OutdatedJudgement()
@@ -184,24 +183,15 @@ class PatchValidation:
         chooser = self.choosers.get(repr(suite))
         if chooser is None:
             most, seconds = self.options.max_test_files, self.options.timeout
-            chooser = TestChooser(self.snapshot, self.problem_text, most, seconds, suite)
+            chooser = TestChooser(self.snapshot, self.problem_text, seconds, suite, most)
             self.choosers[repr(suite)] = chooser
         return chooser
 
-    def _better_suite(
-        self, suite: Suite, runs: PlanRuns, selected: Sequence[SelectedTest]
-    ) -> Suite | None:
-        """Return the suite to run everything with once more, None for no need.
-
-        It is another one where the run of the base cannot be read. It is the same one, of which
-        fewer files will be chosen, where that run came near its time limit.
-        """
-        base = [run for run in (runs.before, runs.new_before) if run is not None]
-        if self.cancel.is_set() or not base:
-            return None
-        if runs.before is None or self.options.known or not selected[1:]:
-            return None
-        return suite if self._chooser(suite).learn(runs.before, selected) else None
+    def _needs_fewer(self, suite: Suite, runs: PlanRuns, selected: Sequence[SelectedTest]) -> bool:
+        """Whether the run of the base hit its time limit; fewer files are chosen from then on."""
+        if self.cancel.is_set() or runs.before is None or self.options.known:
+            return False
+        return self._chooser(suite).narrow(runs.before, selected)
 
     def _outdated(
         self,

@@ -119,9 +119,8 @@ class Report:
     """What a run reported. `statuses` holds one exit status for each `finish` line.
 
     `collected` and `failed` are the runner's own counts, None where it gives none; `started` is the
-    number of tests that began, and `seconds` is what each test file took. Of the tests that are
-    marked to fail, `unexpected` passed and `expected` failed. `foreign` lines were not written by
-    our plugin; `unreadable` counts them too.
+    number of tests that began. Of the tests that are marked to fail, `unexpected` passed and
+    `expected` failed. `foreign` lines were not written by our plugin; `unreadable` counts them too.
     """
 
     begun: int = 0
@@ -140,7 +139,6 @@ class Report:
     expected: frozenset[str] = frozenset()
     traces: tuple[str, ...] = ()
     executed: Mapping[str, Execution] = field(default_factory=dict)
-    seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -148,8 +146,8 @@ class Report:
         return self.begun > 0 and self.begun == len(self.statuses) and not self.unreadable
 
 
-def read_report(data: bytes, ended: float | None = None) -> Report:
-    """Read the lines of a report. Never raises. `ended`: after how many seconds the run ended."""
+def read_report(data: bytes) -> Report:
+    """Read the lines of a report. Never raises."""
     raw = data.splitlines()
     lines = [line for line in map(_read, raw) if line is not None]
     outcomes, failures = _outcomes(lines)
@@ -174,7 +172,6 @@ def read_report(data: bytes, ended: float | None = None) -> Report:
         expected=_marked(lines, "skipped"),
         traces=tuple(sorted({trace for line in finishes for trace in line.traces})),
         executed=_executed(lines),
-        seconds=_seconds([line for line in lines if isinstance(line, _Start)], ended),
     )
 
 
@@ -203,18 +200,6 @@ def _executed(lines: Sequence[_AnyLine]) -> dict[str, Execution]:
         if isinstance(line, _Trace):
             sets = map(frozenset, (line.lines, line.names, line.read, line.opened))
             found[line.id] = found.get(line.id, Execution()) | Execution(*sets)
-    return found
-
-
-def _seconds(starts: Sequence[_Start], ended: float | None) -> dict[str, float]:
-    """Return how long each file took: from the start of each of its tests to the next start."""
-    times = [(line.id.partition("::")[0], line.at) for line in starts if line.at is not None]
-    ends = [at for _, at in times[1:]]
-    if ended is not None:
-        ends.append(ended)
-    found: dict[str, float] = {}
-    for (path, at), end in zip(times, ends, strict=False):
-        found[path] = found.get(path, 0.0) + max(0.0, end - at)
     return found
 
 

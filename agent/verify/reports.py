@@ -147,7 +147,7 @@ def make_run(
     must agree. A foreign command that reported no session counts as one test, `COMMAND_ID`, which
     passes with exit code 0.
     """
-    report = read_report(result.report, result.seconds)
+    report = read_report(result.report)
     junit = read_junit(result.junit) if own_runner and report.junit else None
     channels = _channels(report, junit, result, own_runner=own_runner)
     ended = _ended_own(result, report, channels, own_runner=own_runner, opaque=opaque)
@@ -166,7 +166,6 @@ def make_run(
         channels=channels,
         expected_failures=tuple(sorted(report.expected)),
         executed=report.executed,
-        file_seconds=report.seconds,
     )
 
 

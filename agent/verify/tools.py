@@ -27,7 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.types.protocols import Snapshot
-from agent.verify.cache import ProbeCache, Probed, probe_key
+from agent.verify.cache import Probed, ResultCache, probe_key
 from agent.verify.runners.base import PYTHON, joined, probe_command
 from agent.verify.runners.programs import Interpreter, Tools, find_programs
 from sandbox import (
@@ -70,7 +70,7 @@ class ToolChoices:
 
 
 class ToolFinder:
-    """Finds the tools of suites, and caches what it found; `probes` outlives this object.
+    """Finds the tools of suites, and remembers them; `cache` outlives this object.
 
     It may be used by one thread at a time.
     """
@@ -80,12 +80,12 @@ class ToolFinder:
         snapshot: Snapshot,
         sandbox: Sandbox,
         choices: ToolChoices,
-        probes: ProbeCache | None = None,
+        cache: ResultCache | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._sandbox = sandbox
         self._choices = choices
-        self._probes = probes
+        self._cache = cache
         self._python: Tools | None = None
 
     def tools(self, programs: tuple[str, ...], cancel: threading.Event) -> Tools:
@@ -168,14 +168,14 @@ class ToolFinder:
         """Ask an interpreter about itself; None where it does not start."""
         command = probe_command(interpreter, limits_of(PROBE_SECONDS))
         key = probe_key(interpreter.path, command.argv, interpreter.read_only, self._sandbox.name)
-        known = self._probes.get(key, time.time()) if self._probes else None
-        if known is not None:
-            return known
+        cached = self._cache.answer(key, time.time()) if self._cache else None
+        if cached is not None:
+            return cached
         with closing(empty_workspace(mount=mount_of(self._snapshot, self._sandbox))) as tree:
             result = self._sandbox.run(command, tree, cancel=cancel)
         answer = last_json(result, _PROBED)
-        if answer is not None and self._probes and not cancel.is_set():
-            self._probes.put(key, answer)
+        if answer is not None and self._cache and not cancel.is_set():
+            self._cache.put_answer(key, answer)
         return answer
 
 

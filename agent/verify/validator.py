@@ -32,8 +32,7 @@ from agent.types import (
 )
 from agent.types.events import Event, Notice
 from agent.types.protocols import Reporter, Snapshot
-from agent.verify.choosing.chooser import TestChooser
-from agent.verify.choosing.selection import select_tests
+from agent.verify.choosing import TestChooser, select_tests
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import SuiteJob, Task, ValidationOptions
 from agent.verify.judging.wording import listed, not_started
@@ -284,8 +283,9 @@ class SandboxValidator:
         return run
 
     def _tests_for(self, changes: Sequence[FileChange]) -> tuple[str, ...]:
-        limit = self._options.max_test_files
-        chosen = select_tests(self._snapshot, changes, self._problem.text, limit)
+        chosen = select_tests(
+            self._snapshot, changes, self._problem.text, self._options.max_test_files
+        )
         new = (c.path for c in changes if c.before is None and is_test_file(c.path))
         return (*(test.path for test in chosen), *sorted(new))
 

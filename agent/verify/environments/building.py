@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
@@ -49,10 +49,10 @@ _NO_NETWORK = re.compile(
 )
 _ONLY_SOURCE = re.compile(r"No matching distribution|Could not find a version")
 
-# The environment variables that builds of packages may see.
-_KEPT = re.compile(
-    r"PATH|HOME|TMPDIR|LANG|NETRC|XDG_\w+|PIP_\w+|SSL_CERT_\w+|REQUESTS_CA_BUNDLE"
-    r"|(?i:https?_proxy|all_proxy|no_proxy)"
+# The environment variables that builds of packages may see: no keys.
+_PASSED_ON = re.compile(
+    r"PATH|HOME|TMPDIR|LANG|NETRC|XDG_\w+|PIP_(?!TARGET$|PREFIX$|USER$)\w+|SSL_CERT_\w+"
+    r"|REQUESTS_CA_BUNDLE|(?i:https?_proxy|all_proxy|no_proxy)"
 )
 
 # Lines of pip that do not state the reason.
@@ -60,11 +60,24 @@ _NOISE = re.compile(
     r"^\[notice\]|^WARNING: (?:Retrying|Running pip as)|^ERROR: ResolutionImpossible|^\s*$"
 )
 
+_PIP_OPTIONS = (
+    *("-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
+    *("--progress-bar=off", "--no-warn-script-location"),
+)
+
 _PACKAGE_LIST = """
 import importlib.metadata as m, json
 found = {d.metadata["Name"].lower() + "==" + d.version for d in m.distributions()}
 print(json.dumps(sorted(found)))
 """
+
+
+@dataclass(frozen=True, slots=True)
+class HostPython:
+    """An installed interpreter, as it describes itself."""
+
+    path: Path
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +120,11 @@ def build_environment(
     with pip's last words, also when `cancel` is set meanwhile.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    known = _read(folder, recipe.key)
-    if known is not None:
-        return known
+    built = _read(folder, recipe.key)
+    if built is not None:
+        return built
     with locked(folder / f"{recipe.key}.lock", wait=True):
-        return _read(folder, recipe.key) or _make(recipe, folder, note, cancel)
+        return _read(folder, recipe.key) or _build(recipe, folder, note, cancel)
 
 
 def _read(folder: Path, key: str) -> BuiltEnvironment | None:
@@ -127,11 +140,8 @@ def _read(folder: Path, key: str) -> BuiltEnvironment | None:
     return BuiltEnvironment(python, installed) if whole else None
 
 
-def _make(
-    recipe: Recipe,
-    folder: Path,
-    note: Callable[[str], None],
-    cancel: threading.Event | None,
+def _build(
+    recipe: Recipe, folder: Path, note: Callable[[str], None], cancel: threading.Event | None
 ) -> BuiltEnvironment:
     key = recipe.key
     for left in sorted(folder.glob(f"{key}-*")):
@@ -143,10 +153,7 @@ def _make(
         note("environment: sdist = true, so builds of packages may run their code on this machine")
     try:
         with (folder / f"{key}.log").open("w+b") as log:
-            builder = _Builder(recipe, home, log, cancel)
-            builder.create()
-            builder.install()
-            installed = builder.list_packages()
+            installed = _fill(recipe, home, log, cancel)
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
         raise
@@ -162,97 +169,72 @@ def _make(
     return BuiltEnvironment(home / "bin" / "python", tuple(installed))
 
 
-@dataclass(frozen=True, slots=True)
-class _Builder:
-    """The steps of one build. Each raises ConfigurationError when it fails or takes too long."""
+def _fill(recipe: Recipe, home: Path, log: IO[bytes], cancel: threading.Event | None) -> list[str]:
+    """Make the environment and return its packages. Raises ConfigurationError."""
 
-    recipe: Recipe
-    home: Path
-    log: IO[bytes]
-    cancel: threading.Event | None
-
-    def create(self) -> None:
-        what = "making the virtual environment (Debian: python3-venv)"
-        self._run(self.recipe.python.path, "-m", "venv", str(self.home), what=what)
-        self.home.chmod(0o755)  # the user of the sandbox has to enter it
-
-    def install(self) -> None:
-        recipe = self.recipe
-        if not recipe.packages:
-            return
-        argv = ["-m", "pip", "install", "--no-input"]
-        argv += ["--disable-pip-version-check", "--progress-bar=off", "--no-warn-script-location"]
-        argv += [] if recipe.sdist else ["--only-binary=:all:"]
-        if recipe.index == NO_INDEX:
-            argv.append("--no-index")
-        elif recipe.index:
-            argv.append(f"--index-url={recipe.index}")
-        argv += [f"--find-links={link}" for link in recipe.find_links]
-        argv += ["--", *dict.fromkeys(recipe.packages)]
-        self._run(
-            self._python, *argv, what="pip install", seconds=_PIP_SECONDS, advise=self._advise
-        )
-
-    def list_packages(self) -> list[str]:
-        said = self._run(self._python, "-c", _PACKAGE_LIST, what="listing packages")
-        return list(json.loads(said.strip().splitlines()[-1]))
-
-    @property
-    def _python(self) -> Path:
-        return self.home / "bin" / "python"
-
-    def _advise(self, said: str) -> str:
-        if _NO_NETWORK.search(said):
-            return (
-                "; the package index cannot be reached from here: go on line once, or name a "
-                'folder of wheels with find_links and index = "none"'
-            )
-        if _ONLY_SOURCE.search(said) and not self.recipe.sdist:
-            return (
-                "; only wheels are taken: choose a version or Python that has one, or allow "
-                "builds with sdist = true"
-            )
-        return "; correct packages in the spec"
-
-    def _run(
-        self,
-        python: Path,
-        *arguments: str,
-        what: str,
-        seconds: float = _VENV_SECONDS,
-        advise: Callable[[str], str] = lambda _: "",
-    ) -> str:
-        """Run an isolated Python and return what it printed."""
-        begin = self.log.seek(0, os.SEEK_END)
-        code = _run([str(python), "-I", *arguments], self.log, seconds, self.cancel)
-        self.log.seek(begin)
-        said = self.log.read().decode("utf-8", "replace")
+    def run(python: Path, *arguments: str, what: str, seconds: float = _VENV_SECONDS) -> str:
+        begin = log.seek(0, os.SEEK_END)
+        code = _run([str(python), "-I", *arguments], log, seconds, cancel)
+        log.seek(begin)
+        output = log.read().decode("utf-8", "replace")
         if code == 0:
-            return said
+            return output
         ended = "took too long" if code is None else f"failed ({code})"
-        raise ConfigurationError(f"{what} {ended}: {_find_reason(said)}{advise(said)}")
+        advice = _advice(output, recipe) if what == "pip install" else ""
+        raise ConfigurationError(f"{what} {ended}: {_reason(output)}{advice}")
+
+    made = "making the virtual environment (Debian: python3-venv)"
+    run(recipe.python.path, "-m", "venv", str(home), what=made)
+    home.chmod(0o755)  # the user of the sandbox has to enter it
+    python = home / "bin" / "python"
+    if recipe.packages:
+        index = {"": (), NO_INDEX: ("--no-index",)}
+        sources = (
+            *(() if recipe.sdist else ("--only-binary=:all:",)),
+            *index.get(recipe.index, (f"--index-url={recipe.index}",)),
+            *(f"--find-links={link}" for link in recipe.find_links),
+        )
+        argv = (*_PIP_OPTIONS, *sources, "--", *dict.fromkeys(recipe.packages))
+        run(python, *argv, what="pip install", seconds=_PIP_SECONDS)
+    listing = run(python, "-c", _PACKAGE_LIST, what="listing packages")
+    return list(json.loads(listing.strip().splitlines()[-1]))
 
 
-def _find_reason(said: str) -> str:
+def _advice(output: str, recipe: Recipe) -> str:
+    if _NO_NETWORK.search(output):
+        return (
+            "; the package index cannot be reached from here: go on line once, or name a "
+            'folder of wheels with find_links and index = "none"'
+        )
+    if _ONLY_SOURCE.search(output) and not recipe.sdist:
+        return (
+            "; only wheels are taken: choose a version or Python that has one, or allow "
+            "builds with sdist = true"
+        )
+    return "; correct packages in the spec"
+
+
+def _reason(output: str) -> str:
     """Return the last line that states a reason, shortened; the rest is in the log."""
-    lines = [line.strip() for line in said.splitlines() if not _NOISE.search(line)]
+    lines = [line.strip() for line in output.splitlines() if not _NOISE.search(line)]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     why = (errors or lines or ["it printed nothing"])[-1]
     return why if len(why) <= _MOST_CHARACTERS else f"{why[: _MOST_CHARACTERS - 1]}…"
 
 
 def _run(
-    argv: Sequence[str], log: IO[bytes], seconds: float, cancel: threading.Event | None
+    argv: list[str], log: IO[bytes], seconds: float, cancel: threading.Event | None
 ) -> int | None:
     """Run a command and then kill its process group; return its exit code, None after a timeout."""
+    passed_on = {name: text for name, text in os.environ.items() if _PASSED_ON.fullmatch(name)}
     deadline = time.monotonic() + seconds
     try:
         process = subprocess.Popen(
-            list(argv),
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=_environment(),
+            env={**passed_on, "PIP_REQUIRE_VIRTUALENV": "0", "LC_ALL": "C.UTF-8"},
             cwd="/",
             start_new_session=True,
             umask=0o022,
@@ -274,17 +256,7 @@ def _run(
         process.wait()
 
 
-def _environment() -> dict[str, str]:
-    """Keep the user's variables that pip needs: settings, proxies, certificates, home. No keys."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if _KEPT.fullmatch(name) and name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_USER")
-    }
-    return {**kept, "PIP_REQUIRE_VIRTUALENV": "0", "LC_ALL": "C.UTF-8"}
-
-
-# ------------------------------------------------------------------------ interpreters of the host
+# ------------------------------------------------------------------- interpreters of the host
 
 _VERSION = re.compile(r"\d+(?:\.\d+){0,2}")
 _ANSWER_SECONDS = 20.0
@@ -296,14 +268,6 @@ _QUESTION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HostPython:
-    """An installed interpreter, as it describes itself."""
-
-    path: Path
-    version: str
-
-
 def find_python(name: str, *, search_path: str | None = None) -> HostPython:
     """Find the Python of a spec: a version ("3.11"), a name on PATH, an absolute path; "": ours.
 
@@ -311,11 +275,12 @@ def find_python(name: str, *, search_path: str | None = None) -> HostPython:
     ConfigurationError.
     """
     tried: list[str] = []
+    numbers = name.split(".") if _VERSION.fullmatch(name) else []
     for path in _candidates(name, search_path):
-        found = _ask_python(path)
-        if found is not None and _fits(name, found.version):
-            return found
-        tried.append(str(path) if found is None else f"{path} is {found.version}")
+        python = _ask_python(path)
+        if python is not None and python.version.split(".")[: len(numbers)] == numbers:
+            return python
+        tried.append(str(path) if python is None else f"{path} is {python.version}")
     seen = f" (tried: {', '.join(tried)})" if tried else ""
     raise ConfigurationError(
         f"python = {name!r}: no such Python here{seen}; install it, or name the path of one"
@@ -323,34 +288,25 @@ def find_python(name: str, *, search_path: str | None = None) -> HostPython:
 
 
 def _candidates(name: str, search_path: str | None) -> Iterator[Path]:
+    short = ".".join(name.split(".")[:2]) if _VERSION.fullmatch(name) else ""
     if not name:
         yield Path(sys.executable)
     elif name.startswith(("/", "~")):
         yield Path(name).expanduser()
-    elif _VERSION.fullmatch(name):
-        yield from _find_version(name, search_path)
-    else:
-        found = shutil.which(name, path=search_path)
-        if found:
-            yield Path(found).absolute()
-
-
-def _find_version(version: str, search_path: str | None) -> Iterator[Path]:
-    short = ".".join(version.split(".")[:2])
-    found = shutil.which(f"python{short}", path=search_path)
-    if found:
-        yield Path(found).absolute()
-    roots = [os.environ.get("PYENV_ROOT", ""), str(Path("~/.pyenv").expanduser())]
-    for root in dict.fromkeys(filter(None, roots)):
-        yield from sorted(Path(root, "versions").glob(f"{short}*/bin/python{short}"), reverse=True)
-    if f"{sys.version_info[0]}.{sys.version_info[1]}" == short:
+    elif file := shutil.which(f"python{short}" if short else name, path=search_path):
+        yield Path(file).absolute()
+    if short:
+        roots = [os.environ.get("PYENV_ROOT", ""), str(Path("~/.pyenv").expanduser())]
+        for root in dict.fromkeys(filter(None, roots)):
+            versions = Path(root, "versions").glob(f"{short}*/bin/python{short}")
+            yield from sorted(versions, reverse=True)
         yield Path(sys.executable)
 
 
 def _ask_python(path: Path) -> HostPython | None:
     """Ask an interpreter; None when it does not start (a shim without a version, say)."""
     try:
-        done = subprocess.run(
+        answer = subprocess.run(
             [str(path), "-I", "-S", "-c", _QUESTION],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -358,12 +314,7 @@ def _ask_python(path: Path) -> HostPython | None:
             timeout=_ANSWER_SECONDS,
             check=True,
         )
-        version, executable = done.stdout.decode("utf-8", "surrogateescape").splitlines()
+        version, executable = answer.stdout.decode("utf-8", "surrogateescape").splitlines()
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
     return HostPython(Path(executable), version)
-
-
-def _fits(name: str, version: str) -> bool:
-    wanted = name.split(".") if _VERSION.fullmatch(name) else []
-    return version.split(".")[: len(wanted)] == wanted

@@ -1,15 +1,21 @@
-"""Prepares what a spec says: the interpreter, and the surroundings of the tests."""
+"""Prepares what a spec says: the interpreter, and the surroundings of the tests.
+
+The project itself is never built; its source is on the import path. Its metadata is written beside
+the source, so that `importlib.metadata.version` finds it.
+"""
 
 from __future__ import annotations
 
+import configparser
 import hashlib
 import json
 import re
 import shlex
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from agent.errors import ConfigurationError
 from agent.repository import GitRepository, open_repository
@@ -18,13 +24,12 @@ from agent.types.protocols import Snapshot
 from agent.verify import COMMAND, RUNNERS, ProjectSetup, Suite
 from agent.verify.environments.building import (
     BuiltEnvironment,
-    HostPython,
     Recipe,
     build_environment,
     find_python,
 )
-from agent.verify.environments.metadata import UNKNOWN_VERSION, make_dist_info, read_static_version
 from agent.verify.environments.spec import Environment, EnvironmentSpec, read_spec
+from agent.verify.runners.programs import parsed_toml
 
 # The folder of environments below the cache folder.
 FOLDER = "environments"
@@ -32,24 +37,26 @@ FOLDER = "environments"
 # More commits than any project has.
 _MOST_COMMITS = 10_000_000
 
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
-_WHY = "the environment's test command"
 
-# Runners whose settings are read from the tree, by the end of the script's path.
-_BY_SCRIPT = (("runtests.py", "django"), ("manage.py", "django"))
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared environment. `words` describe it in one line; `installed` are `name==version`."""
+
+    python: Path
+    surroundings: ProjectSetup
+    words: str
+    installed: tuple[str, ...] = ()
 
 
 def prepare_target(
-    settings: Settings,
-    snapshot: Snapshot,
-    note: Callable[[str], None],
-    project: str | None = None,
+    settings: Settings, snapshot: Snapshot, note: Callable[[str], None], project: str | None = None
 ) -> tuple[Path | None, ProjectSetup]:
     """Return the interpreter for the tests of a run's target, and their surroundings.
 
     `project` is the target's name in the spec. Builds the environment if it is missing, and tells
-    `note`. Without a spec, the settings decide. `--python` and an image take precedence over Python
-    and packages of the spec. Raises ConfigurationError.
+    `note`. Without a spec, the settings decide.
+    `--python` and an image take precedence over Python and packages of the spec. Raises
+    ConfigurationError.
     """
     if settings.environments is None:
         return settings.python, ProjectSetup()
@@ -66,16 +73,6 @@ def prepare_target(
     prepared = environments.prepare(environment, snapshot)
     note(f"environment of {project or 'every project'}: {prepared.words}")
     return prepared.python, prepared.surroundings
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A prepared environment. `words` describe it in one line; `installed` are `name==version`."""
-
-    python: Path
-    surroundings: ProjectSetup
-    words: str
-    installed: tuple[str, ...] = ()
 
 
 class Environments:
@@ -97,8 +94,6 @@ class Environments:
         self._note = note
         self._cancel = cancel
         self._lock = threading.Lock()
-        self._missing: set[str] = set()
-        self._pythons: dict[str, HostPython] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._built: dict[str, BuiltEnvironment | ConfigurationError] = {}
 
@@ -116,7 +111,7 @@ class Environments:
         """
         surroundings = self.surroundings(environment, snapshot, version)
         recipe = Recipe(
-            self._python(environment.python),
+            find_python(environment.python),
             environment.packages,
             environment.index,
             environment.find_links,
@@ -134,45 +129,33 @@ class Environments:
         Raises ConfigurationError for an unusable test command.
         """
         suite = choose_suite(environment.test, snapshot)
-        files = _files(environment, snapshot, version)
-        self._note_missing(environment, {*snapshot.files, *files})
+        name = environment.metadata
+        known = environment.version or read_static_version(name or "", snapshot) or version
+        number = known or UNKNOWN_VERSION
+        files = {
+            path: text.replace("{version}", number).encode("utf-8", "surrogatepass")
+            for path, text in environment.files.items()
+        }
+        if name:
+            files.update(make_dist_info(name, number, snapshot))
         return ProjectSetup(suite, environment.env, environment.paths, files)
 
-    def _note_missing(self, environment: Environment, files: Collection[str]) -> None:
-        """Note once each folder of `paths` that the tree lacks."""
-        for path in environment.paths:
-            if path == "." or any(file.startswith(f"{path}/") for file in files):
-                continue
-            with self._lock:
-                new = path not in self._missing
-                self._missing.add(path)
-            if new:
-                self._note(f"environment: paths has {path!r}, which is no folder of the project")
-
-    def _python(self, name: str) -> HostPython:
-        with self._lock:
-            if name not in self._pythons:
-                self._pythons[name] = find_python(name)
-            return self._pythons[name]
-
     def _build_once(self, recipe: Recipe) -> BuiltEnvironment:
-        key = recipe.key
         with self._lock:
-            lock = self._locks.setdefault(key, threading.Lock())
+            lock = self._locks.setdefault(recipe.key, threading.Lock())
         with lock:
-            known = self._built.get(key)
-            if known is None:
-                known = self._try_to_build(recipe)
-                self._built[key] = known
-        if isinstance(known, ConfigurationError):
-            raise known
-        return known
-
-    def _try_to_build(self, recipe: Recipe) -> BuiltEnvironment | ConfigurationError:
-        try:
-            return build_environment(recipe, self._folder, note=self._note, cancel=self._cancel)
-        except ConfigurationError as error:
-            return error
+            built = self._built.get(recipe.key)
+            if built is None:
+                try:
+                    built = build_environment(
+                        recipe, self._folder, note=self._note, cancel=self._cancel
+                    )
+                except ConfigurationError as error:
+                    built = error
+                self._built[recipe.key] = built
+        if isinstance(built, ConfigurationError):
+            raise built
+        return built
 
 
 def digest_environment(environment: Environment) -> str:
@@ -189,25 +172,11 @@ def find_project(repository: Path, spec: EnvironmentSpec) -> str:
     """
     path = repository.absolute()
     name = path.name.removesuffix(".git")
-    for separator in ("__", "+"):
-        owner, found, rest = name.partition(separator)
-        if found and spec.names(f"{owner}/{rest}"):
-            return f"{owner}/{rest}"
     nested = f"{path.parent.name}/{name}"
-    return nested if spec.names(nested) else spec.find_by_name(name)
-
-
-def _files(environment: Environment, snapshot: Snapshot, version: str) -> dict[str, bytes]:
-    name = environment.metadata
-    known = environment.version or read_static_version(name or "", snapshot) or version
-    number = known or UNKNOWN_VERSION
-    files = {
-        path: text.replace("{version}", number).encode("utf-8", "surrogatepass")
-        for path, text in environment.files.items()
-    }
-    if name:
-        files.update(make_dist_info(name, number, snapshot))
-    return files
+    for project in (name.replace("__", "/", 1), name.replace("+", "/", 1), nested):
+        if spec.names(project):
+            return project
+    return spec.find_by_name(name)
 
 
 def make_ancestor_check(git: GitRepository, commit: str) -> Callable[[str], bool]:
@@ -216,54 +185,144 @@ def make_ancestor_check(git: GitRepository, commit: str) -> Callable[[str], bool
     It takes 7 to 40 hex digits and ignores merges. The first call reads the history, so call it
     while `git` is open.
     """
-    history: list[frozenset[str]] = []
+    history: list[str] = []
 
-    def holds(wanted: str) -> bool:
+    def holds(ancestor: str) -> bool:
         if not history:
-            history.append(frozenset((commit, *git.ancestors(commit, _MOST_COMMITS))))
-        return wanted in history[0] or any(each.startswith(wanted) for each in history[0])
+            history.extend((commit, *git.ancestors(commit, _MOST_COMMITS)))
+        return any(each.startswith(ancestor) for each in history)
 
     return holds
+
+
+# ------------------------------------------------------------------------------- test command
+
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_WHY = "the environment's test command"
 
 
 def choose_suite(command: str, snapshot: Snapshot) -> Suite | None:
     """Choose how to run the tests of a spec's command; None for no command.
 
-    pytest, unittest, Django's runners and `bin/test` are given single test files. Every other
-    command runs unchanged on all of its tests. Raises ConfigurationError for an invalid command
-    line and for a runner that the project lacks.
+    pytest, unittest and Django's runners are given single test files. Every other command runs
+    unchanged on all of its tests. Raises ConfigurationError for an invalid command line and for a
+    runner that the project lacks.
     """
     if not command:
         return None
-    words = _split_command(command)
-    rest = words[1:] if _PYTHON.fullmatch(PurePosixPath(words[0]).name) else words
-    module, options = (rest[1], rest[2:]) if rest[:1] == ["-m"] and rest[1:] else ("", rest[1:])
-    program = module or (PurePosixPath(rest[0]).name if rest else "")
-    if rest and rest[0] == "bin/test":  # SymPy's own runner; pytest runs its tests too
-        return Suite("pytest", _WHY)
-    if program in ("pytest", "py.test"):
-        return Suite("pytest", _WHY, tuple(options))
-    if program == "unittest":
-        return Suite("unittest", _WHY)
-    for end, framework in _BY_SCRIPT:
-        if rest and rest[0].endswith(end):
-            return _suite_of_script(framework, rest, snapshot)
-    return Suite(COMMAND, _WHY, tuple(words))
-
-
-def _suite_of_script(framework: str, words: Sequence[str], snapshot: Snapshot) -> Suite:
-    suite = RUNNERS[framework].detect(snapshot)
-    if suite is None:
-        raise ConfigurationError(f"test = {shlex.join(words)!r}: the project has no such runner")
-    options = [word for word in words[1:] if word not in suite.argv]
-    return replace(suite, why=_WHY, argv=(*suite.argv, *options))
-
-
-def _split_command(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"test = {command!r}: {error}; quote it as for a shell") from None
     if not words:
         raise ConfigurationError("test: the command is empty; leave it out to choose by the files")
-    return words
+    rest = words[1:] if _PYTHON.fullmatch(PurePosixPath(words[0]).name) else words
+    module, options = (rest[1], rest[2:]) if rest[:1] == ["-m"] and rest[1:] else ("", rest[1:])
+    program = module or (PurePosixPath(rest[0]).name if rest else "")
+    if program in ("pytest", "py.test"):
+        return Suite("pytest", _WHY, tuple(options))
+    if rest[:1] == ["bin/test"]:  # SymPy's own runner; pytest runs its tests too
+        return Suite("pytest", _WHY)
+    if program == "unittest":
+        return Suite("unittest", _WHY)
+    if not program.endswith(("runtests.py", "manage.py")):
+        return Suite(COMMAND, _WHY, tuple(words))
+    suite = RUNNERS["django"].detect(snapshot)
+    if suite is None:
+        raise ConfigurationError(f"test = {shlex.join(rest)!r}: the project has no such runner")
+    more = (word for word in rest[1:] if word not in suite.argv)
+    return replace(suite, why=_WHY, argv=(*suite.argv, *more))
+
+
+# ----------------------------------------------------------------------------------- metadata
+# https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+
+UNKNOWN_VERSION = "0"
+"""The version when neither the spec, the tree nor the row states one."""
+
+_ASSIGNED = re.compile(
+    r"^__version__(?:\s*:\s*\w+)?\s*=\s*[\"']([0-9][\w.!+-]*)[\"']", re.MULTILINE
+)
+_PLAIN = re.compile(r"[0-9][\w.!+-]*")
+_VERSION_FILES = ("__init__.py", "__about__.py", "__version__.py", "_version.py", "version.py")
+
+
+def make_dist_info(name: str, version: str, snapshot: Snapshot) -> Mapping[str, bytes]:
+    """Make the files of `NAME-VERSION.dist-info`, by path from the root of the tree."""
+    folder = f"{re.sub(r'[-_.]+', '_', name)}-{version.replace('-', '_')}.dist-info"
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", ""]
+    files = {f"{folder}/METADATA": "\n".join(lines), f"{folder}/INSTALLER": "patchshot\n"}
+    groups = [
+        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in sorted(entries.items()))
+        for group, entries in sorted(_entry_points(snapshot).items())
+        if entries
+    ]
+    if groups:
+        files[f"{folder}/entry_points.txt"] = "\n".join(groups)
+    return {path: text.encode("utf-8", "replace") for path, text in files.items()}
+
+
+def read_static_version(name: str, snapshot: Snapshot) -> str:
+    """Read the version that the tree's files state literally, "" for none. Runs nothing."""
+    project, poetry = _project_tables(snapshot)
+    third = _setup_cfg(snapshot).get("metadata", {}).get("version")
+    for value in (project.get("version"), poetry.get("version"), third):
+        if isinstance(value, str) and _PLAIN.fullmatch(value.strip()):
+            return value.strip()
+    package = re.sub(r"[-.]+", "_", name)
+    spellings = dict.fromkeys((package, package.lower()))
+    for folder in (f"{prefix}{each}" for each in spellings for prefix in ("src/", "", "lib/")):
+        for path in (f"{folder}/{file}" for file in _VERSION_FILES):
+            match = _ASSIGNED.search(snapshot.text(path)) if path in snapshot.files else None
+            if match:
+                return match[1]
+    return ""
+
+
+def _entry_points(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
+    """Read groups by name from pyproject.toml (PEP 621 and poetry), else from setup.cfg."""
+    project, poetry = _project_tables(snapshot)
+    groups = {
+        "console_scripts": {**_table(poetry, "scripts"), **_table(project, "scripts")},
+        "gui_scripts": _table(project, "gui-scripts"),
+        **_table(poetry, "plugins"),
+        **_table(project, "entry-points"),
+    }
+    points = {group: _texts(entries) for group, entries in groups.items()}
+    if any(points.values()):
+        return points
+    setup = _setup_cfg(snapshot).get("options.entry_points", {})
+    return {group: dict(_pairs(text)) for group, text in setup.items()}
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for name, equals, value in (line.partition("=") for line in text.splitlines()):
+        if equals:
+            yield name.strip(), value.strip()
+
+
+def _project_tables(snapshot: Snapshot) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the tables `project` and `tool.poetry` of pyproject.toml."""
+    path = "pyproject.toml"
+    table = parsed_toml(snapshot.text(path)) if path in snapshot.files else {}
+    return _table(table, "project"), _table(_table(table, "tool"), "poetry")
+
+
+def _setup_cfg(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read_string(snapshot.text("setup.cfg") if "setup.cfg" in snapshot.files else "")
+    except configparser.Error:
+        return {}
+    return {section: dict(parser.items(section)) for section in parser.sections()}
+
+
+def _table(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = value.get(name)
+    return table if isinstance(table, dict) else {}
+
+
+def _texts(value: object) -> Mapping[str, str]:
+    """Return the entries of a foreign table that are text of one line."""
+    pairs = value.items() if isinstance(value, dict) else ()
+    return {name: text for name, text in pairs if isinstance(text, str) and "\n" not in name + text}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.types import SelectedTest
-from agent.verify.choosing.chooser import TestChooser, changed_together
+from agent.verify.choosing import TestChooser, changed_together
 from agent.verify.runners.base import Suite
 from tests.support.fakes import MemorySnapshot
 from tests.support.histories import commit, git

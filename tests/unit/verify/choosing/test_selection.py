@@ -5,8 +5,7 @@ import random
 import pytest
 
 from agent.types import SelectedTest
-from agent.verify.choosing.catalogue import TestFiles, count_tests
-from agent.verify.choosing.selection import changed_symbols, estimate, select_tests
+from agent.verify.choosing import TestFiles, changed_symbols, select_tests
 from agent.verify.path_rules import (
     free_path,
     is_test_file,
@@ -130,7 +129,7 @@ def test_changed_symbols_are_those_around_changed_lines() -> None:
     assert changed_symbols([edit("a.py", old, old[:-2] + "2\n")]) == {"g"}
 
 
-def test_what_imports_an_importer_is_tied_less_than_what_imports_itself() -> None:
+def test_what_imports_the_package_is_tied_less_than_what_imports_the_module() -> None:
     files = {
         "pkg/__init__.py": "from pkg.parser import Parser\n",
         "pkg/parser.py": BEFORE,
@@ -142,7 +141,7 @@ def test_what_imports_an_importer_is_tied_less_than_what_imports_itself() -> Non
     change = edit("pkg/parser.py", BEFORE, AFTER)
     assert list(select_tests(MemorySnapshot(files), [change], "")) == [
         SelectedTest("t/test_a.py", "imports pkg.parser"),
-        SelectedTest("t/test_b.py", "imports pkg.parser by pkg/__init__.py"),
+        SelectedTest("t/test_b.py", "imports the package of pkg.parser"),
     ]
 
 
@@ -275,17 +274,18 @@ def test_within_the_time_the_best_first_and_small_ones_after_a_large() -> None:
     assert chosen(1) == ["t/test_parser.py"]
 
 
-def test_tests_are_counted_in_every_language() -> None:
-    assert count_tests("def test_a(): pass\nclass T:\n    async def test_b(self): pass\n") == 2
-    assert count_tests("it('a', f)\n  test.skip('b', f)\ndescribe('c', f)\n") == 2
-    assert count_tests("func TestA(t *testing.T) {}\nfunc helper() {}\n") == 1
-    assert count_tests("#[test]\nfn a() {}\n  #[tokio::test]\n") == 2
-    assert count_tests("  @Test\n  void a() {}\n  @ParameterizedTest\n  @TestFactory\n") == 2
-
-
-def test_a_file_without_a_test_that_is_recognised_still_costs() -> None:
-    empty = TestFiles(MemorySnapshot({"test_a.py": ""})).files[0]
-    assert estimate(empty) > 0.2
+@pytest.mark.parametrize(
+    ("path", "text", "count"),
+    [
+        ("test_a.py", "def test_a(): pass\nclass T:\n    async def test_b(self): pass\n", 2),
+        ("a.test.js", "it('a', f)\n  test.skip('b', f)\ndescribe('c', f)\n", 2),
+        ("a_test.go", "func TestA(t *testing.T) {}\nfunc helper() {}\n", 1),
+        ("tests/a.rs", "#[test]\nfn a() {}\n  #[tokio::test]\n", 2),
+        ("src/test/java/ATest.java", "  @Test\n  void a() {}\n  @ParameterizedTest\n", 2),
+    ],
+)
+def test_tests_are_counted_in_every_language(path: str, text: str, count: int) -> None:
+    assert TestFiles(MemorySnapshot({path: text})).files[0].tests == count
 
 
 def test_a_test_that_bears_the_name_of_what_changed_is_tied_to_it() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.repository.snapshot import take_snapshot
-from agent.verify.environments.metadata import make_dist_info, read_static_version
+from agent.verify.environments.preparing import make_dist_info, read_static_version
 
 Make = Callable[[Mapping[str, str]], Path]
 

@@ -11,9 +11,9 @@ import pytest
 from agent.errors import ConfigurationError
 from agent.repository.snapshot import take_snapshot
 from agent.settings import load
-from agent.verify.environments.building import Recipe
 from agent.verify.environments.preparing import (
     Environments,
+    Recipe,
     choose_suite,
     digest_environment,
     find_project,
@@ -52,8 +52,9 @@ def test_a_runner_of_the_project_is_read_from_its_tree(make_repository: Make) ->
     assert suite is not None
     assert suite.runner == "django"
     assert suite.argv[-3:] == ("--verbosity", "2", "--settings=x")
+    without = take_snapshot(make_repository({"x.py": ""}, "other"))
     with pytest.raises(ConfigurationError, match="no such runner"):
-        choose_suite("manage.py test", snapshot)
+        choose_suite("manage.py test", without)
 
 
 def test_no_command_and_a_broken_one(make_repository: Make) -> None:
@@ -95,23 +96,6 @@ def test_a_spec_becomes_an_interpreter_and_surroundings(
         "shop/_version.py",
     ]
     assert around.files["shop/_version.py"] == b"v = '1.4'\n"
-
-
-def test_folders_of_the_path_that_are_not_there_are_told_once(
-    make_repository: Make, tmp_path: Path
-) -> None:
-    notes: list[str] = []
-    paths = ["lib", "made", "gone", "."]
-    table = {"paths": paths, "files": {"made/a.py": ""}}
-    environments = Environments(
-        EnvironmentSpec({"default": table}, tmp_path), tmp_path, note=notes.append
-    )
-    snapshot = take_snapshot(make_repository({"lib/a.py": ""}))
-
-    for _ in range(2):
-        environments.surroundings(environments.environment("o/shop"), snapshot)
-
-    assert notes == ["environment: paths has 'gone', which is no folder of the project"]
 
 
 def test_what_failed_is_not_tried_again(

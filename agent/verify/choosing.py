@@ -1,10 +1,13 @@
-"""Chooses the test files that say most about a change. Pure: the same input, the same choice.
+"""Chooses the test files that say most about a change.
 
 Each test file is scored by its relations to the change: the patch edits it, the issue names it, it
 is named after an edited module or imports one, it used to change together with one, or it mentions
 a changed function or class. A relation is a weight and a reason in words. The weights are such that
 one strong relation beats any number of weak ones, and rare words weigh more than common ones. The
 best files are taken in order, as many as the number of files and the time allow.
+
+`select_tests` is pure: the same input, the same choice. `TestChooser` adds the repository's
+history; where that cannot be read, the choice is made without it.
 """
 
 from __future__ import annotations
@@ -12,16 +15,125 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from agent.repository import is_test_path, language_of
-from agent.types import FileChange, SelectedTest
+from agent.errors import RepositoryError
+from agent.repository import (
+    is_below,
+    is_test_path,
+    is_vendored_path,
+    language_of,
+    open_repository,
+)
+from agent.retrieval.index import ModuleTable, imports
+from agent.types import FileChange, SelectedTest, TestRun
 from agent.types.protocols import Snapshot
-from agent.verify.choosing.catalogue import TestFile, TestFiles
-from agent.verify.path_rules import module_name
+from agent.verify.path_rules import is_test_file, module_name
+from agent.verify.runners.base import Suite
+from agent.verify.runners.registry import runner_of
+from sandbox import Ended
+
+# ----------------------------------------------------------------------------- test files
+
+_WORD = re.compile(r"[A-Za-z_]\w{2,}")
+
+# Lines that may import something, in any of the languages that are read, with the line end before
+# them: a search for `\n` skips over the lines, where `^` is tried at every character.
+_IMPORTING = re.compile(
+    r"\n[ \t]*(?=(?:from|import|use|pub|mod|const|let|var|export|require|include|using"
+    r"|#[ \t]*include|\}[ \t]*from)\b)"
+)
+
+# One test each, in the languages that are run. Parametrised ones count once: a lower bound.
+_TEST = re.compile(
+    r"\n[ \t]*(?:(?:async[ \t]+)?def[ \t]+test|(?:it|test)(?:\.\w+)*[ \t]*\(|func[ \t]+Test"
+    r"|#\[(?:\w+::)?test\b|@(?:Parameterized|Repeated)?Test\b)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TestFile:
+    """One test file. `words` are all names in it of three letters and more."""
+
+    __test__ = False  # not a test class
+
+    path: str
+    words: frozenset[str]
+    imports: frozenset[str]  # paths of the repository's files
+    tests: int
+    tested: frozenset[str]  # of names such as `test_parse_error`: "parse", "parse_error"
+
+
+class TestFiles:
+    """The test files of a snapshot, read on first use."""
+
+    __test__ = False
+
+    def __init__(self, snapshot: Snapshot, accepts: Callable[[str], bool] = lambda _: True) -> None:
+        """`accepts` says which test files can be run at all."""
+        self._snapshot = snapshot
+        self._accepts = accepts
+
+    @cached_property
+    def files(self) -> tuple[TestFile, ...]:
+        """The test files, sorted by path."""
+        return tuple(self._read(path) for path in self.paths)
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """The sorted paths of all test files of the scope that are not vendored."""
+        mine = (path for path in self._snapshot.files if is_below(self._snapshot.scope, path))
+        tests = (path for path in mine if is_test_file(path) and not is_vendored_path(path))
+        return tuple(sorted(filter(self._accepts, tests)))
+
+    @cached_property
+    def by_path(self) -> Mapping[str, TestFile]:
+        """The test files by path."""
+        return {test.path: test for test in self.files}
+
+    def _read(self, path: str) -> TestFile:
+        text = self._snapshot.text(path)
+        words = frozenset(_WORD.findall(text))
+        tests = len(_TEST.findall(f"\n{text}"))
+        return TestFile(path, words, self._imports(path), tests, _tested(words))
+
+    def _imports(self, path: str) -> frozenset[str]:
+        text = f"\n{self._snapshot.text(path)}"
+        starts = (match.start() + 1 for match in _IMPORTING.finditer(text))
+        lines = imports(text, starts, self._snapshot.files[path].language)
+        importer = self._numbers[path]
+        numbers = (number for line in lines for number in self._modules.find(line, importer))
+        return frozenset(self._paths[number] for number in numbers)
+
+    @cached_property
+    def _paths(self) -> list[str]:
+        return list(self._snapshot.files)
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {path: number for number, path in enumerate(self._paths)}
+
+    @cached_property
+    def _modules(self) -> ModuleTable:
+        return ModuleTable(self._paths)
+
+
+def _tested(words: frozenset[str]) -> frozenset[str]:
+    """Return what tests are named after: the beginnings of their names, in lower case."""
+    found: set[str] = set()
+    for word in words:
+        if word.startswith("test_"):
+            parts = word.lower().split("_")[1:]
+            found.update("_".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return frozenset(found)
+
+
+# ------------------------------------------------------------------------ changed symbols
 
 _SCRIPT = re.compile(
     r"""
@@ -107,6 +219,8 @@ def _enclosing(lines: Sequence[str], row: int, definition: re.Pattern[str]) -> l
     return names
 
 
+# ------------------------------------------------------------------------------ selection
+
 DEFAULT_LIMIT = 12
 
 _EDITED = 20.0
@@ -129,15 +243,12 @@ _CODE_WORD = re.compile(
 # Parts of web and mail addresses look like attributes.
 _ADDRESS = re.compile(r"\w+://\S+|\S+@\S+|\bwww\.\S+")
 
-_NOTHING: Mapping[str, float] = {}
-
 _SAME_NAME = 10.0
 _FOLDER_NAME = 6.0  # parser/test_errors.py for parser.py
 _NAME_PART = 5.0  # test_mod_errors.py for mod.py, test_pl.py for lang_pl.py
 _PACKAGE_NAME = 3.0  # test_pkg.py for pkg/mod.py
 _IMPORTS = 3.0  # next to history and names it says little: 4 and 6 do worse
 _IMPORTS_PACKAGE = 1.0
-_INDIRECT = 2.0  # imports what imports it
 _NEAR = 2.0  # times the share of the edited file's folders that the test file shares
 
 # `test_x`, `x_test`, `x.spec`, `XTest`, `TestX`, `XIT`: what is left is what is tested.
@@ -167,15 +278,14 @@ def select_tests(
     limit: int = DEFAULT_LIMIT,
     *,
     files: TestFiles | None = None,
-    together: Mapping[str, float] = _NOTHING,
+    together: Mapping[str, float] = MappingProxyType({}),
     seconds: float | None = None,
-    measured: Mapping[str, float] = _NOTHING,
 ) -> tuple[SelectedTest, ...]:
     """Return at most `limit` test files, best first, each with its relation to the change.
 
     `files` are the files to choose from, if they are read already. `together` says for test files
-    how regularly they changed with the edited ones, 0..1. `seconds` bounds the time of all chosen
-    files, as `measured` by path or else estimated; the best one is chosen in any case.
+    how regularly they changed with the edited ones, 0..1. `seconds` bounds the estimated time of
+    all chosen files; the best one is chosen in any case.
     """
     tests = files or TestFiles(snapshot)
     targets = [_target_of(c.path) for c in changes if not is_test_path(c.path)]
@@ -187,7 +297,7 @@ def select_tests(
     for test in tests.files:
         relations = [
             *_named(test, edited, problem_text),
-            *_strongest(test, targets, tests),
+            *_strongest(test, targets),
             *_changed_together(test, together),
             *_tested_by_name(test, symbols),
             *_by_words(test, symbols, rarity, _SYMBOL, _SYMBOLS_MOST, "mentions"),
@@ -197,7 +307,7 @@ def select_tests(
             (-round(sum(relation[0] for relation in relations), 6), test.path, _reason(relations))
         )
     chosen = _best(sorted(scored), limit)
-    return tuple(chosen) if seconds is None else _affordable(chosen, tests, seconds, measured)
+    return tuple(chosen) if seconds is None else _affordable(chosen, tests, seconds)
 
 
 def _best(scored: Sequence[tuple[float, str, str]], limit: int) -> list[SelectedTest]:
@@ -281,7 +391,7 @@ def _target_of(path: str) -> _Target:
     return _Target(path, module, parts[-1], package, PurePosixPath(path).parts[:-1])
 
 
-def _by_name(test: TestFile, target: _Target, files: TestFiles) -> Relation | None:
+def _by_name(test: TestFile, target: _Target) -> Relation | None:
     """Whether the test is named after the file, a part of its name, or its folder."""
     pure = PurePosixPath(test.path)
     bare = _AFFIXES.sub("", pure.stem).strip("_").lower()
@@ -298,22 +408,17 @@ def _by_name(test: TestFile, target: _Target, files: TestFiles) -> Relation | No
     return None
 
 
-def _by_imports(test: TestFile, target: _Target, files: TestFiles) -> Relation | None:
+def _by_imports(test: TestFile, target: _Target) -> Relation | None:
     """Whether the test imports the file, something that imports it, or its package."""
     if target.path in test.imports:
         return _IMPORTS, f"imports {target.module}"
-    if files.import_it(test.imports, target.path) and (
-        through := sorted(test.imports & files.importers(target.path))
-    ):
-        share = 1 / (1 + math.log2(1 + len(files.importers(target.path))))
-        return _IMPORTS_PACKAGE + _INDIRECT * share, f"imports {target.module} by {through[0]}"
     folder = "/".join(target.folders)
     if any(path == f"{folder}/__init__.py" for path in test.imports):
         return _IMPORTS_PACKAGE, f"imports the package of {target.module}"
     return None
 
 
-def _by_folders(test: TestFile, target: _Target, files: TestFiles) -> Relation | None:
+def _by_folders(test: TestFile, target: _Target) -> Relation | None:
     """Whether the test is below folders of the same names."""
     if not target.folders:
         return None
@@ -323,36 +428,130 @@ def _by_folders(test: TestFile, target: _Target, files: TestFiles) -> Relation |
     return _NEAR * shared / len(target.folders), f"near {target.path}"
 
 
-def _strongest(test: TestFile, targets: Sequence[_Target], files: TestFiles) -> list[Relation]:
+def _strongest(test: TestFile, targets: Sequence[_Target]) -> list[Relation]:
     """Return the strongest relation of each kind, so that many edited files do not add up."""
     found = []
     for kind in (_by_name, _by_imports, _by_folders):
-        relations = [relation for target in targets if (relation := kind(test, target, files))]
+        relations = [relation for target in targets if (relation := kind(test, target))]
         if relations:
             found.append(max(relations, key=lambda relation: (relation[0], relation[1])))
     return found
 
 
-# ------------------------------------------------------------------------------------ time
-
-
-def estimate(test: TestFile) -> float:
-    """Estimate how many seconds a file takes, by the number of its tests."""
-    return _A_FILE + _A_TEST * max(test.tests, _LEAST_TESTS)
-
-
 def _affordable(
-    chosen: Sequence[SelectedTest],
-    tests: TestFiles,
-    seconds: float,
-    measured: Mapping[str, float],
+    chosen: Sequence[SelectedTest], tests: TestFiles, seconds: float
 ) -> tuple[SelectedTest, ...]:
     """Return the first file and all further ones that fit into the time that is left."""
     left = seconds * _SHARE
-    kept: list[SelectedTest] = []
+    affordable: list[SelectedTest] = []
     for one in chosen:
-        taken = measured.get(one.path, estimate(tests.by_path[one.path]))
-        if taken <= left or not kept:
-            kept.append(one)
-            left -= taken
-    return tuple(kept)
+        estimate = _A_FILE + _A_TEST * max(tests.by_path[one.path].tests, _LEAST_TESTS)
+        if estimate <= left or not affordable:
+            affordable.append(one)
+            left -= estimate
+    return tuple(affordable)
+
+
+# -------------------------------------------------------------------------------- history
+
+# The number of latest commits that are read. Older ones say little about today's files.
+_COMMITS = 1_000
+
+# A commit with more files is a release or a reformatting, in which everything changed.
+_MOST_FILES = 12
+
+# Two files that changed together only once are hardly related.
+_PRIOR = 3.0
+
+_SECONDS = 20.0
+
+
+@dataclass(slots=True)
+class TestChooser:
+    """Chooses tests for patches of one snapshot; reads test files and history once.
+
+    `seconds` is what one run may take, and `limit` the largest number of files. Files that the
+    runner of `suite` cannot run are not chosen. Not thread-safe.
+    """
+
+    __test__ = False  # not a test class
+
+    snapshot: Snapshot
+    problem_text: str
+    seconds: float | None = None
+    suite: Suite | None = None
+    limit: int = DEFAULT_LIMIT
+    _files: TestFiles | None = None
+    _together: dict[tuple[str, ...], Mapping[str, float]] = field(default_factory=dict)
+
+    def choose(self, changes: Sequence[FileChange]) -> tuple[SelectedTest, ...]:
+        """Choose the tests for a change."""
+        if self._files is None:
+            self._files = TestFiles(self.snapshot, self._accepts())
+        return select_tests(
+            self.snapshot,
+            changes,
+            self.problem_text,
+            self.limit,
+            files=self._files,
+            together=self._history(changes),
+            seconds=self.seconds,
+        )
+
+    def narrow(self, run: TestRun, chosen: Sequence[SelectedTest]) -> bool:
+        """Choose fewer files from now on if a run hit its time limit. Return whether it did."""
+        if run.ended not in (Ended.WALL_LIMIT, Ended.CPU_LIMIT) or not chosen[1:]:
+            return False
+        self.limit = max(1, len(chosen) // 3)
+        return True
+
+    def _accepts(self) -> Callable[[str], bool]:
+        suite = self.suite
+        if suite is None or not runner_of(suite).selects:
+            return lambda _: True
+        runner = runner_of(suite)
+        return lambda path: bool(runner.targets(suite, (path,), self.snapshot))
+
+    def _history(self, changes: Sequence[FileChange]) -> Mapping[str, float]:
+        edited = (change.path for change in changes if change.before is not None)
+        paths = tuple(sorted(path for path in edited if not is_test_path(path)))
+        if paths and paths not in self._together:
+            root, commit = self.snapshot.root, self.snapshot.commit
+            self._together[paths] = changed_together(root, commit, paths)
+        return self._together.get(paths, {})
+
+
+def changed_together(root: Path, commit: str, paths: Sequence[str]) -> Mapping[str, float]:
+    """Return how regularly other files changed with any of these, 0..1, sorted by path.
+
+    The score is the share of a given file's commits that the other file was in, lowered by a prior;
+    of several given files the highest counts. Empty where the history cannot be read.
+    """
+    try:
+        with open_repository(root, seconds=_SECONDS) as git:
+            commits = git.ancestors(commit, _COMMITS)
+            listing = git.changes(commits, "--name-only", "--no-renames", "-z", "--format=%x01")
+    except RepositoryError:
+        return {}
+    return _scores(_commits(listing), frozenset(paths))
+
+
+def _commits(listing: bytes) -> list[list[str]]:
+    """Return the paths of each commit that is small enough."""
+    found = []
+    for record in listing.split(b"\x01")[1:]:
+        names = [name.strip(b"\n") for name in record.split(b"\0")]
+        paths = [name.decode("utf-8", "surrogateescape") for name in names if name]
+        if 1 < len(paths) <= _MOST_FILES:
+            found.append(paths)
+    return found
+
+
+def _scores(commits: Sequence[Sequence[str]], seeds: frozenset[str]) -> dict[str, float]:
+    best: dict[str, float] = {}
+    for seed in sorted(seeds):
+        holding = [paths for paths in commits if seed in paths]
+        both = Counter(path for paths in holding for path in paths if path not in seeds)
+        for path, count in both.items():
+            best[path] = max(best.get(path, 0.0), count / (len(holding) + _PRIOR))
+    return dict(sorted(best.items()))

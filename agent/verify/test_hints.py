@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from agent.shared.secrets import mask_secrets
 from agent.types import FileChange, Problem, Ranking
 from agent.types.protocols import Snapshot, TokenCounter
-from agent.verify.choosing.catalogue import TestFiles
-from agent.verify.choosing.selection import select_tests
+from agent.verify.choosing import TestFiles, select_tests
 from agent.verify.path_rules import is_test_by_ending, is_test_file
 
 # Files that the fix is most likely in; their tests are named.
