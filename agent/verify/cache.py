@@ -26,7 +26,7 @@ from agent.types import TestRun
 from agent.verify.judging.compare import executed, is_whole
 
 # Change this number whenever the fields of an entry or their meaning change.
-_VERSION = 2
+_VERSION: Literal[2] = 2
 
 # Limit in bytes. A run of 20,000 tests with long names is smaller.
 _MOST_BYTES = 4 * 1024 * 1024
