@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from agent.types import Problem, ReproductionTest, ValidationReport, Verdict
 from agent.verify.validator import SandboxValidator, ValidationOptions
 from sandbox.bwrap.backend import BwrapSandbox
 from tests.attack.verdict_cases import BUG, FILES, FIX, VERDICT_CASES, VerdictCase
+from tests.support.pythons import python_with
 from tests.support.validation import edit, patch_of
 
 _ISSUE = ReproductionTest(
@@ -27,12 +27,17 @@ _BY_CASE = [
 ]
 
 
+@pytest.fixture(scope="module")
+def python_with_pytest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return python_with(tmp_path_factory.mktemp("python"))
+
+
 def _validated(
-    root: Path, patch: dict[str, str | None], test: ReproductionTest = _ISSUE
+    root: Path, python: Path, patch: dict[str, str | None], test: ReproductionTest = _ISSUE
 ) -> ValidationReport:
     snapshot = take_snapshot(root)
     changes = [edit(path, FILES.get(path), text) for path, text in patch.items()]
-    options = ValidationOptions(python=Path(sys.executable), timeout=60.0)
+    options = ValidationOptions(python=python, timeout=60.0)
 
     async def run() -> ValidationReport:
         problem = Problem("add() subtracts", "")
@@ -44,15 +49,18 @@ def _validated(
 
 @pytest.mark.usefixtures("bwrap_works")
 @pytest.mark.parametrize("case", _BY_CASE)
-def test_it_is_not_believed(case: VerdictCase, make_repository: Callable[..., Path]) -> None:
+def test_it_is_not_believed(
+    case: VerdictCase, make_repository: Callable[..., Path], python_with_pytest: Path
+) -> None:
+    # With pytest: three cases are about the JUnit file, which unittest does not write.
     test = replace(_ISSUE, content=case.test) if case.test else _ISSUE
-    report = _validated(make_repository(FILES), case.patch, test)
+    report = _validated(make_repository(FILES), python_with_pytest, case.patch, test)
     assert report.verdict in case.allowed, report.reason
 
 
 @pytest.mark.usefixtures("bwrap_works")
-def test_an_honest_fix_is(make_repository: Callable[..., Path]) -> None:
+def test_an_honest_fix_is(make_repository: Callable[..., Path], python_with_pytest: Path) -> None:
     """The control: the same call verifies what deserves it."""
     assert FIX != BUG
-    report = _validated(make_repository(FILES), {"calc.py": FIX})
+    report = _validated(make_repository(FILES), python_with_pytest, {"calc.py": FIX})
     assert report.verdict is Verdict.VERIFIED, report.reason
