@@ -1,4 +1,4 @@
-"""Whether the patch applier can be trusted: a scorecard, a fuzz run, a speed table.
+"""Whether the patch applier can be trusted: altered edits and real replies, right, wrong, refused.
 
-`python -m benchmarks.patching --help`. What the figures mean stands in `docs/design/patching.md`.
+`docs/design/patching.md` says what the figures mean.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -67,23 +66,12 @@ class Attempt:
     reason: str = ""
 
 
-def digest(changed: Result | None) -> str:
-    """A name for a result; "refused" for none."""
-    if changed is None:
-        return "refused"
-    state = hashlib.sha256()
-    for path, content in sorted(changed.items()):
-        state.update(f"{path}\0{'-' if content is None else len(content)}\0".encode())
-        state.update(content or b"")
-    return state.hexdigest()[:16]
-
-
 def outcome(case: Case, attempt: Attempt) -> Outcome:
     """Judge an attempt. A result that changes nothing counts as a refusal."""
     changed = None
     if attempt.changed is not None:
-        there = {p: c for p, c in attempt.changed.items() if case.files.get(p) != c}
-        changed = there or None
+        changes = {p: c for p, c in attempt.changed.items() if case.files.get(p) != c}
+        changed = changes or None
     if changed is None:
         return Outcome.MISSED if case.wanted is Wanted.APPLY else Outcome.REFUSED
     if case.wanted is Wanted.REFUSE:
@@ -98,10 +86,13 @@ def _agrees(changed: Result, truth: Result, likeness: Likeness) -> bool:
         return True
     if likeness is Likeness.BYTES or changed.keys() != truth.keys():
         return False
-    return all(_kept(changed[path], likeness) == _kept(truth[path], likeness) for path in truth)
+    return all(
+        _significant(changed[path], likeness) == _significant(truth[path], likeness)
+        for path in truth
+    )
 
 
-def _kept(content: bytes | None, likeness: Likeness) -> list[bytes] | None:
+def _significant(content: bytes | None, likeness: Likeness) -> list[bytes] | None:
     """Non-blank lines, without white space where that does not count."""
     if content is None:
         return None

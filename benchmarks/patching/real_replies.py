@@ -1,42 +1,36 @@
-"""Public corpora of what models really wrote, and what is known of each reply.
+"""Replies with blocks of aider's chat history; the truth of an applied reply is its commit.
 
-- aider's chat history: replies whose edits were committed; the truth is the commit. Replies that
-  aider could not apply are set on the parent of the next commit to the same file.
-- llm-patch: diffs of small models, with the file they are about; the truth is the oracle's.
-- gpt-engineer: malformed diffs of its tests, with the files; the truth is the oracle's.
-
-Nothing of them is stored: the repositories are read where they lie.
+A reply that aider could not apply is set on the parent of the next commit to the same file.
+Nothing of them is stored: the repository is read where it lies.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.patching import oracle
 from benchmarks.patching.cases import Case, Likeness, Wanted
-from benchmarks.patching.drafting import times
-from benchmarks.patching.repositories import Modified, Repository, find_repository
+from benchmarks.patching.perturbing import times
+from benchmarks.patching.repositories import Repository, find_repository
 
 AIDER = "Aider-AI/aider"
-LLM_PATCH = "trickl/llm-patch"
-GPT_ENGINEER = "gpt-engineer-org/gpt-engineer"
 
 _HISTORY = "tests/fixtures/chat-history.md"
-_TESTS = "tests/core/improve_function_test_cases"
 
 # Files of the commit put beside those that the reply is about, so that names can be confused.
 _BESIDE = 6
 
 _COMMIT = r"> Commit ([0-9a-f]{7,}) "
 
+_BLOCK = re.compile(
+    r"^<{5,9} ?SEARCH[^\n]*\n(?P<old>.*?)^={5,9}[ \t]*\n(?P<new>.*?)^>{5,9} ?REPLACE",
+    re.MULTILINE | re.DOTALL,
+)
+
 # How far ahead the base of a reply that was not committed is looked for.
 _TURNS_AHEAD = 12
-
-
-# ------------------------------------------------------------------------------------------- aider
 
 
 @dataclass(slots=True)
@@ -62,31 +56,16 @@ def aider_cases(corpora: Path) -> Iterator[Case]:
     place = find_repository(corpora, AIDER)
     if place is None:
         return
-    with Repository(place) as repository:
-        history = repository.blob(f"HEAD:{_HISTORY}")
-        turns = list(_turns((history or b"").decode("utf-8", "replace")))
-        listed = {commit for turn in turns for commit in turn.said(_COMMIT)}
-        past = _Past(repository, frozenset(c for c in listed if repository.exists(c)))
-        for index, turn in enumerate(turns):
-            if any("< SEARCH" in line for line in turn.reply):
-                case = _aider_case(past, turns, index)
-                if case is not None:
-                    yield case
-
-
-@dataclass(slots=True)
-class _Past:
-    """The repository, the commits named in the chat that it has, and versions of files."""
-
-    repository: Repository
-    known: frozenset[str]
-    versions: dict[str, list[Modified]] = field(default_factory=dict)
-
-    def of(self, path: str) -> list[Modified]:
-        """All commits that modified a file."""
-        if path not in self.versions:
-            self.versions[path] = self.repository.history(path)
-        return self.versions[path]
+    repository = Repository(place)
+    history = repository.blob(f"HEAD:{_HISTORY}")
+    turns = list(_turns((history or b"").decode("utf-8", "replace")))
+    listed = {commit for turn in turns for commit in turn.said(_COMMIT)}
+    commits = frozenset(commit for commit in listed if repository.exists(commit))
+    for index, turn in enumerate(turns):
+        if any("< SEARCH" in line for line in turn.reply):
+            case = _aider_case(repository, commits, turns, index)
+            if case is not None:
+                yield case
 
 
 def _turns(history: str) -> Iterator[_Turn]:
@@ -105,43 +84,28 @@ def _turns(history: str) -> Iterator[_Turn]:
     yield turn
 
 
-def _aider_case(past: _Past, turns: Sequence[_Turn], index: int) -> Case | None:
-    turn = turns[index]
-    blocks = oracle.read_blocks("\n".join(turn.reply))
-    if len(blocks) != sum("< SEARCH" in line for line in turn.reply):
-        base = _next_commit(past, turns[index + 1 :], ())
-        return _judged(past.repository, turn, base, "interrupted") if base else None
+def _aider_case(
+    repository: Repository, commits: Set[str], turns: Sequence[_Turn], index: int
+) -> Case | None:
+    turn, later = turns[index], turns[index + 1 : index + 1 + _TURNS_AHEAD]
     failed = turn.said(r"> ## SearchReplaceNoExactMatch: .* lines in (\S+)")
-    if failed:
-        base = _next_commit(past, turns[index + 1 :], failed)
-        return _judged(past.repository, turn, base, "failed in aider") if base else None
-    commit = turn.edit_commit() if turn.edit_commit() in past.known else _like(past, turn)
-    return _judged(past.repository, turn, commit, "applied by aider") if commit else None
+    if len(_blocks("\n".join(turn.reply))) != sum("< SEARCH" in line for line in turn.reply):
+        base, kind = _next_commit(repository, commits, later, ()), "interrupted"
+    elif failed:
+        base, kind = _next_commit(repository, commits, later, failed), "failed in aider"
+    else:
+        base, kind = turn.edit_commit(), "applied by aider"
+    return _judged(repository, turn, base, kind) if base in commits else None
 
 
-def _next_commit(past: _Past, turns: Sequence[_Turn], paths: Sequence[str]) -> str:
-    for turn in turns[:_TURNS_AHEAD]:
+def _next_commit(
+    repository: Repository, commits: Set[str], turns: Sequence[_Turn], paths: Sequence[str]
+) -> str:
+    for turn in turns:
         for commit in turn.said(_COMMIT):
-            if commit in past.known:
-                touched = {one.path for one in past.repository.changed_by(commit)}
+            if commit in commits:
+                touched = {one.path for one in repository.changed_by(commit)}
                 return commit if touched.issuperset(paths) else ""
-    return ""
-
-
-def _like(past: _Past, turn: _Turn) -> str:
-    """The commit that made of one file exactly what the reply's blocks make of it, if any."""
-    addressed = list(_addressed("\n".join(turn.reply)))
-    if len({path for path, _, _ in addressed}) != 1:
-        return ""
-    for one in past.of(addressed[0][0]):
-        text = (past.repository.blob(one.old) or b"").decode("utf-8", "replace")
-        if times(text, addressed[0][1]) != 1:
-            continue
-        for _, old, new in addressed:
-            at = ("\n" + text).find("\n" + old)
-            text = text[:at] + new + text[at + len(old) :] if at >= 0 else ""
-        if text and text.encode() == past.repository.blob(one.new):
-            return one.commit
     return ""
 
 
@@ -186,7 +150,7 @@ def _how_sure(reply: str, files: Mapping[str, bytes], after: Mapping[str, bytes 
 def _addressed(reply: str) -> Iterator[tuple[str, str, str]]:
     """Path, search and replace of each block; the path stands above the fence."""
     position, path = 0, ""
-    for old, new in oracle.read_blocks(reply):
+    for old, new in _blocks(reply):
         at = reply.index(f"SEARCH\n{old}=", position) if old else reply.index("SEARCH\n", position)
         above = [
             line.strip("`*# :")
@@ -198,101 +162,6 @@ def _addressed(reply: str) -> Iterator[tuple[str, str, str]]:
         yield path, old, new
 
 
-# ------------------------------------------------------------------------------------ llm-patch
-
-
-def llm_patch_cases(corpora: Path) -> Iterator[Case]:
-    """The unified diffs; what the guided loop wrote is no diff and is left out.
-
-    A diff that names a file that is not there, or changes white space alone, may be refused.
-    """
-    place = find_repository(corpora, LLM_PATCH)
-    if place is None:
-        return
-    with Repository(place) as repository:
-        for path in sorted(repository.paths("HEAD", "benchmarks/generated")):
-            folder, _, name = path.rpartition("/diffs/")
-            if not folder or not name.endswith(".diff") or "guided-loop" in name:
-                continue
-            language = folder.split("/")[-2]
-            suffix = {"typescript": "ts", "python": "py"}.get(language, language)
-            before = repository.blob(f"HEAD:{folder}/before.{suffix}")
-            diff = repository.blob(f"HEAD:{path}")
-            if before is not None and diff is not None:
-                where = f"{folder.rsplit('/', 1)[-1]}/{name.removesuffix('.diff')}"
-                yield _diff_case(f"llm-patch:{where}", name, diff, f"before.{suffix}", before)
-
-
-def _diff_case(identity: str, name: str, diff: bytes, path: str, before: bytes) -> Case:
-    reply = diff.decode("utf-8", "replace")
-    text = before.decode("utf-8", "replace")
-    hunks = oracle.read_diff(reply)
-    reading = oracle.intended(text, hunks)
-    if not hunks and not re.search(r"^[-+](?![-+])", reply, re.MULTILINE):
-        wanted, after = Wanted.REFUSE, None
-    elif reading.text is None:
-        wanted, after = Wanted.UNKNOWN, None
-    elif reading.text == text:
-        wanted, after = Wanted.REFUSE, None
-    else:
-        named = path in re.findall(r"^(?:---|\+\+\+) (?:[ab]/)?(\S+)", reply, re.MULTILINE)
-        visible = "".join(reading.text.split()) != "".join(text.split())
-        wanted = Wanted.APPLY if named and visible else Wanted.EITHER
-        after = {path: reading.text.encode()}
-    kind = name.removesuffix(".diff")
-    return Case(
-        identity, "llm-patch", kind, "diff", reply, {path: before}, wanted, after, Likeness.SPACE
-    )
-
-
-# ---------------------------------------------------------------------------------- gpt-engineer
-
-
-def gpt_engineer_cases(corpora: Path) -> Iterator[Case]:
-    """The chats that its tests feed to its own salvaging of hunks."""
-    place = find_repository(corpora, GPT_ENGINEER)
-    if place is None:
-        return
-    with Repository(place) as repository:
-        test = repository.blob("HEAD:tests/core/test_salvage_correct_hunks.py") or b""
-        pairs = re.findall(
-            r'FilesDict\(\s*\{"([^"]+)": get_file_content\("(\w+)"\)\}.*?'
-            r'message_builder\("(\w+)"\)',
-            test.decode(), re.DOTALL,
-        )  # fmt: skip
-        for path, code, chat in pairs:
-            content = repository.blob(f"HEAD:{_TESTS}/{code}")
-            reply = repository.blob(f"HEAD:{_TESTS}/{chat}")
-            if content is not None and reply is not None:
-                files = {path: content} if content else {}
-                yield _chat_case(chat, reply.decode("utf-8", "replace"), files)
-
-
-def _chat_case(chat: str, reply: str, files: Mapping[str, bytes]) -> Case:
-    now = {path: content.decode() for path, content in files.items()}
-    sure = True
-    for path, body in _sections(reply):
-        if path in now:
-            reading = oracle.intended(now[path], oracle.read_diff(body))
-            sure &= reading.text is not None
-            now[path] = reading.text or ""
-        else:
-            added = [line[1:] for line in body.split("\n") if re.match(r"\+(?!\+\+ )", line)]
-            now[path] = "".join(f"{line}\n" for line in added)
-    after = {path: text.encode() for path, text in now.items()}
-    changed = {path: content for path, content in after.items() if files.get(path) != content}
-    wanted = (Wanted.APPLY if changed else Wanted.REFUSE) if sure else Wanted.UNKNOWN
-    return Case(
-        f"gpt-engineer:{chat}", "gpt-engineer", "malformed diffs", "diff", reply, files, wanted,
-        changed if wanted is Wanted.APPLY else None, Likeness.SPACE,
-    )  # fmt: skip
-
-
-def _sections(reply: str) -> Iterator[tuple[str, str]]:
-    """Path and body of each file of a reply's fenced diffs."""
-    for fenced in re.findall(r"^```diff\n(.*?)^```", reply, re.MULTILINE | re.DOTALL):
-        for part in re.split(r"^(?=--- )", fenced, flags=re.MULTILINE):
-            names = re.match(r"--- (\S+)[^\n]*\n\+\+\+ (\S+)[^\n]*\n", part)
-            if names:
-                path = names[2] if names[2] != "/dev/null" else names[1]
-                yield path.removeprefix("b/"), part[names.end() :]
+def _blocks(reply: str) -> list[tuple[str, str]]:
+    """Search and replace texts of well-formed blocks, in order; shares nothing with the readers."""
+    return [(block["old"], block["new"]) for block in _BLOCK.finditer(reply)]

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.patching.drafting import Draft, Piece, text_of
+from benchmarks.patching.perturbing import Draft, Piece, text_of
 
 _FENCES: Mapping[str, str] = {"py": "python", "ts": "typescript", "js": "javascript", "rs": "rust"}
 
@@ -70,26 +70,12 @@ def as_whole(draft: Draft, rng: random.Random) -> str:
     return f"The file after the change:\n\n{draft.given}\n```{_language(draft)}\n{draft.whole}```\n"
 
 
-def as_snippet(draft: Draft, rng: random.Random) -> str:
-    """SWE-Fixer's JSON: old and new snippet."""
-    items = [
-        {
-            "file": draft.given,
-            "code snippet to be modified": text_of(search).removesuffix("\n"),
-            "edited code snippet": text_of(piece.new).removesuffix("\n"),
-        }
-        for piece, search in _searches(draft)
-    ]
-    return _slipped({"reasoning process": "See below.", "edited code": items}, draft.slip, rng)
-
-
 SHAPES: Mapping[str, Render] = {
     "json": as_json,
     "blocks": as_blocks,
     "diff": as_diff,
     "envelope": as_envelope,
     "whole": as_whole,
-    "snippet": as_snippet,
 }
 
 

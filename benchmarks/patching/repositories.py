@@ -5,26 +5,17 @@ from __future__ import annotations
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 # Of one git call, in seconds; a log of a large history takes a few.
 _LIMIT = 120
 
 
 def find_repository(corpora: Path, name: str) -> Path | None:
-    """The git directory of `owner/name` below a folder of fetched repositories, or None."""
-    for spelling in (name.replace("/", "+"), name.replace("/", "__"), name):
-        root = corpora / spelling
-        for place in (
-            root,
-            root / ".git",
-            root / "repo",
-            root / "repo" / ".git",
-            Path(f"{root}.git"),
-        ):
-            if (place / "HEAD").is_file() and (place / "objects").is_dir():
-                return place
+    """The git directory of `owner/name`, cloned as `owner+name` into `corpora`, or None."""
+    root = corpora / name.replace("/", "+")
+    for directory in (root / ".git", root):
+        if (directory / "HEAD").is_file():
+            return directory
     return None
 
 
@@ -39,39 +30,15 @@ class Modified:
 
 
 class Repository:
-    """A git directory, with one long-lived reader of objects."""
+    """A git directory."""
 
     def __init__(self, directory: Path) -> None:
         self._base = ["git", f"--git-dir={directory}", "-c", "safe.directory=*"]
-        self._reader = subprocess.Popen(
-            [*self._base, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._reader.kill()
-        self._reader.communicate()
 
     def blob(self, name: str) -> bytes | None:
         """The content of an object (`<id>` or `<commit>:<path>`), None if it is not there."""
-        source, sink = self._reader.stdout, self._reader.stdin
-        assert source is not None
-        assert sink is not None
-        sink.write(name.encode() + b"\n")
-        sink.flush()
-        head = source.readline().split()
-        if len(head) != 3 or not head[2].isdigit():
-            return None
-        content = source.read(int(head[2]))
-        source.read(1)
-        return content if head[1] == b"blob" else None
+        completed = self._run("cat-file", "blob", name)
+        return completed.stdout if completed.returncode == 0 else None
 
     def paths(self, commit: str, below: str = "") -> list[str]:
         """All files of a commit below a folder, in git's order."""
@@ -88,23 +55,15 @@ class Repository:
         """Files modified in place by the newest commits without merges, newest first."""
         return self._modified("--no-merges", "--diff-filter=M", "-n", str(limit), "HEAD")
 
-    def history(self, path: str) -> list[Modified]:
-        """All commits without merges that modified a file, newest first."""
-        return self._modified("--no-merges", "--diff-filter=M", "HEAD", "--", path)
-
     def exists(self, commit: str) -> bool:
         """Whether there is such a commit."""
-        done = subprocess.run(
-            [*self._base, "cat-file", "-e", f"{commit}^{{commit}}"],
-            capture_output=True, timeout=_LIMIT, check=False,
-        )  # fmt: skip
-        return done.returncode == 0
+        return self._run("cat-file", "-e", f"{commit}^{{commit}}").returncode == 0
 
     def _modified(self, *arguments: str) -> list[Modified]:
         out = self._git(
             "log", "--raw", "--no-abbrev", "--no-renames", "--format=commit %H", *arguments
         )
-        found, commit = [], ""
+        changes, commit = [], ""
         for line in out.decode("utf-8", "replace").splitlines():
             if line.startswith("commit "):
                 commit = line[7:]
@@ -112,11 +71,15 @@ class Repository:
                 fields, _, path = line.partition("\t")
                 parts = fields.split()
                 if parts[1] in ("100644", "100755", "000000"):
-                    found.append(Modified(commit, path, parts[2], parts[3]))
-        return found
+                    changes.append(Modified(commit, path, parts[2], parts[3]))
+        return changes
 
     def _git(self, *arguments: str) -> bytes:
-        done = subprocess.run(
-            [*self._base, *arguments], capture_output=True, timeout=_LIMIT, check=True
+        completed = self._run(*arguments)
+        completed.check_returncode()
+        return completed.stdout
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [*self._base, *arguments], capture_output=True, timeout=_LIMIT, check=False
         )
-        return done.stdout

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.patching.cases import Case, Wanted
-from benchmarks.patching.drafting import Change, Draft, draft
-from benchmarks.patching.perturbing import PERTURBATIONS, Perturbation
+from benchmarks.patching.perturbing import PERTURBATIONS, Change, Draft, Perturbation, draft
 from benchmarks.patching.rendering import SHAPES
 from benchmarks.patching.repositories import Modified, Repository, find_repository
 
@@ -44,16 +43,16 @@ def real_changes(corpora: Path, project: str, count: int, seed: int) -> list[Cha
     if place is None:
         return []
     rng = random.Random(f"{seed}:{project}")
-    with Repository(place) as repository:
-        listed = [m for m in repository.modified(_HISTORY) if m.path.endswith(_SUFFIXES)]
-        rng.shuffle(listed)
-        found: list[Change] = []
-        for one in listed:
-            change = _change(repository, project, one, rng)
-            if change is not None and draft(change) is not None:
-                found.append(change)
-            if len(found) == count:
-                break
+    repository = Repository(place)
+    listed = [m for m in repository.modified(_HISTORY) if m.path.endswith(_SUFFIXES)]
+    rng.shuffle(listed)
+    found: list[Change] = []
+    for one in listed:
+        change = _change(repository, project, one, rng)
+        if change is not None and draft(change) is not None:
+            found.append(change)
+        if len(found) == count:
+            break
     return found
 
 

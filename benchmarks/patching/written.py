@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from benchmarks.patching.cases import Case, Result, Wanted
-from benchmarks.patching.drafting import Change
+from benchmarks.patching.perturbing import Change
 from benchmarks.patching.synthetic import cases_of
 
 TILL = '''"""A till that counts coins."""
