@@ -13,13 +13,13 @@ import io
 import json
 import threading
 import tomllib
-import zlib
+import zipfile
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import normpath
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,24 +27,21 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
-from agent.search.stores import Entry, EntryFilter, Fields, VectorCollection, score_of
+from agent.search.stores import Entry, Fields, VectorCollection, VectorMatch, score_of
 from agent.search.vector_files import (
     MAX_BYTES,
     MAX_DIMENSION,
     META,
     NO_META,
-    Frozen,
     Invalid,
     ListedFile,
-    VectorFolder,
     VectorMeta,
     in_one_line,
+    list_files,
     masked,
-    open_folder,
     parse_meta,
     parse_vector,
     read_below,
-    thawed,
     why_no_id,
     write_vector,
 )
@@ -61,11 +58,12 @@ __all__ = [
     "MAX_BYTES",
     "MAX_TOP_K",
     "Invalid",
-    "PrecomputedResult",
+    "SemanticResult",
     "SemanticRetriever",
     "SemanticSettings",
     "SkippedVector",
     "VectorIndex",
+    "VectorMeta",
     "VectorSource",
     "cosine_similarity",
     "import_vectors",
@@ -73,10 +71,11 @@ __all__ = [
     "load_vectors",
     "make_settings",
     "masked",
+    "parse_meta",
     "parse_vector",
+    "read_payload",
     "read_settings",
-    "results_in_folder",
-    "results_in_store",
+    "why_no_id",
     "write_vector",
 ]
 
@@ -89,7 +88,6 @@ MAX_TOP_K = 10_000
 _AT_ONCE = 4_000_000  # maximum float32 scores in memory: 16 MB
 _DIGITS = 12  # of a score: removes rounding errors, so that equal directions tie by id
 _ROUNDING = 2.0**-22  # error of a float32 product per component, in both directions
-_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,14 +95,14 @@ class SemanticResult:
     """A search result.
 
     `score` is the cosine in [-1, 1]. `vector` is float32 (d,), read-only, with the numbers of its
-    file. `metadata` is deeply immutable.
+    file.
     """
 
     id: str
     score: float
     vector: NDArray[np.float32]
     tags: tuple[str, ...]
-    metadata: Mapping[str, Frozen]
+    metadata: Mapping[str, Any]
     _folder: Path
     _meta: VectorMeta
 
@@ -224,17 +222,15 @@ class VectorIndex:
             self.ids[row], score, vector, meta.tags, meta.metadata, self.folder, meta
         )
 
-    def text(self, row: int, reporter: Reporter) -> str:
-        """Return the text of a row with secrets masked; "" if there is none, or after a notice."""
+    def text(self, identifier: str, reporter: Reporter) -> str:
+        """Return a vector's text with secrets masked; "" if there is none, or after a notice."""
+        meta = self.metas.get(bisect_left(self.ids, identifier), NO_META)
         try:
-            return mask_secrets(_text(self.folder, self.metas.get(row, NO_META))).text
+            return mask_secrets(_text(self.folder, meta)).text
         except SemanticIndexError as error:
-            reporter(_without_text(self.ids[row], error))
+            name, reason = in_one_line(identifier), in_one_line(str(error))
+            reporter(Notice(f"{name}: without its text: {reason}", "warning"))
             return ""
-
-
-def _without_text(name: str, error: SemanticIndexError) -> Notice:
-    return Notice(f"{in_one_line(name)}: without its text: {in_one_line(str(error))}", "warning")
 
 
 def _candidates(
@@ -328,7 +324,7 @@ def _by_agent(settings: Iterable[SemanticSettings]) -> Mapping[str, SemanticSett
     for one in settings:
         if agents.setdefault(one.agent_name, one) != one:
             raise SemanticConfigError(f"agent {one.agent_name!r} has two settings; keep one")
-    return MappingProxyType(agents)
+    return agents
 
 
 def _checked(value: Any, place: str) -> list[SemanticSettings]:
@@ -400,8 +396,8 @@ def load_vectors(
     """Load a folder of vectors; `vector_files` describes its files.
 
     `dimension`: the expected dimension; None means the most frequent one.
-    `cache`: path of a numpy file, from which the vectors are mapped into memory while names, sizes
-    and modification times of the folder match. A file beside it has a checksum and JSON.
+    `cache`: path of a file of numpy arrays, which is read while names, sizes and modification times
+    of the folder match.
 
     A folder that is missing or has no usable vector gives an empty index and a warning; if
     `strict`, it raises SemanticIndexError. So does a folder that cannot be read, in any case.
@@ -410,15 +406,14 @@ def load_vectors(
         raise SemanticIndexError(f"dimension {dimension}: give one from 1 to {MAX_DIMENSION:,}")
     if not strict and not folder.exists():
         return _empty(folder, f"{in_one_line(str(folder))}: no such folder", reporter)
-    with open_folder(folder) as opened:
-        own = set() if cache is None else {cache.name, _beside(cache).name}
-        files = [file for file in opened.files() if file.name not in own]
-        mark = _fingerprint(files, dimension)
-        index = None if cache is None else _read_cached(cache, mark, opened.root)
-        if index is None:
-            index = _Loading(opened, reporter, dimension).run(files)
-            if cache is not None:
-                _keep(cache, mark, index, reporter)
+    own = "" if cache is None else cache.name
+    files, root = [f for f in list_files(folder) if f.name != own], folder.resolve()
+    mark = _fingerprint(files, dimension)
+    index = None if cache is None else _read_cached(cache, mark, root)
+    if index is None:
+        index = _Loading(root, reporter, dimension).run(files)
+        if cache is not None:
+            _write_cache(cache, mark, index, reporter)
     _warn(index.skipped, folder, reporter)
     if not index.ids:
         what = f"{in_one_line(str(folder))}: no usable vector; each file is a JSON array of numbers"
@@ -439,72 +434,58 @@ def _fingerprint(files: Sequence[ListedFile], dimension: int | None) -> str:
     """Return the SHA-256 (hex) of names, sizes and modification times, to detect changes."""
     digest = hashlib.sha256(f"{dimension}\n".encode())
     for file in files:
-        line = f"{file.size} {file.changed} {int(file.linked)} {file.name}\0"
+        line = f"{file.size} {file.changed} {file.name}\0"
         digest.update(line.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
 class _Cached(BaseModel):
-    """The JSON file beside the cached vectors. `metas` are in the format of metadata files."""
+    """What is cached beside the vectors. `metas` are in the format of metadata files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     mark: str
-    crc: str  # of the file of vectors
     ids: tuple[str, ...]
     metas: dict[int, dict[str, Any]]
     skipped: tuple[tuple[str, str], ...]
 
 
-def _keep(cache: Path, mark: str, index: VectorIndex, reporter: Reporter) -> None:
-    """Write the vectors, and then the file that names the folder's state."""
-    metas = {
-        row: {
-            **thawed(meta.metadata),
-            **meta.model_dump(mode="json", include=_KEYS, exclude_none=True),
-        }
-        for row, meta in index.metas.items()
-    }
+def _write_cache(cache: Path, mark: str, index: VectorIndex, reporter: Reporter) -> None:
+    metas = {row: meta.as_json() for row, meta in index.metas.items()}
     skipped = tuple((one.name, one.reason) for one in index.skipped)
-    numbers = io.BytesIO()
-    np.save(numbers, index.vectors, allow_pickle=False)
-    crc = f"{zlib.crc32(numbers.getbuffer()):08x}"
-    cached = _Cached(mark=mark, crc=crc, ids=index.ids, metas=metas, skipped=skipped)
+    about = _Cached(mark=mark, ids=index.ids, metas=metas, skipped=skipped).model_dump_json()
+    arrays = io.BytesIO()
+    np.savez(arrays, vectors=index.vectors, about=np.frombuffer(about.encode(), np.uint8))
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(cache, (numbers.getbuffer(),))
-        body = cached.model_dump_json().encode()
-        replace_file(_beside(cache), (f"{zlib.crc32(body):08x}\n".encode(), body))
+        replace_file(cache, (arrays.getbuffer(),))
     except OSError as error:  # a full disk only makes the next start slower
         reporter(Notice(f"{cache}: not kept ({error.strerror})", "warning"))
 
 
-_KEYS = {"tags", "text", "text_file"}
-
-
-def _beside(cache: Path) -> Path:
-    return cache.with_name(f"{cache.name}.json")
-
-
 def _read_cached(cache: Path, mark: str, root: Path) -> VectorIndex | None:
     """Return the cached index; None if it is missing, damaged, or of another state."""
-    try:
-        head, _, body = _beside(cache).read_bytes().partition(b"\n")
-        if head != f"{zlib.crc32(body):08x}".encode():
-            return None
-        cached = _Cached.model_validate_json(body)
-        data = np.memmap(cache, dtype=np.uint8, mode="r")
-        if (cached.mark, cached.crc) != (mark, f"{zlib.crc32(data.data):08x}"):
-            return None
-        vectors = np.load(cache, mmap_mode="r", allow_pickle=False)
-        metas = {row: parse_meta(json.dumps(value).encode()) for row, value in cached.metas.items()}
-    except (OSError, ValueError, EOFError):  # ValidationError is a ValueError
+    try:  # the format has a checksum for each array
+        with cache.open("rb") as file, zipfile.ZipFile(file) as arrays:
+            if arrays.testzip() is not None:
+                return None
+            vectors, about = (_array(arrays.read(f"{name}.npy")) for name in ("vectors", "about"))
+        cached = _Cached.model_validate_json(about.tobytes())
+    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError):
         return None
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(cached.ids):
+    except zipfile.BadZipFile:
         return None
-    skipped = tuple(SkippedVector(*pair) for pair in cached.skipped)
+    if cached.mark != mark:
+        return None
+    metas = {row: parse_meta(json.dumps(value).encode()) for row, value in cached.metas.items()}
     sound = {row: meta for row, meta in metas.items() if isinstance(meta, VectorMeta)}
+    skipped = tuple(SkippedVector(*pair) for pair in cached.skipped)
     return VectorIndex(root, cached.ids, vectors, sound, skipped)
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
+    return array
 
 
 def _warn(skipped: Sequence[SkippedVector], folder: Path, reporter: Reporter) -> None:
@@ -523,7 +504,7 @@ def _warn(skipped: Sequence[SkippedVector], folder: Path, reporter: Reporter) ->
 class _Loading:
     """One pass over all files of a folder. Unusable files are skipped with a reason."""
 
-    folder: VectorFolder
+    root: Path
     reporter: Reporter
     dimension: int | None
     skipped: dict[str, str] = field(default_factory=dict)
@@ -540,12 +521,12 @@ class _Loading:
         shown = {n.encode("utf-8", "backslashreplace").decode(): r for n, r in self.skipped.items()}
         skipped = tuple(SkippedVector(name, shown[name]) for name in sorted(shown))
         by_row = {row: metas[name] for row, name in enumerate(ids) if name in metas}
-        return VectorIndex(self.folder.root, ids, matrix, by_row, skipped)
+        return VectorIndex(self.root, ids, matrix, by_row, skipped)
 
     def _metas(self, files: Sequence[ListedFile]) -> dict[str, VectorMeta]:
         metas: dict[str, VectorMeta] = {}
         for file in files:
-            data = self.folder.read(file)
+            data = read_below(self.root, file.name)
             meta = data if isinstance(data, Invalid) else parse_meta(data)
             if isinstance(meta, Invalid):
                 self.skipped[file.name] = meta.reason
@@ -562,7 +543,7 @@ class _Loading:
                 used = chosen[file.identifier].name
                 self.skipped[file.name] = f"the id is that of {used}, which is used"
                 continue
-            data = self.folder.read(file)
+            data = read_below(self.root, file.name)
             vector = data if isinstance(data, Invalid) else parse_vector(data)
             if isinstance(vector, Invalid):
                 self.skipped[file.name] = vector.reason
@@ -588,18 +569,7 @@ class _Loading:
         return {name: v for name, (_, v) in vectors.items() if v.size == expected}
 
 
-# ------------------------------------------------------------------------ results, stores, corpus
-
-
-@dataclass(frozen=True, slots=True)
-class PrecomputedResult:
-    """A search result of a folder or a store. `similarity` is `score_of` the cosine, in [0, 1]."""
-
-    id: str
-    similarity: float
-    tags: tuple[str, ...]
-    text: str
-    metadata: Mapping[str, Any]
+# -------------------------------------------------------------------------------- stores, corpus
 
 
 class _Payload(BaseModel):
@@ -612,49 +582,13 @@ class _Payload(BaseModel):
     metadata: dict[str, Any]
 
 
-def results_in_folder(
-    index: VectorIndex,
-    query: NDArray[np.float32],
-    top_k: int,
-    tags: Iterable[str] = (),
-    at_least: float = 0.0,
-    reporter: Reporter = lambda _: None,
-) -> tuple[PrecomputedResult, ...]:
-    """Search a loaded folder for a query (d,). `at_least` is a similarity."""
-    (matches,) = index.search(query[None, :], top_k, at_least=2.0 * at_least - 1.0, tags=tags)
-    results = []
-    for match in matches:
-        try:
-            text = match.text
-        except SemanticIndexError as error:
-            text = ""  # the text file was deleted, but the vector is still stored
-            reporter(_without_text(match.id, error))
-        similarity, metadata = score_of(match.score), thawed(match.metadata)
-        results.append(PrecomputedResult(match.id, similarity, match.tags, text, metadata))
-    return tuple(results)
-
-
-def results_in_store(
-    collection: VectorCollection,
-    query: NDArray[np.float32],
-    top_k: int,
-    selection: EntryFilter,
-    at_least: float = 0.0,
-) -> tuple[PrecomputedResult, ...]:
-    """Search imported vectors within the selection. Raises StoreError."""
-    results = []
-    (matches,) = collection.search(query[None, :], top_k, selection, at_least=at_least)
-    for match in matches:
-        try:
-            payload = _Payload.model_validate_json(match.payload)
-        except ValidationError:
-            payload = _Payload(id=match.id, text="", metadata={})
-        results.append(
-            PrecomputedResult(
-                payload.id, match.score, match.fields.tags, payload.text, payload.metadata
-            )
-        )
-    return tuple(results)
+def read_payload(match: VectorMatch) -> tuple[str, str, Mapping[str, Any]]:
+    """Return the id, text and metadata of an imported vector."""
+    try:
+        payload = _Payload.model_validate_json(match.payload)
+    except ValidationError:
+        return match.id, "", {}
+    return payload.id, payload.text, payload.metadata
 
 
 _MAX_PAYLOAD = 64 * 1024  # bytes of a payload in a store
@@ -685,7 +619,7 @@ def import_vectors(
 
 def _entry(index: VectorIndex, row: int, project: str, corpus: str, reporter: Reporter) -> Entry:
     name, meta, vector = index.ids[row], index.metas.get(row, NO_META), index.vectors[row]
-    payload = _payload(name, index.text(row, reporter), masked(thawed(meta.metadata)))
+    payload = _payload(name, index.text(name, reporter), masked(dict(meta.metadata)))
     content = hashlib.sha256(vector.tobytes() + payload.encode()).hexdigest()
     path, language = meta.metadata.get("path"), meta.metadata.get("language")
     fields = Fields(
@@ -784,8 +718,9 @@ def _passages(index: VectorIndex, tags: frozenset[str], reporter: Reporter) -> I
     for row, meta in sorted(index.metas.items()):
         if not tags <= set(meta.tags):
             continue
-        text = index.text(row, reporter)[:MAX_TEXT]
+        name = index.ids[row]
+        text = index.text(name, reporter)[:MAX_TEXT]
         if text.strip():
-            path, name = meta.metadata.get("path"), index.ids[row]
+            path = meta.metadata.get("path")
             place = path if isinstance(path, str) else ""
             yield Passage(Label.VECTORS, name, text, path=place, origin=name, tags=meta.tags)

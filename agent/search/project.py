@@ -132,7 +132,7 @@ class SearchPaths:
     def folder_cache(self, folder: Path) -> Path:
         """Return the path of the cached vectors of a folder."""
         mark = sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        return self.cache / "precomputed" / f"{mark}.npy"
+        return self.cache / "precomputed" / f"{mark}.npz"
 
 
 MAX_LINE = 1_000_000

@@ -11,18 +11,15 @@ rejected. Each file is replaced atomically, and metadata is written before its v
 from __future__ import annotations
 
 import json
-import math
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from agent.errors import SemanticIndexError
@@ -43,10 +40,6 @@ LARGEST = 1e15
 """Maximum size of a component: squares of larger numbers overflow float32."""
 
 _MAX_ID_BYTES = 200  # file systems allow names of 255 bytes, including the suffix
-_KEYS = frozenset({"tags", "text", "text_file"})
-
-Frozen = str | int | float | bool | None | tuple["Frozen", ...] | Mapping[str, "Frozen"]
-"""An immutable JSON value: lists are tuples, objects are read-only mappings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +49,29 @@ class Invalid:
     reason: str
 
 
-class VectorMeta(BaseModel):
-    """The metadata of a vector. `metadata` has everything but `tags`, `text` and `text_file`."""
+class _Keys(BaseModel):
+    """The keys of a metadata file that have a meaning."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True
-    )
+    model_config = ConfigDict(extra="ignore", strict=True)
 
     tags: tuple[str, ...] = ()
     text: str | None = None
     text_file: str | None = None
-    metadata: Any = Field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class VectorMeta:
+    """The metadata of a vector. `metadata` has everything but `tags`, `text` and `text_file`."""
+
+    tags: tuple[str, ...] = ()
+    text: str | None = None
+    text_file: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of a metadata file."""
+        own = {"tags": list(self.tags), "text": self.text, "text_file": self.text_file}
+        return {**self.metadata, **{key: value for key, value in own.items() if value}}
 
 
 NO_META = VectorMeta()
@@ -88,55 +93,30 @@ def write_vector(
     """
     if reason := why_no_id(identifier):
         raise SemanticIndexError(f"id {identifier!r}: {reason}; choose another one")
-    numbers, about = _numbers(vector), _about(tags, text, metadata)
-    path, beside = folder / f"{identifier}{VECTOR}", folder / f"{identifier}{META}"
+    try:
+        values = np.asarray(vector, dtype=np.float32)
+        numbers = ("[" + ", ".join(values.astype(str).tolist()) + "]\n").encode()
+        about = {**(metadata or {}), **({"tags": tags} if (tags := list(tags)) else {})}
+        about |= {} if text is None else {"text": text}
+        beside = json.dumps(about, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise SemanticIndexError(f"{identifier}: cannot be written as JSON ({error})") from None
+    for checked in (parse_vector(numbers), parse_meta(beside)):
+        if isinstance(checked, Invalid):
+            raise SemanticIndexError(f"{identifier} could not be loaded again: {checked.reason}")
+    path, meta_path = folder / f"{identifier}{VECTOR}", folder / f"{identifier}{META}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if about is not None:
-            replace_file(beside, (about,))
+        if about:
+            replace_file(meta_path, (beside,))
         replace_file(path, (numbers,))
-        if about is None:
-            beside.unlink(missing_ok=True)
+        if not about:
+            meta_path.unlink(missing_ok=True)
     except OSError as error:
         raise SemanticIndexError(
             f"{path}: cannot be written ({error.strerror}); check the folder and the disk"
         ) from None
     return path
-
-
-def _numbers(vector: ArrayLike) -> bytes:
-    try:
-        values = np.asarray(vector, dtype=np.float32)
-    except (TypeError, ValueError, OverflowError):
-        raise SemanticIndexError("the vector is not an array of numbers; embed it first") from None
-    if values.ndim != 1:
-        raise SemanticIndexError(f"a vector of shape {values.shape}; give one of one dimension")
-    data = ("[" + ", ".join(values.astype(str).tolist()) + "]\n").encode()
-    checked = parse_vector(data)
-    if isinstance(checked, Invalid):
-        raise SemanticIndexError(f"the vector holds {checked.reason}; embed it again")
-    return data
-
-
-def _about(
-    tags: Iterable[str], text: str | None, metadata: Mapping[str, Any] | None
-) -> bytes | None:
-    about: dict[str, Any] = dict(metadata or {})
-    if tags := list(tags):
-        about["tags"] = tags
-    if text is not None:
-        about["text"] = text
-    if not about:
-        return None
-    try:
-        data = json.dumps(about, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n"
-    except (TypeError, ValueError, RecursionError) as error:
-        raise SemanticIndexError(f"the metadata is no JSON ({error}); give plain values") from None
-    too_long = len(data) > MAX_BYTES
-    checked = Invalid(f"more than {MAX_BYTES:,} bytes") if too_long else parse_meta(data)
-    if isinstance(checked, Invalid):
-        raise SemanticIndexError(f"the metadata cannot be used: {checked.reason}")
-    return data
 
 
 def parse_vector(data: bytes) -> NDArray[np.float32] | Invalid:
@@ -165,39 +145,16 @@ def parse_meta(data: bytes) -> VectorMeta | Invalid:
     if not isinstance(value, dict):
         return Invalid("not a JSON object")
     try:
-        meta = VectorMeta.model_validate_json(
-            json.dumps({k: value[k] for k in _KEYS & value.keys()})
-        )
-        rest = MappingProxyType({k: frozen(inner) for k, inner in value.items() if k not in _KEYS})
+        own = _Keys.model_validate_json(json.dumps(value, allow_nan=False))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         return Invalid(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}")
-    except ValueError:
+    except ValueError:  # `1e999` is read as infinity, which could not be written again
         return Invalid("a number that is too large")
-    if meta.text is not None and meta.text_file is not None:
+    if own.text is not None and own.text_file is not None:
         return Invalid("both text and text_file; one of them is the text")
-    return meta.model_copy(update={"tags": tuple(dict.fromkeys(meta.tags)), "metadata": rest})
-
-
-def frozen(value: Any) -> Frozen:
-    """Return an immutable JSON value. Raises ValueError for a number that is not finite."""
-    if isinstance(value, dict):
-        return MappingProxyType({str(key): frozen(inner) for key, inner in value.items()})
-    if isinstance(value, list):
-        return tuple(frozen(inner) for inner in value)
-    assert value is None or isinstance(value, str | int | float)
-    if isinstance(value, float) and not math.isfinite(value):  # `1e999` could not be written again
-        raise ValueError
-    return value
-
-
-def thawed(value: Frozen) -> Any:
-    """Return the value with lists and dicts, which `json.dumps` accepts."""
-    if isinstance(value, Mapping):
-        return {key: thawed(inner) for key, inner in value.items()}
-    if isinstance(value, tuple):
-        return [thawed(inner) for inner in value]
-    return value
+    rest = {key: inner for key, inner in value.items() if key not in _Keys.model_fields}
+    return VectorMeta(tuple(dict.fromkeys(own.tags)), own.text, own.text_file, rest)
 
 
 def masked(value: Any, name: str = "") -> Any:
@@ -220,6 +177,8 @@ def masked(value: Any, name: str = "") -> Any:
 
 def _json(data: bytes) -> Any:
     """Parse JSON or return Invalid, also for NaN and Infinity, which Python's parser accepts."""
+    if len(data) > MAX_BYTES:
+        return Invalid(f"more than {MAX_BYTES:,} bytes")
     try:
         return from_json(data.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
     except ValueError as error:
@@ -233,7 +192,6 @@ class ListedFile:
     name: str
     size: int
     changed: int
-    linked: bool
 
     @property
     def identifier(self) -> str:
@@ -241,62 +199,29 @@ class ListedFile:
         return self.name.removesuffix(VECTOR)
 
 
-@dataclass(frozen=True, slots=True)
-class VectorFolder:
-    """An open folder: its descriptor `handle` and its resolved path `root`."""
+def list_files(folder: Path) -> list[ListedFile]:
+    """Return the files by name, including broken links, so that they are reported.
 
-    path: Path
-    root: Path
-    handle: int
-
-    def read(self, file: ListedFile) -> bytes | Invalid:
-        """Return the bytes of a file, or why they are not used."""
-        return read_below(self.root, file.name) if file.linked else _read(file.name, self.handle)
-
-    def files(self) -> list[ListedFile]:
-        """Return the files by name, including broken links, so that they are reported.
-
-        Raises SemanticIndexError if the files cannot be inspected.
-        """
-        files = []
-        try:
-            with os.scandir(self.handle) as entries:
-                for entry in (one for one in entries if not one.name.startswith(".")):
-                    try:
-                        status = entry.stat()
-                    except (FileNotFoundError, OSError) as error:
-                        if isinstance(error, PermissionError):
-                            raise
-                        status = entry.stat(follow_symlinks=False)  # a broken or circular link
-                    if not stat.S_ISDIR(status.st_mode):
-                        linked = entry.is_symlink()
-                        file = ListedFile(entry.name, status.st_size, status.st_mtime_ns, linked)
-                        files.append(file)
-        except PermissionError as error:
-            raise _unreadable(self.path, error) from None
-        return sorted(files, key=lambda file: file.name)
-
-
-@contextmanager
-def open_folder(path: Path) -> Iterator[VectorFolder]:
-    """Open the folder for the `with` block. Raises SemanticIndexError if it does not exist."""
+    Raises SemanticIndexError if the folder cannot be read.
+    """
+    files = []
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with os.scandir(folder) as entries:
+            for entry in (one for one in entries if not one.name.startswith(".")):
+                try:
+                    status = entry.stat()
+                except PermissionError:
+                    raise
+                except OSError:
+                    status = entry.stat(follow_symlinks=False)  # a broken or circular link
+                if not stat.S_ISDIR(status.st_mode):
+                    files.append(ListedFile(entry.name, status.st_size, status.st_mtime_ns))
     except OSError as error:
-        raise _unreadable(path, error) from None
-    try:
-        yield VectorFolder(path, path.resolve(), handle)
-    finally:
-        os.close(handle)
-
-
-def _unreadable(path: Path, error: OSError) -> SemanticIndexError:
-    advice = "give the folder of vectors"
-    if isinstance(error, PermissionError):
-        advice = "let yourself read and enter it: chmod u+rx"
-    return SemanticIndexError(
-        f"{in_one_line(str(path))}: cannot be read ({error.strerror}); {advice}"
-    )
+        raise SemanticIndexError(
+            f"{in_one_line(str(folder))}: cannot be read ({error.strerror}); give a folder of"
+            " vectors that you may read and enter"
+        ) from None
+    return sorted(files, key=lambda file: file.name)
 
 
 def in_one_line(name: str, limit: int = 300) -> str:
@@ -306,22 +231,18 @@ def in_one_line(name: str, limit: int = 300) -> str:
 
 
 def read_below(root: Path, relative: str) -> bytes | Invalid:
-    """Read a file below `root` by an untrusted path."""
+    """Read a file below the resolved `root` by an untrusted path, at most MAX_BYTES + 1."""
     if not relative or "\0" in relative or Path(relative).is_absolute():
         return Invalid("not a path below the folder")
     try:
         target = (root / relative).resolve()
     except (OSError, RuntimeError):
         return Invalid("a link that leads to itself")
-    if not target.is_relative_to(root.resolve()):
+    if not target.is_relative_to(root):
         return Invalid("a path out of the folder")
-    return _read(str(target), None)
-
-
-def _read(name: str, folder: int | None) -> bytes | Invalid:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block
     try:
-        with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+        with os.fdopen(os.open(target, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return Invalid("not a regular file")
             data = file.read(MAX_BYTES + 1)

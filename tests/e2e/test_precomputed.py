@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.search.vector_files import write_vector
+from agent.search.precomputed import write_vector
 from tests.support.agent_process import run_agent
 from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider, embed_text

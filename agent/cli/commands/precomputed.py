@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from agent.search.precomputed import PrecomputedResult, SemanticSettings, VectorIndex
+    from agent.search.precomputed import SemanticSettings
     from agent.search.stores import EntryFilter, VectorCollection, VectorStore
     from agent.settings import Settings
     from agent.types.protocols import Reporter
@@ -41,8 +40,7 @@ UNKNOWN_MODEL = "precomputed"
 """The model of a collection that was imported without --made-by."""
 
 _NAME_LENGTH = 48  # all engines accept this length
-_DIGEST = 8  # hex digits, enough to tell some hundred folders apart
-_MODEL_LENGTH = 200
+_MODEL = re.compile(r"[ -~]{1,200}")
 
 
 def _every(tags: Sequence[str] = ()) -> EntryFilter:
@@ -51,14 +49,11 @@ def _every(tags: Sequence[str] = ()) -> EntryFilter:
     return EntryFilter(project=LABEL, corpora=frozenset({LABEL}), tags=frozenset(tags))
 
 
-def _refuse(given: Mapping[str, Any], names: Mapping[str, object]) -> None:
-    """Raise ConfigurationError for a missing folder, and for options without an effect on it.
-
-    `names` has the parameters that do not go together with --precomputed, and their defaults.
-    """
+def _refuse(given: Mapping[str, Any], *names: str) -> None:
+    """Raise ConfigurationError for a missing folder, and for options without an effect on it."""
     if not given["precomputed"]:
         raise ConfigurationError("give --precomputed FOLDER too; the other options need it")
-    others = [f"--{n.replace('_', '-')}" for n, default in names.items() if given[n] != default]
+    others = [f"--{name}" for name in names if given[name] not in ((), False, None, "off")]
     if others:
         raise ConfigurationError(
             f"--precomputed and {' and '.join(others)} do not go together; give one of them"
@@ -70,24 +65,19 @@ def _refuse(given: Mapping[str, Any], names: Mapping[str, object]) -> None:
 
 def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Import the vectors of a folder into a collection, and print the counts."""
-    from agent.search import collection_name
-    from agent.search.precomputed import load_vectors
+    from agent.search.precomputed import import_vectors, load_vectors
     from agent.search.stores import check_url, checked_name, shown_url
     from agent.wiring.search import open_vector_store
 
-    _refuse(given, {"corpus": (), "forget": False, "show": False, "drop": None, "commit": None})
+    _refuse(given, "corpus", "forget", "show", "drop", "commit")
     settings = load_settings(flags, repository=given["repo"])
-    folder, made_by = Path(given["precomputed"]), _checked_model(given["made_by"])
+    folder, made_by, started = Path(given["precomputed"]), given["made_by"], time.perf_counter()
+    if made_by is not None and (not _MODEL.fullmatch(made_by) or made_by == UNKNOWN_MODEL):
+        raise ConfigurationError("--made-by: give a model's name of 1 to 200 printable characters")
     name = checked_name(given["collection"] or name_of(folder))
-    if made_by is not None and collection_name(made_by) == name:
-        raise ConfigurationError(
-            f"collection {name} is that of the corpora (agent index --corpus); name another one by"
-            " --collection"
-        )
     if settings.store is not None:
         check_url(settings.store)
     with warning(quiet=given["quiet"]) as reporter:
-        started = time.perf_counter()
         reporter(StageStarted("vectors", str(folder)))
         index = load_vectors(folder, reporter, strict=True)
         vectors = counted(len(index), "vector")
@@ -95,11 +85,16 @@ def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
         written, removed, place = None, 0, shown_url(settings.store or "the cache folder")
         if not given["dry_run"]:
             with open_vector_store(settings, reporter) as store:
-                written, removed = _imported(
-                    store, name, made_by, index, reporter, fresh=given["fresh"]
+                place, dimension = store.url, index.dimension
+                collection, removed = _opened(store, name, made_by, dimension, given["fresh"])
+                written = import_vectors(
+                    index, collection, project=LABEL, corpus=LABEL, reporter=reporter
                 )
-                place = store.url
+                _warn_of_others(collection, index.ids, reporter)
         seconds = time.perf_counter() - started
+    known = None if written is None else len(index) - written
+    counts = f"{vectors} of {counted(index.dimension, 'dimension')}"
+    skipped = f"{counted(len(index.skipped), 'file')} skipped"
     if given["json"]:
         print_value(
             {
@@ -109,93 +104,60 @@ def import_folder(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
                 "vectors": len(index),
                 "written": written,
                 "removed": removed,
-                "known": None if written is None else len(index) - written,
+                "known": known,
                 "skipped": [asdict(one) for one in index.skipped],
                 "dry_run": given["dry_run"],
                 "seconds": round(seconds, 3),
             }
         )
-        return 0
-    counts = f"{vectors} of {counted(index.dimension, 'dimension')}"
-    skipped = f"{counted(len(index.skipped), 'file')} skipped"
-    if written is None:
+    elif written is None:
         write_stdout(f"would put {counts} into {name} of {place}; {skipped}; nothing was written\n")
     else:
-        known = f"{written:,} written, {len(index) - written:,} were known"
-        write_stdout(f"{name}: {counts}: {known}; {skipped}\n")
-        write_stdout(f"in {seconds:.2f} s; vectors in {place}\n")
+        write_stdout(
+            f"{name}: {counts}: {written:,} written, {known:,} were known; {skipped}\n"
+            f"in {seconds:.2f} s; vectors in {place}\n"
+        )
     return 0
 
 
-def _imported(
-    store: VectorStore,
-    name: str,
-    made_by: str | None,
-    index: VectorIndex,
-    reporter: Reporter,
-    *,
-    fresh: bool,
-) -> tuple[int, int]:
-    """Write the vectors; return how many were written, and removed before.
-
-    Raises StoreError, ConfigurationError.
-    """
-    from agent.search.precomputed import import_vectors
-
-    collection, removed = _opened(store, name, made_by, index.dimension, fresh=fresh)
-    if removed:
-        vectors = counted(removed, "vector")
-        reporter(Notice(f"{name}: {vectors} of before removed", "warning"))
-    reporter(StageStarted("import", name))
-    started = time.perf_counter()
-    written = import_vectors(index, collection, project=LABEL, corpus=LABEL, reporter=reporter)
-    reporter(StageFinished("import", time.perf_counter() - started, f"{written:,} written"))
-    others = collection.count(_every()) - len(
-        collection.contents({f"{LABEL}/{identifier}" for identifier in index.ids})
-    )
+def _warn_of_others(collection: VectorCollection, ids: Sequence[str], reporter: Reporter) -> None:
+    own = collection.contents({f"{LABEL}/{identifier}" for identifier in ids})
+    others = collection.count(_every()) - len(own)
     if others > 0:
         message = (
-            f"{name} also holds {counted(others, 'vector')} that the folder does not have;"
-            " --fresh removes them, --collection keeps folders apart"
+            f"{collection.name} also holds {counted(others, 'vector')} that the folder does not"
+            " have; --fresh removes them, --collection keeps folders apart"
         )
         reporter(Notice(message, "warning"))
-    return written, removed
 
 
 def _opened(
-    store: VectorStore, name: str, made_by: str | None, dimension: int, *, fresh: bool
+    store: VectorStore, name: str, made_by: str | None, dimension: int, fresh: bool
 ) -> tuple[VectorCollection, int]:
-    """Return the collection, and the number of vectors that were removed from it on purpose."""
+    """Return the collection, and the number of vectors that `--fresh` removed from it."""
     from agent.search import collection_name
 
     info = {info.name: info for info in store.collections()}.get(name)
-    if info is None:
-        return store.collection(name, made_by or UNKNOWN_MODEL, dimension), 0
-    if collection_name(info.model) == name:
+    model = made_by or (UNKNOWN_MODEL if info is None else info.model)
+    if collection_name(model) == name:
         raise ConfigurationError(
             f"collection {name} is that of the corpora (agent index --corpus); name another one by"
             " --collection"
         )
-    model = made_by or info.model
+    if info is None:
+        return store.collection(name, model, dimension), 0
     old = store.collection(name, info.model, info.dimension)
     if (model, dimension) == (info.model, info.dimension):
         return old, old.delete(_every()) if fresh else 0
-    if not fresh:
+    removed = old.count(_every())
+    if not fresh or removed != old.count():
         raise ConfigurationError(
-            f"collection {name} holds vectors of {_model_name(info.model)} ({info.dimension}"
-            f" numbers each), not of {_model_name(model)} ({dimension}); --fresh makes it anew,"
-            " --collection names another one"
-        )
-    if old.count(_every()) != (removed := old.count()):
-        raise ConfigurationError(
-            f"collection {name} holds other vectors too; name another one by --collection"
+            f"collection {name} holds vectors of {info.model} ({info.dimension} numbers each), not"
+            f" of {model} ({dimension}); --collection names another one, and --fresh makes a"
+            " collection that holds imported vectors only anew"
         )
     store.drop(name)
     return store.collection(name, made_by or UNKNOWN_MODEL, dimension), removed
-
-
-def _model_name(model: str) -> str:
-    return "an unnamed model" if model == UNKNOWN_MODEL else model
 
 
 def name_of(folder: Path) -> str:
@@ -204,19 +166,8 @@ def name_of(folder: Path) -> str:
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", own).strip("-._")
     if readable == own and len(own) <= _NAME_LENGTH:
         return own
-    digest = sha256(own.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGEST]
-    return f"{readable[: _NAME_LENGTH - _DIGEST - 1] or LABEL}-{digest}"
-
-
-def _checked_model(model: str | None) -> str | None:
-    """Return the value of --made-by. Raises ConfigurationError if it is not a name."""
-    if model is not None and (not model.isprintable() or not 0 < len(model) <= _MODEL_LENGTH):
-        raise ConfigurationError(
-            f"--made-by: a model's name has 1 to {_MODEL_LENGTH} characters, all printable"
-        )
-    if model == UNKNOWN_MODEL:
-        raise ConfigurationError(f"--made-by {model}: no model is called so; leave it out")
-    return model
+    digest = sha256(own.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{readable[: _NAME_LENGTH - 9] or LABEL}-{digest}"
 
 
 # ------------------------------------------------------------------------------------------ search
@@ -224,11 +175,9 @@ def _checked_model(model: str | None) -> str | None:
 
 def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Print the best vectors of a folder or a collection as a table or JSON."""
-    from agent.search.precomputed import masked
+    from agent.search.precomputed import in_one_line
 
-    _refuse(
-        given, {"corpus": (), "problem": None, "commit": None, "expand": "off", "explain": False}
-    )
+    _refuse(given, "corpus", "problem", "commit", "expand", "explain")
     if (given["query"] is None) == (given["vector"] is None):
         raise ConfigurationError("give either a query in words or its vector by --vector FILE")
     agent = _agent(given["agent_name"], given["agents"])
@@ -239,48 +188,26 @@ def search_vectors(given: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
         tags = tags or agent.filter_by_tags
         if at_least is None:
             at_least = (1.0 + agent.similarity_threshold) / 2.0
-    settings = load_settings(flags, repository=given["repo"])
     limits = (limit, tuple(tags), at_least or 0.0)
+    settings = load_settings(flags, repository=given["repo"])
+    folder = Path(given["precomputed"]).expanduser()
+    try:
+        is_folder = folder.is_dir() and "store" not in flags
+    except (OSError, ValueError) as error:  # a NUL in the path, or a folder that is not entered
+        raise ConfigurationError(
+            f"--precomputed {in_one_line(str(folder))}: cannot be read ({error})"
+        ) from None
     with warning(quiet=given["quiet"]) as reporter:
         query = None if given["vector"] is None else _read_vector(given["vector"])
-        folder = Path(given["precomputed"]).expanduser()
-        if _is_folder(folder) and "store" not in flags:
-            place, made_by, searched, skipped, results = _in_folder(
-                folder, given, query, settings, limits, reporter
-            )
-        else:
-            place, made_by, searched, skipped, results = _in_store(
-                folder, given, query, settings, limits, reporter
-            )
+        search = _in_folder if is_folder else _in_store
+        answer = search(folder, given, query, settings, limits, reporter)
     if given["json"]:
-        rows = [
-            {
-                "corpus": LABEL,
-                "id": one.id,
-                "similarity": round(one.similarity, 6),
-                "tags": list(one.tags),
-                "text": mask_secrets(one.text).text,
-                "metadata": masked(dict(one.metadata)),
-            }
-            for one in results
-        ]
-        print_value(
-            {
-                "place": place,
-                "searched": searched,
-                "query_by": made_by,
-                "skipped": skipped,
-                "results": rows,
-            }
-        )
+        print_value({"place": given["precomputed"], **answer})
     else:
-        write_stdout(_table(results))
-    if not results:
+        write_stdout(_table(answer["results"]))
+    if not answer["results"]:
         say("agent: nothing matches; try another query, fewer --tag, or a lower --at-least")
     return 0
-
-
-Answer = tuple[str, str, int, list[Any], Sequence["PrecomputedResult"]]
 
 
 def _in_folder(
@@ -290,20 +217,26 @@ def _in_folder(
     settings: Settings,
     limits: tuple[int, tuple[str, ...], float],
     reporter: Reporter,
-) -> Answer:
+) -> dict[str, Any]:
     from agent.search import SearchPaths
-    from agent.search.precomputed import in_one_line, load_vectors, results_in_folder
+    from agent.search.precomputed import in_one_line, load_vectors
+    from agent.search.stores import score_of
     from agent.settings import data_folder
 
+    limit, tags, at_least = limits
     cache = SearchPaths(settings.cache_dir, data_folder()).folder_cache(folder)
     index = load_vectors(folder, reporter, cache=cache, strict=True)
     vector, made_by = query or _embedded(given, settings, reporter)
     _check(vector, made_by, index.dimension, in_one_line(str(folder)))
     if query is None:
         reporter(Notice(f"the query was embedded by {made_by}: the folder does not say by what"))
-    results = results_in_folder(index, vector, *limits, reporter)
+    (results,) = index.search(vector[None, :], limit, at_least=2.0 * at_least - 1.0, tags=tags)
+    rows = [
+        _row(one.id, score_of(one.score), one.tags, index.text(one.id, reporter), one.metadata)
+        for one in results
+    ]
     skipped = [asdict(one) for one in index.skipped]
-    return given["precomputed"], made_by, len(index), skipped, results
+    return {"searched": len(index), "query_by": made_by, "skipped": skipped, "results": rows}
 
 
 def _in_store(
@@ -313,8 +246,8 @@ def _in_store(
     settings: Settings,
     limits: tuple[int, tuple[str, ...], float],
     reporter: Reporter,
-) -> Answer:
-    from agent.search.precomputed import in_one_line, results_in_store
+) -> dict[str, Any]:
+    from agent.search.precomputed import in_one_line, read_payload
     from agent.wiring.search import open_vector_store
 
     place, (limit, tags, at_least) = given["precomputed"], limits
@@ -327,12 +260,32 @@ def _in_store(
                 f" {store.url} (see agent index --list)"
             )
         vector, made_by = query or _embedded(given, settings, reporter)
-        where = f"{info.name} in {store.url}"
-        named = query is None and info.model != UNKNOWN_MODEL
-        _check(vector, made_by, info.dimension, where, info.model if named else None)
+        model = None if query is not None or info.model == UNKNOWN_MODEL else info.model
+        _check(vector, made_by, info.dimension, f"{info.name} in {store.url}", model)
         collection = store.collection(info.name, info.model, info.dimension)
-        results = results_in_store(collection, vector, limit, _every(tags), at_least)
-        return place, made_by, collection.count(_every()), [], results
+        (matches,) = collection.search(vector[None, :], limit, _every(tags), at_least=at_least)
+        rows = []
+        for match in matches:
+            name, text, metadata = read_payload(match)
+            rows.append(_row(name, match.score, match.fields.tags, text, metadata))
+        searched = collection.count(_every())
+    return {"searched": searched, "query_by": made_by, "skipped": [], "results": rows}
+
+
+def _row(
+    name: str, similarity: float, tags: Sequence[str], text: str, metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return a result as JSON values, with secrets masked."""
+    from agent.search.precomputed import masked
+
+    return {
+        "corpus": LABEL,
+        "id": name,
+        "similarity": round(similarity, 6),
+        "tags": list(tags),
+        "text": mask_secrets(text).text,
+        "metadata": masked(dict(metadata)),
+    }
 
 
 def _embedded(given: Mapping[str, Any], settings: Settings, reporter: Reporter) -> Queried:
@@ -379,49 +332,28 @@ def _last(name: str) -> str:
     return name.rsplit("/", 1)[-1].casefold().removesuffix(":latest")
 
 
-def _is_folder(path: Path) -> bool:
-    """Whether the path is a folder. Raises ConfigurationError if it cannot be accessed."""
-    from agent.search.precomputed import in_one_line
-
-    try:
-        return path.is_dir()
-    except OSError as error:
-        raise ConfigurationError(
-            f"--precomputed {in_one_line(str(path))}: cannot be read ({error.strerror}); let"
-            " yourself read and enter it: chmod u+rx"
-        ) from None
-    except ValueError:  # the path contains a NUL
-        return False
-
-
 def _read_vector(source: str) -> Queried:
     from agent.search.precomputed import MAX_BYTES, Invalid, in_one_line, parse_vector
 
-    if source == "-":
-        data = sys.stdin.buffer.read(MAX_BYTES + 1)
-    else:
-        try:
-            with Path(source).open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise ConfigurationError(
-                f"--vector {in_one_line(source)}: cannot be read ({error.strerror}); give a JSON"
-                " file, or -"
-            ) from None
+    place = f"--vector {in_one_line(source)}"
+    try:
+        with click.open_file(source, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{place}: cannot be read ({error.strerror}); give a JSON file, or -"
+        ) from None
     vector = parse_vector(data)
     if isinstance(vector, Invalid):
-        raise ConfigurationError(
-            f"--vector {in_one_line(source)}: {in_one_line(vector.reason)}; give a JSON array"
-        )
+        raise ConfigurationError(f"{place}: {in_one_line(vector.reason)}; give a JSON array")
     return vector, f"--vector {source}"
 
 
-def _table(results: Sequence[PrecomputedResult]) -> str:
+def _table(results: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for position, one in enumerate(results, start=1):
-        # Mask before cutting, because a part of a secret is not recognised.
-        title = " ".join(mask_secrets(one.text).text[:200].split())
-        line = f"{position:3}  {one.similarity:.3f}  [{LABEL}]  {one.id}  {title}"
+        title = " ".join(one["text"][:200].split())
+        line = f"{position:3}  {one['similarity']:.3f}  [{LABEL}]  {one['id']}  {title}"
         lines.append(line.rstrip())
     return shown(lines)
 

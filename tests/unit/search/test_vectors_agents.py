@@ -25,7 +25,7 @@ from agent.search.precomputed import (
     make_settings,
     read_settings,
 )
-from agent.search.vector_files import write_vector
+from agent.search.precomputed import write_vector
 
 
 def make_retriever(*agents: SemanticSettings) -> SemanticRetriever:

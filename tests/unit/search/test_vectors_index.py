@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from agent.errors import SemanticQueryError
 from agent.search.precomputed import VectorIndex
-from agent.search.vector_files import VectorMeta
+from agent.search.precomputed import VectorMeta
 
 # Small whole numbers: cosines of different vectors are equal, or far apart.
 NUMBERS = st.integers(-3, 3)

@@ -12,7 +12,7 @@ import pytest
 from agent.search.precomputed import import_vectors, load_vectors
 from agent.search.stores import EntryFilter
 from agent.search.stores.embedded import EmbeddedStore
-from agent.search.vector_files import write_vector
+from agent.search.precomputed import write_vector
 from agent.types.events import Event, Notice
 
 

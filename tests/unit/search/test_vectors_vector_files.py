@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.errors import SemanticIndexError
 from agent.search.precomputed import load_vectors
-from agent.search.vector_files import why_no_id, write_vector
+from agent.search.precomputed import why_no_id, write_vector
 
 IDS = st.text(min_size=1, max_size=12).filter(lambda text: why_no_id(text) is None)
 NUMBERS = st.lists(st.floats(-1e10, 1e10, width=32), min_size=3, max_size=3)
@@ -29,7 +29,7 @@ def test_what_is_written_is_what_is_loaded(
     assert index.skipped == ()
     assert dict(zip(index.ids, index.vectors.tolist(), strict=True)) == vectors
     for row, name in enumerate(index.ids):
-        assert index.metas[row].metadata == {"at": (name,)}
+        assert index.metas[row].metadata == {"at": [name]}
         assert set(index.metas[row].tags) == {"t", name}
 
 
