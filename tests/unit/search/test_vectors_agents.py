@@ -24,8 +24,8 @@ from agent.search.precomputed import (
     load_vectors,
     make_settings,
     read_settings,
+    write_vector,
 )
-from agent.search.precomputed import write_vector
 
 
 def make_retriever(*agents: SemanticSettings) -> SemanticRetriever:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from agent.errors import SemanticQueryError
-from agent.search.precomputed import VectorIndex
-from agent.search.precomputed import VectorMeta
+from agent.search.precomputed import VectorIndex, VectorMeta
 
 # Small whole numbers: cosines of different vectors are equal, or far apart.
 NUMBERS = st.integers(-3, 3)

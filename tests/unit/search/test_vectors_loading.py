@@ -14,8 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SemanticIndexError
-from agent.search.precomputed import VectorIndex, load_vectors
-from agent.search.precomputed import Invalid, VectorMeta, parse_meta, parse_vector
+from agent.search.precomputed import (
+    Invalid,
+    VectorIndex,
+    VectorMeta,
+    load_vectors,
+    parse_meta,
+    parse_vector,
+)
 from agent.types.events import Event, Notice
 
 

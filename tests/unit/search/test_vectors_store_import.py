@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agent.search.precomputed import import_vectors, load_vectors
+from agent.search.precomputed import import_vectors, load_vectors, write_vector
 from agent.search.stores import EntryFilter
 from agent.search.stores.embedded import EmbeddedStore
-from agent.search.precomputed import write_vector
 from agent.types.events import Event, Notice
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SemanticIndexError
-from agent.search.precomputed import load_vectors
-from agent.search.precomputed import why_no_id, write_vector
+from agent.search.precomputed import load_vectors, why_no_id, write_vector
 
 IDS = st.text(min_size=1, max_size=12).filter(lambda text: why_no_id(text) is None)
 NUMBERS = st.lists(st.floats(-1e10, 1e10, width=32), min_size=3, max_size=3)
