@@ -100,15 +100,6 @@ def test_a_text_of_another_program_stands_in_the_prompt_as_data(
     assert prompt.count("</context>") == plain.count("</context>")
 
 
-def test_the_corpus_of_vectors_needs_its_folder(tmp_path: Path, repository: Path) -> None:
-    issue = tmp_path / "issue.md"
-    issue.write_text(ISSUE)
-    asked = ("solve", "--problem", str(issue), "--repo", str(repository), "--corpora", "vectors")
-    done = run_agent(*asked, "--base-url", "http://127.0.0.1:1", "--model", "m", home=tmp_path)
-    assert done.returncode == 2
-    assert "give --precomputed FOLDER" in done.stderr
-
-
 def test_the_fix_itself_is_never_in_the_prompt(tmp_path: Path, repository: Path) -> None:
     base = run_git(repository, "rev-parse", "HEAD").strip()
     cart = repository / "shop" / "cart.py"
@@ -120,11 +111,6 @@ def test_the_fix_itself_is_never_in_the_prompt(tmp_path: Path, repository: Path)
     then = solve(tmp_path, repository, "--corpora", "history", "--commit", base)
     assert "leaked" not in then
     assert "step_3" in then
-
-
-def test_an_irrelevant_corpus_adds_nothing(tmp_path: Path, make_repository: MakeRepository) -> None:
-    root = make_repository({"a.py": "x = 1\n", "README.md": "# Zebras\n\nStripes of zebras.\n"})
-    assert "Background beside the code" not in solve(tmp_path, root, "--corpora", "docs,history")
 
 
 def plan(tmp_path: Path, repository: Path, *more: str, **variables: str) -> Any:

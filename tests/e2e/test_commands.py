@@ -204,19 +204,6 @@ def test_a_recorded_run_is_replayed_offline_and_refused_once_the_prompt_has_chan
     assert "record" in changed.stderr
 
 
-@pytest.mark.slow
-def test_the_base_is_what_the_user_sees(user: User, repository: Path) -> None:
-    """The uncommitted state is part of the base, left out, or refused, as asked."""
-    cart = repository / "shop/cart.py"
-    cart.write_text(cart.read_text().replace("Sum of the prices", "What is to be paid"))
-    arguments = ("context", "--problem", "issue.md", "--repo", str(repository))
-    assert "What is to be paid" in user.ok(*arguments)
-    assert "Sum of the prices" in user.ok(*arguments, "--dirty", "ignore")
-    refused = user.run(*arguments, "--dirty", "refuse")
-    assert refused.returncode == 2
-    assert "uncommitted" in refused.stderr
-
-
 def test_solve_verifies_a_patch_and_writes_nothing_unasked(user: User, repository: Path) -> None:
     require_sandbox()
     before = fingerprint(repository)
@@ -225,15 +212,6 @@ def test_solve_verifies_a_patch_and_writes_nothing_unasked(user: User, repositor
     assert fingerprint(repository) == before
     assert (user.home / "fix.diff").read_text() == done.stdout
     assert "VERIFIED" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_solve_applies_the_patch_and_its_test(user: User, repository: Path) -> None:
-    require_sandbox()
-    done, _ = user.solve(repository, [Good(REPLY)], "--apply", "--with-test")
-    assert done.returncode == 0, done.stderr
-    assert "sum(self.prices)" in (repository / "shop/cart.py").read_text()
-    assert (repository / "tests/test_total.py").read_text() == TEST["content"]
 
 
 @pytest.mark.slow
@@ -275,20 +253,6 @@ def test_the_iterative_mode_solves_what_one_call_did_not(user: User, repository:
 
 
 @pytest.mark.slow
-def test_no_tests_to_run_is_said_plainly(user: User, make_repository: MakeRepository) -> None:
-    require_sandbox()
-    bare = {path: text for path, text in FILES.items() if not path.startswith("tests/")}
-    repository = make_repository(bare)
-    reply = json.dumps({"edits": [EDIT]})
-    done, _ = user.solve(repository, [Good(reply)])
-    assert done.returncode == 11
-    assert "unverified" in done.stderr.splitlines()[-1]
-    assert "self.prices)" in done.stdout
-    done, _ = user.solve(repository, [Good(reply)], "--accept-unverified")
-    assert done.returncode == 0
-
-
-@pytest.mark.slow
 def test_embeddings_from_a_server_are_used_and_cached(user: User, repository: Path) -> None:
     with ScriptedProvider([Good(REPLY)]) as provider:
         variables = {
@@ -303,18 +267,6 @@ def test_embeddings_from_a_server_are_used_and_cached(user: User, repository: Pa
     features = {r["feature"] for hit in found["results"] for r in hit["reasons"]}
     assert "cosine" in features
     assert again["results"] == found["results"]
-
-
-def test_a_dead_embedding_server_is_said_once_and_words_decide(
-    user: User, repository: Path
-) -> None:
-    done = user.run(
-        "search", "cart total", "--repo", str(repository), "--json",
-        PATCHSHOT_EMBED_BASE_URL="http://127.0.0.1:9/v1", PATCHSHOT_EMBED_MODEL="e",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["results"][0]["symbol"] == "Cart.total"
-    assert done.stderr.count("ranked by words alone") == 1
 
 
 @pytest.mark.slow

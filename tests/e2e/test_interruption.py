@@ -104,16 +104,6 @@ def test_kill_leaves_the_repository_as_it_was(
     assert fingerprint(repository) == before
 
 
-def test_kill_does_not_lose_the_patch_that_was_asked_for_as_a_file(
-    repository: Path, tmp_path: Path
-) -> None:
-    with ScriptedProvider([Good(REPLY)]) as provider:
-        run = Run(repository, tmp_path / "home", provider)
-        run.wait_for("validate: testing")
-        run.stop(signal.SIGKILL)
-    assert b"+    return a + b" in run.output.read_bytes()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_prints_its_best_patch_and_cleans_up(

@@ -82,15 +82,6 @@ def test_no_folder_sends_the_key_anywhere(
     assert KEY not in done.stdout + done.stderr
 
 
-def test_each_ignored_key_is_named_once(hostile: tuple[Path, Path]) -> None:
-    above, repository = hostile
-    done = run_agent("index", "--repo", str(repository / "shop"), home=above)
-    assert done.returncode == 0, done.stderr
-    for name in ("base_url", "embed_base_url", "unsafe_no_sandbox"):
-        note = f"note: patchshot.toml of the repository: {name} is ignored"
-        assert done.stderr.count(note) == 1
-
-
 @pytest.mark.slow
 def test_a_limit_of_the_repository_holds(make_repository: MakeRepository, tmp_path: Path) -> None:
     files = {"a.py": "x = 1\n", "patchshot.toml": "max_cost = 0.000001\nmax_cots = 1\n"}

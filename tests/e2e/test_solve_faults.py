@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.behaviours import Good, Unauthorized, WrongPath, count_tokens
+from tests.support.behaviours import Good
 from tests.support.fault_cases import FAULT_CASES, FaultCase, Replies, case_id
 from tests.support.fingerprint import fingerprint
 from tests.support.scripted_provider import ScriptedProvider
@@ -165,31 +165,3 @@ def test_accepted_patch_and_the_prompt_that_led_to_it(target: Target, tmp_path: 
     assert "from ten pieces on" in request.prompt
     assert request.headers["authorization"] == "Bearer test"
     assert request.body["model"] == "scripted"
-
-
-def test_repair_call_says_what_was_wrong_and_is_paid_for(target: Target) -> None:
-    wrong, good = WrongPath("shop/gone.py"), Good(REPLIES.good)
-    with ScriptedProvider([wrong, good]) as provider:
-        solved = solve(target.problem, target.repository, provider, home=target.home)
-    first, second = provider.chats
-    assert "shop/gone.py" not in first.prompt
-    assert "shop/gone.py" in second.prompt
-    usage = solved.result.usage
-    assert usage.calls == 2, solved.explain()
-    assert usage.input_tokens == count_tokens(first.prompt) + count_tokens(second.prompt)
-    assert usage.output_tokens == count_tokens(wrong.reply) + count_tokens(good.reply)
-
-
-def test_same_input_gives_the_same_prompt(target: Target) -> None:
-    prompts = []
-    for hash_seed in ("1", "2"):
-        with ScriptedProvider([Unauthorized()]) as provider:
-            solve(
-                target.problem,
-                target.repository,
-                provider,
-                home=target.home,
-                variables={"PYTHONHASHSEED": hash_seed},
-            )
-        prompts.append(provider.chats[0].body["messages"])
-    assert prompts[0] == prompts[1]
