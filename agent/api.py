@@ -247,7 +247,8 @@ async def _open(
     path: Path | None = None,
 ) -> _Target:
     from agent.repository import locate, take_snapshot
-    from agent.results.work_tree import finish_interrupted, journal_folder
+    from agent.results import journal_folder
+    from agent.results.work_tree import finish_interrupted
     from agent.settings import load, work_tree_of
     from sandbox import hide_programs
 

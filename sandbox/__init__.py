@@ -6,12 +6,11 @@ tries whether it keeps its promises on this machine. `prepare_workspace` makes a
 started is dead. Nothing here knows of models, issues or patches.
 """
 
-from sandbox.choose import check_isolation, make_sandbox, other_backends
+from sandbox.choose import check_isolation, explain_closed_paths, make_sandbox, other_backends
 from sandbox.container.image import TESTBED, candidate_interpreters, prepare_products
 from sandbox.environment import PATH
 from sandbox.hardened_git import git_environment, git_options
 from sandbox.host_programs import find_interpreter, hide_programs
-from sandbox.landlock.backend import explain_closed_paths
 from sandbox.mounts import SYSTEM
 from sandbox.protocol import Sandbox, WrappedSandbox
 from sandbox.small_files import SMALL_FILE_BYTES, read_small_file

@@ -5,6 +5,10 @@ A backend is imported when it is made, because a run needs one of them only.
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 from sandbox.processes.cgroups import sweep_groups
@@ -94,3 +98,20 @@ def _probe_engine() -> Probe:
     return Probe(
         "container", False, False, {}, f"{engine.kind} answers; name an image with --image"
     )
+
+
+def explain_closed_paths(sandbox: Sandbox, needed: Iterable[Path]) -> str:
+    """Say why a command that needs these absolute paths cannot start and what to do; "" if it can.
+
+    As root the command has another uid, which cannot enter a folder that only we may read.
+    """
+    if sandbox.name != "landlock" or os.geteuid() != 0:
+        return ""
+    for way in (each for path in needed for each in (path, path.resolve())):
+        for folder in (*reversed(way.parents), way):
+            if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:
+                return (
+                    f"{folder} is closed to other users, and as root Landlock needs one: name an "
+                    f"interpreter elsewhere with --python, or let others pass: chmod o+x {folder}"
+                )
+    return ""

@@ -10,8 +10,7 @@ from agent.retrieval.context import PackingOptions, Receipt, make_receipt, pack
 from agent.retrieval.ranking import in_scope, no_words
 from agent.run import locating
 from agent.run.prompting import with_background
-from agent.run.record import Ledger
-from agent.run.stages import StageTimer
+from agent.run.record import Ledger, StageTimer
 from agent.types import ContextBundle, Problem, Ranking
 from agent.types.events import Notice
 from agent.types.protocols import Services, Snapshot

@@ -25,12 +25,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from agent import iterative
 from agent.errors import PatchshotError, Status
 from agent.patching import apply_proposal, joined_reply, parse_reply, read_test, schema_of_test
 from agent.retrieval.context import CodeRequests, PackingOptions
-from agent.run import locating, samples
+from agent.run import locating
 from agent.run.attempts import (
     Attempt,
     AttemptKind,
@@ -52,9 +52,15 @@ from agent.run.prompting import (
     solve_prompt,
     with_code,
 )
-from agent.run.record import Ledger, RunRecord, make_record
-from agent.run.stages import StageTimer
-from agent.settings import MAX_OUTPUT_TOKENS, TIMEOUT_SECONDS, WIDER_TOKENS, OutdatedMode
+from agent.run.record import Ledger, RunRecord, StageTimer, make_record
+from agent.settings import (
+    HISTORY_TOKENS,
+    MAX_OUTPUT_TOKENS,
+    MAX_STEPS,
+    TIMEOUT_SECONDS,
+    WIDER_TOKENS,
+    OutdatedMode,
+)
 from agent.types import (
     AppliedPatch,
     ApplyFailure,
@@ -72,6 +78,10 @@ from agent.types.events import Notice
 from agent.types.protocols import Services, Snapshot, TokenCounter
 from agent.verify import find_test_hints
 
+if TYPE_CHECKING:
+    from agent.iterative import IterativeOptions
+    from agent.run.samples import Effect
+
 
 @dataclass(frozen=True, slots=True)
 class SolveOptions:
@@ -79,7 +89,8 @@ class SolveOptions:
 
     packing: PackingOptions = field(default_factory=PackingOptions)
     policy: PolicyOptions = field(default_factory=PolicyOptions)
-    iterative: iterative.IterativeOptions = field(default_factory=iterative.IterativeOptions)
+    max_steps: int = MAX_STEPS  # of the iterative mode
+    history_tokens: int = HISTORY_TOKENS  # of the conversation of the iterative mode
     max_output_tokens: int = MAX_OUTPUT_TOKENS
     samples: int = 1  # replies to the first prompt
     timeout: float = TIMEOUT_SECONDS
@@ -155,7 +166,7 @@ class _Run:
     steps_left: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.steps_left = self.options.iterative.max_steps
+        self.steps_left = self.options.max_steps
 
     @property
     def services(self) -> Services:
@@ -263,11 +274,13 @@ class _Run:
 
     async def best_of(self, build: BuildPrompt) -> Attempt:
         """Draw replies, validate each different patch, and return the one that tests choose."""
+        from agent.run import samples
+
         drawn = await self.calls.draw(build, self.options.samples)
         with self.timer.stage("apply") as note:
             made = [await asyncio.to_thread(self.parse_and_apply, "one-shot", one) for one in drawn]
             note.append("; ".join(attempt.summary for attempt in made))
-        first: dict[samples.Effect, Attempt] = {}
+        first: dict[Effect, Attempt] = {}
         tried = []
         for attempt in (replace(one, kind="sample") for one in made):
             self.ledger.record(attempt)
@@ -281,6 +294,8 @@ class _Run:
 
     async def choose(self, tried: list[Attempt]) -> Attempt:
         """Choose by the tests of all replies, and record the chosen attempt last."""
+        from agent.run import samples
+
         with self.timer.stage("cross-evaluate") as note:
             validator = self.services.validator
             cross = await samples.cross_evaluate(tried, validator, self.snapshot)
@@ -394,8 +409,18 @@ class _Run:
     # --- iterate
 
     async def iterate(self) -> None:
-        iterating = iterative.fit_window(self.options.iterative, self.calls.window)
-        iterating = replace(iterating, max_steps=self.steps_left)
+        from agent import iterative  # most runs end before it
+
+        options = self.options
+        limits = iterative.IterativeOptions(
+            max_steps=self.steps_left,
+            history_tokens=options.history_tokens,
+            max_output_tokens=options.max_output_tokens,
+            allow=options.allow,
+            include_test=options.include_test,
+            edit_tests=options.outdated_tests == "edit",
+        )
+        iterating = iterative.fit_window(limits, self.calls.window)
         self.calls.requests.add(self.ledger.attempts[-1].broken_tests)
         keep = partial(self.keep_draft, len(self.ledger.attempts))
         before = self.ledger.usage().calls
@@ -421,17 +446,21 @@ class _Run:
         if made.patch is not None:
             await self.validate(made)
 
-    def shown_so_far(self, limits: iterative.IterativeOptions) -> ContextBundle:
+    def shown_so_far(self, limits: IterativeOptions) -> ContextBundle:
         """The context, and the code that was sent beside it as far as there is room."""
+        from agent.iterative import room_for_context
+
         bundle = self.context.bundle
         most = bundle.tokens + self.calls.requests.budget
-        code = self.calls.asked_code(iterative.room_for_context(most, limits) - bundle.tokens)
+        code = self.calls.asked_code(room_for_context(most, limits) - bundle.tokens)
         return bundle if code is None else with_code(bundle, code)
 
-    async def widen(self, limits: iterative.IterativeOptions) -> None:
+    async def widen(self, limits: IterativeOptions) -> None:
         """Pack more context, if the model's window allows it."""
+        from agent.iterative import room_for_context
+
         sent = sum(self.calls.asked_tokens)
-        room = iterative.room_for_context(WIDER_TOKENS + sent, limits)
+        room = room_for_context(WIDER_TOKENS + sent, limits)
         await self.context.widen(room - sent)
 
     def keep_draft(self, earlier: int, draft: Attempt) -> None:

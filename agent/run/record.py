@@ -7,7 +7,9 @@ run ends: at a limit, by Ctrl-C, or by a crash of a later stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -30,6 +32,8 @@ from agent.types import (
     TestRun,
     Usage,
 )
+from agent.types.events import StageFinished, StageStarted
+from agent.types.protocols import Reporter
 
 
 @dataclass(slots=True)
@@ -79,6 +83,29 @@ class Ledger:
     def best(self) -> Attempt | None:
         """The best attempt that holds a patch."""
         return furthest([attempt for attempt in self.attempts if attempt.patch is not None])
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimer:
+    """Opens the stages of one run, and adds their times to its ledger."""
+
+    reporter: Reporter
+    ledger: Ledger
+
+    @contextmanager
+    def stage(self, name: str, detail: str = "") -> Iterator[list[str]]:
+        """Report and time one stage. The caller appends a summary of what it made."""
+        started = time.perf_counter()
+        summary: list[str] = []
+        finished = False
+        self.reporter(StageStarted(name, detail))
+        try:
+            yield summary
+            finished = True
+        finally:
+            seconds = time.perf_counter() - started
+            self.ledger.spend(name, seconds)
+            self.reporter(StageFinished(name, seconds, "; ".join(summary), finished))
 
 
 class _Record(BaseModel):

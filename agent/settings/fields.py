@@ -143,6 +143,10 @@ class Settings(BaseModel):
     protocol: str = setting(
         "auto", "Protocol of the model server; auto: told from its URL.", MODEL, commands="none"
     )
+    request_timeout: float = setting(
+        300.0, "Seconds for one request to a model server.", MODEL, commands="none", gt=0,
+        tightens="lower",
+    )  # fmt: skip
     temperature: float = setting(0.0, "Sampling temperature.", MODEL, commands="none", ge=0, le=2)
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = setting(
         None,

@@ -241,7 +241,6 @@ def solve_options(
 
     `another_test`: whether a call for another reproduction test may follow an accepted patch.
     """
-    from agent.iterative import IterativeOptions
     from agent.run.pipeline import SolveOptions
     from agent.run.policy import PolicyOptions
 
@@ -254,13 +253,7 @@ def solve_options(
             iterative=settings.max_steps > 0,
             another_test=another_test and may_ask_for_test(settings, problem),
         ),
-        iterative=IterativeOptions(
-            max_steps=settings.max_steps,
-            max_output_tokens=settings.max_output_tokens,
-            allow=settings.allow,
-            include_test=settings.include_test,
-            edit_tests=settings.outdated_tests == "edit",
-        ),
+        max_steps=settings.max_steps,
         max_output_tokens=settings.max_output_tokens,
         samples=settings.samples,
         timeout=settings.timeout,

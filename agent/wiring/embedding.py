@@ -90,7 +90,9 @@ async def _batch_embedder(
         retrier = Retrier(time_left=lambda: time_left() * _SHARE_OF_TIME)
         server = ModelServer(chosen, client.get(), retrier=retrier, embeddings=True)
         chosen = (await resolve_model(server, Demand(0, 0))).endpoint
-    return HttpBatchEmbedder(chosen, client.get(), time_left=time_left)
+    return HttpBatchEmbedder(
+        chosen, client.get(), request_seconds=settings.request_timeout, time_left=time_left
+    )
 
 
 def embedding_endpoint(settings: Settings) -> Endpoint | None:

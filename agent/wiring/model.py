@@ -175,6 +175,7 @@ async def _http_model(
         temperature=_temperature(settings),
         effort=settings.reasoning_effort,
         retrier=retrier,
+        request_seconds=settings.request_timeout,
         others=resolved.others,
         on_text=_LiveCount(reporter, settings.max_output_tokens) if streams else None,
     )

@@ -17,7 +17,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sandbox.environment import find_spare_uid
@@ -244,23 +244,6 @@ def landlock_abi() -> int:
     """Return the version of Landlock that this kernel has switched on; 0 when there is none."""
     libc = ctypes.CDLL(None, use_errno=True)
     return max(0, int(libc.syscall(_CREATE_RULESET, None, 0, _VERSION)))
-
-
-def explain_closed_paths(sandbox: Sandbox, needed: Iterable[Path]) -> str:
-    """Say why a command that needs these absolute paths cannot start and what to do; "" if it can.
-
-    As root the command has another uid, which cannot enter a folder that only we may read.
-    """
-    if sandbox.name != "landlock" or os.geteuid() != 0:
-        return ""
-    for way in (each for path in needed for each in (path, path.resolve())):
-        for folder in (*reversed(way.parents), way):
-            if folder.is_dir() and not folder.stat().st_mode & stat.S_IXOTH:
-                return (
-                    f"{folder} is closed to other users, and as root Landlock needs one: name an "
-                    f"interpreter elsewhere with --python, or let others pass: chmod o+x {folder}"
-                )
-    return ""
 
 
 def _usable_abi() -> int:

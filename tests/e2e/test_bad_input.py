@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -80,26 +79,6 @@ def test_repositories_that_cannot_be_used(tmp_path: Path, issue: Path) -> None:
         assert expected in last_line(done).lower(), last_line(done)
 
 
-@pytest.mark.slow
-def test_an_unknown_commit(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
-    repository = make_repository(FILES)
-    done = agent(
-        "solve", "--problem", str(issue), "--repo", str(repository), "--commit", "f" * 40,
-        cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "f" * 40 in last_line(done)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
-def test_unreadable_files(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
-    repository = make_repository(FILES)
-    (repository / "calc.py").chmod(0)
-    done = agent("solve", "--problem", str(issue), "--repo", str(repository), cwd=tmp_path)
-    assert done.returncode == 2
-    assert "read" in last_line(done)
-
-
 def test_without_git(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
     repository = make_repository(FILES)
     (tmp_path / "empty-bin").mkdir()
@@ -122,20 +101,6 @@ def test_without_a_model(tmp_path: Path, issue: Path, make_repository: MakeRepos
 
 
 @pytest.mark.slow
-def test_an_unreachable_server(
-    tmp_path: Path, issue: Path, make_repository: MakeRepository
-) -> None:
-    repository = make_repository(FILES)
-    done = agent(
-        "solve", "--no-tests", "--timeout", "20", "--problem", str(issue),
-        "--repo", str(repository), cwd=tmp_path, HTTPS_PROXY="http://127.0.0.1:9",
-    )  # fmt: skip
-    assert done.returncode in (7, 9)
-    assert done.stdout == ""
-    assert "127.0.0.1" in done.stderr
-
-
-@pytest.mark.slow
 def test_a_cost_limit_refuses_before_the_call(
     tmp_path: Path, issue: Path, make_repository: MakeRepository
 ) -> None:
@@ -154,21 +119,6 @@ def test_a_cost_limit_refuses_before_the_call(
             assert (done.returncode, done.stdout) == (8, ""), done.stderr
             assert last_line(done)
         assert provider.chats == []
-
-
-@pytest.mark.slow
-def test_nonsense_settings(tmp_path: Path, issue: Path, make_repository: MakeRepository) -> None:
-    repository = make_repository(FILES)
-    arguments = ("solve", "--problem", str(issue), "--repo", str(repository))
-    done = agent(*arguments, cwd=tmp_path, PATCHSHOT_TIMEOUT="soon")
-    assert done.returncode == 2
-    assert "PATCHSHOT_TIMEOUT" in last_line(done)
-    done = agent(*arguments, "--record", "a", "--replay", "b", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "exclude each other" in last_line(done)
-    done = agent(*arguments, "--output", "no/such/folder.diff", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "no folder" in last_line(done)
 
 
 def test_usage_errors_as_json(tmp_path: Path) -> None:

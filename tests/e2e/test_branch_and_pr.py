@@ -131,16 +131,6 @@ def test_a_branch_has_the_commit_and_nothing_else_changes(target: Target) -> Non
     assert target.git("fsck", "--strict") == ""
 
 
-def test_uncommitted_edits_stay_out_of_the_commit(target: Target) -> None:
-    edited = CALC.replace("LIMIT = 3", "LIMIT = 5")
-    (target.repository / "calc.py").write_text(edited)
-    done, _ = target.solve("--branch", "b", *QUICK)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.index("your uncommitted edits (calc.py)") < done.stderr.index("call")
-    assert target.git("show", "b:calc.py") == FIXED.strip()
-    assert (target.repository / "calc.py").read_text() == edited
-
-
 def test_a_patch_that_is_not_accepted_is_not_committed(target: Target) -> None:
     done, _ = target.solve("--branch", "b", *UNTESTED)
     assert done.returncode == 11, done.stderr

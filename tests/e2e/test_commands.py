@@ -130,15 +130,6 @@ def test_context_shows_the_code_and_the_receipt(user: User, repository: Path) ->
     assert user.ok(*arguments, "--prompt").startswith("[system]\n")
 
 
-@pytest.mark.slow
-def test_index_is_warm_the_second_time(user: User, repository: Path) -> None:
-    first = json.loads(user.ok("index", "--repo", str(repository), "--json"))
-    second = json.loads(user.ok("index", "--repo", str(repository), "--json"))
-    assert first["built"] == first["files"] > 0
-    assert second["built"] == 0
-    assert second["chunks"] == first["chunks"]
-
-
 def test_apply_prints_a_diff_that_git_takes(user: User, repository: Path) -> None:
     reply = user.home / "reply.json"
     reply.write_text(REPLY)
@@ -149,31 +140,6 @@ def test_apply_prints_a_diff_that_git_takes(user: User, repository: Path) -> Non
     run_git(repository, "apply", "--check", str(user.home / "fix.diff"))
     user.ok("apply", "--reply", str(reply), "--repo", str(repository), "--apply")
     assert "sum(self.prices)" in (repository / "shop/cart.py").read_text()
-
-
-@pytest.mark.parametrize(
-    ("reply", "code", "status"),
-    [
-        ("I cannot help.", 4, "unparseable"),
-        *(
-            pytest.param(reply, code, status, marks=pytest.mark.slow)
-            for reply, code, status in (
-                ('{"edits": []}', 3, "no-edit"),
-                (json.dumps({"edits": [{**EDIT, "search": "absent()"}]}), 5, "not-applied"),
-                (json.dumps({"edits": [{**EDIT, "path": "../../etc/passwd"}]}), 5, "not-applied"),
-                (json.dumps({"edits": [{**EDIT, "replace": "self.prices["}]}), 6, "broken"),
-            )
-        ),
-    ],
-)
-def test_apply_says_what_is_wrong(
-    reply: str, code: int, status: str, user: User, repository: Path
-) -> None:
-    (user.home / "reply.json").write_text(reply)
-    done = user.run("apply", "--reply", "reply.json", "--repo", str(repository), "--json")
-    result = json.loads(done.stdout)
-    assert (done.returncode, result["status"], result["exit_code"]) == (code, status, code)
-    assert result["message"] in done.stderr
 
 
 @pytest.mark.slow

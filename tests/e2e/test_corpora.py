@@ -129,23 +129,6 @@ def test_intents_by_a_model_are_paid_once(user: User, repository: Path) -> None:
     assert found["results"][0]["tags"] == ["model"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--corpus", "nonsense"), "unknown corpus 'nonsense'"),
-        (("--store", "nonsense://x"), "no engine of that name"),
-        (("--store", "sqlite:////proc/no/such.sqlite", "--corpus", "docs"), "/proc/no"),
-    ],
-)
-def test_mistakes_are_one_line(
-    user: User, repository: Path, arguments: tuple[str, ...], said: str
-) -> None:
-    done = user.run("index", "--repo", str(repository), "-q", *arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 @pytest.mark.slow
 def test_collections_are_listed_and_dropped(user: User, repository: Path) -> None:
     user.index(repository, "docs")

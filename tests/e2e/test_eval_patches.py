@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,10 @@ import pytest
 from agent.results import kept as files
 from tests.support import scoring as shop
 from tests.support.agent_process import AGENT
-from tests.support.images import remove_image, require_container
 from tests.support.sandboxes import require_bwrap
 from tests.support.wheels import pytest_wheels
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
-
-# A test that takes its time: long enough to be interrupted in.
-SLOW = shop.change("src/shop/cart.py", "import time\n\ntime.sleep(4)\n" + shop.FIXED)
 
 
 class Place:
@@ -178,26 +173,6 @@ def test_a_run_from_predictions_to_report(place: Place) -> None:
     assert "set.jsonl:8: not valid JSON" in said
 
 
-def test_an_interrupt_drains_and_a_second_one_stops(place: Place) -> None:
-    place.write({"first": shop.GOLD, "second": SLOW, "third": SLOW})
-    process = place.start()
-    place.wait_for("second", "test_output.txt")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert place.found()["pending_ids"] == ["third"]
-
-    process = place.start()
-    place.wait_for("third", "test_output.txt")
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert place.found()["resolved_ids"] == ["first", "second"]
-    assert not (place.instance("third") / "result.json").exists()
-
-
 def test_the_environment_of_a_spec_is_built_from_wheels(place: Place, tmp_path: Path) -> None:
     pytest_wheels(tmp_path / "wheels")
     (tmp_path / "spec.toml").write_text(
@@ -229,26 +204,3 @@ def test_the_environment_of_a_spec_is_built_from_wheels(place: Place, tmp_path: 
     assert (entry["outcome"], entry["error"]) == ("error", "environment")
     assert "nothere" in entry["reason"]
     assert said.count("environment: Python") == 2
-
-
-@pytest.fixture
-def container() -> Iterator[str]:
-    yield require_container()
-    remove_image()
-
-
-def test_each_instance_in_an_image_of_its_own(place: Place, container: str) -> None:
-    """The image brings Python, pytest and a /testbed; the project there is not the row's."""
-    tag = f"{container.partition(':')[0]}:sweb_1776_good-1"
-    subprocess.run(["podman", "tag", container, tag], check=True, timeout=60)
-    try:
-        place.write({"sweb__good-1": shop.GOLD, "sweb__gone-1": shop.GOLD})
-        template = f"{container.partition(':')[0]}:{{id_1776}}"
-
-        place.run("--image-template", template, code=1, python=False)
-
-        found = place.found()
-        assert found["resolved_ids"] == ["sweb__good-1"]
-        assert found["instances"]["sweb__gone-1"]["error"] == "environment"
-    finally:
-        subprocess.run(["podman", "untag", tag], check=False, timeout=60)

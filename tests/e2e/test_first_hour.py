@@ -38,16 +38,6 @@ def repository(make_repository: MakeRepository) -> Path:
 # ---------------------------------------------------------------------------------------- messages
 
 
-def test_a_setting_is_named_as_it_was_given(user: User, repository: Path) -> None:
-    unpriced = ("--max-cost", "0.5")
-    done, _ = user.solve(repository, [Good(REPLY)], *unpriced)
-    assert "--max-cost is set, but the model's price is not known" in done.stderr
-    done, _ = user.solve(repository, [Good(REPLY)], PATCHSHOT_MAX_COST="0.5")
-    assert "PATCHSHOT_MAX_COST is set, but the model's price is not known" in done.stderr
-    done, _ = user.solve(repository, [Good(REPLY)], PATCHSHOT_TEST_CMD="pytst")
-    assert "PATCHSHOT_TEST_CMD 'pytst'" in done.stderr
-
-
 def test_a_recording_is_not_overwritten(user: User, repository: Path) -> None:
     (user.home / "run.jsonl").write_text("paid for\n")
     done, provider = user.solve(repository, [Good(REPLY)], "--record", "run.jsonl")

@@ -234,19 +234,6 @@ def test_a_retry_pays_one_call_and_tells_the_model_the_comment(home: Home) -> No
         assert (newest["retry_of"], oldest["run"]) == (run["run"], run["run"])
 
 
-def test_a_retry_goes_on_from_the_commit_after_its_patch_was_applied(home: Home) -> None:
-    with serving(home, Good(reply("return b + a")), Good(reply("return a + b"))):
-        home.solve("--apply")
-        (run,) = home.listed()
-        wanted = ("retry", run["run"], "--comment", "keep the order", *QUICK[:2])
-        refused = home.agent(*wanted, "--apply")
-        assert refused.returncode == 2
-        assert "leave out --apply" in refused.stderr
-        done = home.agent(*wanted)
-        assert done.returncode == 0, done.stderr
-        assert "-    return a - b\n+    return a + b" in done.stdout
-
-
 def test_a_retry_on_changed_uncommitted_work_is_refused_before_it_is_paid(home: Home) -> None:
     (home.repository / "calc.py").write_text("# mine\n" + FILES["calc.py"])
     with serving(home, Good(reply("return b + a"))) as provider:

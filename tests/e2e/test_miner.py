@@ -63,7 +63,6 @@ def reply(replace: str) -> str:
 
 GOOD = reply("    return max(0, points // 100)\n")
 BREAKING = reply("    return 7\n")
-UNPARSABLE = reply("    return max(0, points // 100\n")
 
 RUN, OTHER_RUN = "3f2a1c9e-0000-4000-8000-000000000001", "3f2a1c9e-0000-4000-8000-000000000002"
 
@@ -242,28 +241,6 @@ def test_a_transport_failure_is_raised(
     assert called.errors[0] == name
     assert ("ConnectionError" in called.errors) == bundled
     assert "PATCHSHOT_API_KEY" in called.said
-
-
-def test_a_server_that_is_not_there(repository: Path, home: Path) -> None:
-    variables = {
-        **V4,
-        "PATCHSHOT_BASE_URL": "http://127.0.0.1:9/v1",
-        "PATCHSHOT_MODEL": "m",
-        "PATCHSHOT_API_KEY": "k",
-        "PATCHSHOT_EMBED": "off",
-        "PATCHSHOT_TIMEOUT": "60",
-    }
-    (called,) = Caller(cwd=repository, home=home).call(TASK, variables)
-    assert called.errors[0] == "ProviderError"
-    assert called.seconds < 60
-
-
-def test_a_patch_that_does_not_parse_is_not_handed_back(repository: Path, home: Path) -> None:
-    caller = Caller(cwd=repository, home=home)
-    called = play([Good(UNPARSABLE)], caller, V4, REPAIRS="0", ITERATIVE="false")
-    assert called.value is None
-    assert called.errors[0] == "PatchshotError"
-    assert "levels.py" in called.said
 
 
 # ---------------------------------------------------------------------------------------- the clock

@@ -70,15 +70,6 @@ def events(path: Path, kind: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["event"] == kind]
 
 
-def test_calls_are_lines_at_v_only(bench: Bench) -> None:
-    loud = bench.solve(RateLimited(0), Good(REPLY), arguments=("-v",))
-    (line,) = [line for line in loud.stderr.splitlines() if line.startswith("chat to")]
-    assert line.startswith("chat to scripted: ok, try 2, ")
-    assert " tokens in, " in line
-    assert line.endswith(" s")
-    assert "chat to" not in bench.solve(Good(REPLY)).stderr
-
-
 def test_the_log_has_calls_and_no_bodies(bench: Bench, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     solved = bench.solve(

@@ -64,17 +64,6 @@ FIX = {
         ),
     },
 }
-WEB_FIX = {
-    "edits": [{"path": f"{WEB}/app.js", "search": ".slice(1)", "replace": ""}],
-    "reproduction_test": {
-        "path": f"{WEB}/test/total.test.js",
-        "content": (
-            "const test = require('node:test');\nconst assert = require('node:assert');\n"
-            "const app = require('../app.js');\n"
-            "test('counts all', () => assert.strictEqual(app.total([2]), 2));\n"
-        ),
-    },
-}
 
 
 class Monorepo:
@@ -145,16 +134,6 @@ def test_a_python_service_is_solved_alone(
         f"{BILLING}/tests/test_app.py::test_interpreter",
     }
     assert "+++ b/services/billing/app.py" in result["diff"]
-
-
-def test_a_script_service_is_solved_alone(monorepo: Monorepo) -> None:
-    if shutil.which("node") is None:
-        pytest.skip("node is not installed")
-    for inside, arguments in ((".", ("--path", WEB)), (WEB, ())):
-        done, result, provider = monorepo.solve([WEB_FIX], *arguments, inside=inside)
-        assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
-        assert "services/billing" not in provider.chats[0].prompt
-        assert validation_of(result)["fail_to_pass"] == [f"{WEB}/test/total.test.js::counts all"]
 
 
 def test_verify_and_context_take_the_folder(monorepo: Monorepo, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import subprocess
@@ -14,7 +13,6 @@ import pytest
 from tests.support.agent_process import run_agent
 from tests.support.behaviours import Good, Malformed
 from tests.support.evaluation import bare_repository, dataset_row, write_dataset
-from tests.support.run_folders import make_run
 from tests.support.scripted_provider import ScriptedProvider
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -70,14 +68,6 @@ def test_a_run_of_agent_batch_is_reported_with_its_figures(batch: Path) -> None:
         assert text in page
 
 
-def test_bodies_are_left_out_when_asked_to(batch: Path) -> None:
-    for option, there in (("--bodies", True), ("--no-bodies", False)):
-        assert _run(batch, "report", "preds.run", "-o", "b.html", option).returncode == 0
-        page = (batch / "b.html").read_text()
-        assert ("Reply 1" in page) is there
-        assert ("no such text" in page) is there
-
-
 def test_one_solve_is_reported_too(batch: Path, tmp_path: Path) -> None:
     result = batch / "preds.run/instances/owner__shop-1/result.json"
     shutil.copy(result, tmp_path / "result.json")
@@ -118,16 +108,3 @@ def test_a_file_that_is_no_report_is_not_replaced_unasked(batch: Path, tmp_path:
     assert _run(tmp_path, "report", run).returncode == 0  # one of ours is
     assert _run(tmp_path, "report", run, "-o", "no/such/folder.html").returncode == 2
     assert not list(tmp_path.glob(".report*"))
-
-
-def test_a_run_that_goes_on_says_so(tmp_path: Path) -> None:
-    make_run(tmp_path / "preds.run", 20)
-    with (tmp_path / "preds.run/lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = _run(tmp_path, "report", "preds.run", "--json")
-        assert json.loads(done.stdout)["statuses"]["running"] == 1
-    assert "still going" in done.stderr
-    assert "This run is still going." in (tmp_path / "report.html").read_text()
-    done = _run(tmp_path, "report", "preds.run", "--json")
-    assert json.loads(done.stdout)["statuses"]["cut-off"] == 1
-    assert "The run was ended from outside." in (tmp_path / "report.html").read_text()

@@ -59,7 +59,7 @@ def make_setup(run: Path, settings: Settings, job_seconds: float, slot_seconds: 
 
     Raises OSError if the folder cannot be written.
     """
-    from agent.llm import ENVIRONMENT_NAMES, REQUEST_SECONDS
+    from agent.llm import ENVIRONMENT_NAMES
     from agent.settings import environment
 
     names = (*ENVIRONMENT_NAMES, "EMBED_CONCURRENCY")
@@ -76,7 +76,7 @@ def make_setup(run: Path, settings: Settings, job_seconds: float, slot_seconds: 
         unset=tuple(name for name in names if name not in given),
         job_seconds=job_seconds,
         slot_seconds=slot_seconds,
-        call_seconds=REQUEST_SECONDS,
+        call_seconds=settings.request_timeout,
     )
 
 

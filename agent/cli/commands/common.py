@@ -246,7 +246,6 @@ def load_snapshot(
     reporter: Reporter,
     ledger: Ledger | None = None,
     *,
-    settings: Settings | None = None,
     exclude: Sequence[Path | None] = (),
     scope: Path | None = Path(),
 ) -> Snapshot:
@@ -266,13 +265,7 @@ def load_snapshot(
         if commit is None:
             finish_writes(repo, reporter)
         mode = cast("Dirty", dirty)
-        snapshot = take_snapshot(
-            repo,
-            commit=commit,
-            dirty=mode,
-            exclude=own,
-            scope=scope,
-        )
+        snapshot = take_snapshot(repo, commit=commit, dirty=mode, exclude=own, scope=scope)
         state = "with uncommitted changes" if snapshot.dirty else "clean"
         why = skipped_in_words(snapshot.skipped)
         skipped = f", {len(snapshot.skipped):,} skipped ({why})" if why else ""
@@ -290,8 +283,12 @@ def load_snapshot(
 
 def finish_writes(repo: Path, reporter: Reporter) -> None:
     """Finish or take back what an interrupted `--apply` or `undo` left half-written."""
+    from agent.results import journal_folder
+
+    if not journal_folder().is_dir():
+        return
     from agent.repository import locate
-    from agent.results.work_tree import finish_interrupted, journal_folder
+    from agent.results.work_tree import finish_interrupted
 
     for note in finish_interrupted(locate(repo).root, journal_folder()):
         reporter(Notice(note, "warning"))

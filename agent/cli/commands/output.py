@@ -82,7 +82,7 @@ def check_work_tree(root: Path, reporter: Reporter, *, without_edits: bool) -> N
     `without_edits`: the patch is made for HEAD, not for the files on disk. Raises RepositoryError
     or ConfigurationError.
     """
-    from agent.results.work_tree import journal_folder
+    from agent.results import journal_folder
 
     if not os.access(root, os.W_OK):
         raise RepositoryError(f"--apply: {root} cannot be written; leave --apply out for the diff")
@@ -119,7 +119,8 @@ def write_into_work_tree(
 
     If it cannot be written, the message says where the diff is: in `output`, or in a new file.
     """
-    from agent.results.work_tree import apply_changes, journal_folder
+    from agent.results import journal_folder
+    from agent.results.work_tree import apply_changes
 
     try:
         outcome = apply_changes(patch.changes, root, journal_folder(), run=run)

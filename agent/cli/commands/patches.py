@@ -353,7 +353,8 @@ def undo_command(run: str, repo: Path, json: bool, quiet: bool) -> int:
     If one has changed since, nothing is written.
     """
     from agent.repository import locate
-    from agent.results.work_tree import journal_folder, undo_changes
+    from agent.results import journal_folder
+    from agent.results.work_tree import undo_changes
 
     root = locate(repo).root
     with reporting(quiet=quiet) as reporter:

@@ -13,7 +13,6 @@ from agent.results.work_tree.changes import (
     finish_interrupted,
     undo_changes,
 )
-from agent.results.work_tree.journal import journal_folder
 from agent.results.work_tree.operations import FileOperations
 
 __all__ = [
@@ -22,6 +21,5 @@ __all__ = [
     "WriteOutcome",
     "apply_changes",
     "finish_interrupted",
-    "journal_folder",
     "undo_changes",
 ]

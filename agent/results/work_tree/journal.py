@@ -19,18 +19,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.results.work_tree.operations import FileOperations
-from agent.settings import state_folder
 from agent.shared.files import locked
 
 KEPT_RECORDS = 100
 """Writes that can be taken back. A patch has a few files below 1 MB each, so 100 take little."""
 
 _FILE_NAME = re.compile(r"(\d{6})-[0-9a-f]{8}\.[a-z]+")
-
-
-def journal_folder() -> Path:
-    """Return the folder of the user's journal."""
-    return state_folder() / "applied"
 
 
 class WriteState(enum.StrEnum):

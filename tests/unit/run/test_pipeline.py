@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import BudgetExceeded, ContextTooLong, ProviderUnreachable, Status
-from agent.iterative import IterativeOptions
 from agent.patching import reply_schema, schema_of_test
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.index.chunking import TreeSitterChunker
@@ -586,9 +585,8 @@ def test_the_step_by_step_mode_may_call_tests_outdated():
         {"action": "finish", "thought": "t", "edits": [edit], "outdated_tests": [named]}
     )
     for mode in ("refuse", "show", "edit"):
-        steps = IterativeOptions(edit_tests=mode == "edit")
         policy = PolicyOptions(repairs=0)
-        bench = Bench(EMPTY, finish, outdated_tests=mode, iterative=steps, policy=policy)
+        bench = Bench(EMPTY, finish, outdated_tests=mode, policy=policy)
         result = bench.solve()
         assert result.status is Status.ACCEPTED
         claims = [one.id for one in bench.validator.outdated[-1]]
@@ -620,9 +618,8 @@ def test_what_the_step_by_step_mode_finishes_and_tests_refute_is_worked_on_again
         GOOD, finish(edits=[comment]), verdicts=(refuted, Verdict.VERIFIED), policy=policy
     )
     assert better.solve().status is Status.ACCEPTED
-    steps = IterativeOptions(max_steps=1)
     short = Bench(
-        GOOD, finish(edits=[comment]), verdicts=(refuted, refuted), policy=policy, iterative=steps
+        GOOD, finish(edits=[comment]), verdicts=(refuted, refuted), policy=policy, max_steps=1
     )
     assert [a.kind for a in short.solve().attempts] == ["one-shot", "iterative"]
 

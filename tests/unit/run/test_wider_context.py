@@ -7,13 +7,12 @@ import json
 from dataclasses import dataclass, field
 
 from agent.errors import ContextTooLong, Status
-from agent.iterative import IterativeOptions
 from agent.retrieval.context.builder import PackingOptions
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
 from agent.run.record import Ledger, RunRecord
-from agent.settings import WIDER_TOKENS
+from agent.settings import HISTORY_TOKENS, WIDER_TOKENS
 from agent.types import Problem, Verdict
 from agent.types.protocols import Services
 from tests.support.fakes import (
@@ -41,7 +40,7 @@ class Bench:
     """One run: a first reply that edits nothing, then the iterative mode."""
 
     replies: tuple[Reply, ...] = (NO_EDIT, FINISH)
-    iterative: IterativeOptions = field(default_factory=IterativeOptions)
+    history_tokens: int = HISTORY_TOKENS
     ledger: Ledger = field(default_factory=Ledger)
     code_rounds: int = 0
 
@@ -58,7 +57,7 @@ class Bench:
         options = SolveOptions(
             packing=PackingOptions(budget=3000),
             policy=PolicyOptions(repairs=0, iterative=True, code_rounds=self.code_rounds),
-            iterative=self.iterative,
+            history_tokens=self.history_tokens,
         )
         return asyncio.run(solve(PROBLEM, MemorySnapshot(FILES), services, options, self.ledger))
 
@@ -87,7 +86,7 @@ def test_the_iterative_mode_is_shown_more_of_the_same_ranking() -> None:
 
 
 def test_the_conversation_keeps_half_of_its_room() -> None:
-    bench = Bench(iterative=IterativeOptions(history_tokens=8000))
+    bench = Bench(history_tokens=8000)
     bench.solve()
     assert bench.ledger.bundle is not None
     assert bench.ledger.bundle.budget == int(4000 * 0.85)

@@ -161,6 +161,7 @@ COMPOSED: Mapping[str, Value] = {
     "model": lambda _: "larger",
     "protocol": lambda _: "anthropic",
     "escalate_model": lambda _: "stronger",
+    "request_timeout": lambda _: 20.0,
     "temperature": lambda _: 0.7,
     "reasoning_effort": lambda _: "low",
     "max_output_tokens": lambda _: 100,

@@ -40,17 +40,6 @@ def test_the_summary_in_words() -> None:
     )
 
 
-def test_one_of_each_and_what_was_kept() -> None:
-    one = SUMMARY.model_copy(update={"replies": 1, "kept": 7, "unsolved": ()})
-    assert batch_in_words(one) == (
-        "3 of 5 instances finished: 2 accepted, 1 broken\n"
-        "1 verified, 1 to be done\n"
-        "1 reply paid in 12.3 s, $0.2500 in all\n"
-        "predictions in preds.json (7 kept of instances that are not selected), everything else "
-        "in preds.run\n"
-    )
-
-
 def batch(folder: Path, **other: object) -> int:
     (folder / "repos").mkdir(exist_ok=True)
     given = {"dataset": folder / "d.jsonl", "repos": folder / "repos", "output": folder / "p.json"}

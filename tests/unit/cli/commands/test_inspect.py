@@ -34,12 +34,6 @@ HIT = ScoredChunk(
 )
 
 
-def test_a_line_a_hit() -> None:
-    assert render([(HIT, 0.5), (HIT, 0.25)], explain=False) == (
-        "  1  0.50  a/b.py:3-9  C.f\n  2  0.25  a/b.py:3-9  C.f\n"
-    )
-
-
 def test_an_explanation_adds_up_and_puts_small_parts_together() -> None:
     assert render([(HIT, 0.5)], explain=True).splitlines()[1:] == [
         "     score 1.500, the sum of",
@@ -92,12 +86,6 @@ def test_a_problem_in_other_words_than_the_code_is_told(target: Path) -> None:
     assert (done.exit_code, done.stderr.count(said)) == (0, 1)
     assert "by words in common" not in done.stdout
     assert said not in run(search, target, "cart total").stderr
-
-
-def test_contributions_add_up(target: Path) -> None:
-    for hit in json.loads(run(search, target, "cart total", "--json").stdout)["results"]:
-        parts = sum(reason["value"] for reason in hit["reasons"])
-        assert parts == pytest.approx(hit["score"], abs=1e-4)
 
 
 def test_unknown_names_are_usage_errors(target: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from sandbox import explain_closed_paths
 from sandbox.in_place import ProcessSandbox
 from sandbox.landlock import launch as landlock_launch
 from sandbox.landlock.backend import (
     REQUIRED,
     LandlockSandbox,
-    explain_closed_paths,
     judge_facts,
     landlock_abi,
 )
