@@ -143,7 +143,7 @@ def learned(*scores: float, total: int = 1000) -> Ranking:
     snapshot = MemorySnapshot({"a.py": OTHERS})
     ranking = make_ranking(CHUNKER(snapshot.files["a.py"], OTHERS)[: len(scores)], total)
     chunks = tuple(
-        replace(scored, score=score, reasons=(Reason("base", score),))
+        replace(scored, score=score, reasons=(Reason("ranker", score),))
         for scored, score in zip(ranking.chunks, scores, strict=True)
     )
     return replace(ranking, chunks=chunks)
