@@ -83,7 +83,6 @@ def open_project(
         given["commit"],
         given["dirty"],
         reporter,
-        settings=settings,
         exclude=own,
         scope=given.get("path", Path()),
     )
