@@ -109,7 +109,7 @@ def test_every_command_has_help_with_an_example(user: User) -> None:
 def test_search_finds_the_function_and_says_why(user: User, repository: Path) -> None:
     table = user.ok("search", "cart total of prices", "--repo", str(repository), "--explain")
     assert "Cart.total" in table.splitlines()[0]
-    assert " of " in next(line for line in table.splitlines() if "  lexical " in line)
+    assert any("  lexical" in line for line in table.splitlines())
     assert table == user.ok("search", "cart total of prices", "--repo", str(repository), "-v")
     found = json.loads(
         user.ok("search", "--problem", "issue.md", "--repo", str(repository), "--json")
