@@ -47,9 +47,9 @@ def test_another_test_verifies_the_same_patch_and_a_replay_repeats_it(
     user: User, make_repository: MakeRepository
 ) -> None:
     repository, tape = make_repository(FILES), user.home / "tape.jsonl"
-    prices = ("--prices", "2,8")
+    prices = {"PATCHSHOT_PRICES": "2,8"}
     done, provider = user.solve(
-        repository, [WEAK, PROVES], "--json", *prices, "--record", str(tape)
+        repository, [WEAK, PROVES], "--json", "--record", str(tape), **prices
     )
     result = json.loads(done.stdout)
     assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
@@ -63,7 +63,7 @@ def test_another_test_verifies_the_same_patch_and_a_replay_repeats_it(
     assert "passes on the base already" in provider.chats[1].body["messages"][1]["content"]
     again = user.run(
         "solve", "--problem", str(user.issue), "--repo", str(repository), "--replay", str(tape),
-        "--json", *prices,
+        "--json", **prices,
     )  # fmt: skip
     replayed = json.loads(again.stdout)
     for name in ("diff", "verdict", "usage", "reproduction_test"):
