@@ -1,39 +1,349 @@
-"""Best-first search over plans: it expands the plan with the highest value first, within a budget.
+"""Plans: intents read from an issue, their grounding in a snapshot, and a search for the best plan.
 
-The search is deterministic: the frontier is ordered by falling value, then by the plans themselves.
+An intent is one search: `text` is an imperative sentence for people and models, `query` has the
+words to search for. All intents are scored over one corpus by the retriever's signals. It is loaded
+with the terms of all queries, and each query is scored over the postings of its own terms.
+
+The search expands the plan with the highest value first, within a budget. It is deterministic: the
+frontier is ordered by falling value, then by the plans themselves.
 """
 
 from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from agent.retrieval.index import Terms
-from agent.retrieval.ranking import inverse_frequency, make_query, neighbours
-from agent.search.plan_grounding import (
-    Grounded,
-    Grounder,
-    Intent,
-    IntentPlan,
-    intent_of,
-    mentioned,
-    plan_of,
-    tokens_of,
+from agent.retrieval.ranking import (
+    Frame,
+    LexicalQuery,
+    MentionPlace,
+    RankingInput,
+    candidate_files,
+    make_query,
+    neighbours,
+    read_mentions,
+    signals_over,
+    text_parts,
 )
+from agent.types import Problem
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from agent.retrieval.index import Corpus
-    from agent.retrieval.ranking import Signals
-    from agent.types import Problem
+    from agent.retrieval.index import Corpus, Index
+    from agent.retrieval.ranking import EvidenceSource, RetrievalOptions, Signals
+    from agent.types import Ranking
+    from agent.types.protocols import Snapshot
 
-GROUNDING, MENTIONS, SUPPORT, WORDS, PRICE = 1.0, 0.5, 1.0, 0.5, 0.3
+
+Origin = Literal["title", "sentence", "error", "frame", "name", "neighbour", "mutation", "model"]
+
+MAX_INTENT_CHARS = 240
+"""A longer sentence is probably a paragraph without full stops.
+
+It is cut, because its beginning usually names the subject.
+"""
+
+MAX_SENTENCES = 16
+MAX_NAMES = 8
+MAX_FRAMES = 4
+MAX_ERRORS = 3
+"""Maximum intents from each origin.
+
+Each one costs a ranking, and later ones are rarely relevant.
+"""
+
+_MIN_WORDS = 3  # minimum words of a sentence: excludes "Steps to reproduce" and "Thanks!"
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`'\"(\[])|\n+")
+_MARKS = re.compile(r"^[\s>#*+\-|]+(?:\[[ xX]?\]\s*)?|[\s*|]+$")
+_WORDS = re.compile(r"[A-Za-z_]\w{2,}")
+_LINK = re.compile(r"!?\[([^\]\n]{0,200})\]\([^)\n]{0,500}\)|https?://\S+")
+_ERROR = re.compile(r"^[\w.]{0,100}?\w*(?:Error|Exception|Warning)\b[^\n]{3,300}", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One search of a plan. Intents with the same `query` count as equal."""
+
+    text: str
+    query: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class IntentPlan:
+    """Intents in display order. No two have the same query."""
+
+    intents: tuple[Intent, ...]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return the queries: they identify and order plans."""
+        return tuple(intent.query for intent in self.intents)
+
+
+def plan_of(intents: Iterable[Intent]) -> IntentPlan:
+    """Return the plan of these intents. Each query is kept once, at its first position."""
+    found: dict[str, Intent] = {}
+    for intent in intents:
+        found.setdefault(intent.query, intent)
+    return IntentPlan(tuple(found.values()))
+
+
+def intent_of(words: str, origin: Origin) -> Intent:
+    """Return an intent to find these words, cut to the length of a sentence."""
+    words = _shortened(" ".join(words.split()))
+    return Intent(_WORDING[origin].format(words), words, origin)
+
+
+_WORDING: dict[Origin, str] = {
+    "title": "Find the code behind: {}",
+    "sentence": "Find what this says: {}",
+    "error": "Find what raises: {}",
+    "frame": "Look where the error passed: {}",
+    "name": "Look at {}",
+    "neighbour": "Look around {}",
+    "mutation": "Find {}",
+    "model": "{}",
+}
+
+
+def intents_in(problem: Problem) -> tuple[Intent, ...]:
+    """Return the intents of an issue: title, errors, frames, names, sentences; each query once."""
+    return plan_of(_intents(problem)).intents
+
+
+def _intents(problem: Problem) -> Iterator[Intent]:
+    yield intent_of(problem.title, "title")
+    prose, code = text_parts(problem.body)
+    for found in list(_ERROR.findall(f"{prose}\n{code}"))[-MAX_ERRORS:]:
+        yield intent_of(found, "error")
+    mentions = read_mentions(problem)
+    for frame in sorted(mentions.frames, key=lambda frame: frame.rank)[:MAX_FRAMES]:
+        yield intent_of(_frame_words(frame), "frame")
+    names = [m.name for m in mentions.names if m.place is not MentionPlace.CODE]
+    yield from (intent_of(name, "name") for name in names[:MAX_NAMES])
+    yield from (intent_of(text, "sentence") for text in sentences(prose)[:MAX_SENTENCES])
+
+
+def _frame_words(frame: Frame) -> str:
+    name = frame.path.replace("\\", "/").rpartition("/")[2]
+    return f"{frame.function} in {name}" if frame.function else name
+
+
+def sentences(prose: str) -> list[str]:
+    """Return the distinct sentences of a text in order, without Markdown marks and links."""
+    parts = _SENTENCE_END.split(_LINK.sub(r"\1", prose))
+    cleaned = (_MARKS.sub("", part) for part in parts)
+    return list(dict.fromkeys(part for part in cleaned if _says_something(part)))
+
+
+def _says_something(text: str) -> bool:
+    return len(_WORDS.findall(text)) >= _MIN_WORDS
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MAX_INTENT_CHARS:
+        return text
+    return text[:MAX_INTENT_CHARS].rpartition(" ")[0] or text[:MAX_INTENT_CHARS]
+
+
+@dataclass(slots=True)
+class SeveralQueries:
+    """Scores texts over the candidate files of the problem `about`. Not thread-safe.
+
+    History and neighbours are not used: they describe what an issue changes, and the intents of a
+    plan are parts of one issue.
+    """
+
+    about: Problem
+    snapshot: Snapshot
+    index: Index
+    sources: tuple[EvidenceSource, ...]
+    options: RetrievalOptions
+    cancel: threading.Event = field(default_factory=threading.Event)
+    _terms: Terms = field(default_factory=Terms)
+    _corpus: Corpus | None = None
+    _known: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+
+    @property
+    def corpus(self) -> Corpus:
+        """Return the loaded corpus. Its pieces and their numbers never change."""
+        return self._loaded(self._known)
+
+    def prepare(self, text: str) -> None:
+        """Load the terms of a text. Later queries may use any of these terms."""
+        self._loaded(np.array(sorted(self._hashes(text)), dtype=np.uint64))
+
+    def signals(self, problems: Sequence[Problem]) -> list[Signals]:
+        """Return the signals of each problem over the same pieces. Raises Cancelled."""
+        queries = [make_query(problem, self._terms) for problem in problems]
+        wanted = [query.hashes for query in queries]
+        corpus = self._loaded(np.unique(np.concatenate(wanted)) if wanted else self._known)
+        found = []
+        for problem, query in zip(problems, queries, strict=True):
+            own = replace(self._source(corpus), corpus=narrowed(corpus, self._known, query))
+            mentions = read_mentions(problem)
+            found.append(signals_over(problem, mentions, own, query, self._terms, neighbours=False))
+        return found
+
+    def _hashes(self, text: str) -> set[int]:
+        return set(make_query(Problem(text, ""), self._terms).hashes.tolist())
+
+    def _source(self, corpus: Corpus) -> RankingInput:
+        return RankingInput(self.snapshot, corpus, self.index.encoder, None, self.sources)
+
+    def _loaded(self, wanted: NDArray[np.uint64]) -> Corpus:
+        if self._corpus is None or not np.isin(wanted, self._known).all():
+            self._known = np.union1d(self._known, wanted)
+            files = candidate_files(self.snapshot, self.about, read_mentions(self.about))
+            self._corpus = self.index.load(self.snapshot, files, self._known, self.cancel)
+        return self._corpus
+
+
+def narrowed(corpus: Corpus, known: NDArray[np.uint64], query: LexicalQuery) -> Corpus:
+    """Return the corpus with only the postings of the query's terms, numbered as in the query.
+
+    `known` uint64 (k,), ascending: the terms that the corpus was loaded with. They include the
+    query's terms.
+    """
+    numbers = np.full(known.size, -1, dtype=np.int64)
+    numbers[np.searchsorted(known, query.hashes)] = np.arange(query.hashes.size)
+    terms = numbers[corpus.term]
+    kept = terms >= 0
+    return replace(
+        corpus,
+        piece=corpus.piece[kept],
+        term=terms[kept],
+        counts=corpus.counts[kept],
+        name_counts=corpus.name_counts[kept],
+    )
+
+
+HITS = 6
+"""Number of best pieces that count as the result of an intent.
+
+A longer list is too vague to use.
+"""
+
+_BACKGROUND = 4  # in multiples of HITS: ranks that the first hits are compared with
+TOKENS_A_TERM = 2.0
+"""Estimated prompt tokens for each term that the index counts in a piece (median of ten
+projects).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Grounded:
+    """The result of an intent: its best HITS pieces of the corpus by number.
+
+    `strength` in [0, 1]: the share of the intent's words that its best hit contains, weighted by
+    rarity. `specificity` in [0, 1]: how much higher the first HITS score than the next ones.
+    """
+
+    intent: Intent
+    hits: tuple[int, ...]
+    strength: float
+    specificity: float
+
+    @property
+    def quality(self) -> float:
+        """Return how well the intent matches code, in [0, 1]. It is the weight of its ranking."""
+        return self.strength * (1.0 + self.specificity) / 2.0
+
+
+@dataclass(slots=True)
+class Grounder:
+    """Grounds intents and ranks each distinct query once, up to `limit` queries."""
+
+    queries: SeveralQueries
+    limit: int
+    _known: dict[str, Grounded] = field(default_factory=dict)
+
+    @property
+    def spent(self) -> int:
+        """Return the number of queries ranked so far."""
+        return len(self._known)
+
+    @property
+    def corpus(self) -> Corpus:
+        """Return the corpus whose piece numbers the results use."""
+        return self.queries.corpus
+
+    def ground(self, intents: Sequence[Intent]) -> tuple[Grounded, ...] | None:
+        """Return the result of each intent, or None if that would exceed the limit."""
+        fresh = {i.query: i for i in intents if i.query not in self._known}
+        if self.spent + len(fresh) > self.limit:
+            return None
+        signals = self.queries.signals([Problem(query, "") for query in fresh])
+        for intent, own in zip(fresh.values(), signals, strict=True):
+            self._known[intent.query] = grounded(intent, own)
+        return tuple(self._known[intent.query] for intent in intents)
+
+
+def grounded(intent: Intent, signals: Signals) -> Grounded:
+    """Compute the result of an intent from the signals of its query."""
+    scores = signals.pieces
+    best = _best(scores, HITS * (1 + _BACKGROUND))
+    if not best.size:
+        return Grounded(intent, (), 0.0, 0.0)
+    coverage = signals.piece_columns["coverage"][best[:HITS]]
+    hits = tuple(best[:HITS].tolist())
+    return Grounded(intent, hits, float(coverage.max()), _standing_out(scores[best]))
+
+
+def _best(scores: NDArray[np.float64], limit: int) -> NDArray[np.int64]:
+    """Return positions of the `limit` highest scores above 0; ties by position."""
+    positions = np.flatnonzero(scores > 0.0)
+    if positions.size > limit:
+        least = np.partition(scores[positions], -limit)[-limit]
+        positions = positions[scores[positions] >= least]
+    order = np.argsort(-scores[positions], kind="stable")
+    return positions[order][:limit].astype(np.int64)
+
+
+def _standing_out(scores: NDArray[np.float64]) -> float:
+    """Return 1 - mean score of the following ranks / mean score of the hits."""
+    after = scores[HITS : HITS * (1 + _BACKGROUND)]
+    first = float(scores[:HITS].mean())
+    return 1.0 - float(after.mean()) / first if after.size and first > 0.0 else 1.0
+
+
+def numbers_of(ranking: Ranking, corpus: Corpus) -> dict[int, int]:
+    """Return the rank (from 0) by piece number, for ranked pieces of the corpus."""
+    places = {
+        (c.path, c.start, c.end, c.symbol): rank
+        for rank, c in enumerate(scored.chunk for scored in ranking.chunks)
+    }
+    paths = {place[0] for place in places}
+    found: dict[int, int] = {}
+    for file, source in enumerate(corpus.files):
+        for number, piece in corpus.pieces_of(file) if source.path in paths else ():
+            rank = places.get((source.path, piece.start, piece.end, piece.symbol))
+            if rank is not None:
+                found[number] = rank
+    return found
+
+
+def tokens_of(corpus: Corpus, pieces: Sequence[int] | frozenset[int]) -> float:
+    """Estimate the prompt tokens of the pieces."""
+    return float(corpus.text_lengths[sorted(pieces)].sum()) * TOKENS_A_TERM
+
+
+def mentioned(signals: Signals) -> Mapping[int, float]:
+    """Return the sum of evidence for each piece that the issue names."""
+    pieces = signals.evidence.pieces
+    return {n: sum(sorted(r.value for r in pieces[n].values())) for n in sorted(pieces)}
+
+
+GROUNDING, MENTIONS, SUPPORT, PRICE = 1.0, 0.5, 1.0, 0.3
 """Weights of the parts of a plan's value.
 
 They were set by judgement, so that no part decides alone; no parameter sweep has been run.
@@ -44,105 +354,39 @@ _RANK_OFFSET = 10
 
 
 @dataclass(frozen=True, slots=True)
-class PlanValue:
-    """The parts of a plan's value, before weighting.
-
-        value = GROUNDING * (1 - product over intents of (1 - quality * novelty / 2))
-              + MENTIONS  * share of the names in the issue that the hits cover
-              + SUPPORT   * how high the hits rank in the issue's own ranking
-              + WORDS     * share of the issue's words in the hits, weighted by rarity
-              - PRICE     * tokens of all hits / available tokens
-
-    quality = strength * (1 + specificity) / 2. Novelty is the share of an intent's hits that no
-    earlier intent found. In the product (a noisy-or in which each intent counts at most half) each
-    further intent adds less, until its price exceeds its gain. All parts except the price are in
-    [0, 1].
-    """
-
-    grounding: float
-    mentions: float
-    support: float
-    words: float
-    price: float
-
-    @property
-    def total(self) -> float:
-        """Return the weighted sum by which plans are compared."""
-        gains = GROUNDING * self.grounding + MENTIONS * self.mentions
-        return gains + SUPPORT * self.support + WORDS * self.words - PRICE * self.price
-
-
-NOTHING = PlanValue(0.0, 0.0, 0.0, 0.0, 0.0)
-"""The value of a plan without intents."""
-
-
-@dataclass(frozen=True, slots=True)
 class Scene:
     """The data of one issue from which plans are scored.
 
-    `ranks`: rank in the issue's ranking, from 0, by piece. `mentioned`: evidence by piece. `words`:
-    the issue's terms that pieces contain. `tokens`: size of the context to fill.
+    `ranks`: rank in the issue's ranking, from 0, by piece. `mentioned`: evidence by piece.
+    `tokens`: size of the context to fill.
     """
 
     corpus: Corpus
     ranks: Mapping[int, int]
     mentioned: Mapping[int, float]
-    words: IssueWords
     tokens: int
 
-    def value(self, plan: Sequence[Grounded]) -> PlanValue:
-        """Return the value of a plan. It depends on the order of the intents."""
-        if not plan:
-            return NOTHING
+    def value(self, plan: Sequence[Grounded]) -> float:
+        """Return the value of a plan. It depends on the order of the intents.
+
+            GROUNDING * (1 - product over intents of (1 - quality * novelty / 2))
+            + MENTIONS * share of the names in the issue that the hits cover
+            + SUPPORT  * how high the hits rank in the issue's own ranking
+            - PRICE    * tokens of all hits / available tokens
+
+        Novelty is the share of an intent's hits that no earlier intent found. In the product (a
+        noisy-or in which each intent counts at most half) each further intent adds less, until
+        its price exceeds its gain. All parts except the price are in [0, 1].
+        """
         hits = frozenset(piece for intent in plan for piece in intent.hits)
-        return PlanValue(
-            grounding=_grounding(plan),
-            mentions=_share(self.mentioned, hits),
-            support=self._support(hits),
-            words=self.words.share(hits),
-            price=tokens_of(self.corpus, hits) / max(1, self.tokens),
-        )
+        gains = GROUNDING * _grounding(plan) + MENTIONS * _share(self.mentioned, hits)
+        price = tokens_of(self.corpus, hits) / max(1, self.tokens)
+        return gains + SUPPORT * self._support(hits) - PRICE * price
 
     def _support(self, hits: frozenset[int]) -> float:
         """Return the mean over hits of offset / (offset + rank); 0 for an unranked hit."""
-        if not hits:
-            return 0.0
-        known = sorted(self.ranks[piece] for piece in hits if piece in self.ranks)
-        return sum(_RANK_OFFSET / (_RANK_OFFSET + rank) for rank in known) / len(hits)
-
-
-def scene_of(problem: Problem, signals: Signals, ranks: Mapping[int, int], tokens: int) -> Scene:
-    """Compute the data for scoring plans from the signals of the issue's whole text."""
-    weights = make_query(problem, Terms()).weights
-    words = IssueWords(signals.corpus, weights)
-    return Scene(signals.corpus, ranks, mentioned(signals), words, tokens)
-
-
-class IssueWords:
-    """Finds which of an issue's terms the pieces contain.
-
-    The corpus only has postings of these terms.
-
-    `weights` float64 (q,): weights of the terms, in the order of the postings.
-    """
-
-    def __init__(self, corpus: Corpus, weights: NDArray[np.float64]) -> None:
-        order = np.argsort(corpus.piece, kind="stable")
-        self._pieces, self._terms = corpus.piece[order], corpus.term[order]
-        documents = np.bincount(corpus.term, minlength=weights.size)
-        self._worth = weights * inverse_frequency(len(corpus.piece_file), documents)
-        self._worth[documents == 0] = 0.0  # no plan can find a word that no piece contains
-
-    def share(self, pieces: Collection[int]) -> float:
-        """Return the share in [0, 1] of the issue's words that the pieces contain together."""
-        wanted = np.array(sorted(pieces), dtype=np.int64)
-        starts = np.searchsorted(self._pieces, wanted)
-        ends = np.searchsorted(self._pieces, wanted, side="right")
-        held = [self._terms[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-        whole = float(self._worth.sum())
-        if not held or whole <= 0.0:
-            return 0.0
-        return float(self._worth[np.unique(np.concatenate(held))].sum()) / whole
+        ranks = sorted(self.ranks[piece] for piece in hits if piece in self.ranks)
+        return sum(_RANK_OFFSET / (_RANK_OFFSET + rank) for rank in ranks) / max(1, len(hits))
 
 
 def _grounding(plan: Sequence[Grounded]) -> float:
@@ -170,12 +414,6 @@ A fix rarely needs more locations, and each intent weakens the others.
 
 _NAMES = 2  # symbol names that a rephrased intent adds
 _ADDED = 2  # further intents from each source that one expansion tries
-_SAME_CODE = 1 / 3  # share of the smaller set of hits from which two intents are merged
-_LEAST_WORDS = 2  # minimum words of each half of a split
-_CLAUSE = re.compile(
-    r"\s*[;:,]\s+|\s+(?:and|but|when|while|because|since|if|so that|instead of|after|before)\s+",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +426,13 @@ class Mutator:
     def mutated(self, plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
         """Yield neighbours of a plan, possibly repeated, but never the plan itself."""
         yield from _dropped(plan)
-        yield from _merged(plan)
         if len(plan) < MAX_INTENTS:
             yield from self._added(plan)
-            yield from _split(plan)
         yield from self._rephrased(plan)
 
     def _added(self, plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
         """Yield plans with one more intent of the issue, or one for code near the hits."""
-        mine = _intents(plan)
+        mine = _intents_of(plan)
         there = {intent.query for intent in mine}
         unused = [intent for intent in self.pool if intent.query not in there]
         around = [intent for intent in self._around(plan) if intent.query not in there]
@@ -216,7 +452,7 @@ class Mutator:
 
     def _rephrased(self, plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
         """Yield plans in which one intent also has the names of its first hits."""
-        intents = _intents(plan)
+        intents = _intents_of(plan)
         for at, grounded in enumerate(plan):
             names = [self._name(n) for n in grounded.hits if self.corpus.symbols[n]][:_NAMES]
             query = " ".join((grounded.intent.query, *names))
@@ -227,7 +463,7 @@ class Mutator:
         return f"{self.corpus.symbols[piece]} in {self.corpus.path_of(piece).rpartition('/')[2]}"
 
 
-def _intents(plan: Sequence[Grounded]) -> tuple[Intent, ...]:
+def _intents_of(plan: Sequence[Grounded]) -> tuple[Intent, ...]:
     return tuple(grounded.intent for grounded in plan)
 
 
@@ -237,35 +473,9 @@ def _with(intents: Sequence[Intent], at: int, *others: Intent) -> IntentPlan:
 
 
 def _dropped(plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
-    intents = _intents(plan)
+    intents = _intents_of(plan)
     if len(intents) > 1:
         yield from (_with(intents, at) for at in range(len(intents)))
-
-
-def _merged(plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
-    """Yield plans in which two intents with the same code are merged at the position of the
-    first.
-    """
-    intents = _intents(plan)
-    for i, one in enumerate(plan):
-        for j in range(i + 1, len(plan)):
-            other = plan[j]
-            least = min(len(one.hits), len(other.hits))
-            if least and len(set(one.hits) & set(other.hits)) >= _SAME_CODE * least:
-                both = intent_of(f"{one.intent.query} {other.intent.query}", "mutation")
-                yield plan_of((*intents[:i], both, *intents[i + 1 : j], *intents[j + 1 :]))
-
-
-def _split(plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
-    """Yield plans in which an intent with two clauses is split."""
-    intents = _intents(plan)
-    for at, intent in enumerate(intents):
-        clauses = [
-            part for part in _CLAUSE.split(intent.query) if len(part.split()) >= _LEAST_WORDS
-        ]
-        if len(clauses) > 1:
-            first, rest = clauses[0], " ".join(clauses[1:])
-            yield _with(intents, at, intent_of(first, "mutation"), intent_of(rest, "mutation"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +484,12 @@ class ScoredPlan:
 
     plan: IntentPlan
     grounded: tuple[Grounded, ...] = ()
-    value: PlanValue = NOTHING
+    value: float = 0.0
 
     @property
     def order(self) -> tuple[float, tuple[str, ...]]:
         """Return a sort key with a total order: highest value first, then the queries."""
-        return (-self.value.total, self.plan.key)
+        return (-self.value, self.plan.key)
 
 
 @dataclass(slots=True)

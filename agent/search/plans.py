@@ -16,16 +16,21 @@ from agent.errors import BudgetExceeded, ProviderError
 from agent.patching import scan
 from agent.retrieval.ranking import mention_evidence, without_boilerplate
 from agent.run.prompting import as_data, make_prompt, render
-from agent.search.plan_grounding import (
+from agent.search.plan_search import (
+    MAX_INTENTS,
     Grounder,
     IntentPlan,
+    Mutator,
+    PlanSearch,
+    Scene,
+    ScoredPlan,
     SeveralQueries,
     intent_of,
     intents_in,
+    mentioned,
     numbers_of,
     plan_of,
 )
-from agent.search.plan_search import MAX_INTENTS, Mutator, PlanSearch, ScoredPlan, scene_of
 from agent.settings import WIDER_TOKENS
 from agent.shared.threads import in_thread
 from agent.types import Message, Problem
@@ -147,7 +152,7 @@ class Planner:
                 note = f"plan call {calls} is of no use: its reply held no plan"
                 break
             extended = await self._extended(search, _successors(best.plan, proposed))
-            if extended.value.total <= best.value.total:
+            if extended.value <= best.value:
                 break
             best = extended
         return Planned(best, _steps(best, corpus), search.grounder.spent, calls, note)
@@ -178,7 +183,7 @@ class Planner:
         intents = intents_in(problem)
         ranks = numbers_of(ranking, queries.corpus)
         search = PlanSearch(
-            scene_of(problem, signals, ranks, WIDER_TOKENS),
+            Scene(signals.corpus, ranks, mentioned(signals), WIDER_TOKENS),
             Grounder(queries, self.options.rankings),
             Mutator(queries.corpus, intents),
             self.options.expansions,
@@ -200,7 +205,6 @@ def _plan_prompt(
         "plan",
         issue=as_data(problem.text),
         ranked=as_data(ranked),
-        starred=False,
         best="\n".join(_in_lines(best)),
         most=MAX_INTENTS,
         plans=_PLANS,
@@ -253,7 +257,7 @@ def _successors(best: IntentPlan, proposed: Sequence[IntentPlan]) -> tuple[Inten
 def _steps(winner: ScoredPlan, corpus: Corpus) -> tuple[PlanStep, ...]:
     """Return the steps of a plan that match code, with the pieces that have a name."""
     steps = []
-    for grounded in (one for one in winner.grounded if one.pieces):
+    for grounded in (one for one in winner.grounded if one.hits):
         named = [number for number in grounded.hits if corpus.symbols[number]][:_PLACES]
         pieces = [(corpus.path_of(n), corpus.pieces[n], corpus.symbols[n]) for n in named]
         places = tuple(PlanPlace(path, p.start, p.end, symbol) for path, p, symbol in pieces)

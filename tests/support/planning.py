@@ -8,7 +8,7 @@ from agent.retrieval.index.index import Index
 from agent.retrieval.ranking.evidence import mention_evidence
 from agent.retrieval.ranking.ranker import RetrievalOptions
 from agent.retrieval.ranking.retriever import HybridRetriever
-from agent.search.plan_grounding import Grounded, Intent, SeveralQueries, intent_of
+from agent.search.plan_search import Grounded, Intent, SeveralQueries, intent_of
 from agent.search.plans import Planner, PlanOptions
 from agent.types import Problem, Ranking
 from tests.support.fakes import MemorySnapshot

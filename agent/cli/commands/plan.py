@@ -90,7 +90,7 @@ def _as_json(planned: Planned, commit: str) -> dict[str, Any]:
         }
         for step in planned.steps
     ]
-    value = round(planned.winner.value.total, 6)
+    value = round(planned.winner.value, 6)
     return {"commit": commit, "value": value, "calls": planned.calls, "steps": steps}
 
 

@@ -31,7 +31,6 @@ def test_the_prompt_names_what_is_ranked() -> None:
     assert "shop/cart.py: " in user.content
     assert "render_receipt" in user.content
     assert "return sum(" not in user.content  # names, no code
-    assert "a first fix" not in user.content
     assert user.content.count("</issue>") == 1
 
 
@@ -87,7 +86,7 @@ def test_calls_are_made_until_one_finds_nothing_better() -> None:
     said = [intent.text for intent in planned(calls=0).winner.plan.intents]
     best = json.dumps({"plans": [[*said, "price_of items"]]})
     found = [planned(BETTER, best, proposing("zzz"), best, calls=calls) for calls in range(5)]
-    values = [one.winner.value.total for one in found]
+    values = [one.winner.value for one in found]
     assert [one.calls for one in found] == [0, 1, 2, 3, 3]
     assert values[0] < values[1] < values[2] == values[3] == values[4]
     assert found[2].winner.plan.intents[-1].text == "price_of items"
@@ -98,7 +97,7 @@ def test_calls_are_made_until_one_finds_nothing_better() -> None:
 def test_more_calls_never_give_a_plan_of_less_value(limits: dict[str, int]) -> None:
     replies = (BETTER, proposing("price_of items"), BETTER)
     found = [planned(*replies, calls=calls, **limits) for calls in range(4)]
-    values = [one.winner.value.total for one in found]
+    values = [one.winner.value for one in found]
     assert values == sorted(values)
 
 

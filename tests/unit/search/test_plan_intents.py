@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.search.plan_grounding import (
+from agent.search.plan_search import (
     MAX_INTENT_CHARS,
     MAX_SENTENCES,
     IntentPlan,
