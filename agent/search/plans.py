@@ -8,7 +8,7 @@ iterative mode.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -213,33 +213,20 @@ def _plan_prompt(
 
 
 def read_plans(text: str) -> tuple[IntentPlan, ...]:
-    """Return the distinct plans of a reply: lists of sentences, or of objects that hold one."""
+    """Return the distinct plans of a reply, each a list of sentences; () if there is none."""
     for reply in scan(text, {"plans"}, lambda keys: "plans" in keys).found:
-        value = reply.value
-        plans = value.get("plans") if isinstance(value, dict) else None
-        if not isinstance(plans, list):
-            continue
-        if plans and all(isinstance(one, str) for one in plans):
-            plans = [plans]  # a single plan outside a list
-        made = (_plan(list(_sentences(one))) for one in plans[: 4 * _PLANS])
+        plans = reply.value.get("plans") if isinstance(reply.value, dict) else None
+        made = [_plan(one) for one in plans[: 4 * _PLANS]] if isinstance(plans, list) else []
         distinct = {plan.key: plan for plan in made if plan.intents}
         if distinct:
             return tuple(distinct.values())
     return ()
 
 
-def _plan(sentences: Sequence[str]) -> IntentPlan:
-    plan = plan_of(intent_of(text, "model") for text in sentences if text.strip())
-    return IntentPlan(plan.intents[:MAX_INTENTS])
-
-
-def _sentences(value: Any) -> Iterator[str]:
-    """Yield the first text of each item of a list, which an object may hold."""
-    if isinstance(value, dict):
-        value = next((inner for inner in value.values() if isinstance(inner, list)), [])
-    for one in value if isinstance(value, list) else ():
-        inner = one.values() if isinstance(one, dict) else (one,)
-        yield next((text for text in inner if isinstance(text, str)), "")
+def _plan(value: Any) -> IntentPlan:
+    texts = value if isinstance(value, list) else ()
+    sentences = (text for text in texts if isinstance(text, str) and text.strip())
+    return IntentPlan(plan_of(intent_of(text, "model") for text in sentences).intents[:MAX_INTENTS])
 
 
 def _successors(best: IntentPlan, proposed: Sequence[IntentPlan]) -> tuple[IntentPlan, ...]:

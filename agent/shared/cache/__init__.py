@@ -6,7 +6,6 @@ by key in such a file, within a limit. `sqlite_file` states what happens to dama
 
 from agent.shared.cache.records import (
     DEFAULT_LIMIT,
-    Records,
     RecordStore,
     compress,
     expand,
@@ -24,7 +23,6 @@ __all__ = [
     "DamagedFile",
     "ForeignFile",
     "RecordStore",
-    "Records",
     "SqliteFile",
     "SqliteFormat",
     "compress",

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.shared.cache.sqlite_file import CacheFile, SqliteFormat
 
@@ -51,22 +51,6 @@ def record_format(name: str, application_id: int, version: int) -> SqliteFormat:
 
 
 INDEX_FORMAT = record_format("index cache", 0x50534958, 1)  # "PSIX"
-
-
-class Records(Protocol):
-    """Byte records by key, in a store that never raises once it is open."""
-
-    def get(self, keys: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        """Return the known records."""
-        ...
-
-    def put(self, records: Iterable[tuple[bytes, bytes]]) -> None:
-        """Add or replace records, all in one transaction."""
-        ...
-
-    def close(self) -> None:
-        """Close the store."""
-        ...
 
 
 class RecordStore:

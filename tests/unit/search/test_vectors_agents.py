@@ -81,11 +81,6 @@ def test_settings_that_cannot_be_meant_are_refused(values: dict[str, Any]) -> No
         make_settings(**values)
 
 
-def test_settings_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        make_settings(agent_name="x").top_k = 3
-
-
 def test_settings_of_several_agents_come_from_a_file(tmp_path: Path) -> None:
     agents = [{"agent_name": "a", "top_k": 2}, {"agent_name": "b", "filter_by_tags": ["t"]}]
     as_json, as_toml = tmp_path / "s.json", tmp_path / "s.toml"
@@ -123,10 +118,6 @@ def test_settings_may_be_given_for_one_call() -> None:
     assert len(retriever) == 4
     with pytest.raises(SemanticConfigError, match="'once'"):  # it is not kept
         retriever.retrieve("once", [1, 0])
-
-
-def test_an_agent_gets_five_results_unless_its_settings_say_more() -> None:
-    assert make_settings(agent_name="x").top_k == 5
 
 
 def test_the_cosine_is_that_of_a_search() -> None:
