@@ -50,65 +50,56 @@ def neighbours(corpus: Corpus, pieces: Mapping[int, float], files: Mapping[int, 
     return evidence
 
 
-@dataclass(frozen=True, slots=True)
-class _Definers:
-    """Pieces by the last part of their symbol: `order` sorts `leaves`, `sorted` is the result.
+@dataclass(slots=True)
+class _PieceLinks:
+    """Adds reasons for pieces. `leaves`: the sorted last parts of their symbols, with `order`.
 
     The order of equal leaves is undefined: a stable sort takes five times as long.
     """
 
-    order: NDArray[np.int64]
-    sorted: NDArray[np.uint64]
+    corpus: Corpus
+    evidence: Evidence
+    order: NDArray[np.int64] = field(init=False)
+    leaves: NDArray[np.uint64] = field(init=False)
+    by_symbol: dict[int, dict[str, int]] = field(default_factory=dict)  # file -> symbol -> piece
 
-    def of(self, names: NDArray[np.uint64]) -> list[list[int]]:
+    def __post_init__(self) -> None:
+        self.order = np.argsort(self.corpus.names.leaves)
+        self.leaves = self.corpus.names.leaves[self.order]
+
+    def definers(self, names: NDArray[np.uint64]) -> list[list[int]]:
         """Return the numbers of the pieces that each name may mean; [] if none or too many."""
-        starts = np.searchsorted(self.sorted, names).tolist()
-        ends = np.searchsorted(self.sorted, names, side="right").tolist()
+        starts = np.searchsorted(self.leaves, names).tolist()
+        ends = np.searchsorted(self.leaves, names, side="right").tolist()
         return [
             sorted(self.order[start:end].tolist()) if name and end - start <= MAX_DEFINERS else []
             for name, start, end in zip(names.tolist(), starts, ends, strict=True)
         ]
 
-
-@dataclass(slots=True)
-class _PieceLinks:
-    """Adds reasons for pieces."""
-
-    corpus: Corpus
-    evidence: Evidence
-    definers: _Definers = field(init=False)
-    known: dict[int, dict[str, int]] = field(default_factory=dict)  # file -> symbol -> piece
-
-    def __post_init__(self) -> None:
-        order = np.argsort(self.corpus.names.leaves)
-        self.definers = _Definers(order, self.corpus.names.leaves[order])
-
     def add_called(self, seed: int, score: float) -> None:
         """Add the pieces that the seed calls or refers to, those of its own file first."""
         names = self.corpus.names.uses.of(seed)
-        note = f"called by {self._name(seed)}"
-        for found in self.definers.of(names):
+        for found in self.definers(names):
             near = [piece for piece in found if self._file(piece) == self._file(seed)]
             for piece in found:
                 share = score / (len(near) if piece in near else len(found))
-                self._add(piece, seed, Reason("calls", share, note))
+                self._add(piece, seed, Reason("calls", share))
 
     def add_namesakes(self, seed: int, score: float) -> None:
         """Add the pieces with the same name in other classes and files."""
         leaf = self.corpus.names.leaves[seed : seed + 1]
-        note = f"has the name of {self._name(seed)}"
-        for found in self.definers.of(leaf):
+        for found in self.definers(leaf):
             for piece in found:
                 if piece != seed:
-                    self._add(piece, seed, Reason("same-name", score / (len(found) - 1), note))
+                    self._add(piece, seed, Reason("same-name", score / (len(found) - 1)))
 
     def add_relatives(self, seed: int, score: float) -> None:
         """Add base and derived classes of the seed or its class, and methods of its name."""
         own, method = self._class_of(seed)
         if own is None:
             return
-        for relative, share, note in self._related(own):
-            reason = Reason("inherits", score * share, note)
+        for relative, share in self._related(own):
+            reason = Reason("inherits", score * share)
             self._add(relative, seed, reason)
             same = self._symbols(relative).get(f"{self.corpus.symbols[relative]}.{method}")
             if method and same is not None:
@@ -122,35 +113,34 @@ class _PieceLinks:
         prefix, _, method = symbol.rpartition(".")
         return self._symbols(seed).get(prefix) if prefix else None, method
 
-    def _related(self, own: int) -> Iterator[tuple[int, float, str]]:
-        """Yield the base and derived classes of a class, the weight of each, and a note."""
+    def _related(self, own: int) -> Iterator[tuple[int, float]]:
+        """Yield the base and derived classes of a class, and the weight of each."""
         corpus = self.corpus
-        for found in self.definers.of(corpus.names.bases.of(own)):
+        for found in self.definers(corpus.names.bases.of(own)):
             bases = [piece for piece in found if corpus.pieces[piece].kind == "class"]
             for piece in bases:
-                yield piece, 1 / len(bases), f"base of {self._name(own)}"
+                yield piece, 1 / len(bases)
         leaf = corpus.names.leaves[own]
         positions = np.flatnonzero(corpus.names.bases.values == leaf)
         derived = np.searchsorted(corpus.names.bases.offsets, positions, side="right") - 1
         if leaf and derived.size <= MAX_DEFINERS:
             for piece in derived.tolist():
-                yield piece, 1 / derived.size, f"derived from {self._name(own)}"
+                yield piece, 1 / derived.size
 
     def add_callers(self, seeds: Mapping[int, float]) -> None:
         """Add the pieces that use the name of a seed. The more there are, the less each counts."""
         leaves = self.corpus.names.leaves
         numbers = sorted(seeds)
         names = leaves[numbers]
-        counts = [len(found) for found in self.definers.of(names)]
+        counts = [len(found) for found in self.definers(names)]
         by_name = self._users(names)
         for seed, name, count in zip(numbers, names.tolist(), counts, strict=True):
             users = by_name.get(name, [])
             if not (count and users):
                 continue
             value = seeds[seed] / count / len(users) ** 0.5
-            note = f"calls {self._name(seed)}"
             for piece in users:
-                self._add(piece, seed, Reason("called-by", value, note))
+                self._add(piece, seed, Reason("called-by", value))
 
     def _users(self, names: NDArray[np.uint64]) -> dict[int, list[int]]:
         """Return the pieces that use each of the names."""
@@ -173,18 +163,14 @@ class _PieceLinks:
     def _file(self, piece: int) -> int:
         return int(self.corpus.piece_file[piece])
 
-    def _name(self, piece: int) -> str:
-        symbol = self.corpus.symbols[piece]
-        return f"{self.corpus.path_of(piece)}:{symbol}" if symbol else self.corpus.path_of(piece)
-
     def _symbols(self, piece: int) -> dict[str, int]:
         """Return the first piece of each symbol in the same file."""
         file = self._file(piece)
-        if file not in self.known:
+        if file not in self.by_symbol:
             first, end = self.corpus.first_piece[file], self.corpus.first_piece[file + 1]
             names = self.corpus.symbols[first:end]
-            self.known[file] = {names[i]: first + i for i in reversed(range(len(names)))}
-        return self.known[file]
+            self.by_symbol[file] = {names[i]: first + i for i in reversed(range(len(names)))}
+        return self.by_symbol[file]
 
 
 # -------------------------------------------------------------------------------------------- files
@@ -194,18 +180,16 @@ def _add_imports(corpus: Corpus, seeds: Mapping[int, float], evidence: Evidence)
     modules = ModuleTable([file.path for file in corpus.files])
     importers = _Importers(corpus.imports)
     for seed in sorted(seeds):
-        path, score = corpus.files[seed].path, seeds[seed]
+        score = seeds[seed]
         for line in corpus.imports[seed].splitlines():
             found = modules.find(line, seed)
             for file in found if len(found) <= MAX_DEFINERS else ():
                 if file != seed:
-                    reason = Reason("imports", score / len(found), f"imported by {path}")
-                    evidence.add_file(file, reason)
+                    evidence.add_file(file, Reason("imports", score / len(found)))
         for file, line in importers.of(modules.leaf(seed)):
             found = modules.find(line, file)
             if seed in found and len(found) <= MAX_DEFINERS and file != seed:
-                reason = Reason("imported-by", score / len(found), f"imports {path}")
-                evidence.add_file(file, reason)
+                evidence.add_file(file, Reason("imported-by", score / len(found)))
 
 
 class _Importers:

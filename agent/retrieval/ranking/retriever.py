@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from agent.errors import ProviderError
 from agent.retrieval.ranking.mentions import Mentions, read_mentions
-from agent.retrieval.ranking.stages import (
-    Ranked,
-    files_in_order,
-    in_order,
-    scored_chunk,
-    scored_file,
-)
+from agent.retrieval.ranking.stages import UNRANKED, Ranked, by_cosine, files_in_order, in_order
 from agent.retrieval.ranking.texts import FileNames, document_text, query_text, without_boilerplate
 from agent.shared.threads import in_thread
 from agent.types import Ranking, Reason, ScoredChunk, ScoredFile
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
 
     from agent.retrieval.ranking.evidence import EvidenceSource
     from agent.retrieval.ranking.ranker import RetrievalOptions
-    from agent.types import Chunk, Problem
+    from agent.types import Problem
     from agent.types.protocols import Embedder, Reporter, Snapshot
 
 _ZERO_NORM = 1e-6  # shorter rows belong to texts that could not be embedded
@@ -40,8 +35,6 @@ LEARNED_COSINE_WEIGHT = 1.5
 Chosen on four projects that neither ranker nor encoder was trained on; 0.5 to 3 give nearly the
 same results.
 """
-UNRANKED = -1.0
-"""Score of a chunk without a vector if only the cosine decides: below every real cosine."""
 
 
 def cosines(query: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -57,118 +50,71 @@ def cosines(query: NDArray[np.float32], documents: NDArray[np.float32]) -> NDArr
     return np.where(sound, np.clip(values, -1.0, 1.0), np.nan)
 
 
-def fuse(
-    first: Ranked, values: NDArray[np.float64], names: FileNames, options: RetrievalOptions
-) -> Ranked:
+def fuse(first: Ranked, values: NDArray[np.float64]) -> Ranked:
     """Add the cosines of the first n chunks, `values` float64 (n,), to the first stage's scores.
 
-    In the original system the cosine decides, and the result has only those n chunks.
+    A file gets the cosine of its best chunk. A chunk without a vector gets nothing.
     """
-    head, tail = first.chunks[: values.size], first.chunks[values.size :]
-    terms = _cosine_terms(values, options)
+    positive = np.clip(np.nan_to_num(values, nan=0.0), 0.0, None)
+    terms = positive / _top(positive.tolist())
     if first.learned:
         terms *= LEARNED_COSINE_WEIGHT
-    scale = _scale(first, [chunk.score for chunk in first.chunks], options)
-    chunks = [
-        _fused(chunk, scale, value, term)
-        for chunk, value, term in zip(head, values.tolist(), terms.tolist(), strict=True)
-    ]
-    if not options.original:
-        chunks.extend(_rescaled(chunk, scale) for chunk in tail)
-    files = _fused_files(first, head, terms, options)
-    fused = replace(first, chunks=in_order(chunks), files=files)
-    bonus = options.bonus(learned=first.learned, embedded=True)
-    # A zero vector must not rank above a real cosine, if nothing but the cosine decides.
-    blank = _blank(head, values) if options.original else frozenset()
-    return _with_bonus(fused, names, bonus, options, blank)
+    # The ranker's margins have no maximum, so only plain sums are scaled.
+    scale = 1.0 if first.learned else 1.0 / _top([scored.score for scored in first.chunks])
+    chunks = [_rescaled(scored, scale) for scored in first.chunks]
+    best: dict[str, float] = {}
+    for number, (term, value) in enumerate(zip(terms.tolist(), values.tolist(), strict=True)):
+        note = "could not be embedded" if np.isnan(value) else f"cosine {value:.3f}"
+        chunks[number] = _with_reason(chunks[number], Reason("cosine", term, note))
+        path = chunks[number].chunk.path
+        best[path] = max(term, best.get(path, 0.0))
+    scale = 1.0 if first.learned else 1.0 / _top([file.score for file in first.files])
+    files = (
+        _with_reason(_rescaled(file, scale), Reason("cosine", best.get(file.path, 0.0)))
+        for file in first.files
+    )
+    return replace(first, chunks=in_order(chunks), files=files_in_order(files))
 
 
-def _blank(head: Sequence[ScoredChunk], values: NDArray[np.float64]) -> frozenset[Chunk]:
-    """Return the chunks that could not be embedded."""
-    unknown = np.isnan(values).tolist()
-    return frozenset(one.chunk for one, out in zip(head, unknown, strict=True) if out)
+def _with_bonus(ranked: Ranked, problem: Problem, bonus: float, *, files: bool) -> Ranked:
+    """Add `bonus` to the chunks of files that the problem names, and to the `files` themselves.
 
-
-def _with_bonus(
-    ranked: Ranked,
-    names: FileNames,
-    bonus: float,
-    options: RetrievalOptions,
-    blank: Container[Chunk] = (),
-) -> Ranked:
-    """Add `bonus` to the chunks of files that the problem names, and to the files themselves."""
+    A chunk of the original system without a vector must not rank above a real cosine.
+    """
     if not bonus:
         return ranked
-    chunks = [
-        scored
-        if scored.chunk in blank or not (name := names.found(scored.chunk.path))
-        else scored_chunk(scored, [*scored.reasons, _named(name, bonus)])
-        for scored in ranked.chunks
-    ]
-    files = ranked.files
-    if not options.original:
-        files = files_in_order([_with_file_bonus(file, names, bonus) for file in ranked.files])
-    return replace(ranked, chunks=in_order(chunks), files=files)
+    names = FileNames(problem)
+
+    def raised(scored: _Scored, path: str) -> _Scored:
+        name = names.found(path)
+        if not name or scored.score == UNRANKED:
+            return scored
+        return _with_reason(scored, Reason("filename", bonus, f"{name} is in the problem"))
+
+    chunks = in_order(raised(scored, scored.chunk.path) for scored in ranked.chunks)
+    if not files:
+        return replace(ranked, chunks=chunks)
+    return replace(
+        ranked, chunks=chunks, files=files_in_order(raised(f, f.path) for f in ranked.files)
+    )
 
 
-def _with_file_bonus(file: ScoredFile, names: FileNames, bonus: float) -> ScoredFile:
-    if not (name := names.found(file.path)):
-        return file
-    return ScoredFile(file.path, file.score + bonus, (*file.reasons, _named(name, bonus)))
+_Scored = TypeVar("_Scored", ScoredChunk, ScoredFile)
 
 
-def _named(name: str, bonus: float) -> Reason:
-    return Reason("filename", bonus, f"{name} is in the problem")
+def _rescaled(scored: _Scored, scale: float) -> _Scored:
+    reasons = tuple(replace(reason, value=reason.value * scale) for reason in scored.reasons)
+    return replace(scored, score=scored.score * scale, reasons=reasons)
 
 
-def _scale(first: Ranked, scores: Sequence[float], options: RetrievalOptions) -> float:
-    """Return the factor for the first stage's scores; the ranker's margins have no maximum."""
-    if options.original:
-        return 0.0
-    return 1.0 if first.learned else 1.0 / _top(scores)
-
-
-def _cosine_terms(values: NDArray[np.float64], options: RetrievalOptions) -> NDArray[np.float64]:
-    """Return what each cosine adds to a score. A zero vector never adds more than a real one."""
-    if options.original:
-        return np.nan_to_num(values, nan=UNRANKED)
-    positive = np.clip(np.nan_to_num(values, nan=0.0), 0.0, None)
-    return positive / _top(positive.tolist())
+def _with_reason(scored: _Scored, reason: Reason) -> _Scored:
+    if not reason.value:
+        return scored
+    return replace(scored, score=scored.score + reason.value, reasons=(*scored.reasons, reason))
 
 
 def _top(scores: Sequence[float]) -> float:
     return max((score for score in scores if score > 0.0), default=1.0)
-
-
-def _fused(chunk: ScoredChunk, scale: float, value: float, term: float) -> ScoredChunk:
-    note = "could not be embedded" if np.isnan(value) else f"cosine {value:.3f}"
-    return scored_chunk(chunk, [*_rescaled(chunk, scale).reasons, Reason("cosine", term, note)])
-
-
-def _rescaled(chunk: ScoredChunk, scale: float) -> ScoredChunk:
-    reasons = [replace(reason, value=reason.value * scale) for reason in chunk.reasons]
-    return scored_chunk(chunk, reasons)
-
-
-def _fused_files(
-    first: Ranked,
-    head: Sequence[ScoredChunk],
-    terms: NDArray[np.float64],
-    options: RetrievalOptions,
-) -> tuple[ScoredFile, ...]:
-    """Score files by their own score and the cosine of their best chunk."""
-    best: dict[str, float] = {}
-    for chunk, term in zip(head, terms.tolist(), strict=True):
-        best[chunk.chunk.path] = max(term, best.get(chunk.chunk.path, UNRANKED))
-    scale = _scale(first, [file.score for file in first.files], options)
-    files: list[ScoredFile] = []
-    for file in first.files:
-        if options.original and file.path not in best:
-            continue
-        reasons = [replace(reason, value=reason.value * scale) for reason in file.reasons]
-        reasons.append(Reason("cosine", best.get(file.path, 0.0), "of its best chunk"))
-        files.append(scored_file(file.path, reasons))
-    return files_in_order(files)
 
 
 _NO_WORDS = "no word of the problem occurs in the code"
@@ -207,20 +153,12 @@ class HybridRetriever:
         if not self._options.original:
             problem = without_boilerplate(problem, snapshot)
         mentions = read_mentions(problem)
-        first = await self._first_stage(problem, mentions, snapshot)
+        first = await in_thread(partial(self._rank_words, problem, mentions, snapshot))
         first = _without_hidden(first, problem.text)
         if self._embedder is None or not first.chunks:
             named = self._named_first(problem, first)
             return _ranking(named, (*first.notes, *_unmatched(first)))
         return await self._second_stage(problem, mentions, first, self._embedder)
-
-    async def _first_stage(
-        self, problem: Problem, mentions: Mentions, snapshot: Snapshot
-    ) -> Ranked:
-        def rank(cancel: threading.Event) -> Ranked:
-            return self._rank_words(problem, mentions, snapshot, cancel)
-
-        return await in_thread(rank)
 
     def _rank_words(
         self, problem: Problem, mentions: Mentions, snapshot: Snapshot, cancel: threading.Event
@@ -238,12 +176,7 @@ class HybridRetriever:
         models = load_shipped(options, self._models)
         for note in models.notes:
             self._say(note)
-        index = Index(
-            self._report,
-            self._index_path,
-            self._workers,
-            encoder=models.encoder,
-        )
+        index = Index(self._report, self._index_path, self._workers, encoder=models.encoder)
         history = CommitHistory(history_path(self._index_path), self._report, cancel=cancel)
         sources = (mention_evidence,) if self._sources is None else self._sources
         ranked = lexical_stage(
@@ -270,16 +203,17 @@ class HybridRetriever:
         documents: NDArray[np.float32],
     ) -> Ranking:
         if query.ndim != 2 or query.shape[0] != 1 or query.shape[1] != documents.shape[1]:
-            return self._degraded(
-                problem, first, "embeddings of different sizes, ranked by words alone"
-            )
+            fault = "embeddings of different sizes, ranked by words alone"
+            return self._degraded(problem, first, fault)
         if not query.any():
-            return self._degraded(
-                problem, first, "the problem was not embedded, ranked by words alone"
-            )
+            fault = "the problem was not embedded, ranked by words alone"
+            return self._degraded(problem, first, fault)
         values = cosines(query[0], documents)
         failed = int(np.isnan(values).sum())
-        fused = fuse(first, values, FileNames(problem), self._options)
+        original = self._options.original
+        fused = by_cosine(first, values) if original else fuse(first, values)
+        bonus = self._options.bonus(learned=first.learned, embedded=True)
+        fused = _with_bonus(fused, problem, bonus, files=not original)
         notes = (*first.notes, *_unmatched(first, "embeddings, "))
         if not failed:
             return _ranking(fused, notes)
@@ -290,7 +224,7 @@ class HybridRetriever:
     def _named_first(self, problem: Problem, first: Ranked) -> Ranked:
         """Return the first stage with the bonus for file names, where no cosine follows."""
         bonus = self._options.bonus(learned=first.learned, embedded=False)
-        return _with_bonus(first, FileNames(problem), bonus, self._options)
+        return _with_bonus(first, problem, bonus, files=not self._options.original)
 
     def _degraded(self, problem: Problem, first: Ranked, note: str) -> Ranking:
         self._say(note)
@@ -311,21 +245,15 @@ async def embed_both(
 
     If the dimensions differ, asks once more. Raises ProviderError.
     """
-    first, second = await _at_once(embedder, query, texts)
-    if first.shape[1] != second.shape[1]:  # one answer was wrong; the embedder has found out which
-        return await _at_once(embedder, query, texts)
-    return first, second
-
-
-async def _at_once(
-    embedder: Embedder, query: str, texts: Sequence[str]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
-    first, second = await asyncio.gather(*tasks, return_exceptions=True)
-    if isinstance(first, BaseException):
-        raise first
-    if isinstance(second, BaseException):
-        raise second
+    for _ in range(2):
+        tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
+        first, second = await asyncio.gather(*tasks, return_exceptions=True)
+        if isinstance(first, BaseException):
+            raise first
+        if isinstance(second, BaseException):
+            raise second
+        if first.shape[1] == second.shape[1]:
+            break  # else one answer was wrong, and the embedder has found out which
     return first, second
 
 

@@ -7,7 +7,7 @@ decides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -57,11 +57,13 @@ if TYPE_CHECKING:
     from agent.retrieval.ranking.lexical import LexicalQuery
     from agent.retrieval.ranking.mentions import Mentions
     from agent.retrieval.ranking.ranker import Ranker, RetrievalOptions
-    from agent.types import Chunk, Problem, SourceFile
+    from agent.types import Problem, SourceFile
     from agent.types.protocols import Snapshot
 
 _SEEDS = 30  # best pieces by the plain sum whose neighbours are added
 _FILE_SEEDS = 10
+UNRANKED = -1.0
+"""Score of a chunk without a vector if only the cosine decides: below every real cosine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,12 @@ class Ranked:
     instead: str = ""
 
 
-def in_order(chunks: Sequence[ScoredChunk]) -> tuple[ScoredChunk, ...]:
+def in_order(chunks: Iterable[ScoredChunk]) -> tuple[ScoredChunk, ...]:
     """Sort by falling score, then path and position: a total order."""
     return tuple(sorted(chunks, key=lambda c: (-c.score, c.chunk.path, c.chunk.start, c.chunk.end)))
 
 
-def files_in_order(files: Sequence[ScoredFile]) -> tuple[ScoredFile, ...]:
+def files_in_order(files: Iterable[ScoredFile]) -> tuple[ScoredFile, ...]:
     """Sort by falling score, then path."""
     return tuple(sorted(files, key=lambda file: (-file.score, file.path)))
 
@@ -104,10 +106,9 @@ def lexical_stage(
     """Measure signals, select candidates and order them. Raises Cancelled."""
     signals = collect_signals(problem, mentions, snapshot, index, sources, history, cancel)
     candidates = choose_candidates(signals, options.max_results)
-    writer = _Writer(signals, snapshot)
     return Ranked(
-        in_order(writer.chunks(candidates.pieces, ranker)),
-        files_in_order(writer.files(candidates.files, ranker)),
+        in_order(_scored_chunks(signals, candidates.pieces, snapshot, ranker)),
+        files_in_order(_scored_files(signals, candidates.files, ranker)),
         len(signals.corpus.piece_file),
         learned=ranker is not None,
         instead=order_without_words(signals) if words_missed(signals) else "",
@@ -196,185 +197,152 @@ def _add_neighbours(signals: Signals, table: HistoryTable | None) -> None:
     signals.evidence.merge(found)
 
 
-# -------------------------------------------------------------------------------------- reasons
+# -------------------------------------------------------------------------------------- scores
 
 RANKER = "ranker"
-"""The feature of the reason that says what the trees add to a piece's share of the plain sum."""
+"""The feature of the reason that says what the trees add to the plain sum."""
 
-_SLACK = 1e-9  # rounding error allowed in a sum of floats
-
-
-class _Writer:
-    """Writes the scored chunks and files of one query's signals.
-
-    The parts of the plain sum add up to the score. The learned ranker scales them and adds its own.
-    """
-
-    def __init__(self, signals: Signals, snapshot: Snapshot) -> None:
-        self._signals = signals
-        self._corpus = signals.corpus
-        self._snapshot = snapshot
-        self._lines: dict[str, list[str]] = {}
-        self._file_shares = normalised(signals.files)
-
-    def chunks(self, pieces: NDArray[np.int64], ranker: Ranker | None) -> list[ScoredChunk]:
-        """Return the scored chunks of these pieces."""
-        self._read(pieces.tolist())
-        sums = [self._piece_sum(number) for number in pieces.tolist()]
-        if ranker is not None:
-            rows = piece_matrix(self._signals, pieces)
-            # Pieces without a name were never answers in the training data: the trees are ignored.
-            named = np.array([bool(self._corpus.symbols[n]) for n in pieces.tolist()], dtype=bool)
-            corrections = np.where(named, ranker.pieces.corrections(rows), 0.0)
-            sums = _learned(sums, ranker.pieces.starts(rows), corrections)
-        return [self._chunk(number, s) for number, s in zip(pieces.tolist(), sums, strict=True)]
-
-    def files(self, files: NDArray[np.int64], ranker: Ranker | None) -> list[ScoredFile]:
-        """Return these files, scored."""
-        sums = [self._file_sum(number) for number in files.tolist()]
-        if ranker is not None:
-            rows = file_matrix(self._signals, files)
-            sums = _learned(sums, ranker.files.starts(rows), ranker.files.corrections(rows))
-        paths = (self._corpus.files[number].path for number in files.tolist())
-        return [scored_file(path, _ordered(s)) for path, s in zip(paths, sums, strict=True)]
-
-    def _piece_sum(self, number: int) -> list[Reason]:
-        """Return reasons that add up to the piece's plain sum."""
-        columns, file = self._signals.piece_columns, int(self._corpus.piece_file[number])
-        words = float(columns["bm25"][number])
-        reasons = [
-            Reason("lexical", words, "" if words > 0.0 else "no words in common"),
-            Reason("file", float(self._file_shares[file]), self._file_note(file)),
-        ]
-        if "static" in columns:
-            reasons.append(Reason("static", STATIC_WEIGHT * float(columns["static"][number])))
-        reasons += _weighted(self._signals.evidence.pieces.get(number))
-        return _completed(reasons, float(self._signals.pieces[number]))
-
-    def _file_note(self, file: int) -> str:
-        """Return the notes of the file's evidence, strongest first."""
-        evidence = _ordered(_weighted(self._signals.evidence.files.get(file)))
-        notes = dict.fromkeys(reason.note for reason in evidence if reason.note)
-        return "; ".join(list(notes)[:_NOTES])
-
-    def _file_sum(self, number: int) -> list[Reason]:
-        """Return reasons that add up to the file's plain sum."""
-        columns = self._signals.file_columns
-        reasons = [
-            Reason("best-chunk", float(columns["file-best"][number]), "its best chunk's words"),
-            Reason("lexical", float(columns["file-bm25"][number]), "words of the whole file"),
-        ]
-        if "file-static" in columns:
-            value = STATIC_WEIGHT * float(columns["file-static"][number])
-            reasons.append(Reason("static", value, "its best chunk's static vector"))
-        reasons += _weighted(self._signals.evidence.files.get(number))
-        return _completed(reasons, float(self._signals.files[number]))
-
-    def _read(self, pieces: Iterable[int]) -> None:
-        """Read the lines of the pieces' files, splitting each only as far as its pieces reach."""
-        ends: dict[str, int] = {}
-        for number in pieces:
-            path = self._corpus.path_of(number)
-            ends[path] = max(ends.get(path, 0), self._corpus.pieces[number].end)
-        texts = {path: self._snapshot.text(path) for path in ends}
-        self._lines |= {path: texts[path].split("\n", end) for path, end in ends.items()}
-
-    def _chunk(self, number: int, reasons: Sequence[Reason]) -> ScoredChunk:
-        source = self._corpus.files[int(self._corpus.piece_file[number])]
-        chunk = self._corpus.pieces[number].chunk(source, self._lines[source.path])
-        return scored_chunk(ScoredChunk(chunk, 0.0), _ordered(reasons))
+# Features of the plain sum, with the columns that they are taken from and their weights.
+_FILE_PARTS = (
+    ("best-chunk", "file-best", 1.0),
+    ("lexical", "file-bm25", 1.0),
+    ("static", "file-static", STATIC_WEIGHT),
+)
+_PIECE_PARTS = (("lexical", "bm25", 1.0), ("static", "static", STATIC_WEIGHT))
 
 
-_NOTES = 2  # most notes on a file: it may have twenty importers
+def _scored_chunks(
+    signals: Signals, numbers: NDArray[np.int64], snapshot: Snapshot, ranker: Ranker | None
+) -> Iterator[ScoredChunk]:
+    """Yield the chunks of these pieces."""
+    corpus, pieces = signals.corpus, numbers.tolist()
+    starts, changes = signals.pieces[numbers], np.zeros(numbers.size)
+    if ranker is not None:
+        rows = piece_matrix(signals, numbers)
+        # Pieces without a name were never answers in the training data: the trees are ignored.
+        named = np.array([bool(corpus.symbols[number]) for number in pieces], dtype=bool)
+        starts = ranker.pieces.starts(rows)
+        changes = np.where(named, ranker.pieces.corrections(rows), 0.0)
+    lines, shares = _lines(corpus, pieces, snapshot), normalised(signals.files)
+    for number, start, change in zip(pieces, starts.tolist(), changes.tolist(), strict=True):
+        owner = int(corpus.piece_file[number])
+        source = corpus.files[owner]
+        parts = _parts(signals.piece_columns, _PIECE_PARTS, number)
+        parts.append(Reason("file", float(shares[owner])))
+        parts += _weighted(signals.evidence.pieces.get(number, {}))
+        chunk = corpus.pieces[number].chunk(source, lines[source.path])
+        yield ScoredChunk(chunk, start + change, _reasons(parts, start, change))
 
 
-def _weighted(features: Mapping[str, Reason] | None) -> list[Reason]:
+def _scored_files(
+    signals: Signals, numbers: NDArray[np.int64], ranker: Ranker | None
+) -> Iterator[ScoredFile]:
+    starts, changes = signals.files[numbers], np.zeros(numbers.size)
+    if ranker is not None:
+        rows = file_matrix(signals, numbers)
+        starts, changes = ranker.files.starts(rows), ranker.files.corrections(rows)
+    scores = zip(numbers.tolist(), starts.tolist(), changes.tolist(), strict=True)
+    for number, start, change in scores:
+        parts = _parts(signals.file_columns, _FILE_PARTS, number)
+        parts += _weighted(signals.evidence.files.get(number, {}))
+        path = signals.corpus.files[number].path
+        yield ScoredFile(path, start + change, _reasons(parts, start, change))
+
+
+def _lines(corpus: Corpus, pieces: Iterable[int], snapshot: Snapshot) -> dict[str, list[str]]:
+    """Return the lines of the pieces' files, each split only as far as its pieces reach."""
+    ends: dict[str, int] = {}
+    for number in pieces:
+        path = corpus.path_of(number)
+        ends[path] = max(ends.get(path, 0), corpus.pieces[number].end)
+    return {path: snapshot.text(path).split("\n", end) for path, end in ends.items()}
+
+
+def _parts(
+    columns: Mapping[str, NDArray[np.float64]],
+    parts: Sequence[tuple[str, str, float]],
+    number: int,
+) -> list[Reason]:
+    return [
+        Reason(feature, weight * float(columns[name][number]))
+        for feature, name, weight in parts
+        if name in columns
+    ]
+
+
+def _weighted(features: Mapping[str, Reason]) -> list[Reason]:
     """Return the evidence with its weights in the plain sum."""
     return [
         replace(reason, value=reason.value * EVIDENCE_WEIGHTS.get(reason.feature, 1.0))
-        for reason in (features or {}).values()
+        for reason in features.values()
         if reason.feature not in AROUND
     ]
 
 
-def _completed(reasons: list[Reason], total: float) -> list[Reason]:
-    """Add a reason for the rest of `total` that the reasons do not cover."""
-    rest = total - sum(reason.value for reason in reasons)
-    return [*reasons, Reason("other", rest)] if abs(rest) > _SLACK else reasons
+def _reasons(parts: Sequence[Reason], start: float, change: float) -> tuple[Reason, ...]:
+    """Return the parts of the plain sum, scaled to the sum `start`, and what the trees add."""
+    total = sum(part.value for part in parts)
+    scale = start / total if total > 0.0 else 0.0
+    reasons = [replace(part, value=part.value * scale) for part in parts]
+    reasons.append(Reason(RANKER, change, "learned from past fixes"))
+    telling = (reason for reason in reasons if reason.value)
+    return tuple(sorted(telling, key=lambda reason: (-reason.value, reason.feature)))
 
 
-def _learned(
-    sums: Sequence[Sequence[Reason]],
-    starts: NDArray[np.float64],
-    corrections: NDArray[np.float64],
-) -> list[list[Reason]]:
-    """Scale the parts of each plain sum to its start, and add the correction by the trees."""
-    learned = []
-    for reasons, start, change in zip(sums, starts.tolist(), corrections.tolist(), strict=True):
-        whole = sum(reason.value for reason in reasons)
-        scale = start / whole if whole > 0.0 else 0.0
-        scaled = [replace(reason, value=reason.value * scale) for reason in reasons]
-        learned.append([*scaled, Reason(RANKER, change, "learned from past fixes")])
-    return learned
-
-
-def _ordered(reasons: Iterable[Reason]) -> list[Reason]:
-    return sorted(reasons, key=lambda reason: (-reason.value, reason.feature))
-
-
-def scored_chunk(chunk: ScoredChunk, reasons: Sequence[Reason]) -> ScoredChunk:
-    """Return the chunk with these reasons and their sum as its score."""
-    telling = tuple(reason for reason in reasons if reason.value)
-    return ScoredChunk(chunk.chunk, sum(reason.value for reason in telling), telling)
-
-
-def scored_file(path: str, reasons: Sequence[Reason]) -> ScoredFile:
-    """Return the file with these reasons and their sum as its score."""
-    telling = tuple(reason for reason in reasons if reason.value)
-    return ScoredFile(path, sum(reason.value for reason in telling), telling)
-
-
-# ----------------------------------------------------------------------------- original first stage
+# ------------------------------------------------------------------------------- original system
 
 
 def overlap_stage(
     problem: Problem, snapshot: Snapshot, limit: int, cancel: threading.Event
 ) -> Ranked:
-    """Return the `limit` chunks that share the most words with the problem. Reads every file.
+    """Return the `limit` files and functions that share the most words with the problem.
 
     Raises Cancelled.
     """
-    words = frozenset(_words(problem.text))
+    words = _words(problem.text)
     chunker = TreeSitterChunker()
-    scored: list[ScoredChunk] = []
+    chunks: list[ScoredChunk] = []
     files: list[ScoredFile] = []
     for file in all_files(snapshot):
         if cancel.is_set():
             raise Cancelled
         if file.language in PROSE_AND_DATA:
             continue
-        mine = [_scored(chunk, words) for chunk in _chunks(file, snapshot.text(file.path), chunker)]
-        scored.extend(mine)
-        best = max((chunk.score for chunk in mine), default=0.0)
-        files.append(ScoredFile(file.path, best, (Reason("overlap", best, "words in common"),)))
-    return Ranked(in_order(scored)[:limit], files_in_order(files)[:limit], len(scored))
+        text = snapshot.text(file.path)
+        lines = split_lines(text)
+        own = [Piece(1, len(lines), "", ChunkKind.MODULE).chunk(file, lines)] if lines else []
+        own += (chunk for chunk in chunker(file, text) if chunk.kind in DEFINITIONS)
+        shared = [float(len(words & _words(chunk.text))) for chunk in own]
+        for chunk, count in zip(own, shared, strict=True):
+            chunks.append(ScoredChunk(chunk, count, (Reason("overlap", count),) if count else ()))
+        best = max(shared, default=0.0)
+        files.append(ScoredFile(file.path, best, (Reason("overlap", best),)))
+    return Ranked(in_order(chunks)[:limit], files_in_order(files)[:limit], len(chunks))
 
 
-def _words(text: str) -> Iterator[str]:
-    return (word.lower() for word in WORD.findall(text))
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in WORD.findall(text))
 
 
-def _scored(chunk: Chunk, words: frozenset[str]) -> ScoredChunk:
-    shared = len(words.intersection(_words(chunk.text)))
-    reason = Reason("overlap", float(shared), f"{shared} words in common")
-    return scored_chunk(ScoredChunk(chunk, 0.0), [reason])
+def by_cosine(first: Ranked, cosines: NDArray[np.float64]) -> Ranked:
+    """Return the first n chunks and their files, ordered by the cosines (n,) alone.
 
-
-def _chunks(file: SourceFile, text: str, chunker: TreeSitterChunker) -> Iterator[Chunk]:
-    lines = split_lines(text)
-    if lines:
-        yield Piece(1, len(lines), "", ChunkKind.MODULE).chunk(file, lines)
-    yield from (chunk for chunk in chunker(file, text) if chunk.kind in DEFINITIONS)
+    A chunk that could not be embedded (NaN) comes after all others.
+    """
+    chunks: list[ScoredChunk] = []
+    best: dict[str, float] = {}
+    for scored, cosine in zip(
+        first.chunks, np.nan_to_num(cosines, nan=UNRANKED).tolist(), strict=False
+    ):
+        path = scored.chunk.path
+        chunks.append(ScoredChunk(scored.chunk, cosine, (Reason("cosine", cosine),)))
+        best[path] = max(cosine, best.get(path, UNRANKED))
+    files = [
+        ScoredFile(file.path, best[file.path], (Reason("cosine", best[file.path]),))
+        for file in first.files
+        if file.path in best
+    ]
+    return replace(first, chunks=in_order(chunks), files=files_in_order(files))
 
 
 # ---------------------------------------------------------------------------------- candidate files
@@ -391,16 +359,12 @@ def candidate_files(
     about tests and its path is in the text. If no other file is left, all stay.
     """
     files = all_files(snapshot)
-    named = _named_files(problem, mentions)
-    kept = tuple(file for file in files if is_target(file.path) or _names(named, file.path))
-    return kept or files
-
-
-def _named_files(problem: Problem, mentions: Mentions) -> frozenset[str]:
-    """Return the mentioned paths that stay even if they are tests, vendored or generated files."""
-    about_tests = not _ABOUT_TESTS.isdisjoint(w.lower() for w in WORD.findall(problem.title))
-    return frozenset(m.path for m in mentions.paths if about_tests or m.path in problem.title)
-
-
-def _names(mentioned: Collection[str], path: str) -> bool:
-    return any(path == mention or path.endswith("/" + mention) for mention in mentioned)
+    about_tests = not _ABOUT_TESTS.isdisjoint(_words(problem.title))
+    named = {m.path for m in mentions.paths if about_tests or m.path in problem.title}
+    ends = tuple(f"/{path}" for path in named)
+    chosen = tuple(
+        file
+        for file in files
+        if is_target(file.path) or file.path in named or file.path.endswith(ends)
+    )
+    return chosen or files

@@ -105,7 +105,6 @@ def test_notes_name_the_frame_and_the_place(models: Path) -> None:
     assert "traceback frame" in said["traceback"]
     assert "pkg/client.py:14 in follow_redirects" in said["traceback"]
     assert said["symbol"].startswith("Client.follow_redirects is named in the ")
-    assert "traceback frame" in said["file"]
 
 
 @pytest.mark.parametrize("learned", [True, False])
