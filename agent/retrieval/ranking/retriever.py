@@ -245,15 +245,21 @@ async def embed_both(
 
     If the dimensions differ, asks once more. Raises ProviderError.
     """
-    for _ in range(2):
-        tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
-        first, second = await asyncio.gather(*tasks, return_exceptions=True)
-        if isinstance(first, BaseException):
-            raise first
-        if isinstance(second, BaseException):
-            raise second
-        if first.shape[1] == second.shape[1]:
-            break  # else one answer was wrong, and the embedder has found out which
+    first, second = await _at_once(embedder, query, texts)
+    if first.shape[1] != second.shape[1]:  # one answer was wrong; the embedder has found out which
+        return await _at_once(embedder, query, texts)
+    return first, second
+
+
+async def _at_once(
+    embedder: Embedder, query: str, texts: Sequence[str]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    tasks = (embedder.embed([query], kind="query"), embedder.embed(texts, kind="document"))
+    first, second = await asyncio.gather(*tasks, return_exceptions=True)
+    if isinstance(first, BaseException):
+        raise first
+    if isinstance(second, BaseException):
+        raise second
     return first, second
 
 
