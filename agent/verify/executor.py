@@ -268,8 +268,9 @@ class SuiteExecutor:
                 root = self._trees.root_inside(tree)
                 key = report_lines.new_key()
                 tree.write(report_lines.KEY_FILE, key)
-                tree.write(ORDER_FILE, side.as_json(job.import_roots))
-                command = replay_command(self._context(job, root, cancel), root / ORDER_FILE)
+                context = self._context(job, root, cancel)
+                tree.write(ORDER_FILE, side.as_json(context.import_roots))
+                command = replay_command(context, root / ORDER_FILE, job.suite.cwd)
                 seal = {report_lines.KEY_VARIABLE: str(root / report_lines.KEY_FILE)}
                 result = self._sandbox.run(with_variables(command, seal), tree, cancel=cancel)
             return read_replayed(report_lines.verified(result.report, key))

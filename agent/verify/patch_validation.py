@@ -232,7 +232,9 @@ class PatchValidation:
         if suspect or refuted or comparison.newly_failing or execution.plan.only_tests:
             return Proof(new, passing)
         if known:
-            replays = execution.replay([test for test in known.fail_to_pass if test in passing])
+            replays = execution.replay(
+                runs, [test for test in known.fail_to_pass if test in passing]
+            )
             tests = known.fail_to_pass  # which are not named: they stay out of prompts
             reasons = {replays.why_loose(t) or replays.why_no_evidence(t) for t in tests} - {""}
             return Proof(new, passing, loose=tuple(f"a test: {why}" for why in sorted(reasons)))
@@ -245,7 +247,7 @@ class PatchValidation:
         def mentioned(name: str) -> bool:
             return self._issue_names(name) and name.encode() in texts
 
-        replays = execution.replay((*proving, *passing))
+        replays = execution.replay(runs, (*proving, *passing))
         weak = self._reader(execution.plan, runs).why_weak
 
         def why_weak(test: str) -> str:

@@ -17,7 +17,14 @@ from pathlib import PurePosixPath
 from agent.types import Outcome, TestRun
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import SuiteJob, Task, TraceOrder
-from agent.verify.judging.compare import Comparison, compare, failed, is_command, is_whole
+from agent.verify.judging.compare import (
+    Comparison,
+    compare,
+    failed,
+    is_command,
+    is_whole,
+    passing_in_both,
+)
 from agent.verify.judging.execution import (
     Replays,
     ReplaySide,
@@ -40,6 +47,9 @@ WHOLE = "the tree with the patch's own tests"
 
 # A replay takes up to a second; a fix that holds in these tests holds.
 _MOST_REPLAYED = 6
+
+# Passing tests that show whether replays work in a project at all.
+_MOST_CONTROLS = 3
 
 # More tests than this do not fail by chance at once, and running them again costs time.
 _MOST_FLAKES = 20
@@ -157,20 +167,35 @@ class PlanExecution:
             found |= self._second_runs(runs, theirs, passing)
         return found
 
-    def replay(self, tests: Sequence[str]) -> Replays:
-        """Run Python tests that decide as plain code, on the base and with the patch."""
+    def replay(self, runs: PlanRuns, tests: Sequence[str]) -> Replays:
+        """Run Python tests that decide as plain code, on the base and with the patch.
+
+        A replay has all sets of parameters of a test, so that all must pass with the patch.
+        """
         plan = self.plan
-        names = [test for test in tests if test.partition("::")[0].endswith(".py")]
+        failing = {
+            test.partition("[")[0]
+            for run in (runs.after, runs.new_after)
+            for test in (run.outcomes if run else ())
+            if run and failed(run, test)
+        }
+        names = [
+            test
+            for test in tests
+            if test.partition("::")[0].endswith(".py") and test.partition("[")[0] not in failing
+        ][:_MOST_REPLAYED]
         job = self._new_tests_job() or self._project_job()
         if not names or job is None or self.executor.python(self.cancel).interpreter is None:
             return Replays()
         files = tuple(change.path for change in plan.source)
         after = merged(plan.source, plan.new_tests)
+        controls = _controls(runs, names)
         sides = [
-            ReplaySide(changes, tuple(names[:_MOST_REPLAYED]), files)
-            for changes in (plan.new_tests, after)
+            ReplaySide(plan.new_tests, (*names, *controls), files),
+            ReplaySide(after, tuple(names), files),
         ]
-        return Replays(*self.executor.replay(job, sides, self.cancel))
+        base, patched = self.executor.replay(job, sides, self.cancel)
+        return Replays(base, patched, frozenset(controls))
 
     def _second_runs(
         self,
@@ -304,6 +329,21 @@ class PlanExecution:
         paths = sorted({test.partition("::")[0] for test in tests})
         roots = self.plan.import_roots
         return _runnable(self.executor.job(self.suite, paths, roots, "what decides, once more"))
+
+
+def _controls(runs: PlanRuns, tests: Sequence[str]) -> tuple[str, ...]:
+    """Return tests that pass on both sides, those nearest to the deciding tests first."""
+    if runs.before is None or runs.after is None:
+        return ()
+    files = {test.partition("::")[0] for test in tests}
+    folders = {path.rpartition("/")[0] for path in files}
+
+    def distance(test: str) -> tuple[bool, bool, bool, str]:
+        path = test.partition("::")[0]
+        return path not in files, path.rpartition("/")[0] not in folders, "[" in test, test
+
+    passing = (t for t in passing_in_both(runs.before, runs.after) if ".py::" in t)
+    return tuple(sorted(passing, key=distance)[:_MOST_CONTROLS])
 
 
 def _runnable(job: SuiteJob) -> SuiteJob | None:

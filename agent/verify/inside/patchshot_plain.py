@@ -13,7 +13,7 @@ arguments, the terminal, the process number, the network and the clock are those
 variant is a child process. What it reports is how it ended and what its assertions compared.
 """
 
-# ruff: noqa: PTH100, PTH108, PTH118, PTH120, PTH208, PTH211
+# ruff: noqa: PTH100, PTH108, PTH109, PTH110, PTH118, PTH120, PTH208, PTH211
 # (pathlib would be imported, and the functions of `os` are what this module replaces)
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -113,6 +114,7 @@ class Replay:
         self._values: list[Any] = []
         self._left: Any = None
         self._loose = ""
+        self._called = False
 
     def results(self) -> Any:
         """Yield how the test ends as it is, and once more if it passes."""
@@ -132,7 +134,8 @@ class Replay:
             error, line = (type(raised).__name__ + ": " + text)[:VALUE_CHARS], self._line(raised)
         values = list(map(_shown, self._values[-2:]))
         return {
-            "kind": kind, "error": error, "line": line, "values": values, "loose": self._loose
+            "kind": kind, "error": error, "line": line, "values": values, "loose": self._loose,
+            "reached": self._called and (kind == "passed" or line > 0),
         }  # fmt: skip
 
     def _line(self, raised: BaseException) -> int:
@@ -149,10 +152,13 @@ class Replay:
         folder = os.path.dirname(path)
         self._file = os.path.join(elsewhere(folder), "sample.py") if self._moved else path
         sys.path[:0] = [os.path.join(root, one) for one in self._order["roots"]]
-        sys.path.append(folder)
-        if self._moved:
-            os.chdir(elsewhere(root))
+        sys.path += [*configured_paths(os.getcwd()), folder]
         module = types.ModuleType("sample" if self._moved else "replayed")
+        if self._moved:
+            os.chdir(elsewhere(os.getcwd()))
+        else:
+            top, module.__package__ = package_of(folder)
+            sys.path.append(top)
         module.__file__ = self._file
         sys.modules[module.__name__] = module
         vars(module)[SEEN] = self._see
@@ -175,11 +181,21 @@ class Replay:
         else:
             function = getattr(holder, name, None)
         cases = _cases(function)
-        if cases is None:
+        if cases is None or self._needs_runner(holder):
             return "skipped"
         for case in cases:
             self._finish(function, case)
         return ""
+
+    def _needs_runner(self, holder: Any) -> bool:
+        """Whether the module or class has what only the runner calls before a test."""
+        hooks = ("setup_module", "setup_function", "setup_class", "setup_method")
+        places = (self._module, holder)
+        if any(hasattr(place, hook) for place in places for hook in hooks):
+            return True
+        return b"autouse" in self._source or any(
+            mark.name == "usefixtures" for place in places for mark in _marks(place)
+        )
 
     def _bound(self, case: Any, name: str) -> Any:
         """Return the method of a new instance, between its set-up and its tear-down."""
@@ -208,6 +224,7 @@ class Replay:
         arguments = {
             name: _FIXTURES[name](undo) for name in _parameters(function) if name not in case
         }
+        self._called = True
         try:
             result = function(**arguments, **case)
             if hasattr(result, "__await__"):
@@ -300,16 +317,58 @@ def _cases(function: Any) -> Any:
     if not callable(function):
         return None
     cases: list[dict[str, Any]] = [{}]
-    for mark in getattr(function, "pytestmark", []):
+    for mark in _marks(function):
+        if mark.name == "usefixtures":
+            return None
         if mark.name != "parametrize" or len(mark.args) != 2:
             continue
         given, rows = mark.args
         names = [n.strip() for n in given.split(",")] if isinstance(given, str) else list(given)
-        rows = [getattr(row, "values", row) if not isinstance(row, dict) else row for row in rows]
-        rows = [(row,) if len(names) == 1 and not isinstance(row, tuple) else row for row in rows]
+        single = isinstance(given, str) and len(names) == 1
+        rows = [_row(row, single) for row in rows if not getattr(row, "marks", ())]
         cases = [dict(case, **dict(zip(names, row))) for case in cases for row in rows]  # noqa: B905
     needed = set(_parameters(function)) - set(_FIXTURES) - set(cases[0] if cases else {})
     return None if needed else cases
+
+
+def _marks(holder: Any) -> list[Any]:
+    marks = getattr(holder, "pytestmark", [])
+    marks = marks if isinstance(marks, list) else [marks]
+    return [mark for mark in marks if hasattr(mark, "name")]
+
+
+def _row(row: Any, single: bool) -> Any:
+    """Return the values of one set; `single`: a set that is no `pytest.param` is the value."""
+    if hasattr(row, "marks"):
+        return row.values
+    return (row,) if single else row
+
+
+# ---------------------------------------------------------------------------------- the imports
+
+
+def configured_paths(folder: str) -> list[str]:
+    """Return the folders that pytest's configuration in a folder puts on the import path."""
+    for name in ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg"):
+        try:
+            with _READ(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+                text = file.read()
+        except OSError:
+            continue
+        match = re.search(r"^pythonpath\s*=\s*(\[[^\]]*\]|.*(?:\n[ \t]+\S.*)*)", text, re.MULTILINE)
+        if match:
+            words = re.findall(r"[^\s\"',\[\]]+", match.group(1))
+            return [os.path.normpath(os.path.join(folder, word)) for word in words]
+    return []
+
+
+def package_of(folder: str) -> tuple[str, str]:
+    """Return the folder that holds the package of a folder, and the package's name."""
+    names: list[str] = []
+    while os.path.exists(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        names.insert(0, name)
+    return folder, ".".join(names)
 
 
 # --------------------------------------------------------------------------- other surroundings

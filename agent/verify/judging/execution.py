@@ -330,7 +330,8 @@ _BAD = ("failed", "error")
 class Replayed(BaseModel):
     """How a test ended in one variant. `line` and `values` are of the last assertion.
 
-    `loose` says why a comparison shows nothing.
+    `loose` says why a comparison shows nothing. `reached`: the test's own code ran, and not only
+    its imports.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -343,6 +344,7 @@ class Replayed(BaseModel):
     line: int
     values: list[str]
     loose: str
+    reached: bool
 
     def ends_like(self, other: Replayed) -> bool:
         """Whether both end in the same way, with the same values."""
@@ -377,10 +379,15 @@ def read_replayed(data: bytes) -> tuple[Replayed, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """The replays on both sides."""
+    """The replays on both sides.
+
+    `controls` are tests of the project that pass in the runner on both sides. Where none of them
+    passes as plain code on the base, the replay and not the patch is at fault.
+    """
 
     base: tuple[Replayed, ...] = ()
     patched: tuple[Replayed, ...] = ()
+    controls: frozenset[str] = frozenset()
 
     def why_loose(self, test: str) -> str:
         """Return why a comparison of the test is always true with the patch only, or ""."""
@@ -396,13 +403,24 @@ class Replays:
         if plain is None or plain.kind not in _BAD:
             return ""
         for variant, words in _WORDS.items():
-            if variant in patched and patched[variant].ends_like(plain):
+            again = patched.get(variant)
+            if again and again.reached and again.ends_like(plain) and self._works(variant, plain):
                 return words
         steady = "moved" in base and base["moved"].ends_like(plain)
         passes = "plain" in patched and patched["plain"].kind == "passed"
-        if steady and passes and moved is not None and moved.kind == "failed":
+        fails = moved is not None and moved.kind == "failed"
+        if steady and passes and fails and self._works("moved", plain):
             return _WORDS["moved"]
         return ""
+
+    def _works(self, variant: str, plain: Replayed) -> bool:
+        """Whether replays can be believed here: an assertion failed, or a control passes."""
+        kinds = [
+            one.kind
+            for one in self.base
+            if one.id in self.controls and one.variant == variant and one.kind != "skipped"
+        ]
+        return "passed" in kinds if kinds else plain.kind == "failed"
 
 
 _WORDS = {

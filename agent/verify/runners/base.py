@@ -280,10 +280,10 @@ def syntax_command(interpreter: Interpreter, paths: Sequence[str], limits: Limit
     return Command(argv, limits=limits, read_only=(*interpreter.read_only, INSIDE))
 
 
-def replay_command(context: RunContext, order: Path) -> Command:
+def replay_command(context: RunContext, order: Path, cwd: str) -> Command:
     """Run tests as plain code, as an order in the tree asks (`inside/patchshot_plain.py`)."""
     argv = (str(context.tools.needed().path), str(INSIDE / "patchshot_plain.py"), "replay")
-    command = python_command(argv, context, environment={})
+    command = python_command(argv, context, environment={}, cwd=cwd)
     return with_variables(command, {"PYTHONPATH": "", "PATCHSHOT_REPLAY": str(order)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -221,6 +222,45 @@ def test_the_syntax_script_names_what_it_cannot_parse(tmp_path: Path) -> None:
     status, _, output = execute(tmp_path, "-I", script, "syntax", "good.py", "bad.py", "missing.py")
     assert status == 0
     assert output.startswith('[{"path": "bad.py", "line": 2, "message": ')
+
+
+REPLAYED = {
+    "pytest.ini": "[pytest]\npythonpath = lib\n",
+    "lib/shop.py": "def rate(): return int(open('rate.txt').read())\n",
+    "rate.txt": "2\n",
+    "tests/__init__.py": "",
+    "tests/helper.py": "two = 2\n",
+    "tests/test_a.py": (
+        "import pytest\nfrom shop import rate\nfrom .helper import two\n"
+        "def test_rate(): assert rate() == two\n"
+        "@pytest.mark.parametrize('pair', [(1, 2)])\ndef test_pair(pair): assert len(pair) == 2\n"
+        "@pytest.mark.usefixtures('shop')\ndef test_fixture(): assert False\n"
+        "def test_red(): assert rate() == 3\n"
+    ),
+    "tests/test_b.py": "import absent\ndef test_red(): assert False\n",
+}
+
+
+def test_a_replay_imports_what_the_runner_imports(tmp_path: Path) -> None:
+    for name, text in REPLAYED.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    names = ("a.py::test_rate", "a.py::test_pair[pair0]", "a.py::test_fixture", "a.py::test_red")
+    tests = [f"tests/test_{name}" for name in (*names, "b.py::test_red")]
+    order = {"tests": tests, "files": [], "roots": ["."]}
+    (tmp_path / "order").write_text(json.dumps(order))
+    key = report_lines.new_key()
+    (tmp_path / "key").write_bytes(key)
+    environment = {
+        "PATCHSHOT_SEAL": str(tmp_path / "key"),
+        "PATCHSHOT_REPLAY": str(tmp_path / "order"),
+    }
+    execute(tmp_path, str(INSIDE / "patchshot_plain.py"), "replay", environment=environment)
+    lines = report_lines.verified((tmp_path / "report").read_bytes(), key).splitlines()
+    plain = [one for one in map(json.loads, lines) if one.get("variant") == "plain"]
+    assert [(one["kind"], one["reached"]) for one in plain] == [
+        ("passed", True), ("passed", True), ("skipped", False), ("failed", True), ("error", False),
+    ]  # fmt: skip
 
 
 def test_unittests_lines_are_sealed_with_a_key_that_tests_do_not_find(tmp_path: Path) -> None:

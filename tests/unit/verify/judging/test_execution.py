@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 from agent.types import Execution
-from agent.verify.judging.execution import ChangedCode, RunAgain, SecondRuns, changed_code
+from agent.verify.judging.execution import (
+    ChangedCode,
+    Replayed,
+    Replays,
+    RunAgain,
+    SecondRuns,
+    changed_code,
+)
 from tests.support.validation import edit, run_of
 
 BASE = """\
@@ -149,3 +157,40 @@ def test_the_projects_own_tests_need_no_evidence_but_no_counter_evidence_either(
 def test_a_name_that_the_issue_mentions_may_be_used_by_the_test_alone() -> None:
     runs = SecondRuns(again("failed"), again(test=Execution()))
     assert runs.why_unrelated(TEST, lambda name: name == "LIMIT", given=False) == ""
+
+
+def replayed(
+    test: str = "test_a.py::test_new",
+    kind: Literal["passed", "failed", "error", "skipped"] = "failed",
+    variant: Literal["plain", "twice", "moved"] = "plain",
+    *,
+    reached: bool = True,
+) -> Replayed:
+    return Replayed(
+        event="replay", id=test, variant=variant, kind=kind, error="", line=1, values=[],
+        loose="", reached=reached,
+    )  # fmt: skip
+
+
+OLD = "test_old.py::test_old"
+
+
+@pytest.mark.parametrize(
+    ("base", "patched", "held"),
+    [
+        ([replayed()], [replayed()], True),
+        ([replayed()], [replayed(kind="passed")], False),
+        # What fails before the test's own code is a replay that cannot be run.
+        ([replayed(kind="error", reached=False)], [replayed(kind="error", reached=False)], False),
+        ([replayed(kind="error")], [replayed(kind="error")], False),
+        # A passing test of the project decides whether replays work there.
+        ([replayed(kind="error"), replayed(OLD, "passed")], [replayed(kind="error")], True),
+        ([replayed(), replayed(OLD)], [replayed()], False),
+        ([replayed(), replayed(OLD, "skipped")], [replayed()], True),
+    ],
+)
+def test_a_replay_counts_where_it_can_be_run(
+    base: list[Replayed], patched: list[Replayed], *, held: bool
+) -> None:
+    replays = Replays(tuple(base), tuple(patched), frozenset({OLD}))
+    assert bool(replays.why_no_evidence("test_a.py::test_new")) is held
