@@ -17,6 +17,7 @@ from agent.verify.judging.compare import (
     read_known,
     suspicion,
 )
+from agent.verify.judging.execution import Replays, ReplaySide
 from agent.verify.judging.outdated import placed_test
 from agent.verify.judging.reading import find_tricks
 from agent.verify.judging.wording import (
@@ -45,6 +46,8 @@ __all__ = [
     "IdList",
     "NullValidator",
     "ProjectSetup",
+    "ReplaySide",
+    "Replays",
     "SandboxValidator",
     "Suite",
     "SuiteExecutor",

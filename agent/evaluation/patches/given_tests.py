@@ -23,6 +23,8 @@ from agent.types.protocols import Snapshot
 from agent.verify import (
     PYTHON,
     STANDS_IN,
+    Replays,
+    ReplaySide,
     Suite,
     SuiteExecutor,
     SuiteJob,
@@ -44,6 +46,9 @@ from agent.verify import (
     suspicion,
 )
 from sandbox import Sandbox
+
+# Tests that are replayed: each takes up to a second.
+_MOST_REPLAYED = 6
 
 _PARAMETER = re.compile(r"(?s)(.*?)\[(.*)\]$")
 
@@ -189,6 +194,21 @@ class InstanceTestRunner:
                 return nothing_run("none of the given tests' files exists")
         (run,) = self.executor.run([Task(job, tuple(changes), where, again=True)], self.cancel)
         return run
+
+    def find_loose(
+        self, given: Sequence[str], source: Sequence[FileChange], tests: Sequence[FileChange]
+    ) -> tuple[str, ...]:
+        """Return why comparisons of Python tests are always true with the changes only, sorted."""
+        names = tuple(name for name in map(self.test_id, given) if ".py::" in name)[:_MOST_REPLAYED]
+        if not names or self.tools.interpreter is None:
+            return ()
+        files = tuple(change.path for change in source)
+        job = SuiteJob(self.suite, (), import_roots(self.snapshot, source))
+        sides = [
+            ReplaySide(tuple(changes), names, files) for changes in (tests, merged(source, tests))
+        ]
+        replays = Replays(*self.executor.replay(job, sides, self.cancel))
+        return tuple(sorted({replays.why_loose(name) for name in names} - {""}))
 
 
 @contextmanager

@@ -18,7 +18,13 @@ from pathlib import Path
 
 from agent.datasets import Prediction, ScoringInstance
 from agent.errors import ConfigurationError, RepositoryError
-from agent.evaluation.patches.given_tests import Findings, Trees, judge_runs, open_test_runner
+from agent.evaluation.patches.given_tests import (
+    Findings,
+    InstanceTestRunner,
+    Trees,
+    judge_runs,
+    open_test_runner,
+)
 from agent.evaluation.patches.report import ErrorKind, PatchOutcome, Scored
 from agent.evaluation.patches.results_folder import RecordingSandbox, ResultFolder, key_of
 from agent.repository import (
@@ -224,13 +230,21 @@ def _without_steering(
     return replace(trees, patch=Patched(groups.source)), tuple(notes)
 
 
-def _with_tricks(findings: Findings, trees: Trees, snapshot: Snapshot) -> Findings:
+def _with_tricks(
+    findings: Findings,
+    trees: Trees,
+    snapshot: Snapshot,
+    runner: InstanceTestRunner,
+    fail_to_pass: Sequence[str],
+) -> Findings:
     """Mark a prediction that succeeds with what only serves to pass tests."""
     if not findings.judged.resolved or findings.suspicion:
         return findings
     gold = trees.gold.changes if isinstance(trees.gold, Patched) else ()
     sources = (snapshot.text(path) for path in snapshot.files if not is_test_side(path))
-    tricks = find_tricks(trees.patch.changes, chain(_texts(gold), sources))
+    tricks = find_tricks(trees.patch.changes, chain(_texts(gold), sources)) or runner.find_loose(
+        fail_to_pass, trees.patch.changes, trees.tests.changes
+    )
     if not tricks:
         return findings
     said = "; ".join(tricks)
@@ -271,7 +285,7 @@ def _run(
                 raise _Setback("error", problem, "environment")
             trees, notes = _without_steering(trees, snapshot, runner.tools.modules)
             findings = judge_runs(runner, order.case, trees, recording.say, check=means.check)
-            findings = _with_tricks(findings, trees, snapshot)
+            findings = _with_tricks(findings, trees, snapshot, runner, order.case.fail_to_pass)
     except WorkspaceError as error:
         raise _Setback("not-applied", str(error)) from None
     except ConfigurationError as error:

@@ -109,7 +109,7 @@ class Replay:
     """One test in one variant."""
 
     def __init__(self, order: Any, test: str, source: bytes, moved: bool) -> None:
-        self._order, self._test, self._source, self._moved = order, test, source, moved
+        self._order, self._source, self._moved = order, source, moved
         self._path, _, self._name = test.partition("::")
         self._values: list[Any] = []
         self._left: Any = None
