@@ -207,7 +207,8 @@ class InstanceTestRunner:
         sides = [
             ReplaySide(tuple(changes), names, files) for changes in (tests, merged(source, tests))
         ]
-        replays = Replays(*self.executor.replay(job, sides, self.cancel))
+        base, patched = self.executor.replay(job, sides, self.cancel)
+        replays = Replays(base, patched)
         return tuple(sorted({replays.why_loose(name) for name in names} - {""}))
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import ast
 import builtins
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Literal
@@ -324,6 +324,8 @@ def _passes(again: RunAgain, test: str) -> bool:
 
 # ------------------------------------------------------------------------------------- replays
 
+Variant = Literal["plain", "twice", "moved"]
+
 _BAD = ("failed", "error")
 
 
@@ -338,7 +340,7 @@ class Replayed(BaseModel):
 
     event: Literal["replay"]
     id: str
-    variant: Literal["plain", "twice", "moved"]
+    variant: Variant
     kind: Literal["passed", "failed", "error", "skipped"]
     error: str
     line: int
@@ -404,7 +406,8 @@ class Replays:
             return ""
         for variant, words in _WORDS.items():
             again = patched.get(variant)
-            if again and again.reached and again.ends_like(plain) and self._works(variant, plain):
+            same = again is not None and again.reached and again.ends_like(plain)
+            if same and self._works(variant, plain):
                 return words
         steady = "moved" in base and base["moved"].ends_like(plain)
         passes = "plain" in patched and patched["plain"].kind == "passed"
@@ -413,7 +416,7 @@ class Replays:
             return _WORDS["moved"]
         return ""
 
-    def _works(self, variant: str, plain: Replayed) -> bool:
+    def _works(self, variant: Variant, plain: Replayed) -> bool:
         """Whether replays can be believed here: an assertion failed, or a control passes."""
         kinds = [
             one.kind
@@ -423,7 +426,7 @@ class Replays:
         return "passed" in kinds if kinds else plain.kind == "failed"
 
 
-_WORDS = {
+_WORDS: Mapping[Variant, str] = {
     "plain": "it fails as on the base where its code runs without a test runner",
     "twice": "it fails as on the base when it is called once more",
     "moved": "it fails in other surroundings, such as another caller, folder or environment",
