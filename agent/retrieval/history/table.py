@@ -71,6 +71,7 @@ class CachedHistory(ABC, Generic[_Commit]):
     """
 
     stage: ClassVar[str]  # names the progress events
+    record: ClassVar[type]  # the commits of this kind
     path: Path | None
     reporter: Reporter
     limit: int = DEFAULT_COMMITS
@@ -84,13 +85,17 @@ class CachedHistory(ABC, Generic[_Commit]):
     def read(self, git: GitRepository, names: Sequence[str]) -> Iterator[Sequence[_Commit]]:
         """Yield batches of these commits in their order. Raises RepositoryError."""
 
-    @abstractmethod
     def encode(self, commit: _Commit) -> bytes:
-        """Return the commit as bytes."""
+        """Return the commit as compressed JSON."""
+        return compress(_adapter(self.record).dump_json(commit))
 
-    @abstractmethod
     def decode(self, name: str, data: bytes) -> _Commit | None:
         """Return the commit with this id; None for invalid data."""
+        try:
+            commit: _Commit = _adapter(self.record).validate_json(expand(data, _MAX_BYTES))
+        except ValueError:  # raised by `expand` or by pydantic
+            return None
+        return commit if commit.commit == name else None
 
     def commits(self, snapshot: Snapshot) -> Sequence[_Commit]:
         """Return all ancestors, newest first. Raises NoHistory, RepositoryError, or Cancelled."""
@@ -198,6 +203,7 @@ class CommitHistory(CachedHistory[CommitFacts]):
 
     __slots__ = ()
     stage = "history"
+    record = CommitFacts
 
     def key_text(self, commit: str) -> str:
         """Return the name of a commit's record."""
@@ -206,18 +212,6 @@ class CommitHistory(CachedHistory[CommitFacts]):
     def read(self, git: GitRepository, names: Sequence[str]) -> Iterator[Sequence[CommitFacts]]:
         """Read commits with git."""
         return read_commits(git, names)
-
-    def encode(self, commit: CommitFacts) -> bytes:
-        """Return the commit as compressed JSON."""
-        return compress(_facts_adapter().dump_json(commit))
-
-    def decode(self, name: str, data: bytes) -> CommitFacts | None:
-        """Parse the output of `encode`."""
-        try:
-            facts = _facts_adapter().validate_json(expand(data, _MAX_BYTES))
-        except ValueError:  # raised by `expand` or by pydantic
-            return None
-        return facts if facts.commit == name else None
 
     def table(self, snapshot: Snapshot) -> HistoryTable:
         """Return the table; an empty one if the snapshot's commit is in no repository on disk.
@@ -329,7 +323,7 @@ def printable(subject: str) -> str:
 _FORMAT = 2
 """Increase when the facts, terms or the layout change; older records are then ignored."""
 
-_MAX_BYTES = 64 * 1024 * 1024  # limit once expanded, many times what 2,500 commits need
+_MAX_BYTES = 256 * 1024 * 1024  # limit for one record once expanded
 
 _DTYPES: Mapping[str, type[np.generic]] = {
     "sizes": np.int64, "lengths": np.float64, "vocabulary": np.uint64, "word_commit": np.int64,
@@ -340,8 +334,8 @@ _Texts = tuple[str, ...]
 
 
 @cache
-def _facts_adapter() -> TypeAdapter[CommitFacts]:
-    return TypeAdapter(CommitFacts)
+def _adapter(record: type) -> TypeAdapter[Any]:
+    return TypeAdapter(record)
 
 
 @cache

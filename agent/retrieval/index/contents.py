@@ -134,28 +134,15 @@ class PieceTerms:
     name_counts: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """`sizes` int64 (n,) split `values` uint64 into runs."""
-
-    sizes: NDArray[np.int64]
-    values: NDArray[np.uint64]
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Hashes: `leaves` uint64 (n,), the names that each piece uses, and the bases of each class."""
-
-    leaves: NDArray[np.uint64]
-    uses: Runs
-    bases: Runs
+Runs = tuple["NDArray[np.int64]", "NDArray[np.uint64]"]
+"""Sizes (n,) of runs, and the hashes of all runs."""
 
 
 def _capped_runs(owners: NDArray[np.int64], hashes: NDArray[np.uint64], size: int) -> Runs:
     """Return the first `MAX_USES` hashes of each owner; owners ascend."""
     sizes = np.bincount(owners, minlength=size)
     rank = np.arange(owners.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return Runs(np.minimum(sizes, MAX_USES), hashes[rank < MAX_USES])
+    return np.minimum(sizes, MAX_USES), hashes[rank < MAX_USES]
 
 
 class Contents:
@@ -230,17 +217,15 @@ class Contents:
         leaves[self._owners[named] - self._source.size] = self._words.hashes[named]
         return leaves
 
-    def names(self) -> Names:
-        """Return leaf and bases of each piece, and the names that it calls, reads or types."""
-        leaves = self.leaves()
+    def uses(self, leaves: NDArray[np.uint64]) -> Runs:
+        """Return the names other than its leaf that each piece calls, reads or types."""
         chosen = self._used()
         owners, numbers = self._owners[chosen], self._numbers[chosen]
         foreign = self._words.hashes[chosen] != leaves[owners]
         names, ranks = _ranked(numbers[foreign], self._vocabulary.hashes)
         width = _bits(names.size)
         keys, _ = _counted(owners[foreign] << width | ranks)
-        uses = _capped_runs(keys >> width, names[keys & ((1 << width) - 1)], leaves.size)
-        return Names(leaves, uses, self._bases())
+        return _capped_runs(keys >> width, names[keys & ((1 << width) - 1)], leaves.size)
 
     def _used(self) -> NDArray[np.int64]:
         """Find the words of code that are `name(`, `.name`, `->name`, `::name`, or names of
@@ -259,7 +244,7 @@ class Contents:
         code = np.concatenate((self._source.code(), np.zeros(self._source.size, dtype=np.bool_)))
         return np.flatnonzero(used & code[self._owners])
 
-    def _bases(self) -> Runs:
+    def bases(self) -> Runs:
         """Return the hashes of the names of each class's bases."""
         found = [
             bases(piece.signature, piece.symbol.rpartition(".")[2])
@@ -269,7 +254,7 @@ class Contents:
         ]
         text = "\n".join(name for names in found for name in names)
         hashes = self._scanner.scan(text.encode("utf-8", "replace")).hashes
-        return Runs(np.array([len(names) for names in found], dtype=np.int64), hashes)
+        return np.array([len(names) for names in found], dtype=np.int64), hashes
 
     def imports(self) -> list[str]:
         """Return the imports of each file, read from lines that begin with an importing word."""
@@ -392,7 +377,9 @@ def batches(files: Iterable[tuple[str, str]], limit: int) -> Iterator[list[tuple
 
 
 def _block(source: Source, contents: Contents, encoder: PieceEncoder | None) -> Block:
-    terms, names = contents.terms(), contents.names()
+    terms, leaves = contents.terms(), contents.leaves()
+    use_sizes, uses = contents.uses(leaves)
+    base_sizes, base_names = contents.bases()
     postings = Postings(terms.terms, terms.pieces, terms.counts, terms.name_counts)
     pieces = source.pieces
     size = source.size
@@ -404,7 +391,7 @@ def _block(source: Source, contents: Contents, encoder: PieceEncoder | None) -> 
     imported = [text.encode("utf-8", "replace") for text in contents.imports()]
     return Block(
         **by_term(terms.vocabulary, postings),
-        **by_name(names.leaves, names.uses.values, names.bases.values),
+        **by_name(leaves, uses, base_names),
         file_sizes=_unsigned(source.sizes),
         starts=_unsigned([piece.start for piece in pieces]),
         ends=_unsigned([piece.end for piece in pieces]),
@@ -417,8 +404,8 @@ def _block(source: Source, contents: Contents, encoder: PieceEncoder | None) -> 
         signatures=np.frombuffer(b"".join(signatures), np.uint8),
         hole_sizes=_unsigned([len(lines) for lines in holes]),
         holes=_unsigned([line for lines in holes for line in lines]),
-        use_sizes=_unsigned(names.uses.sizes),
-        base_sizes=_unsigned(names.bases.sizes),
+        use_sizes=_unsigned(use_sizes),
+        base_sizes=_unsigned(base_sizes),
         import_sizes=_unsigned([len(text) for text in imported]),
         imports=np.frombuffer(b"".join(imported), np.uint8),
         vectors=np.frombuffer(encoder.encode(terms) if encoder else b"", np.uint8),

@@ -8,7 +8,7 @@ To add a language, add a row here, its package to `pyproject.toml`, and its file
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 
@@ -56,18 +56,16 @@ _PYTHON = Grammar(
     wrappers=_set("decorated_definition"),
 )
 
-_JAVASCRIPT_CONTAINERS = (
-    "program class_body statement_block if_statement else_clause try_statement catch_clause "
-    "finally_clause expression_statement parenthesized_expression unary_expression "
-    "call_expression lexical_declaration variable_declaration ERROR"
-)
 _JAVASCRIPT = Grammar(
     module="tree_sitter_javascript",
     functions=_set("function_declaration generator_function_declaration method_definition"),
     classes=_set("class_declaration class"),
-    containers=_set(_JAVASCRIPT_CONTAINERS),
+    containers=_set(
+        "program class_body statement_block if_statement else_clause try_statement catch_clause "
+        "finally_clause expression_statement parenthesized_expression unary_expression "
+        "call_expression lexical_declaration variable_declaration ERROR"
+    ),
     wrappers=_set("export_statement"),
-    comments=_set("comment"),
     attributes=_set("decorator"),
     bindings=MappingProxyType(
         {
@@ -82,31 +80,15 @@ _JAVASCRIPT = Grammar(
     # Callbacks are searched, because one often wraps a whole file (UMD, describe, define).
     literals=_set("object arguments arrow_function function_expression"),
 )
-_TYPESCRIPT = Grammar(
+_TYPESCRIPT = replace(
+    _JAVASCRIPT,
     module="tree_sitter_typescript",
     factory="language_typescript",
-    functions=_JAVASCRIPT.functions,
     classes=_JAVASCRIPT.classes
     | _set("abstract_class_declaration interface_declaration enum_declaration"),
     containers=_JAVASCRIPT.containers | _set("internal_module module ambient_declaration"),
-    wrappers=_JAVASCRIPT.wrappers,
-    attributes=_JAVASCRIPT.attributes,
-    bindings=_JAVASCRIPT.bindings,
-    function_values=_JAVASCRIPT.function_values,
-    literals=_JAVASCRIPT.literals,
 )
-_TSX = Grammar(
-    module=_TYPESCRIPT.module,
-    factory="language_tsx",
-    functions=_TYPESCRIPT.functions,
-    classes=_TYPESCRIPT.classes,
-    containers=_TYPESCRIPT.containers,
-    wrappers=_TYPESCRIPT.wrappers,
-    attributes=_TYPESCRIPT.attributes,
-    bindings=_TYPESCRIPT.bindings,
-    function_values=_TYPESCRIPT.function_values,
-    literals=_TYPESCRIPT.literals,
-)
+_TSX = replace(_TYPESCRIPT, factory="language_tsx")
 
 _GO = Grammar(
     module="tree_sitter_go",
@@ -138,19 +120,18 @@ _JAVA = Grammar(
     comments=_set("line_comment block_comment"),
 )
 
-_C_CONTAINERS = (
-    "translation_unit preproc_if preproc_ifdef preproc_else preproc_elif preproc_elifdef "
-    "linkage_specification declaration_list type_definition ERROR"
-)
 _C = Grammar(
     module="tree_sitter_c",
     functions=_set("function_definition"),
     classes=_set("struct_specifier union_specifier enum_specifier"),
-    containers=_set(_C_CONTAINERS),
+    containers=_set(
+        "translation_unit preproc_if preproc_ifdef preproc_else preproc_elif preproc_elifdef "
+        "linkage_specification declaration_list type_definition ERROR"
+    ),
 )
-_CPP = Grammar(
+_CPP = replace(
+    _C,
     module="tree_sitter_cpp",
-    functions=_C.functions,
     classes=_C.classes | _set("class_specifier"),
     containers=_C.containers | _set("namespace_definition field_declaration_list"),
     wrappers=_set("template_declaration"),

