@@ -33,6 +33,18 @@ WEAK = Good(
     json.dumps({"thought": "sign", "edits": [EDIT], "reproduction_test": test_of("add(1, 0) == 1")})
 )
 PROVES = Good(json.dumps({"reproduction_test": test_of("add(2, 3) == 5")}))
+STILL_WEAK = Good(json.dumps({"reproduction_test": test_of("add(3, 0) == 3")}))
+#  It fails on the base and passes with the patch, and runs nothing of it.
+BOUGHT = Good(
+    json.dumps(
+        {
+            "reproduction_test": {
+                "path": "tests/test_issue.py",
+                "content": "def test_issue():\n    assert 'a + b' in open('calc.py').read()\n",
+            }
+        }
+    )
+)
 
 
 @pytest.fixture
@@ -68,3 +80,21 @@ def test_another_test_verifies_the_same_patch_and_a_replay_repeats_it(
     replayed = json.loads(again.stdout)
     for name in ("diff", "verdict", "usage", "reproduction_test"):
         assert replayed[name] == result[name]
+
+
+@pytest.mark.parametrize("answer", [STILL_WEAK, BOUGHT], ids=["weak", "with an edit"])
+def test_a_second_test_buys_no_verdict_and_there_is_no_third(
+    user: User, make_repository: MakeRepository, answer: Good
+) -> None:
+    done, provider = user.solve(make_repository(FILES), [WEAK, answer], "--json")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["verdict"]) == (0, "not-regressed"), done.stderr
+    assert len(provider.chats) == 2
+
+
+def test_no_call_beyond_the_budget(user: User, make_repository: MakeRepository) -> None:
+    repository = make_repository(FILES)
+    for options in (("--max-calls", "1"), ("--max-tokens", "9500")):
+        done, provider = user.solve(repository, [WEAK, PROVES], "--json", *options)
+        assert json.loads(done.stdout)["verdict"] == "not-regressed", done.stderr
+        assert (done.returncode, len(provider.chats)) == (0, 1)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.support.batch_command import GOLD, RIGHT, WRONG, Bench, Held, lives
-from tests.support.behaviours import Behaviour, Good
+from tests.support.behaviours import Behaviour, Good, Unauthorized
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -126,3 +126,57 @@ def test_the_total_holds_over_all_instances_and_runs(make_bench: MakeBench) -> N
     code, summary = bench.run(*limits, "1.5")
     assert (code, summary["finished"], bench.calls) == (0, 3, 3)
     assert bench.run(*limits, "0")[0] == 0  # nothing is left to pay for
+
+
+def test_samples_that_were_paid_before_a_kill_are_not_paid_again(make_bench: MakeBench) -> None:
+    bench = make_bench([Good(RIGHT), Good(WRONG), Held(Good(RIGHT)), Good(RIGHT)])
+    arguments = ("--id", "owner__shop-1", "--samples", "3", "--repairs", "0")
+    process = bench.start(*arguments)
+    bench.wait_for_calls(3)
+    time.sleep(1.0)  # the two finished replies are recorded
+    os.kill(bench.worker(), signal.SIGKILL)
+    code, summary = bench.finish(process)
+    assert code == 0, bench.stderr
+    assert (bench.calls, summary["replies"]) == (4, 3)
+    assert "+        return sum(" in bench.predictions()["owner__shop-1"]
+
+
+def test_a_locating_call_that_was_paid_before_a_kill_is_not_paid_again(
+    make_bench: MakeBench,
+) -> None:
+    place = json.dumps({"places": ["shop/basket.py"], "words": []})
+    bench = make_bench([Good(place), Held(Good(RIGHT)), Good(RIGHT)])
+    process = bench.start("--id", "owner__shop-1", "--locate", "always")
+    bench.wait_for_calls(2)
+    os.kill(bench.worker(), signal.SIGKILL)
+    code, summary = bench.finish(process)
+    assert code == 0, bench.stderr
+    assert (bench.calls, summary["replies"]) == (3, 2)
+    assert ['"places"' in chat.prompt for chat in bench.provider.chats] == [True, False, False]
+    assert list(bench.predictions()) == names(1)
+
+
+def test_ctrl_c_twice_stops_at_once_and_leaves_no_process(make_bench: MakeBench) -> None:
+    bench = make_bench([Held(Good(RIGHT)), Good(RIGHT)])
+    process = bench.start()
+    bench.wait_for_calls(1)
+    worker = bench.worker()
+    process.send_signal(signal.SIGINT)
+    bench.wait(lambda: "once more to stop" in bench.stderr)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    code, summary = bench.finish(process)
+    assert time.monotonic() - begin < 25  # 15 s at most for the worker
+    assert (code, summary["finished"], summary["pending"]) == (130, 0, 3)
+    assert not lives(worker)
+    assert bench.predictions() == {}
+    assert bench.run()[1]["finished"] == 3
+
+
+def test_a_refusing_provider_leaves_everything_for_the_next_run(make_bench: MakeBench) -> None:
+    bench = make_bench([Unauthorized(), Good(RIGHT)])
+    code, summary = bench.run("--id", "owner__shop-2", "--max-tries", "1", "--quiet")
+    assert code == 9
+    assert [item["kind"] for item in summary["unsolved"]] == ["left"]
+    assert len(bench.stderr.splitlines()) == 1  # why, and no progress
+    assert bench.run("--id", "owner__shop-2")[0] == 0

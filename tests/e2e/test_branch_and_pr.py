@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import run_git
 from tests.support.agent_process import run_agent
-from tests.support.behaviours import Good
+from tests.support.behaviours import ChatRequest, Good
 from tests.support.forge_server import ForgeServer
 from tests.support.scripted_provider import ScriptedProvider, Step
 from tests.support.solve_command import require_sandbox
@@ -321,3 +321,50 @@ def test_a_hostile_configuration_runs_nothing_and_gets_no_token(
         assert "which gets no token" in done.stderr
         assert not thief.requests
         assert list(canaries.iterdir()) == []
+
+
+def test_the_message_and_the_identity_that_are_given(target: Target) -> None:
+    target.git("config", "user.email", "ada@work.invalid")
+    (target.home / "work.cfg").write_text("[user]\n\tname = Ada at work\n")
+    condition = f'[includeIf "gitdir:{target.repository.parent}/"]\n\tpath = ~/work.cfg\n'
+    (target.home / ".gitconfig").write_text(IDENTITY + condition)
+    done, _ = target.solve("--branch", "b", "--commit-message", "Add\n\nWhy: #7", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert target.git("log", "-1", "--format=%B", "b") == "Add\n\nWhy: #7"
+    assert target.git("log", "-1", "--format=%an <%ae>", "b") == "Ada at work <ada@work.invalid>"
+
+
+def test_a_patch_of_uncommitted_lines_is_printed_and_not_committed(target: Target) -> None:
+    (target.repository / "calc.py").write_text(CALC.replace('"Add."', '"Add!"'))
+    reply = REPLY.replace("return a - b", '\\"\\"\\"Add!\\"\\"\\"\\n    return a - b').replace(
+        "return a + b", '\\"\\"\\"Add?\\"\\"\\"\\n    return a + b'
+    )
+    done, _ = target.solve("--branch", "b", *QUICK, step=Good(reply))
+    assert done.returncode == 5, done.stderr
+    assert "+    return a + b" in done.stdout
+    assert "nothing was committed: the patch changes what you have not committed" in done.stderr
+    assert target.git("branch", "--list", "b") == ""
+
+
+def test_a_retry_is_committed_too(target: Target) -> None:
+    target.solve(*UNTESTED)
+    run = target.last_run()
+    with ScriptedProvider([Good(REPLY)]) as provider:
+        done = target.agent(
+            "retry", run, "--comment", "once more", "--branch", "b", "--accept-unverified",
+            "--no-tests", PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL="scripted",
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert target.git("show", "b:calc.py") == FIXED.strip()
+
+
+def test_a_push_that_fails_later_keeps_the_commit(target: Target, forge: ForgeServer) -> None:
+    def refuse(_: ChatRequest) -> str:
+        forge.refuse_pushes = 403
+        return REPLY
+
+    done, _ = target.solve("--branch", "fix", "--pr", *QUICK, step=refuse, **named(forge))
+    assert done.returncode == 5, done.stderr
+    assert "cannot be pushed to" in done.stderr
+    assert target.git("show", "fix:calc.py") == FIXED.strip()
+    assert not forge.opened

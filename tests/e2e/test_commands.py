@@ -248,3 +248,51 @@ def test_the_demo_ends_in_tests_that_failed_before_and_pass_after(user: User) ->
     assert {"rota/planner.py", "rota/recurrence.py"} <= {
         edit["path"] for edit in result["attempts"][0]["edits"]
     }
+
+
+@pytest.mark.slow
+def test_the_base_is_what_the_user_sees(user: User, repository: Path) -> None:
+    """The uncommitted state is part of the base, left out, or refused, as asked."""
+    cart = repository / "shop/cart.py"
+    cart.write_text(cart.read_text().replace("Sum of the prices", "What is to be paid"))
+    arguments = ("context", "--problem", "issue.md", "--repo", str(repository))
+    assert "What is to be paid" in user.ok(*arguments)
+    assert "Sum of the prices" in user.ok(*arguments, "--dirty", "ignore")
+    refused = user.run(*arguments, "--dirty", "refuse")
+    assert refused.returncode == 2
+    assert "uncommitted" in refused.stderr
+
+
+@pytest.mark.slow
+def test_solve_applies_the_patch_and_its_test(user: User, repository: Path) -> None:
+    require_sandbox()
+    done, _ = user.solve(repository, [Good(REPLY)], "--apply", "--with-test")
+    assert done.returncode == 0, done.stderr
+    assert "sum(self.prices)" in (repository / "shop/cart.py").read_text()
+    assert (repository / "tests/test_total.py").read_text() == TEST["content"]
+
+
+@pytest.mark.slow
+def test_no_tests_to_run_is_said_plainly(user: User, make_repository: MakeRepository) -> None:
+    require_sandbox()
+    bare = {path: text for path, text in FILES.items() if not path.startswith("tests/")}
+    repository = make_repository(bare)
+    reply = json.dumps({"edits": [EDIT]})
+    done, _ = user.solve(repository, [Good(reply)])
+    assert done.returncode == 11
+    assert "unverified" in done.stderr.splitlines()[-1]
+    assert "self.prices)" in done.stdout
+    done, _ = user.solve(repository, [Good(reply)], "--accept-unverified")
+    assert done.returncode == 0
+
+
+def test_a_dead_embedding_server_is_said_once_and_words_decide(
+    user: User, repository: Path
+) -> None:
+    done = user.run(
+        "search", "cart total", "--repo", str(repository), "--json",
+        PATCHSHOT_EMBED_BASE_URL="http://127.0.0.1:9/v1", PATCHSHOT_EMBED_MODEL="e",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["results"][0]["symbol"] == "Cart.total"
+    assert done.stderr.count("ranked by words alone") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,45 @@ from tests.support.agent_process import AGENT, agent_environment
 from tests.support.behaviours import Computed, Good
 from tests.support.corpora import FILES
 from tests.support.scripted_provider import ScriptedProvider
+
+
+def many_functions(make_repository: MakeRepository) -> Path:
+    files = {
+        f"pkg/m{m}.py": "".join(
+            f'def handle_{m}_{n}(value, key):\n    """Handles case {m} {n} of the table."""\n'
+            f"    return {n}\n\n\n"
+            for n in range(60)
+        )
+        for m in range(40)
+    }
+    return make_repository(files)
+
+
+SPANISH = {
+    "¿dónde se eliminan las galletas vencidas?": ("drop expired cookies", "CookieJar.expire"),
+    "sumar los precios del carrito": ("cart total prices sum", "Cart.total"),
+    "enviar un pedido al almacén": ("send order warehouse", "sendOrder"),
+    "leer la configuración de un archivo": ("read configuration file", "read_settings"),
+    "convertir una fecha en texto": ("format date text", "format_date"),
+    "contar las líneas de un documento": ("count document lines", "count_lines"),
+    "comprobar la contraseña del usuario": ("check user password", "check_password"),
+    "dibujar el borde de la ventana": ("draw window border", "draw_border"),
+    "comprimir una imagen": ("compress image", "compress_image"),
+    "buscar al cliente por su correo": ("find customer by mail", "find_customer"),
+}
+
+
+TOOLS = {
+    "tools/settings.py": "def read_settings(file):\n    return parse_configuration(file.read())\n",
+    "tools/dates.py": "def format_date(date):\n    return date.as_text()\n",
+    "tools/lines.py": "def count_lines(document):\n    return len(document.lines)\n",
+    "tools/users.py": (
+        "def check_password(user, password):\n    return user.password == digest(password)\n\n\n"
+        "def find_customer(mail):\n    return customers.by(mail)\n"
+    ),
+    "tools/windows.py": "def draw_border(window):\n    window.line(window.border)\n",
+    "tools/images.py": "def compress_image(image):\n    return pack(image.bytes)\n",
+}
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -232,3 +272,191 @@ def test_symbols_and_intents_go_to_another_machine(
     done = other.run("index", "--repo", str(repository), "--read-symbols", str(tmp_path / "no"))
     assert done.returncode == 2
     assert "no such file" in done.stderr
+
+
+def test_the_index_is_said_in_words(user: User, repository: Path) -> None:
+    done = user.run("index", "--repo", str(repository), "--corpus", "docs,memory")
+    assert done.returncode == 0
+    assert "[docs]     7 passages: 7 texts embedded, 0 were known" in done.stdout
+    assert "[memory]   nothing indexed: nothing is remembered of this project" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_killed_index_is_whole_after_the_next(
+    user: User, make_repository: MakeRepository
+) -> None:
+    root = many_functions(make_repository)
+    arguments = ("index", "--repo", str(root), "--corpus", "intent", "--store", user.store)
+    with user.start(*arguments) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("vectors: "):
+                process.send_signal(signal.SIGKILL)
+                break
+        process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    after = user.index(root, "intent")["corpora"]["intent"]
+    assert after["complete"]
+    assert after["known"] > 0  # what the killed one wrote was not lost
+    assert after["embedded"] > 0  # and it was not done
+    last = user.index(root, "intent")["corpora"]["intent"]
+    assert (last["embedded"], last["known"]) == (0, after["known"] + after["embedded"])
+    assert user.search(root, "case 7 9 of the table", "intent")["results"]
+
+
+@pytest.mark.slow
+def test_two_at_a_time_never_harm_each_other(user: User, make_repository: MakeRepository) -> None:
+    root = many_functions(make_repository)
+    arguments = ("index", "--repo", str(root), "--corpus", "docs", "--store", user.store, "-q")
+    both = [user.start(*arguments) for _ in range(2)]
+    results = [process.communicate(timeout=110) for process in both]
+    assert [process.returncode for process in both] == [0, 0], results
+    after = user.index(root, "docs")["corpora"]["docs"]
+    assert (after["embedded"], after["known"], after["complete"]) == (0, 2_400, True)
+
+
+def test_the_cost_of_intents_is_bounded_before_the_call(user: User, repository: Path) -> None:
+    with ScriptedProvider([Good("1. I want to see it\n")]) as provider:
+        done = user.run(
+            "index", "--repo", str(repository), "--corpus", "intent", "--intents", "llm",
+            "--max-cost", "0.0001", PATCHSHOT_BASE_URL=provider.base_url,
+            PATCHSHOT_MODEL=provider.model, PATCHSHOT_PRICES="1,10",
+        )  # fmt: skip
+        assert len(provider.chats) == 0
+    assert done.returncode == 8
+    assert "PATCHSHOT_MAX_COST" in done.stderr
+    assert "[intent]" in done.stdout  # by templates, all the same
+
+
+def test_a_foreign_file_is_no_store(user: User, repository: Path) -> None:
+    import sqlite3
+
+    path = user.home / "foreign.sqlite"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE mine (x)")
+    database.close()
+    done = user.run(
+        "index", "--repo", str(repository), "-q", "--corpus", "docs", "--store", f"sqlite:///{path}"
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_store_that_is_down_ends_the_command(user: User, repository: Path) -> None:
+    url = f"sqlite:///{user.home}/home-is-a-file/x.sqlite"
+    (user.home / "home-is-a-file").write_text("")
+    arguments = ("search", "cookies", "--repo", str(repository), "--corpus", "docs", "--store", url)
+    assert user.run(*arguments).returncode == 2
+
+
+def test_search_without_corpora_is_as_it_was(user: User, repository: Path) -> None:
+    found = user.ok("search", "cookies out of date", "--repo", str(repository))
+    assert set(found) == {"commit", "dirty", "total_chunks", "notes", "results"}
+    assert "corpus" not in found["results"][0]
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_one_line(user: User, make_repository: MakeRepository) -> None:
+    import resource
+
+    root = many_functions(make_repository)
+    user.index(root, "code")  # the caches, which are done without where the disk is full
+
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*AGENT, *arguments, "--repo", str(root), "--corpus", "docs", "-q",
+             "--store", user.store],
+            cwd=user.home, capture_output=True, text=True, timeout=110, preexec_fn=small,
+            env=agent_environment(user.home),
+        )  # fmt: skip
+
+    searched = call("search", "handles a case of the table")
+    assert searched.returncode == 0, searched.stderr
+    assert "[docs]" in searched.stdout
+    done = call("index")
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("agent: ")
+    assert "Traceback" not in done.stderr
+    assert user.index(root, "docs")["corpora"]["docs"]["complete"]
+
+
+def test_a_past_change_is_labelled_with_its_pull_request(user: User, merged: Path) -> None:
+    (first, *_) = user.search(merged, "weigh the parcel", "history")["results"]
+    assert "(#7 Ship parcels): Weigh the parcel" in first["title"]
+    assert first["link"] == "https://forge.example.org/owner/shop/pull/7"
+    assert first["path"] == "shop/parcels.py"
+    table = user.run(
+        "search", "weigh the parcel", "--repo", str(merged), "--corpus", "history", "--explain"
+    )
+    assert "link     https://forge.example.org/owner/shop/pull/7" in table.stdout
+
+
+def test_ten_spanish_questions_find_their_functions_by_a_model_s_translation(
+    user: User, make_repository: MakeRepository
+) -> None:
+    root = make_repository({**FILES, **TOOLS})
+
+    def reply(request: Any) -> str:
+        (words,) = [words for asked, (words, _) in SPANISH.items() if asked in request.prompt]
+        assert "translate" in request.prompt
+        return json.dumps({"keywords": [words.split()]})
+
+    with ScriptedProvider([Computed(reply)]) as provider:
+        model = {"PATCHSHOT_BASE_URL": provider.base_url, "PATCHSHOT_MODEL": provider.model}
+        for question, (_, symbol) in SPANISH.items():
+            found = user.ok("search", question, "--repo", str(root), "--expand", "llm", **model)
+            assert found["results"][0]["symbol"] == symbol, question
+        assert len(provider.chats) == 10
+
+
+def test_one_threshold_serves_code_and_corpora(user: User, repository: Path) -> None:
+    query = "drop cookies that are out of date"
+    code = user.ok("search", query, "--repo", str(repository), "--at-least", "0.3")["results"]
+    both = user.search(repository, query, "code,docs", "--at-least", "0.3")["results"]
+    assert code
+    assert both
+    for hit in (*code, *both):
+        assert 0.3 <= hit["relevance"] <= 1.0
+    assert user.ok("search", query, "--repo", str(repository), "--at-least", "1")["results"] == []
+    assert len(user.ok("search", query, "--repo", str(repository))["results"]) > len(code)
+
+
+def test_symbols_without_a_model_have_intents_from_templates(
+    user: User, repository: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "out.jsonl"
+    user.index(repository, "intent", "--symbols", str(file))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {line["model"] for line in lines} == {""}
+    assert all(line["intents"] for line in lines)
+    assert "CookieJar.expire" in {line["symbol"] for line in lines}
+    other = User(tmp_path / "other")
+    again = ("index", "--repo", str(repository), "--corpus", "intent", "--read-symbols", str(file))
+    done = other.run(*again)
+    assert f"intents of 0 symbols read, {len(lines)} were known" in done.stderr
+    (sent,) = [line for line in lines if line["symbol"] == "sendOrder"]
+    sent["intents"] = ["I want to hand the pelicans over"]  # by hand, or another program
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    done = other.run(*again)
+    assert f"intents of 1 symbol read, {len(lines) - 1} were known" in done.stderr
+    assert other.search(repository, "pelicans", "intent")["results"][0]["symbol"] == "sendOrder"
+    done = other.run(*again)
+    assert f"intents of 0 symbols read, {len(lines)} were known" in done.stderr
+
+
+def test_a_delphi_method_is_found(user: User, make_repository: MakeRepository) -> None:
+    unit = (
+        "unit Shop;\ninterface\ntype\n  TShop = class\n    procedure Open;\n"
+        "    procedure AddVoucher(const Code: string);\n  end;\nimplementation\n"
+        "procedure TShop.Open;\nbegin\nend;\n"
+        "procedure TShop.AddVoucher(const Code: string);\nbegin\n  Vouchers.Add(Code);\n"
+        "end;\nend.\n"
+    )
+    root = make_repository({"Shop.pas": unit})
+    found = user.ok("search", "add a voucher code", "--repo", str(root))["results"]
+    best = {key: found[0][key] for key in ("symbol", "kind", "start", "end")}
+    assert best == {"symbol": "TShop.AddVoucher", "kind": "method", "start": 12, "end": 15}

@@ -110,3 +110,20 @@ def test_an_interrupted_run_leaves_whole_rows_and_goes_on(
     rows = output.read_bytes()
     assert rows.count(b"\n") == 60
     assert all(line in rows for line in kept.splitlines())
+
+
+def test_when_every_instance_is_skipped(folder: Path) -> None:
+    commit = "1" * 40
+    write_dataset(folder / "d.jsonl", [dataset_row(commit)])
+    done = run(folder, "--workers", "1")
+    assert done.returncode == 2
+    assert b"no commit" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith(b"agent: every instance was skipped")
+
+
+def test_a_bad_row_is_one_line(folder: Path) -> None:
+    (folder / "d.jsonl").write_text("{}\n")
+    done = run(folder)
+    assert done.returncode == 2
+    assert done.stderr == b"agent: d.jsonl:1: instance_id: is missing (a text); correct the row\n"
+    assert not (folder / "r.jsonl").exists()

@@ -22,6 +22,9 @@ from tests.support.wheels import pytest_wheels
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
+SLOW = shop.change("src/shop/cart.py", "import time\n\ntime.sleep(4)\n" + shop.FIXED)
+
+
 class Place:
     """A folder with repositories, a data set, predictions, and what an evaluation leaves there."""
 
@@ -204,3 +207,61 @@ def test_the_environment_of_a_spec_is_built_from_wheels(place: Place, tmp_path: 
     assert (entry["outcome"], entry["error"]) == ("error", "environment")
     assert "nothere" in entry["reason"]
     assert said.count("environment: Python") == 2
+
+
+def test_the_rows_own_patches(place: Place) -> None:
+    place.write({"good": None})
+
+    said = place.run("--predictions", "gold", "--check-dataset")
+
+    assert place.found()["resolved_ids"] == ["good"]
+    assert place.found()["instances"]["good"]["check"]["gold"] is True
+    assert "1 of 1 (100.0%" in said
+    assert "rows checked with --check-dataset: 1, all hold what they say" in said
+
+
+def test_a_killed_run_goes_on(place: Place) -> None:
+    place.write({"first": shop.GOLD, "second": SLOW})
+    process = place.start()
+    place.wait_for("first")
+    log = place.instance("first") / "test_output.txt"
+    before = log.stat().st_mtime_ns
+    process.kill()
+    process.communicate(timeout=30)
+    assert not place.report.exists()
+
+    said = place.run()
+
+    assert place.found()["resolved_ids"] == ["first", "second"]
+    assert "2 of 2 judged (1 by an earlier run), 2 resolved" in said
+    assert "first: resolved (1 of 1 FAIL_TO_PASS pass; 3 of 3 PASS_TO_PASS pass), by an" in said
+    assert log.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--predictions", "none.json"), "--predictions none.json: No such file"),
+        (("--environments", "none.toml"), "--environments none.toml: No such file"),
+        (("--image-template", "x:{instance}"), "no field {instance}"),
+        (("--run", "none.run"), "--run none.run: no folder of a run"),
+        (("--id", "none"), "--id none: no such instance in set.jsonl"),
+        (("--id", "good", "--id", "none"), "--id none: no such instance in set.jsonl"),
+        (("--match", "none"), "no row is selected"),
+        (("--output", "set.jsonl"), "--output is the --dataset (set.jsonl)"),
+        (("--output", "./preds.json"), "--output is the --predictions (preds.json)"),
+        (("--output", "x.eval"), "--output x.eval: that is the name of the folder"),
+        (
+            ("--environments", "spec.toml", "--output", "spec.toml"),
+            "--output is the --environments (spec.toml)",
+        ),
+    ],
+)
+def test_wrong_arguments(place: Place, options: tuple[str, ...], words: str) -> None:
+    place.write({"good": shop.GOLD})
+    (place.root / "spec.toml").write_text("")
+    before = {path: path.read_bytes() for path in place.root.iterdir() if path.is_file()}
+
+    assert words in place.run(*options, code=2, python=False)
+    assert {path: path.read_bytes() for path in place.root.iterdir() if path.is_file()} == before
+    assert not list(place.root.glob("*.eval"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 
 from tests.e2e.test_commands import FILES, REPLY, User
 from tests.support.agent_process import run_agent
-from tests.support.behaviours import Good
+from tests.support.behaviours import Good, Malformed
 from tests.support.loopback import Scripted, loopback
 from tests.support.scripted_provider import ScriptedProvider
+from tests.support.solve_command import require_sandbox
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -107,3 +109,126 @@ def test_shell_completion(program: str, user: User) -> None:
 
 
 # ------------------------------------------------------------------------------------------ report
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("pytst tests", "failed to execute pytst"),
+        ("make nonexist", "No rule to make target 'nonexist'"),
+        ("cd nowhere && pytest", "can't cd to nowhere"),
+        ("pytest tests/none", "file or directory not found: tests/none"),
+        ("python -m nope", "No module named nope"),
+    ],
+)
+def test_a_command_that_does_not_start_ends_the_run_before_a_call(
+    command: str, said: str, user: User, repository: Path
+) -> None:
+    require_sandbox()
+    done, provider = user.solve(repository, [Good(REPLY)], "--test-cmd", command, "--json")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["status"]) == (2, "usage"), done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "--test-cmd" in last
+    assert command in last
+    assert said in last
+    assert result["usage"]["calls"] == len(provider.chats) == 0
+
+
+def test_shell_operators_are_run_by_a_shell(user: User, repository: Path) -> None:
+    require_sandbox()
+    command = "cd shop && python -m pytest -q ../tests | tee /tmp/log && exit 0"
+    done, _ = user.solve(repository, [Good(REPLY)], "--test-cmd", command, "--json")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
+    assert result["attempts"][0]["validation"]["pass_to_pass"] == [
+        "tests/test_names.py::test_clean"
+    ]
+
+
+def test_a_command_that_only_fails_never_gives_more_than_unverified(
+    user: User, repository: Path
+) -> None:
+    require_sandbox()
+    done, _ = user.solve(repository, [Good(REPLY)], "--test-cmd", "echo hi && false")
+    assert done.returncode == 11
+    assert "the test command fails on the base (exit code 1)" in done.stderr
+    assert "fails on the base and with the patch (exit code 1)" in done.stderr.splitlines()[-1]
+
+
+def test_a_model_that_repeats_one_action_is_stopped(user: User, repository: Path) -> None:
+    action = Good(json.dumps({"action": "search", "query": "cart total"}))
+    prices = ("--prices", "2,8")
+    done, provider = user.solve(repository, [Malformed(), Malformed(), action], *prices)
+    assert (done.returncode, len(provider.chats)) == (3, 5), done.stderr
+    assert "at most 1 + 1 + 2 + 1 + 40 + 1 calls, 400,000 tokens, $3.06" in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "the model repeated one action 3 times (search 'cart total')" in last
+
+
+def test_an_issue_that_is_fixed_already_takes_two_calls(user: User, repository: Path) -> None:
+    fixed = {
+        "path": "shop/cart.py",
+        "search": "        self.prices = list()\n\n    def total(self):\n",
+        "replace": "        self.prices = []\n\n    def total(self):\n",
+    }
+    reply = Good(json.dumps({"thought": "no list()", "edits": [fixed]}))
+    done, provider = user.solve(repository, [reply], "--json")
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["status"], len(provider.chats)) == (3, "already-fixed", 2)
+    assert "the issue seems to be fixed already (shop/cart.py" in done.stderr.splitlines()[-1]
+
+
+def test_the_default_limit_of_tokens_ends_a_run(user: User, repository: Path) -> None:
+    help_text = " ".join(user.ok("solve", "--help").split())
+    assert "--max-tokens INTEGER Input and output tokens of all calls (400000)." in help_text
+    done, provider = user.solve(repository, [Malformed()], "--max-tokens", "9500")
+    assert (done.returncode, len(provider.chats)) == (8, 1), done.stderr
+    assert "of 9,500 are left: raise --max-tokens" in done.stderr.splitlines()[-1]
+
+
+def test_a_red_patch_is_named_by_its_first_assertion(user: User, repository: Path) -> None:
+    tests = "".join(f"\n\ndef test_{n}():\n    assert clean(' a ') == 'a'\n" for n in range(40))
+    (repository / "tests/test_names.py").write_text("from shop.names import clean\n" + tests)
+    edit = {"path": "shop/names.py", "search": "name.strip()", "replace": "name.lstrip()"}
+    reply = Good(json.dumps({"edits": [edit]}))
+    done, _ = user.solve(repository, [reply], "--repairs", "0", "--no-iterative")
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 6
+    assert "40 tests that passed on the base fail with the patch: " in last
+    assert "tests/test_names.py::test_0 (AssertionError: assert 'a ' == 'a') and 39 more" in last
+
+
+def test_advice_for_the_model_does_not_reach_the_user(user: User, repository: Path) -> None:
+    twice = {"path": "shop/cart.py", "search": "self.prices", "replace": "self.amounts"}
+    reply = Good(json.dumps({"edits": [twice]}))
+    done, provider = user.solve(repository, [reply], "--no-iterative")
+    assert done.returncode == 5
+    assert "the search text occurs 2 times, at lines 8, 12" in done.stderr.splitlines()[-1]
+    assert "lengthen it" not in done.stderr
+    assert "lengthen it by neighbouring lines" in provider.chats[-1].prompt
+
+
+def test_doctor_takes_ten_lines_and_says_where_settings_come_from(user: User) -> None:
+    brief = user.run("doctor", PATCHSHOT_MODEL="m", PATCHSHOT_BASE_URL="http://h.example/v1")
+    assert len(brief.stdout.splitlines()) <= 10
+    last = brief.stdout.splitlines()[-1]
+    assert "model from PATCHSHOT_MODEL" in last
+    assert "base_url from PATCHSHOT_BASE_URL" in last
+    assert "seccomp" not in brief.stdout
+    assert len(user.run("doctor", "-v").stdout) > len(brief.stdout)
+
+
+def test_the_report_of_one_solve(user: User, repository: Path) -> None:
+    (user.home / "issue.md").write_text("# The total is wrong\n\nIt leaves out *one* price.\n")
+    done, _ = user.solve(repository, [Good(REPLY)], "--json", "--no-tests")
+    (user.home / "result.json").write_text(done.stdout)
+    user.ok("report", "result.json", "-o", "page.html", "--open", "no")
+    page = (user.home / "page.html").read_text()
+    assert "<h1>The total is wrong</h1>" in page
+    assert "It leaves out" in page
+    failed, _ = user.solve(repository, [Good(REPLY)], "--json", "--test-cmd", "pytst")
+    (user.home / "failed.json").write_text(failed.stdout)
+    said = user.run("report", "failed.json", "-o", "page.html", "--open", "no").stdout
+    assert "unusable row" not in said
+    assert "wrong input or setting 1" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from tests.conftest import run_git
 from tests.support.agent_process import AGENT, agent_environment, run_agent
-from tests.support.behaviours import Good
+from tests.support.behaviours import Good, Slow, Unauthorized
 from tests.support.interrupts import INTERRUPTIBLE
 from tests.support.scripted_provider import ScriptedProvider, Step
 from tests.support.solve_command import require_sandbox
@@ -316,3 +317,130 @@ def test_a_retry_takes_no_leave_from_a_kept_file(home: Home) -> None:
         done = home.agent("retry", run["run"], "--comment", "x", *QUICK[:2])
         assert done.returncode == 0, done.stderr
         assert len(provider.chats) == 2
+
+
+def test_a_kept_patch_is_merged_with_edits_made_meanwhile(home: Home) -> None:
+    with serving(home, Good(reply("return a + b"))):
+        home.solve()
+        mine = "# mine\n\n\n" + FILES["calc.py"]
+        (home.repository / "calc.py").write_text(mine)
+        done = home.agent("apply", home.listed()[0]["run"])
+        assert done.returncode == 0, done.stderr
+        assert (home.repository / "calc.py").read_text() == mine.replace("a - b", "a + b")
+        (home.repository / "calc.py").write_text("def add(a, b):\n    return sum([a, b])\n")
+        refused = home.agent("apply", home.listed()[0]["run"])
+        assert refused.returncode == 5
+        assert "nothing was written" in refused.stderr
+
+
+def test_no_keep_keeps_nothing(home: Home) -> None:
+    with serving(home, Good(reply("return a + b"))):
+        assert home.solve("--no-keep").returncode == 0
+        assert not home.runs.exists()
+        assert home.listed() == []
+        done = home.agent("show")
+        assert (done.returncode, "no run is kept yet" in done.stderr) == (2, True)
+
+
+def test_a_finished_run_is_paid_again_where_it_is_asked_for_again(home: Home) -> None:
+    with serving(home, Good(reply("return a + b"))) as provider:
+        home.solve()
+        home.solve()
+        assert len(provider.chats) == 2
+        names = [run["run"] for run in home.listed()]
+        assert len(set(names)) == 2
+        shared = names[0][:6]  # what the ids of one issue begin with
+        unclear = home.agent("show", shared)
+        assert unclear.returncode == 2
+        assert "2 runs begin with" in unclear.stderr
+
+
+def test_a_repair_that_fails_does_not_cost_the_first_reply(home: Home) -> None:
+    script = [Good(reply("return a +")), Unauthorized(), Good(reply("return a + b"))]
+    with serving(home, *script) as provider:
+        first = home.solve("--repairs", "1")
+        assert first.returncode == 9, first.stderr
+        second = home.solve("--repairs", "1")
+        assert second.returncode == 0, second.stderr
+        assert len(provider.chats) == 3  # the reply, the refusal, the repair
+        assert "return a +\\n" not in second.stdout
+
+
+@pytest.mark.parametrize("changed", ["issue", "repository", "model"])
+def test_another_question_is_asked_anew(home: Home, changed: str) -> None:
+    with serving(home, Good(reply("return a +")), Unauthorized(), Good(reply("return a + b"))):
+        home.solve("--repairs", "1")
+        if changed == "issue":
+            home.issue.write_text("# add subtracts\n\n`add(2, 2)` gives 0.\n")
+        elif changed == "repository":
+            (home.repository / "calc.py").write_text("# new\ndef add(a, b):\n    return a - b\n")
+        done = home.solve(*(("--model", "other") if changed == "model" else ()))
+        assert "has paid for this reply" not in done.stderr
+
+
+def test_a_reply_with_a_secret_is_asked_for_again(home: Home) -> None:
+    bad, good = reply(f"return a +  # {SECRET}"), reply("return a + b")
+    with serving(home, Good(bad), Unauthorized(), Good(good)) as provider:
+        assert home.solve("--repairs", "1").returncode == 9
+        done = home.solve("--repairs", "1")
+        assert done.returncode == 0, done.stderr
+        assert len(provider.chats) == 3
+        assert "***" not in done.stdout
+
+
+@pytest.mark.parametrize("broken", ["file", "read-only", "full"])
+def test_a_run_that_cannot_be_kept_is_solved_all_the_same(
+    home: Home, tmp_path: Path, broken: str
+) -> None:
+    state = home.path / ".local/state"
+    state.mkdir(parents=True)
+    options: dict[str, Any] = {}
+    if broken == "file":
+        (state / "patchshot").write_text("")
+    elif broken == "read-only":
+        if os.geteuid() == 0:
+            options["XDG_STATE_HOME"] = "/proc/nothing/can/be/made/here"
+        state.chmod(0o500)
+    with serving(home, Good(reply("return a + b"))):
+        if broken == "full":  # no file may grow beyond 3,000 bytes: the prompt does not fit
+            options["prefix"] = ("prlimit", "--fsize=3000")
+        done = home.solve(**options)
+    assert done.returncode == 0, done.stderr
+    assert "+    return a + b" in done.stdout
+    said = [line for line in done.stderr.splitlines() if "this run is not kept" in line]
+    assert len(said) == 1, done.stderr
+
+
+def test_files_of_others_in_the_folder_do_no_harm(home: Home) -> None:
+    with serving(home, Good(reply("return a + b"))) as provider:
+        home.solve()
+        (run,) = home.listed()
+        folder = home.runs / run["run"]
+        (folder / "result.json").unlink()
+        (folder / "exchanges.jsonl").write_text("nonsense\n")
+        assert home.listed()[0]["status"] == "unfinished"
+        assert home.solve().returncode == 0  # nothing usable is there: paid again
+        assert len(provider.chats) == 2
+        (home.runs / "ffffffff").symlink_to("/etc")
+        os.mkfifo(home.runs / "eeeeeeee")
+        (home.runs / "dddddddd").mkdir()
+        (home.runs / "dddddddd/origin.json").write_text("[" * 100_000)
+        assert len(home.listed()) == 2
+        assert home.solve().returncode == 0
+
+
+@pytest.mark.slow
+def test_concurrent_runs_of_one_issue_are_kept_apart(home: Home) -> None:
+    with serving(home, Slow(3, Good(reply("return a + b")))) as provider:
+        command = [*AGENT, "solve", *home.named(), *QUICK]
+        environment = agent_environment(home.path, **home.variables())
+        running = [
+            subprocess.Popen(
+                command, cwd=home.path, env=environment,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+            for _ in range(3)
+        ]  # fmt: skip
+        assert [process.wait(timeout=200) for process in running] == [0, 0, 0]
+        assert len(provider.chats) == 3
+        assert len(home.listed()) == 3

@@ -108,3 +108,10 @@ def test_apply_writes_and_search_finds(repository: Path, tmp_path: Path) -> None
     applied, _ = call(repository, tmp_path, "apply", {"diff": DIFF})
     assert applied.structured_content["result"] == ["shop.py", "tests/test_double.py"]
     assert "* 2" in (repository / "shop.py").read_text("utf-8")
+
+
+def test_a_refused_diff_is_an_error_with_its_reason(repository: Path, tmp_path: Path) -> None:
+    diff = DIFF.replace("shop.py", ".git/config")
+    result, _ = call(repository, tmp_path, "apply", {"diff": diff})
+    assert result.is_error
+    assert ".git" in result.content[0].text

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,32 @@ from tests.support.fingerprint import fingerprint
 from tests.support.miner import Called, Caller, settings_for
 from tests.support.scripted_provider import ScriptedProvider, Step
 from tests.support.solve_command import require_sandbox
+
+
+def _with_home(home: Path) -> list[str]:
+    """The processes that were given this home."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"HOME={home}".encode() in path.read_bytes().split(b"\0"):
+                found.append(path.parent.name)
+    return found
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 40.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def _runs(name: str) -> bool:
+    try:
+        done = subprocess.run([name, "-c", ""], capture_output=True, timeout=30, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0
+
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
@@ -300,3 +328,79 @@ def test_with_the_packages_a_fresh_environment_works(
     called = play([Good(GOOD)], caller, V4)
     assert called.errors == (), called.said
     applies(called.value, repository)
+
+
+def test_a_repository_elsewhere(repository: Path, home: Path) -> None:
+    caller = Caller(cwd=home, home=home)
+    called = play([Good(GOOD)], caller, V4, REPO=str(repository))
+    applies(called.value, repository)
+
+
+def test_twice_in_one_process(repository: Path, home: Path, bundle: Path) -> None:
+    caller = Caller(cwd=repository, home=home, entry=bundle, times=2)
+    with ScriptedProvider([Good(GOOD)]) as provider:
+        first, second = caller.call(TASK, {**V4, **settings_for(provider)})
+    assert first.value == second.value
+    assert provider.chats[0].body == provider.chats[1].body
+
+
+def test_an_input_without_a_problem(repository: Path, home: Path, bundle: Path) -> None:
+    for task in (None, {}, {"problem_statement": None}, {"problem_statement": "  "}):
+        (called,) = Caller(cwd=repository, home=home, entry=bundle).call(task, V4)
+        assert called.errors[0] == "AgentFailure"
+        assert "problem_statement" in called.said
+
+
+def test_a_folder_without_a_repository(home: Path, tmp_path: Path) -> None:
+    (called,) = Caller(cwd=tmp_path, home=home).call(TASK, V4)
+    assert called.errors[0] == "RepositoryError"
+    assert "PATCHSHOT_REPO" in called.said
+
+
+def test_a_model_that_never_answers(repository: Path, home: Path) -> None:
+    caller = Caller(cwd=repository, home=home)
+    called = play([Slow(100, Good(GOOD))], caller, {**V4, "PATCHSHOT_TIMEOUT": "12"})
+    assert called.errors[0] == "ProviderError"  # its server's failure, not ours
+    assert called.seconds < 20
+
+
+def test_the_worker_ends_with_its_caller(repository: Path, home: Path, tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with ScriptedProvider([Slow(100, Good(GOOD))]) as provider:
+        caller = Caller(cwd=repository, home=home)
+        variables = {**V4, **settings_for(provider), "TMPDIR": str(temporary)}
+        process = caller.start(TASK, variables)
+        try:
+            wait_until(lambda: bool(provider.chats))
+            assert len(_with_home(home)) >= 2  # the caller and its worker
+        finally:
+            process.kill()
+            process.communicate(timeout=30)
+        wait_until(lambda: not _with_home(home))
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("minor", [7, 8, 9, 10])
+def test_an_older_python_is_told_what_is_needed(
+    minor: int, repository: Path, home: Path, bundle: Path
+) -> None:
+    python = f"python3.{minor}"
+    if not _runs(python):
+        pytest.skip(f"no {python} here")
+    caller = Caller(cwd=repository, home=home, entry=bundle, python=python)
+    (called,) = caller.call(TASK, V4)
+    assert called.errors[0] == "AgentFailure"
+    assert "Python 3.11 or newer is needed" in called.said
+
+
+def test_nothing_is_left_in_the_temporary_folder(
+    repository: Path, home: Path, bundle: Path, tmp_path: Path
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    caller = Caller(cwd=repository, home=home, entry=bundle)
+    called = play([Good(GOOD)], caller, {**V4, "TMPDIR": str(temporary)})
+    assert called.errors == ()
+    assert list(temporary.iterdir()) == []

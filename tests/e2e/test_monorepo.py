@@ -17,6 +17,8 @@ from tests.support.pythons import python_with
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import require_sandbox
 
+SHARED = {"path": "libs/src/money.py", "search": "return round", "replace": "return  round"}
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
 MakeRepository = Callable[[Mapping[str, str | bytes]], Path]
@@ -267,3 +269,53 @@ def test_packages_of_the_setup_can_be_imported_and_not_replaced(shop: Monorepo) 
     reply = {"edits": edits, "reproduction_test": test}
     done, result, _ = shop.solve([reply], *setup, "--repairs", "0", "--no-iterative")
     assert done.returncode == 6, done.stderr
+
+
+def test_the_test_command_runs_in_the_folder(monorepo: Monorepo) -> None:
+    command = ("--test-cmd", "python -m pytest -q tests")
+    done, result, _ = monorepo.solve([FIX], "--path", BILLING, *command)
+    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
+    assert f"{BILLING}/tests/test_app.py::test_rate" in validation_of(result)["pass_to_pass"]
+
+
+def test_an_edit_outside_is_allowed_and_shown(monorepo: Monorepo) -> None:
+    both = {**FIX, "edits": [*FIX["edits"], SHARED]}
+    done, result, _ = monorepo.solve([both], "--path", BILLING)
+    note = (
+        f"the patch edits libs/src/money.py outside of {BILLING}; only tests of {BILLING} were run"
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"note: {note}" in done.stderr
+    assert note in validation_of(result)["notes"]
+    diff = monorepo.home / "fix.diff"
+    diff.write_text(result["diff"])
+    judged = monorepo.run("verify", "--diff", str(diff), "--path", BILLING)
+    assert f"note: {note}" in judged.stderr
+
+
+def test_the_whole_repository_is_taken_where_asked_for(monorepo: Monorepo) -> None:
+    _, _, provider = monorepo.solve([FIX], "--path", ".", inside=BILLING)
+    assert "services/orders" in provider.chats[0].prompt
+
+
+def test_a_failing_setup_ends_the_run_before_a_call(shop: Monorepo) -> None:
+    command = "echo first; echo no such package >&2; exit 3"
+    done, result, provider = shop.solve([SHOP_FIX], "--setup-cmd", command)
+    assert (done.returncode, result["status"]) == (2, "usage"), done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert f"--setup-cmd {command!r} failed (exit code 3" in last
+    assert "no such package" in last
+    assert "warning: --setup-cmd: first" in done.stderr
+    assert not provider.chats
+
+
+def test_a_retry_keeps_the_folder(monorepo: Monorepo) -> None:
+    monorepo.solve([FIX], inside=BILLING)
+    [kept] = json.loads(monorepo.run("runs", "--json").stdout)
+    with ScriptedProvider([Good(json.dumps(FIX))]) as provider:
+        done = monorepo.run(
+            "retry", kept["run"], "--comment", "the same again",
+            PATCHSHOT_BASE_URL=provider.base_url, PATCHSHOT_MODEL=provider.model,
+        )  # fmt: skip
+    assert f"scope: {BILLING}" in done.stderr
+    assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,6 +20,8 @@ FILES = {
     "shop/colors.py": "def paint(text):\n    return text\n",
     "shop/names.py": "def clean(name):\n    return name.strip()\n",
 }
+
+QUERY = "the sum of the prices is wrong"
 
 
 @pytest.fixture
@@ -44,3 +47,24 @@ def test_no_code_is_sent_only_if_the_user_insists(
         assert "no code fits into the context" in refused.stderr
         run_agent(*solve, home=tmp_path, PATCHSHOT_ALLOW_EMPTY_CONTEXT="1", **theirs)
         assert provider.chats
+
+
+def test_words_of_a_model_need_one(tmp_path: Path) -> None:
+    done = run_agent("search", "hue", "--expand", "llm", "--repo", "missing", home=tmp_path)
+    assert done.returncode == 2
+    assert "no model server is configured" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_floor_leaves_out_what_ranks_low(repository: Path, tmp_path: Path) -> None:
+    issue = tmp_path / "issue.md"
+    issue.write_text(f"# {QUERY}\n")
+    paths = []
+    for floor in ("0", "0.9"):
+        done = run_agent(
+            "context", "--problem", str(issue), "--repo", str(repository), "--json",
+            home=tmp_path, PATCHSHOT_CONTEXT_FLOOR=floor,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        paths.append({piece["path"] for piece in json.loads(done.stdout)["pieces"]})
+    assert paths[1] == {"shop/cart.py"} < paths[0]

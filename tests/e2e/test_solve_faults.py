@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.behaviours import Good, Unauthorized, WrongPath, count_tokens
 from tests.support.fault_cases import FAULT_CASES, FaultCase, Replies, case_id
 from tests.support.fingerprint import fingerprint
 from tests.support.scripted_provider import ScriptedProvider
@@ -144,3 +145,31 @@ def test_end_of_run(case: FaultCase, target: Target) -> None:
         assert len(provider.chats) == case.requests
     assert tuple(attempt.kind for attempt in solved.result.attempts) == case.kinds
     assert fingerprint(target.repository) == before
+
+
+def test_repair_call_says_what_was_wrong_and_is_paid_for(target: Target) -> None:
+    wrong, good = WrongPath("shop/gone.py"), Good(REPLIES.good)
+    with ScriptedProvider([wrong, good]) as provider:
+        solved = solve(target.problem, target.repository, provider, home=target.home)
+    first, second = provider.chats
+    assert "shop/gone.py" not in first.prompt
+    assert "shop/gone.py" in second.prompt
+    usage = solved.result.usage
+    assert usage.calls == 2, solved.explain()
+    assert usage.input_tokens == count_tokens(first.prompt) + count_tokens(second.prompt)
+    assert usage.output_tokens == count_tokens(wrong.reply) + count_tokens(good.reply)
+
+
+def test_same_input_gives_the_same_prompt(target: Target) -> None:
+    prompts = []
+    for hash_seed in ("1", "2"):
+        with ScriptedProvider([Unauthorized()]) as provider:
+            solve(
+                target.problem,
+                target.repository,
+                provider,
+                home=target.home,
+                variables={"PYTHONHASHSEED": hash_seed},
+            )
+        prompts.append(provider.chats[0].body["messages"])
+    assert prompts[0] == prompts[1]

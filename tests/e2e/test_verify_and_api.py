@@ -17,6 +17,8 @@ from tests.support.behaviours import Good
 from tests.support.scripted_provider import ScriptedProvider
 from tests.support.solve_command import require_sandbox
 
+OTHER = "def double(number):\n    return number + 3\n"
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(150)]
 
 BROKEN = "def double(number):\n    return number * 3\n"
@@ -115,3 +117,22 @@ def test_a_blocking_call_in_an_event_loop_names_the_other_function(repository: P
 
     with pytest.raises(patchshot.ConfigurationError, match="await solve_async"):
         asyncio.run(call())
+
+
+def test_a_patch_that_breaks_a_test_is_not(repository: Path, tmp_path: Path) -> None:
+    code, result, stderr = verify(repository, tmp_path, diff_of(repository, **{"shop.py": OTHER}))
+    assert (code, result["verdict"]) == (6, "regressed"), stderr
+    assert "VERIFIED" not in stderr
+
+
+def test_a_diff_of_another_base_does_not_apply(repository: Path, tmp_path: Path) -> None:
+    diff = diff_of(repository, **{"shop.py": FIXED}).replace("* 3", "* 5")
+    code, result, _ = verify(repository, tmp_path, diff)
+    assert (code, result["verdict"]) == (5, None)
+
+
+def test_a_test_that_is_not_in_the_patch_is_refused(repository: Path, tmp_path: Path) -> None:
+    diff = diff_of(repository, **{"shop.py": FIXED})
+    code, _, stderr = verify(repository, tmp_path, diff, "--test", "tests/test_gone.py")
+    assert code == 2
+    assert "tests/test_gone.py is not a test file that the patch adds or changes" in stderr
