@@ -66,6 +66,10 @@ def test_another_programs_vectors_by_command(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    (tmp_path / "a.py").write_text("x = 1\n")
+    for arguments in (("init", "-q"), ("add", "a.py"), ("commit", "-qm", "a")):
+        author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(("git", *author, *arguments), cwd=tmp_path, check=True)
     for name, text in TEXTS.items():
         write_vector(tmp_path / "v", name, embed_text(text), tags=[name[0]], text=text)
     dry = agent("index", "--precomputed", "v", "--dry-run")
