@@ -17,7 +17,7 @@ from agent.verify.judging.compare import (
     read_known,
     suspicion,
 )
-from agent.verify.judging.execution import Replays, ReplaySide
+from agent.verify.judging.execution import Replays, ReplaySide, find_equality_files
 from agent.verify.judging.outdated import placed_test
 from agent.verify.judging.reading import find_tricks
 from agent.verify.judging.wording import (
@@ -61,6 +61,7 @@ __all__ = [
     "doubtful",
     "executed",
     "failure_texts",
+    "find_equality_files",
     "find_test_hints",
     "find_tricks",
     "first_failure",

@@ -31,6 +31,7 @@ from agent.verify.judging.execution import (
     RunAgain,
     SecondRuns,
     changed_code,
+    find_equality_files,
 )
 from agent.verify.judging.outdated import OutdatedRuns
 from agent.verify.judging.wording import number
@@ -187,7 +188,7 @@ class PlanExecution:
         job = self._new_tests_job() or self._project_job()
         if not names or job is None or self.executor.python(self.cancel).interpreter is None:
             return Replays()
-        files = tuple(change.path for change in plan.source)
+        files = find_equality_files(plan.source)
         after = merged(plan.source, plan.new_tests)
         controls = _controls(runs, names)
         sides = [

@@ -34,6 +34,7 @@ from agent.verify import (
     collection_error,
     doubtful,
     executed,
+    find_equality_files,
     first_failure,
     how_it_ended,
     import_roots,
@@ -202,7 +203,7 @@ class InstanceTestRunner:
         names = tuple(name for name in map(self.test_id, given) if ".py::" in name)[:_MOST_REPLAYED]
         if not names or self.tools.interpreter is None:
             return ()
-        files = tuple(change.path for change in source)
+        files = find_equality_files(source)
         job = SuiteJob(self.suite, (), import_roots(self.snapshot, source))
         sides = [
             ReplaySide(tuple(changes), names, files) for changes in (tests, merged(source, tests))

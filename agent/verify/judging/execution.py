@@ -356,7 +356,7 @@ class Replayed(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ReplaySide:
-    """Tests to replay on one tree. `files` are those that the patch changes."""
+    """Tests to replay on one tree. `files` are those in which the patch changes an equality."""
 
     changes: tuple[FileChange, ...]
     tests: tuple[str, ...]
@@ -366,6 +366,24 @@ class ReplaySide:
         """Return the order for `inside/patchshot_plain.py`."""
         order = {"tests": self.tests, "files": self.files, "roots": roots}
         return json.dumps(order).encode("ascii")
+
+
+def find_equality_files(source: Sequence[FileChange]) -> tuple[str, ...]:
+    """Return the files whose `__eq__` the patch changes or adds, by whatever name."""
+    return tuple(c.path for c in source if _equalities(c.after) != _equalities(c.before))
+
+
+def _equalities(data: bytes | None) -> tuple[int, list[str]]:
+    """Return how often a file mentions `__eq__`, and its functions of that name."""
+    text = (data or b"").decode("utf-8", "replace")
+    if "__eq__" not in text:
+        return 0, []
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):
+        return 0, [text]
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef))
+    return text.count("__eq__"), [ast.dump(one) for one in functions if one.name == "__eq__"]
 
 
 def read_replayed(data: bytes) -> tuple[Replayed, ...]:

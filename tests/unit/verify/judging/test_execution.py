@@ -15,6 +15,7 @@ from agent.verify.judging.execution import (
     RunAgain,
     SecondRuns,
     changed_code,
+    find_equality_files,
 )
 from tests.support.validation import edit, run_of
 
@@ -194,3 +195,22 @@ def test_a_replay_counts_where_it_can_be_run(
 ) -> None:
     replays = Replays(tuple(base), tuple(patched), frozenset({OLD}))
     assert bool(replays.why_no_evidence("test_a.py::test_new")) is held
+
+
+EQUAL = "class Amount(int):\n    def __eq__(self, other):\n        return True\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ("", EQUAL, True),
+        (EQUAL, EQUAL.replace("True", "1 == 1"), True),
+        ("", EQUAL.replace("def __eq__", "def same") + "    __eq__ = same\n", True),
+        # The class had its equality before: it shows nothing of this patch.
+        (EQUAL, EQUAL + "\n\ndef half(n):\n    return n // 2\n", False),
+    ],
+)
+def test_an_equality_counts_where_the_patch_changes_it(
+    before: str, after: str, *, changed: bool
+) -> None:
+    assert bool(find_equality_files([edit("amount.py", before, after)])) is changed
