@@ -1,53 +1,82 @@
 """Solve many instances: `agent batch`.
 
 `run.run_batch` checks the request, opens the run folder and starts a `driver`, which gives jobs to
-an engine (`local` for this machine, `ray` for a cluster). Workers (`worker`) solve one instance
-each. The `journal` records every decision and payment, so that a killed run can go on, and
-`shared_budget` keeps the sum of all calls within the limit.
+an engine: worker processes of this machine (`worker`) or tasks of a Ray cluster (`ray_tasks`). The
+`journal` records every decision, and each worker its paid replies, so that a killed run can go on.
 """
 
+from agent.batch.driver import Driver, DriverOptions
 from agent.batch.journal import (
-    ENTRIES,
     Entry,
     Failed,
     Finished,
-    Granted,
+    History,
+    Journal,
     RunEnded,
     RunStarted,
     SetAside,
-    Settled,
-    StageEntry,
     Started,
+    parse_entry,
+    read_entries,
 )
 from agent.batch.progress import (
+    QuietProgress,
     Summary,
+    Unsolved,
     cost_in_words,
     progress_for,
     replies_in_words,
     unsolved_in_words,
 )
-from agent.batch.run import BatchPlan, EngineName, run_batch
-from agent.batch.shared_budget import Bounds
+from agent.batch.run import BatchPlan, EngineName, run_batch, summary_of
+from agent.batch.run_folder import (
+    INSTANCES,
+    JOURNAL,
+    RUN,
+    RUN_LOCK,
+    TASKS,
+    Fingerprint,
+    TaskFile,
+    claim_run_folder,
+)
+from agent.batch.worker import AttemptEnded, BatchEngine, Blame, LocalEngine, SolveJob
 
 __all__ = [
-    "ENTRIES",
+    "INSTANCES",
+    "JOURNAL",
+    "RUN",
+    "RUN_LOCK",
+    "TASKS",
+    "AttemptEnded",
+    "BatchEngine",
     "BatchPlan",
-    "Bounds",
+    "Blame",
+    "Driver",
+    "DriverOptions",
     "EngineName",
     "Entry",
     "Failed",
+    "Fingerprint",
     "Finished",
-    "Granted",
+    "History",
+    "Journal",
+    "LocalEngine",
+    "QuietProgress",
     "RunEnded",
     "RunStarted",
     "SetAside",
-    "Settled",
-    "StageEntry",
+    "SolveJob",
     "Started",
     "Summary",
+    "TaskFile",
+    "Unsolved",
+    "claim_run_folder",
     "cost_in_words",
+    "parse_entry",
     "progress_for",
+    "read_entries",
     "replies_in_words",
     "run_batch",
+    "summary_of",
     "unsolved_in_words",
 ]

@@ -1,84 +1,124 @@
 """The driver decides which instance is next, how to handle the end of an attempt, and when to stop.
 
-A `BatchEngine` runs the jobs. The driver's decisions depend only on the journal, so that a killed
-run continues in the same way.
+A `BatchEngine` runs the attempts, each in a thread. The decisions depend only on the journal and on
+the replies in the folders, so that a killed run continues in the same way.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from contextlib import aclosing
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent.batch.journal import Failed, Finished, Journal, SetAside, Started
-from agent.batch.messages import AttemptEnded, BatchEngine, SolveJob
-from agent.batch.progress import Progress, RunCounts
-from agent.batch.run_folder import TaskFile
+from agent.batch.progress import Progress, RunCounts, cost_in_words
+from agent.batch.run_folder import INSTANCES, TaskFile
+from agent.batch.worker import AttemptEnded, BatchEngine, SolveJob
 from agent.datasets import PredictionsWriter, SolverTask, find_repository, folder_name
 from agent.errors import Status
+from agent.llm.recording import ChatExchange, parse_exchange
 from agent.results import kept as files
 
 # After this many attempts in a row without a result, the instances are not the cause. The number is
 # at least twice that of the workers, because attempts that run together fail for the same cause.
 _HOPELESS = 5
 
-# How many pending instances are searched for one whose project nobody is indexing.
-_LOOK_AHEAD = 256
-
 
 @dataclass(frozen=True, slots=True)
 class DriverOptions:
-    """Options of a driver. `run` is the folder of the run; `flags` make the workers' settings."""
+    """Options of a driver. `run` is the folder of the run; `flags` make the workers' settings.
+
+    `total_cost` (US dollars) and `per_minute` (model calls) are of all workers together, None for
+    no limit. `instance_cost` is the limit of one instance, `seconds` the life of a worker.
+    """
 
     run: Path
     repositories: Path
     flags: dict[str, Any]
     workers: int
     max_tries: int
+    total_cost: float | None = None
+    instance_cost: float | None = None
+    per_minute: float | None = None
+    seconds: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The replies of an instance, their dollars, and how many of them have no price."""
+
+    replies: int = 0
+    cost_usd: float = 0.0
+    unpriced: int = 0
+
+
+def read_spending(folder: Path) -> Spending:
+    """Return what the recorded replies in the folder of an instance cost."""
+    try:
+        with (folder / files.EXCHANGES).open("rb") as file:
+            exchanges = [parse_exchange(line) for line in file if line.endswith(b"\n")]
+    except OSError:  # the next attempt reports it
+        return Spending()
+    costs = [one.reply.usage.cost_usd for one in exchanges if isinstance(one, ChatExchange)]
+    return Spending(len(costs), sum(cost or 0.0 for cost in costs), costs.count(None))
+
+
+@dataclass(slots=True)
+class _Running:
+    position: int
+    job: SolveJob
+    held_usd: float
 
 
 @dataclass(slots=True)
 class Driver:
     """One run over the tasks of a file. `stop_reason` and `stop_status` say why it ended early."""
 
-    orders: DriverOptions
+    options: DriverOptions
     tasks: TaskFile
     journal: Journal
     predictions: PredictionsWriter
     progress: Progress
-    engine: BatchEngine | None = None
+    engine: BatchEngine
     counts: RunCounts = field(init=False)
     stop_reason: str = ""
     stop_status: Status | None = None
     kept: int = 0  # predictions of instances that are not selected
+    spending: dict[str, Spending] = field(default_factory=dict)  # by instance
     _pending: deque[int] = field(default_factory=deque)
-    _running: dict[str, int] = field(default_factory=dict)  # position by id
-    _indexed: set[str] = field(default_factory=set)  # projects
-    _indexing: dict[str, str] = field(default_factory=dict)  # instance by project
+    _running: dict[asyncio.Future[AttemptEnded], _Running] = field(default_factory=dict)
     _tries: Counter[int] = field(default_factory=Counter)  # of this run
+    _too_small: dict[int, float] = field(default_factory=dict)  # budgets that were used up
     _in_a_row: int = 0
-    _cancelling: asyncio.Task[None] | None = None
+    _cancelling: asyncio.Future[None] | None = None
 
     def __post_init__(self) -> None:
         self.counts = RunCounts(len(self.tasks))
+        for name in {*self.tasks.ids, *self.journal.histories}:
+            self.spending[name] = read_spending(self._folder(name))
 
     async def run(self) -> None:
         """Continue where the journal ends, until nothing is left or the run has to stop.
 
         Raises OSError if the journal cannot be written.
         """
-        assert self.engine is not None
         self._restore()
         self.predictions.write(now=True)
-        self._fill()
-        async with aclosing(self.engine.as_completed()) as completed:
-            async for job, ended in completed:
-                self._take(job, ended)
-                self.predictions.write()
-                self._fill()
+        with ThreadPoolExecutor(self.options.workers) as pool:
+            try:
+                self._fill(pool)
+                while self._running:
+                    done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                    for ended in sorted(done, key=lambda one: self._running[one].position):
+                        self._take(self._running.pop(ended), ended.result())
+                    self.predictions.write()
+                    self._fill(pool)
+            except BaseException:
+                await asyncio.to_thread(self.engine.cancel)
+                raise
         if self._cancelling is not None:
             await self._cancelling
         self.predictions.write(now=True)
@@ -88,24 +128,38 @@ class Driver:
         """The number of instances that have yet to start, or to start again."""
         return len(self._pending)
 
-    # --------------------------------------------------------------------------------- stopping
+    @property
+    def spent(self) -> Spending:
+        """What all runs in the folder have spent."""
+        every = self.spending.values()
+        return Spending(
+            sum(one.replies for one in every),
+            sum(one.cost_usd for one in every),
+            sum(one.unpriced for one in every),
+        )
+
+    def spent_in_words(self) -> str:
+        """Return what was spent as text."""
+        return cost_in_words(self.spent.cost_usd, self.spent.unpriced)
+
+    # --- stopping
 
     def interrupt(self) -> None:
         """Handle Ctrl-C: the first lets running instances finish, the second stops them."""
-        if self.stop_status is not Status.INTERRUPTED:
-            number = len(self._running)
-            self._stop(Status.INTERRUPTED, "interrupted")
-            self.progress.note(
-                f"finishing {number} running instance{'s' * (number != 1)}; once more to stop them"
-            )
-        else:
+        if self.stop_status is Status.INTERRUPTED:
             self.cancel()
+            return
+        number = len(self._running)
+        self._stop(Status.INTERRUPTED, "interrupted")
+        instances = "instance" if number == 1 else "instances"
+        self.progress.note(f"finishing {number} running {instances}; once more to stop them")
 
     def cancel(self) -> None:
         """Stop the running instances. The next run starts them again."""
         self._stop(Status.INTERRUPTED, "interrupted")
-        if self._cancelling is None and self.engine is not None:
-            self._cancelling = asyncio.create_task(self.engine.cancel())
+        if self._cancelling is None:
+            loop = asyncio.get_running_loop()
+            self._cancelling = loop.run_in_executor(None, self.engine.cancel)
 
     def _stop(self, status: Status, reason: str) -> None:
         """Start no further instance."""
@@ -113,103 +167,107 @@ class Driver:
         if self.stop_status is None or status is Status.INTERRUPTED:
             self.stop_status, self.stop_reason = status, reason
 
-    # --------------------------------------------------------------------------------- choosing
+    # --- choosing
 
     def _restore(self) -> None:
-        """Read from the journal which instances are finished and which are left."""
+        """Read from the journal which instances are finished and which are left.
+
+        The predictions of instances that are not selected stay.
+        """
+        selected = set(self.tasks.ids)
         for position, name in enumerate(self.tasks.ids):
-            history = self.journal.state.histories.get(name)
-            if history is None:
+            if not self._is_settled(name, selected=True):
                 self._pending.append(position)
-                continue
-            folder = self._folder(name)
-            result = files.read_result(folder) if history.finished else None
-            if history.finished is not None and result is not None:
-                self.predictions.put(name, result.diff)
-                self.counts.finish(history.finished.status, history.finished.verdict, fresh=False)
-            elif history.crashes >= self.orders.max_tries:
-                self.predictions.put(name, files.read_patch(folder))
+        for name in self.journal.histories:
+            if name not in selected:
+                self.kept += self._is_settled(name, selected=False)
+
+    def _is_settled(self, name: str, *, selected: bool) -> bool:
+        """Whether an instance is finished or set aside; its prediction is put."""
+        history = self.journal.histories.get(name)
+        if history is None:
+            return False
+        folder, finished = self._folder(name), history.finished
+        record = files.read_result(folder) if finished else None
+        if finished is not None and record is not None:
+            self.predictions.put(name, record.diff)
+            if selected:
+                self.counts.finish(finished.status, finished.verdict, fresh=False)
+        elif history.crashes >= self.options.max_tries:
+            self.predictions.put(name, files.read_patch(folder))
+            if selected:
                 self.counts.give_up(name, "set-aside", history.reason)
-            else:
-                self._pending.append(position)
-        self._keep_others()
+        else:
+            return False
+        return True
 
-    def _keep_others(self) -> None:
-        """Keep the predictions of instances that are not selected."""
-        selected = frozenset(self.tasks.ids)
-        for name, history in self.journal.state.histories.items():
-            if name in selected:
-                continue
-            folder = self._folder(name)
-            result = files.read_result(folder) if history.finished else None
-            if result is not None:
-                self.predictions.put(name, result.diff)
-            elif history.crashes >= self.orders.max_tries:
-                self.predictions.put(name, files.read_patch(folder))
-            else:
-                continue
-            self.kept += 1
-
-    def on_stage(self, job: SolveJob, stage: str) -> None:
-        """Let the other instances of a project start once it has been indexed."""
-        if stage == "retrieve":
-            self._warm(job)
-            self._fill()
-
-    def _warm(self, job: SolveJob) -> None:
-        self._indexed.add(job.task.repo)
-        self._indexing.pop(job.task.repo, None)
-
-    def _fill(self) -> None:
-        while self.stop_status is None and len(self._running) < self.orders.workers:
-            position = self._next()
-            if position is None:
+    def _fill(self, pool: ThreadPoolExecutor) -> None:
+        while (
+            self._pending and self.stop_status is None and len(self._running) < self.options.workers
+        ):
+            position = self._pending[0]
+            budget = self._budget(position)
+            if budget is not None and budget <= self._too_small.get(position, 0.0):
+                if not self._running:
+                    self._stop(
+                        Status.BUDGET,
+                        f"--max-total-cost {self.options.total_cost:g}: "
+                        f"{self.spent_in_words()} are spent, and the next call may cost more than "
+                        "what is left; raise it to go on",
+                    )
                 return
-            self._begin(position)
+            self._pending.popleft()
+            self._begin(pool, position, budget)
 
-    def _next(self) -> int | None:
-        """Take the first pending instance whose project no worker is indexing at the moment."""
-        for ahead in range(min(len(self._pending), _LOOK_AHEAD)):
-            position = self._pending[ahead]
-            if not self._indexing or self.tasks[position].repo not in self._indexing:
-                del self._pending[ahead]
-                return position
-        return None
+    def _budget(self, position: int) -> float | None:
+        """Return the dollars that an instance may spend of the total, None without a total.
 
-    def _begin(self, position: int) -> None:
-        task = self.tasks[position]
-        repository = find_repository(self.orders.repositories, task.repo)
+        The workers share what is left. An instance that needs more gets all of it the next time.
+        """
+        total = self.options.total_cost
+        if total is None:
+            return None
+        held = sum(running.held_usd for running in self._running.values())
+        left = max(0.0, total - self.spent.cost_usd - held)
+        if position in self._too_small:
+            return left
+        return left / max(1, min(self.options.workers - len(self._running), len(self._pending)))
+
+    def _begin(self, pool: ThreadPoolExecutor, position: int, budget: float | None) -> None:
+        task, options = self.tasks[position], self.options
+        repository = find_repository(options.repositories, task.repo)
         if repository is None:
-            self._unusable(task, f"no repository {task.repo} in {self.orders.repositories}")
+            self._unusable(task, f"no repository {task.repo} in {options.repositories}")
             return
-        assert self.engine is not None
-        attempt = self.journal.state.histories[task.instance_id].attempts + 1
+        own = options.instance_cost
+        is_less = budget is not None and (own is None or budget < own)
+        attempt = self.journal.histories[task.instance_id].attempts + 1
         self.journal.append(Started(id=task.instance_id, attempt=attempt))
-        self._running[task.instance_id] = position
         self._tries[position] += 1
-        if task.repo not in self._indexed:
-            self._indexing[task.repo] = task.instance_id
-        self.engine.submit(
-            SolveJob(
-                task=task,
-                repository=str(repository.resolve()),
-                folder=str(self._folder(task.instance_id).resolve()),
-                flags=self.orders.flags,
-                attempt=attempt,
-            )
+        job = SolveJob(
+            task=task,
+            repository=str(repository.resolve()),
+            folder=str(self._folder(task.instance_id).resolve()),
+            flags=options.flags,
+            attempt=attempt,
+            budget_usd=budget if is_less else None,
+            request_seconds=options.workers * 60 / options.per_minute if options.per_minute else 0,
+            seconds=options.seconds,
         )
+        running = asyncio.get_running_loop().run_in_executor(pool, self.engine.attempt, job)
+        held = (budget if is_less else own) if budget is not None else 0.0
+        self._running[running] = _Running(position, job, held or 0.0)
 
     def _folder(self, name: str) -> Path:
-        return self.orders.run / "instances" / folder_name(name)
+        return self.options.run / INSTANCES / folder_name(name)
 
-    # ---------------------------------------------------------------------------------- judging
+    # --- judging
 
-    def _take(self, job: SolveJob, ended: AttemptEnded) -> None:
+    def _take(self, running: _Running, ended: AttemptEnded) -> None:
         """Act on the end of an attempt."""
+        job, position = running.job, running.position
         name = job.task.instance_id
-        position = self._running.pop(name)
-        if self._indexing.get(job.task.repo) == name:
-            del self._indexing[job.task.repo]  # the next instance tries
+        self.spending[name] = read_spending(Path(job.folder))
         if ended.blame == "none":
             self._finish(job, ended)
             return
@@ -227,7 +285,7 @@ class Driver:
                 self._unusable(job.task, ended.message)
             case "budget":
                 self._pending.appendleft(position)
-                self._stop(Status.BUDGET, ended.message)
+                self._too_small[position] = job.budget_usd or 0.0
                 self._say(name, f"waits: {ended.message}")
             case "stopped":
                 self._pending.appendleft(position)
@@ -246,11 +304,10 @@ class Driver:
                 seconds=ended.seconds,
             )
         )
-        result = files.read_result(Path(job.folder))
-        self.predictions.put(name, result.diff if result else "")
+        record = files.read_result(Path(job.folder))
+        self.predictions.put(name, record.diff if record else "")
         self.counts.finish(ended.status, ended.verdict, fresh=True)
         self._in_a_row = 0
-        self._warm(job)
         words = [ended.status.value, *([ended.verdict] if ended.verdict else [])]
         accepted = ended.status is Status.ACCEPTED
         if not accepted:
@@ -260,20 +317,20 @@ class Driver:
     def _failed(self, job: SolveJob, ended: AttemptEnded, position: int) -> None:
         """Handle an attempt that crashed or that failed because of its environment."""
         name, reason = job.task.instance_id, _first_line(ended.message)
-        crashes = self.journal.state.histories[name].crashes
+        crashes = self.journal.histories[name].crashes
         self._in_a_row += 1
-        if ended.blame == "crash" and crashes >= self.orders.max_tries:
+        if ended.blame == "crash" and crashes >= self.options.max_tries:
             self.journal.append(SetAside(id=name, tries=crashes, reason=ended.message))
             self.predictions.put(name, files.read_patch(Path(job.folder)))
             self.counts.give_up(name, "set-aside", reason)
             self._say(name, f"set aside after {crashes} tries: {reason}")
-        elif ended.blame == "environment" and self._tries[position] >= self.orders.max_tries:
+        elif ended.blame == "environment" and self._tries[position] >= self.options.max_tries:
             self.counts.give_up(name, "left", reason)
             self._say(name, f"left for the next run: {reason}")
         else:
             self._pending.append(position)
             self._say(name, f"to be tried again: {reason}")
-        if self._in_a_row >= max(_HOPELESS, 2 * self.orders.workers):
+        if self._in_a_row >= max(_HOPELESS, 2 * self.options.workers):
             self._stop(ended.status, f"{self._in_a_row} attempts in a row have failed: {reason}")
 
     def _unusable(self, task: SolverTask, reason: str) -> None:

@@ -1,33 +1,32 @@
 """The journal of a run: one JSON line for each event, appended by the driver alone.
 
-Every entry that a payment or a decision depends on is on the disk before the driver acts on it.
-`RunState` folds the entries into the state from which a run goes on.
+Every entry that a decision depends on is on the disk before the driver acts on it.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from agent.batch.messages import Blame
+from agent.batch.worker import Blame
 from agent.errors import ConfigurationError, Status
 from agent.shared.files import AppendFile
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class RunStarted(_Entry):
     """A driver has started the run. `time` is UTC, ISO 8601."""
 
     event: Literal["run"] = "run"
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     version: str
     time: str
     instances: int
@@ -48,38 +47,6 @@ class Started(_Entry):
     attempt: int
 
 
-class Granted(_Entry):
-    """A call may be paid. Until it is settled, its worst case counts as spent."""
-
-    event: Literal["granted"] = "granted"
-    id: str
-    sha256: str
-    worst_usd: float | None
-
-
-class Settled(_Entry):
-    """The cost of a granted call. `how` says whether it has a reply on the disk."""
-
-    event: Literal["settled"] = "settled"
-    id: str
-    sha256: str
-    how: Literal["paid", "dropped", "recovered"]
-    cost_usd: float | None
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-class StageEntry(_Entry):
-    """A stage of the pipeline has finished. Only people read this entry, so it is not synced."""
-
-    event: Literal["stage"] = "stage"
-    id: str
-    attempt: int
-    stage: str
-    seconds: float
-    summary: str
-
-
 class Finished(_Entry):
     """An instance has a final result, which is in its folder."""
 
@@ -92,7 +59,7 @@ class Finished(_Entry):
 
 
 class Failed(_Entry):
-    """An attempt has ended without a final result. `blame` is a `messages.Blame`."""
+    """An attempt has ended without a final result."""
 
     event: Literal["failed"] = "failed"
     id: str
@@ -111,97 +78,72 @@ class SetAside(_Entry):
     reason: str
 
 
-Entry = (
-    RunStarted | RunEnded | Started | Granted | Settled | StageEntry | Finished | Failed | SetAside
-)
+Entry = RunStarted | RunEnded | Started | Finished | Failed | SetAside
 
-ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="event")])
+_ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="event")])
 
 
 @dataclass(slots=True)
 class History:
-    """The attempts of one instance. `crashes` count against its tries."""
+    """The attempts of one instance. `crashes` count against its tries; `last` says how it ended."""
 
     attempts: int = 0
     crashes: int = 0
     finished: Finished | None = None
-    reason: str = ""  # of the last failure
+    last: Finished | Failed | SetAside | None = None  # None while an attempt is under way
 
+    @property
+    def reason(self) -> str:
+        """Why the last attempt failed."""
+        return self.last.reason if isinstance(self.last, Failed | SetAside) else ""
 
-@dataclass(slots=True)
-class RunState:
-    """All entries of a journal, folded. `open` are granted calls that are not settled, in order.
-
-    `bound`: something was paid or has a result, so the settings may not change any more.
-    """
-
-    histories: dict[str, History] = field(default_factory=lambda: defaultdict(History))
-    open: list[Granted] = field(default_factory=list)
-    bound: bool = False
-    spent_usd: float = 0.0
-    unpriced: int = 0  # replies whose cost is not known
-    settled: Counter[tuple[str, str]] = field(default_factory=Counter)  # replies by id and prompt
-
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Started | Finished | Failed | SetAside) -> None:
         """Fold in one more entry."""
-        match entry:
-            case Started():
-                self.histories[entry.id].attempts = entry.attempt
-            case Granted():
-                self.open.append(entry)
-                self.bound = True
-            case Settled():
-                self._settle(entry)
-            case Finished():
-                self.histories[entry.id].finished = entry
-                self.bound = True
-            case Failed():
-                history = self.histories[entry.id]
-                history.crashes += entry.blame == "crash"
-                history.reason = entry.reason
-            case RunStarted() | RunEnded() | StageEntry() | SetAside():
-                pass
-
-    def _settle(self, entry: Settled) -> None:
-        for position, granted in enumerate(self.open):
-            if (granted.id, granted.sha256) == (entry.id, entry.sha256):
-                del self.open[position]
-                break
-        if entry.how != "dropped":
-            self.settled[entry.id, entry.sha256] += 1
-        if entry.cost_usd is None:
-            self.unpriced += 1
-        else:
-            self.spent_usd += entry.cost_usd
-
-    def held_usd(self) -> float:
-        """Return the sum of the worst cases of all open calls, in dollars."""
-        return sum(granted.worst_usd or 0.0 for granted in self.open)
+        if isinstance(entry, Started):
+            self.attempts, self.last = entry.attempt, None
+            return
+        self.last = entry
+        if isinstance(entry, Finished):
+            self.finished = entry
+        elif isinstance(entry, Failed) and entry.blame == "crash":
+            self.crashes += 1
 
 
 class Journal:
-    """Appends entries and folds them into `state`. The caller closes it.
+    """Appends entries and folds them into `histories`, by instance. The caller closes it.
 
     Methods raise OSError if the disk is full; nothing may be paid after that.
     """
 
     def __init__(self, path: Path) -> None:
         """Read the entries in `path`. Raises ConfigurationError if it is not a journal."""
-        self.state = RunState()
+        self.histories: dict[str, History] = defaultdict(History)
         if path.exists():
             for entry in read_entries(path):
-                self.state.add(entry)
+                self._fold(entry)
         self._file = AppendFile(path)
 
     def append(self, entry: Entry) -> None:
         """Append an entry. It is on the disk on return, unless it is for people only."""
         line = entry.model_dump_json().encode() + b"\n"
-        self._file.append(line, sync=not isinstance(entry, StageEntry | RunEnded))
-        self.state.add(entry)
+        self._file.append(line, sync=not isinstance(entry, RunEnded))
+        self._fold(entry)
+
+    def _fold(self, entry: Entry) -> None:
+        if not isinstance(entry, RunStarted | RunEnded):
+            self.histories[entry.id].add(entry)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def parse_entry(line: bytes) -> Entry | None:
+    """Return the entry in a line, None if it is not one of this version."""
+    try:
+        return _ENTRIES.validate_json(line)
+    except ValidationError:
+        return None
 
 
 def read_entries(path: Path) -> Iterator[Entry]:
@@ -214,7 +156,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
             if not line.endswith(b"\n"):
                 return
             try:
-                yield ENTRIES.validate_json(line)
+                yield _ENTRIES.validate_json(line)
             except ValidationError as error:
                 first = error.errors(include_url=False, include_input=False)[0]
                 raise ConfigurationError(

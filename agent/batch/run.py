@@ -6,29 +6,20 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from agent import __version__
-from agent.batch.checks import (
-    Fingerprint,
-    check_fingerprint,
-    check_price,
-    check_settings,
-    hash_dataset,
-    make_fingerprint,
-    save_fingerprint,
-)
 from agent.batch.driver import Driver, DriverOptions
 from agent.batch.journal import Journal, RunEnded, RunStarted
-from agent.batch.local.local_engine import LocalEngine
-from agent.batch.messages import BatchEngine
 from agent.batch.progress import Progress, Summary, replies_in_words
-from agent.batch.run_folder import JOURNAL, RUN, TASKS, TaskFile, claim_run_folder
-from agent.batch.shared_budget import Bounds, SharedBudget
+from agent.batch.run_folder import JOURNAL, RUN, TASKS, Fingerprint, TaskFile, claim_run_folder
+from agent.batch.worker import BatchEngine, LocalEngine
 from agent.datasets import (
     PredictionsForm,
     PredictionsWriter,
@@ -38,13 +29,18 @@ from agent.datasets import (
     choose_form,
     read_tasks,
 )
-from agent.errors import ConfigurationError, SandboxUnavailable, Status
-from agent.settings import Settings
+from agent.errors import ConfigurationError, ProviderError, SandboxUnavailable, Status
+from agent.settings import Settings, load
 
-# Seconds added to the time limit of a solve: starting, reading the repository, removing private
-# copies.
-_MARGIN_SECONDS = 180.0
-_SLOT_MARGIN_SECONDS = 60.0  # added to the time limit of a run of tests: private copies
+if TYPE_CHECKING:
+    from agent.llm import Price
+
+# A worker lives this many times the time limit of a solve, and some seconds more: it may wait for
+# a core, which does not count for the limit of the solve.
+_LIVES, _MARGIN_SECONDS = 3.0, 180.0
+
+# Time limit for fetching the list of models, if only the server knows the price.
+_LIST_SECONDS = 10.0
 
 EngineName = Literal["local", "ray"]
 
@@ -53,7 +49,8 @@ EngineName = Literal["local", "ray"]
 class BatchPlan:
     """One invocation. `run` None stands for `preds.run` beside the output.
 
-    `flags` are plain JSON values that make the settings, here and in the workers. `name` becomes
+    `flags` are plain JSON values that make the settings, here and in the workers. `total_cost` (US
+    dollars) and `per_minute` (model calls) are limits of all workers together. `name` becomes
     `model_name_or_path`. `address` is that of the Ray cluster, whose messages `verbose` shows.
     """
 
@@ -65,7 +62,8 @@ class BatchPlan:
     form: PredictionsForm | None = None
     selection: RowSelection = field(default_factory=RowSelection)
     workers: int = 1
-    bounds: Bounds = field(default_factory=Bounds)
+    total_cost: float | None = None
+    per_minute: float | None = None
     max_tries: int = 2
     name: str | None = None
     force: bool = False
@@ -84,7 +82,7 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
 
     Raises ConfigurationError before anything is paid, and SandboxUnavailable if the disk is full.
     """
-    settings, model = check_settings(plan.flags)
+    settings, model = _check_settings(plan.flags)
     check_folder(plan.repositories)
     check_output(plan.output)
     folder = plan.folder
@@ -92,8 +90,7 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
         raise ConfigurationError(f"--output {plan.output}: is the run's folder; name a file")
     try:
         with claim_run_folder(folder):
-            found = make_fingerprint(settings, hash_dataset(plan.dataset), model)
-            return _run_claimed(plan, settings, found, progress)
+            return _run_claimed(plan, settings, model, progress)
     except OSError as error:
         raise SandboxUnavailable(
             f"{error.filename or folder}: {error.strerror or error}: repair this and run the same "
@@ -101,41 +98,103 @@ def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
         ) from None
 
 
-def _run_claimed(
-    plan: BatchPlan, settings: Settings, found: Fingerprint, progress: Progress
-) -> Summary:
+def _check_settings(flags: Mapping[str, Any]) -> tuple[Settings, str]:
+    """Return the settings of every worker, and a text that names the model and its address.
+
+    Raises ConfigurationError for settings with which no worker could start.
+    """
+    from agent.llm import without_credentials
+    from agent.verify.environments import read_spec
+    from agent.wiring import endpoint, solve_options
+
+    settings = load(flags)
+    if settings.environments is not None:
+        read_spec(settings.environments)
+    solve_options(settings)
+    chosen = endpoint(settings)
+    return settings, f"{chosen.model} at {without_credentials(chosen.base_url)}"
+
+
+async def _check_price(settings: Settings) -> None:
+    """Check that the price of a call is known, which a limit of the total cost needs.
+
+    A server that does not answer passes. Raises ConfigurationError.
+    """
+    try:
+        price = await _price(settings)
+    except ProviderError:
+        return
+    if price is None:
+        raise ConfigurationError(
+            "--max-total-cost is set, but the model's price is not known: set PATCHSHOT_PRICES "
+            "to IN,OUT (US dollars per million tokens)"
+        )
+
+
+async def _price(settings: Settings) -> Price | None:
+    """Find the price as `agent solve` does. Raises ProviderError, ConfigurationError."""
+    from agent.llm import find_price, read_price
+    from agent.wiring import Recordings, SharedClient, make_chat_model, make_clock
+
+    if settings.prices is not None:
+        return read_price(settings.prices)
+    async with AsyncExitStack() as stack:
+        chosen = await make_chat_model(
+            stack,
+            settings,
+            SharedClient(stack),
+            lambda _: None,
+            make_clock(_LIST_SECONDS),
+            Recordings(stack),
+        )
+        return chosen.price or find_price(chosen.chat.model)
+
+
+def _run_claimed(plan: BatchPlan, settings: Settings, model: str, progress: Progress) -> Summary:
     folder, order = plan.folder, dict[str, None]()
+    fingerprint = Fingerprint.of(settings, plan.dataset, model)
     with contextlib.ExitStack() as stack:
         journal = stack.enter_context(contextlib.closing(Journal(folder / JOURNAL)))
-        _check_same(plan, journal, found, progress)
         rows = read_tasks(plan.dataset, plan.selection, order)
         tasks = stack.enter_context(TaskFile(folder / TASKS, rows))
-        _check_rows(plan, tasks, progress)
-        name = plan.name or f"patchshot+{found.model.partition(' at ')[0]}"
-        form = choose_form(plan.output, plan.form)
-        predictions = PredictionsWriter(plan.output, form, name, order)
-        orders = DriverOptions(
-            folder, plan.repositories, dict(plan.flags), plan.workers, plan.max_tries
+        name = plan.name or f"patchshot+{model.partition(' at ')[0]}"
+        predictions = PredictionsWriter(
+            plan.output, choose_form(plan.output, plan.form), name, order
         )
-        driver = Driver(orders, tasks, journal, predictions, progress)
-        for bad in tasks.bad:
-            driver.counts.give_up(bad.place, "row", bad.reason)
-        return asyncio.run(_drive(plan, settings, found, driver))
+        options = DriverOptions(
+            folder,
+            plan.repositories,
+            dict(plan.flags),
+            plan.workers,
+            plan.max_tries,
+            plan.total_cost,
+            settings.max_cost,
+            plan.per_minute,
+            _LIVES * settings.timeout + _MARGIN_SECONDS,
+        )
+        driver = Driver(options, tasks, journal, predictions, progress, LocalEngine())
+        _check_same(plan, driver, fingerprint)
+        _check_rows(plan, driver)
+        return asyncio.run(_drive(plan, settings, fingerprint, driver))
 
 
-def _check_same(plan: BatchPlan, journal: Journal, found: Fingerprint, progress: Progress) -> None:
-    """Check the fingerprint, which may not change once something was paid. Raises
-    ConfigurationError.
+def _check_same(plan: BatchPlan, driver: Driver, fingerprint: Fingerprint) -> None:
+    """Check the fingerprint, which may not change once something was paid or has a result.
+
+    Raises ConfigurationError.
     """
-    bound = journal.state.bound
-    words = "going on all the same" if bound else "nothing was paid so far, the run now has"
-    for difference in check_fingerprint(plan.folder / RUN, found, force=plan.force or not bound):
-        progress.note(f"{words}: {difference}")
+    histories = driver.journal.histories.values()
+    is_bound = driver.spent.replies > 0 or any(history.finished for history in histories)
+    words = "going on all the same" if is_bound else "nothing was paid so far, the run now has"
+    for difference in fingerprint.check(plan.folder / RUN, force=plan.force or not is_bound):
+        driver.progress.note(f"{words}: {difference}")
 
 
-def _check_rows(plan: BatchPlan, tasks: TaskFile, progress: Progress) -> None:
+def _check_rows(plan: BatchPlan, driver: Driver) -> None:
+    tasks = driver.tasks
     for bad in tasks.bad:
-        progress.note(f"{bad.place}: {bad.reason}; left out")
+        driver.progress.note(f"{bad.place}: {bad.reason}; left out")
+        driver.counts.give_up(bad.place, "row", bad.reason)
     unknown = sorted(plan.selection.ids.difference(tasks.ids))
     if unknown:
         raise ConfigurationError(
@@ -148,44 +207,34 @@ def _check_rows(plan: BatchPlan, tasks: TaskFile, progress: Progress) -> None:
 
 
 async def _drive(
-    plan: BatchPlan, settings: Settings, found: Fingerprint, driver: Driver
+    plan: BatchPlan, settings: Settings, fingerprint: Fingerprint, driver: Driver
 ) -> Summary:
-    if plan.bounds.total_cost is not None:
-        await check_price(settings)
-    budget = SharedBudget(driver.journal, plan.bounds, driver.on_stage)
-    async with _engine(plan, settings, driver, budget) as engine:
+    if plan.total_cost is not None:
+        await _check_price(settings)
+    with _engine(plan, settings, driver.tasks) as engine:
         driver.engine = engine
-        save_fingerprint(plan.folder / RUN, found)
-        return await _driven(plan, driver, budget)
+        fingerprint.save(plan.folder / RUN)
+        return await _driven(plan, driver)
 
 
-@contextlib.asynccontextmanager
-async def _engine(
-    plan: BatchPlan, settings: Settings, driver: Driver, budget: SharedBudget
-) -> AsyncIterator[BatchEngine]:
+@contextlib.contextmanager
+def _engine(plan: BatchPlan, settings: Settings, tasks: TaskFile) -> Iterator[BatchEngine]:
     """Open the engine. Raises ConfigurationError if there is no such cluster."""
-    seconds = settings.timeout + _MARGIN_SECONDS
-    slot_seconds = settings.test_timeout + _SLOT_MARGIN_SECONDS
     if plan.engine == "local":
-        yield LocalEngine(budget, seconds, slot_seconds=slot_seconds)
+        yield LocalEngine()
         return
-    from agent.batch.ray.ray_engine import make_setup, open_engine, shipped_flags
+    from agent.batch.ray_tasks import open_cluster
 
-    async with open_engine(
-        budget,
-        plan.address,
-        plan.folder,
-        make_setup(plan.folder, settings, seconds, slot_seconds),
-        shipped_flags(settings, plan.flags),
-        note=driver.progress.note,
-        verbose=plan.verbose,
-    ) as engine:
+    commits = defaultdict[str, list[str]](list)
+    for position in range(len(tasks)):
+        commits[tasks[position].repo].append(tasks[position].base_commit)
+    with open_cluster(plan.address, settings, plan.flags, commits, verbose=plan.verbose) as engine:
         yield engine
 
 
-async def _driven(plan: BatchPlan, driver: Driver, budget: SharedBudget) -> Summary:
+async def _driven(plan: BatchPlan, driver: Driver) -> Summary:
     journal = driver.journal
-    begin, before = time.monotonic(), _replies(journal)
+    begun, earlier = time.monotonic(), driver.spent
     journal.append(
         RunStarted(
             version=__version__,
@@ -193,24 +242,19 @@ async def _driven(plan: BatchPlan, driver: Driver, budget: SharedBudget) -> Summ
             instances=len(driver.tasks),
         )
     )
-    if plan.bounds.total_cost is not None and journal.state.unpriced:
-        earlier = replies_in_words(journal.state.unpriced)
-        driver.progress.note(f"{earlier} of earlier runs without a price: not counted")
-    driver.progress.begin(driver.counts, budget.spent_in_words)
+    if plan.total_cost is not None and earlier.unpriced:
+        replies = replies_in_words(earlier.unpriced)
+        driver.progress.note(f"{replies} of earlier runs without a price: not counted")
+    driver.progress.begin(driver.counts, driver.spent_in_words)
     try:
         with _signals(driver):
             await driver.run()
     finally:
         driver.progress.close()
-    seconds = time.monotonic() - begin
+    seconds = time.monotonic() - begun
     with contextlib.suppress(OSError):  # a full disk was reported before
         journal.append(RunEnded(seconds=round(seconds, 3)))
-    replies = _replies(journal) - before
-    return summary_of(driver, cost=budget.spent_usd, replies=replies, seconds=seconds)
-
-
-def _replies(journal: Journal) -> int:
-    return journal.state.settled.total()
+    return summary_of(driver, replies=driver.spent.replies - earlier.replies, seconds=seconds)
 
 
 @contextlib.contextmanager
@@ -226,7 +270,7 @@ def _signals(driver: Driver) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-def summary_of(driver: Driver, *, cost: float, replies: int, seconds: float) -> Summary:
+def summary_of(driver: Driver, *, replies: int, seconds: float) -> Summary:
     """Return the summary of a run."""
     counts = driver.counts
     code, message = _ending(driver)
@@ -241,12 +285,12 @@ def summary_of(driver: Driver, *, cost: float, replies: int, seconds: float) -> 
         unsolved=tuple(counts.unsolved),
         pending=driver.pending,
         kept=driver.kept,
-        cost_usd=round(cost, 6),
-        unpriced=driver.journal.state.unpriced,
+        cost_usd=round(driver.spent.cost_usd, 6),
+        unpriced=driver.spent.unpriced,
         replies=replies,
         seconds=round(seconds, 3),
         predictions=driver.predictions.name,
-        run=str(driver.orders.run),
+        run=str(driver.options.run),
         exit_code=code,
         message=message,
     )

@@ -1,32 +1,41 @@
-"""The folder of a run: taking its lock, and the file of the selected instances.
+"""The folder of a run: its lock, its fingerprint, and the file of the selected instances.
 
-RUN/run.json         the settings, model and data set of the run (`checks`)
+RUN/run.json         the settings, model and data set of the run (`Fingerprint`)
 RUN/journal.jsonl    what has happened (`journal`)
 RUN/tasks.jsonl      the selected instances (`TaskFile`)
 RUN/instances/ID/    the folder of one instance (`agent.results.kept`)
-RUN/nodes.key        the name of the run on the nodes of a cluster
 RUN/lock             held by the driver
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.datasets import InputProblem, SolverTask
 from agent.errors import ConfigurationError
-from agent.shared.files import locked
+from agent.settings import Settings
+from agent.shared.files import locked, replace_file
 
-RUN, JOURNAL, TASKS, INSTANCES = "run.json", "journal.jsonl", "tasks.jsonl", "instances"
-_KEY, _LOCK = "nodes.key", "lock"
+RUN, JOURNAL, TASKS, INSTANCES, RUN_LOCK = (
+    "run.json",
+    "journal.jsonl",
+    "tasks.jsonl",
+    "instances",
+    "lock",
+)
 
 # Each of these marks a run folder. A process that is killed at the beginning leaves only others.
 _MARKS = frozenset({RUN, JOURNAL})
-_OTHERS = frozenset({TASKS, INSTANCES, _KEY, _LOCK})
+_OTHERS = frozenset({TASKS, INSTANCES, RUN_LOCK})
 
 
 @contextlib.contextmanager
@@ -38,18 +47,19 @@ def claim_run_folder(folder: Path) -> Iterator[None]:
     run holds the lock; OSError.
     """
     _check(folder)
-    made = _missing(folder / INSTANCES)
-    there = frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
+    made = [path for path in (folder / INSTANCES, folder, *folder.parents) if not path.exists()]
+    present = frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
     try:
         (folder / INSTANCES).mkdir(parents=True, exist_ok=True)
-        with locked(folder / _LOCK):
+        with locked(folder / RUN_LOCK):
             try:
                 yield
             except BaseException:
-                if _begun(folder):
+                if _has_begun(folder):
                     made.clear()
                 else:
-                    _remove(folder, there)
+                    for name in sorted((_MARKS | _OTHERS) - {INSTANCES} - present):
+                        (folder / name).unlink(missing_ok=True)
                 raise
     except BaseException:
         for path in made:
@@ -58,7 +68,7 @@ def claim_run_folder(folder: Path) -> Iterator[None]:
         raise
 
 
-def _begun(folder: Path) -> bool:
+def _has_begun(folder: Path) -> bool:
     try:
         return (folder / JOURNAL).stat().st_size > 0
     except OSError:
@@ -71,31 +81,12 @@ def _check(folder: Path) -> None:
             raise ConfigurationError(
                 f"--run {folder}: {path} is not a folder; name a folder, which is created if needed"
             )
-    if not folder.is_dir():
-        return
-    names = frozenset(path.name for path in folder.iterdir())
+    names = frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
     if names and not names & _MARKS and not names <= _OTHERS:
         raise ConfigurationError(
             f"--run {folder}: holds something else, not a run of this command; name an empty or "
             "a new folder with --run"
         )
-
-
-def _missing(folder: Path) -> list[Path]:
-    """Return the folders that have to be created for `folder`, the innermost first."""
-    missing = []
-    for path in (folder, *folder.parents):
-        if path.exists():
-            break
-        missing.append(path)
-    return missing
-
-
-def _remove(folder: Path, there: frozenset[str]) -> None:
-    """Remove the files of a run, except those in `there`."""
-    for name in sorted((_MARKS | _OTHERS) - {INSTANCES} - there):
-        with contextlib.suppress(OSError):
-            (folder / name).unlink(missing_ok=True)
 
 
 class TaskFile:
@@ -133,3 +124,76 @@ class TaskFile:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._handle)
+
+
+# Settings that are left out: keys must not be in a file, and paths, addresses and logs do not
+# change a result.
+_LEFT_OUT = frozenset({"api_key", "embed_api_key", "base_url", "cache_dir", "log_file"})
+
+
+class Fingerprint(BaseModel):
+    """The inputs of a run: settings by name, model and address, SHA-256 of the data set.
+
+    A run can only continue with the same inputs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = 1
+    dataset: str
+    model: str
+    settings: dict[str, Any]
+
+    @classmethod
+    def of(cls, settings: Settings, dataset: Path, model: str) -> Fingerprint:
+        """Make the fingerprint of a run. Raises ConfigurationError, and OSError for a file of
+        environments that cannot be read.
+        """
+        values = settings.model_dump(mode="json", exclude=set(_LEFT_OUT))
+        if settings.environments is not None:  # its content counts, not its path
+            content = settings.environments.read_bytes()
+            values["environments"] = hashlib.sha256(content).hexdigest()
+        try:
+            with dataset.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise ConfigurationError(
+                f"--dataset {dataset}: {error.strerror}; give a file of SWE-bench rows"
+            ) from None
+        return cls(dataset=digest, model=model, settings=values)
+
+    def check(self, path: Path, *, force: bool) -> tuple[str, ...]:
+        """Describe how this differs from the fingerprint in `path`, if there is one.
+
+        Raises ConfigurationError if something differs and `force` is not set.
+        """
+        try:
+            earlier = Fingerprint.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return ()
+        except ValidationError:
+            raise ConfigurationError(
+                f"{path}: not written by this command; choose another folder with --run"
+            ) from None
+        differences = tuple(self._differences(earlier))
+        if differences and not force:
+            raise ConfigurationError(
+                f"{path.parent} was begun with other inputs ({'; '.join(differences)}): give the "
+                "same, --force to go on all the same, or another folder with --run"
+            )
+        return differences
+
+    def _differences(self, earlier: Fingerprint) -> Iterator[str]:
+        if earlier.dataset != self.dataset:
+            yield "the data set has changed"
+        if earlier.model != self.model:
+            yield f"model {earlier.model}, now {self.model}"
+        for name in sorted({*earlier.settings, *self.settings}):
+            old, new = earlier.settings.get(name), self.settings.get(name)
+            if old != new:
+                yield f"{name} {json.dumps(old)}, now {json.dumps(new)}"
+
+    def save(self, path: Path) -> None:
+        """Write the fingerprint to `path`. Raises OSError."""
+        text = json.dumps(self.model_dump(mode="json"), indent=2, sort_keys=True)
+        replace_file(path, [text.encode(), b"\n"])

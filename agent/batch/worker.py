@@ -1,206 +1,203 @@
-"""The worker: one instance in a process of its own, started by `agent.batch.local.local_engine`.
+"""One instance in a process of its own: the job, the driver's end, and the program of the worker.
 
-It reads a `SolveJob`, solves it as `agent solve` does, and reports on its standard output. Its
-standard error is the log of the instance. If its input ends, the driver is gone: it finishes the
-call under way, records the reply, and exits.
+A worker reads a `SolveJob` from its standard input, solves it as `agent solve` does, and writes its
+files to the instance's folder, how the attempt ended last. If its input ends, the driver is gone:
+it finishes the call under way, records the reply, and exits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
+import fcntl
 import os
 import signal
-import ssl
+import subprocess
+import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-from agent.batch.local.cpu_slots import SlotSandbox
-from agent.batch.messages import (
-    ANSWERS,
-    Answer,
-    Ask,
-    AttemptEnded,
-    Blame,
-    Dropped,
-    EarlierReplies,
-    Pace,
-    Paid,
-    SlotReleased,
-    SlotRequest,
-    SolveJob,
-    StageDone,
-    encode_line,
-)
+from agent.datasets import SolverTask
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
 from agent.llm.paid_replies import ReplyGate, ReplyRecording
-from agent.llm.recording import ChatExchange, format_exchange
+from agent.llm.recording import ChatExchange
 from agent.results import kept as files
 from agent.run.record import Ledger, RunRecord, make_record
-from agent.shared.files import locked
+from agent.shared.files import locked, replace_file
 from agent.shared.terminal import say
-from agent.types import Usage
-from agent.types.events import Event, Notice, StageFinished
+from sandbox import Command, RunResult, Sandbox, Workspace, WrappedSandbox
 
 if TYPE_CHECKING:
     from agent.settings import Settings
-    from agent.types import AppliedPatch, Problem
+    from agent.types import Problem, Usage
     from agent.types.protocols import Reporter, Snapshot
+
+Blame = Literal["none", "row", "environment", "crash", "budget", "stopped"]
+"""What an attempt without a final result failed by; "none" with a final result."""
+
+ENDED = "attempt.json"
 
 # Failures that say nothing about the instance and that another run may not have.
 _ENVIRONMENT = (Status.PROVIDER, Status.SANDBOX, Status.USAGE)
 
 _OOM_SCORE = "500"  # of 1000, added to the share of memory that a process has
+_STOP_SECONDS = 15.0  # between SIGTERM and SIGKILL
+_LOOK_SECONDS = 0.1  # between two attempts to get a core
 
-_MODEL_VARIABLE = "PATCHSHOT_MODEL"
-
-# Modules that a solve, or a library at its first use, imports late.
-_NEEDED = (
-    "agent.shared.console",
-    "agent.llm",
-    "agent.run.pipeline",
-    "agent.run.problem",
-    "agent.retrieval.history.commits",
-    "agent.repository.snapshot",
-    "agent.retrieval.index.chunking",
-    "agent.retrieval.history.table",
-    "agent.retrieval.index.index",
-    "agent.retrieval.ranking.ranker",
-    "agent.retrieval.ranking.retriever",
-    "agent.retrieval.ranking.stages",
-    "agent.wiring",
-    "agent.verify.validator",
-    "anyio._backends._asyncio",
-    "certifi",
-    "defusedxml.ElementTree",
-    "git",
-    "h2.connection",
-    "httpcore",
-    "jinja2",
-    "numpy.ma",
-    "prompts",
-    "sandbox.choose",
-    "Stemmer",
-    "tree_sitter_python",
-)
+# One thread of numpy each: there are as many workers as cores and more.
+_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-class DriverPipe:
-    """The driver at the other end of two pipes: a `Payer` and a `SlotClient`."""
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __init__(self, source: BinaryIO, descriptor: int, *, remote: bool) -> None:
-        self.source = source
-        self._descriptor = descriptor
-        self._remote = remote
-        self._alone = asyncio.Event()
+
+class SolveJob(_Message):
+    """One attempt at an instance. `flags` make the settings.
+
+    `budget_usd`: what is left for it of the budget of all, if that is less than its own limit.
+    `request_seconds`: the distance between two model calls. The process is killed after `seconds`.
+    """
+
+    task: SolverTask
+    repository: str
+    folder: str
+    flags: dict[str, Any]
+    attempt: int = 1
+    budget_usd: float | None = None
+    request_seconds: float = 0.0
+    seconds: float = 3600.0
+
+
+class AttemptEnded(_Message):
+    """How an attempt ended. With `blame` "none", `result.json` is final."""
+
+    status: Status
+    blame: Blame
+    message: str
+    verdict: str | None = None
+    seconds: float = 0.0
+
+
+class BatchEngine(Protocol):
+    """Runs attempts. Both methods are called in threads."""
+
+    def attempt(self, job: SolveJob) -> AttemptEnded:
+        """Run an attempt to its end. Raises OSError if its files cannot be written."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop all attempts; later ones do not start."""
+        ...
+
+
+STOPPED = AttemptEnded(status=Status.INTERRUPTED, blame="stopped", message="stopped")
+
+
+class LocalEngine:
+    """A `BatchEngine` of worker processes on this machine."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = {**(environment or os.environ), **_THREADS}
         self._lock = threading.Lock()
-        self._question_lock = asyncio.Lock()  # one question at a time
-        self._answers: asyncio.Queue[Answer] = asyncio.Queue()
-        self._slots: asyncio.Queue[None] = asyncio.Queue()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._stopping = False
 
-    async def listen(self, source: asyncio.StreamReader) -> None:
-        """Take answers until the driver closes its end or dies."""
+    def attempt(self, job: SolveJob) -> AttemptEnded:
+        """Run a worker to its end, and end all processes of its group."""
+        folder = Path(job.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        begun = time.monotonic()
+        with self._lock:
+            if self._stopping:
+                return STOPPED
+            (folder / ENDED).unlink(missing_ok=True)
+            process = self._start(folder)
+            self._processes.add(process)
+        code: int | None = None
+        assert process.stdin is not None
         try:
-            while line := await source.readline():
-                answer = ANSWERS.validate_json(line)
-                if isinstance(answer, Answer):
-                    self._answers.put_nowait(answer)
-                else:
-                    self._slots.put_nowait(None)
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(job.model_dump_json().encode() + b"\n")
+                process.stdin.flush()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(job.seconds)
         finally:
-            self._alone.set()
+            _kill(process)
+            process.wait()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            with self._lock:
+                self._processes.discard(process)
+        ended = files.read_model(AttemptEnded, folder / ENDED)
+        if ended is None:
+            ended = STOPPED if self._stopping else _died(folder, code, job.seconds)
+        return ended.model_copy(update={"seconds": round(time.monotonic() - begun, 3)})
 
-    async def ask(self, sha256: str, worst_usd: float | None) -> str:
-        """Wait for permission to pay a call. Return "" or the reason for a refusal."""
-        ask = Ask(sha256=sha256, worst_usd=worst_usd)
-        answer = await self._question(ask)
-        while answer.later:  # a call of another sample may have to be settled first
-            answer = await self._question(ask.model_copy(update={"again": True}))
-        return "" if answer.granted else answer.reason
+    def _start(self, folder: Path) -> subprocess.Popen[bytes]:
+        with (folder / files.LOG).open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "agent.batch.worker"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
 
-    async def pace(self) -> None:
-        """Wait until one more request may be sent."""
-        await self._question(Pace())
+    def cancel(self) -> None:
+        """Send SIGTERM to all workers, and SIGKILL to those that are left after a while."""
+        with self._lock:
+            self._stopping = True
+            processes = list(self._processes)
+        for process in processes:
+            process.terminate()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+            _kill(process)
 
-    async def take_slot(self) -> None:
-        """Wait until a run of tests may start."""
-        self.send(SlotRequest())
-        await self._slots.get()
 
-    def release_slot(self) -> None:
-        """Give the slot back."""
-        self.send(SlotReleased())
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
-    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
-        """Report a reply that is on the disk, and send it along if the disk is not the driver's.
 
-        If the driver is gone, the reply stays here, and the next run asks for it.
-        """
-        paid = Paid(
-            sha256=exchange.sha256,
-            cost_usd=usage.cost_usd,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            exchange=format_exchange(exchange).decode() if self._remote else None,
-        )
-        if not self._remote:
-            self.send(paid)
-            return
-        answered = asyncio.ensure_future(self._question(paid))
-        alone = asyncio.ensure_future(self._alone.wait())
-        await asyncio.wait({answered, alone}, return_when=asyncio.FIRST_COMPLETED)
-        answered.cancel()
-        alone.cancel()
+def _died(folder: Path, code: int | None, seconds: float) -> AttemptEnded:
+    if code is None:
+        reason = f"took longer than {seconds:g} s and was ended"
+    elif code < 0:
+        memory = " (out of memory?)" if code == -signal.SIGKILL else ""
+        reason = f"the worker was killed by {signal.Signals(-code).name}{memory}"
+    else:
+        reason = f"the worker ended with exit code {code}: {files.last_log_line(folder)}"
+    return AttemptEnded(status=Status.CRASHED, blame="crash", message=reason)
 
-    def dropped(self, sha256: str, *, charged: bool) -> None:
-        """Report that a permitted call has given no reply."""
-        self.send(Dropped(sha256=sha256, charged=charged))
 
-    def reused(self, exchange: ChatExchange) -> None:
-        """Say so in the log; the driver has counted the reply before."""
-        say("a reply that was paid before is used again")
-
-    def send(self, message: BaseModel) -> None:
-        """Send a message, from any thread; do nothing if the driver is gone."""
-        data = memoryview(encode_line(message))
-        with self._lock, contextlib.suppress(BrokenPipeError):
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-
-    async def _question(self, message: BaseModel) -> Answer:
-        async with self._question_lock:
-            self.send(message)
-            return await self._answers.get()
+# --- the program of the worker
 
 
 def main() -> None:
-    """Load all modules and serve one job from standard input, if one comes."""
-    get_ready()
-    serve()
-
-
-def serve() -> None:
     """Serve one job from standard input, if one comes."""
-    descriptor = os.dup(1)
-    os.dup2(2, 1)  # a stray print must not become a message
     source = _take_input()
-    _prefer_for_oom_kill()
+    with contextlib.suppress(OSError):  # the kernel kills this process before the driver
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     line = source.readline()
     if not line:
         return
     job = SolveJob.model_validate_json(line)
     folder = Path(job.folder)
-    _log_to(folder)
     with locked(folder / files.LOCK, wait=True):
-        asyncio.run(_serve(job, folder, DriverPipe(source, descriptor, remote=job.remote)))
+        ended = asyncio.run(_attempt(job, folder, source))
+        replace_file(folder / ENDED, [ended.model_dump_json().encode(), b"\n"])
 
 
 def _take_input() -> BinaryIO:
@@ -211,52 +208,13 @@ def _take_input() -> BinaryIO:
     return source
 
 
-def _prefer_for_oom_kill() -> None:
-    """Make the kernel kill this process, not the driver, if memory runs out."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
-
-
-def get_ready() -> None:
-    """Load everything that each job needs and that takes time: modules, models, certificates."""
-    from agent.llm import usual_trust
-    from agent.retrieval.ranking import RetrievalOptions, load_shipped
-    from agent.settings import environment
-    from agent.shared.secrets import mask_secrets
-    from agent.wiring import make_counter
-
-    for name in _NEEDED:
-        with contextlib.suppress(
-            ImportError
-        ):  # a library may rename its parts, which only costs time
-            importlib.import_module(name)
-    make_counter(environment((_MODEL_VARIABLE,)).get(_MODEL_VARIABLE)).count("ready")
-    load_shipped(RetrievalOptions())
-    mask_secrets("ready")
-    with contextlib.suppress(OSError, ssl.SSLError):  # each job reports it itself
-        usual_trust()
-
-
-def _log_to(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / files.LOG).open("ab") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-
-
-async def _serve(job: SolveJob, folder: Path, driver: DriverPipe) -> None:
-    started = time.monotonic()
-    ended = await _attempt(job, folder, driver)
-    driver.send(ended.model_copy(update={"seconds": round(time.monotonic() - started, 3)}))
-
-
-async def _attempt(job: SolveJob, folder: Path, driver: DriverPipe) -> AttemptEnded:
+async def _attempt(job: SolveJob, folder: Path, source: BinaryIO) -> AttemptEnded:
     """Run the job, and turn every failure into a message."""
     say(f"attempt {job.attempt}")
     try:
         with contextlib.closing(ReplyRecording(folder / files.EXCHANGES)) as recording:
-            driver.send(EarlierReplies(replies=tuple(recording.costs())))
-            return await _solve(job, folder, ReplyGate(recording, driver), driver)
+            gate = ReplyGate(recording, _PacedPayer(job.request_seconds))
+            return await _solve(job, folder, gate, source)
     except (RepositoryError, ProblemError) as error:
         return _ended(error.status, "row", str(error))
     except PatchshotError as error:
@@ -265,7 +223,7 @@ async def _attempt(job: SolveJob, folder: Path, driver: DriverPipe) -> AttemptEn
         reason = f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
         return _ended(Status.SANDBOX, "environment", f"{reason}: repair this and run again")
     except asyncio.CancelledError:
-        return _ended(Status.INTERRUPTED, "stopped", "stopped before it began")
+        return STOPPED
     except Exception as error:  # noqa: BLE001  (the last line: a bug must end in one line too)
         say(_redactor()(traceback.format_exc()))
         return _ended(Status.CRASHED, "crash", f"{type(error).__name__}: {error}")
@@ -275,7 +233,7 @@ def _ended(status: Status, blame: Blame, message: str) -> AttemptEnded:
     return AttemptEnded(status=status, blame=blame, message=_redactor()(message))
 
 
-async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, driver: DriverPipe) -> AttemptEnded:
+async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO) -> AttemptEnded:
     from agent.repository import take_snapshot
     from agent.run.problem import problem_from_text
     from agent.settings import load
@@ -283,28 +241,39 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, driver: DriverPip
 
     hide_programs(Path(job.repository))
     settings = load(job.flags)
+    if job.budget_usd is not None:  # earlier replies are counted again as they are used again
+        paid = sum(cost or 0.0 for _, cost, *_ in gate.recording.costs())
+        settings = settings.model_copy(update={"max_cost": paid + job.budget_usd})
     problem = problem_from_text(job.task.problem_statement, job.task.instance_id)
     ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))
-    with _reporting(settings, driver) as reporter:
-        before = time.monotonic()
+    with _reporting(settings) as reporter:
+        begun = time.monotonic()
         snapshot = take_snapshot(
             Path(job.repository),
             commit=job.task.base_commit,
         )
-        ledger.spend("snapshot", time.monotonic() - before)
-        async with _watched(gate, driver):
-            result = await _run(problem, snapshot, settings, reporter, ledger, gate, driver, job)
-    result = result.as_printed(accept_unverified=settings.accept_unverified, redact=_redactor())
+        ledger.spend("snapshot", time.monotonic() - begun)
+        async with _watched(gate, source):
+            record = await _run(problem, snapshot, settings, reporter, ledger, gate, job)
+    record = record.as_printed(accept_unverified=settings.accept_unverified, redact=_redactor())
     best = ledger.best.patch if ledger.best else None
-    files.write_texts(folder, gate.recording.exchanges)
-    files.write_result(folder, result, _diff(best))
+    files.write_result(folder, record, best.diff if best else b"")
     return AttemptEnded(
-        status=result.status,
-        blame=_blame(result, gate),
-        message=result.message,
-        verdict=result.verdict,
-        usage=result.usage,
+        status=record.status,
+        blame=_blame(record, gate, job),
+        message=record.message,
+        verdict=record.verdict,
     )
+
+
+def _blame(record: RunRecord, gate: ReplyGate, job: SolveJob) -> Blame:
+    if record.status is Status.BUDGET and job.budget_usd is not None and not gate.broke:
+        return "budget"
+    if record.status is Status.INTERRUPTED:
+        return "stopped"
+    if record.status is Status.CRASHED:
+        return "crash"
+    return "environment" if gate.broke or record.status in _ENVIRONMENT else "none"
 
 
 async def _run(
@@ -314,7 +283,6 @@ async def _run(
     reporter: Reporter,
     ledger: Ledger,
     gate: ReplyGate,
-    driver: DriverPipe,
     job: SolveJob,
 ) -> RunRecord:
     """Run the pipeline. Cancelled before it begins, it ends like an interrupted one."""
@@ -322,6 +290,15 @@ async def _run(
     from agent.wiring import open_services, solve_options
 
     loop = asyncio.get_running_loop()
+
+    def around(inner: Sandbox) -> Sandbox:
+        return SlotSandbox(
+            inner,
+            settings.cache_dir / "slots",
+            len(os.sched_getaffinity(0)),
+            lambda seconds: loop.call_soon_threadsafe(ledger.wait, seconds),
+        )
+
     try:
         async with open_services(
             settings,
@@ -330,10 +307,7 @@ async def _run(
             reporter,
             ledger,
             gate=gate,
-            sandbox_tried=job.sandbox_tried,
-            around=lambda inner: SlotSandbox(
-                inner, driver, loop, waited=ledger.wait, note=lambda text: reporter(Notice(text))
-            ),
+            around=around,
             project=job.task.repo,
         ) as services:
             return await solve(problem, snapshot, services, solve_options(settings), ledger)
@@ -342,53 +316,46 @@ async def _run(
 
 
 @contextlib.asynccontextmanager
-async def _watched(gate: ReplyGate, driver: DriverPipe) -> AsyncIterator[None]:
+async def _watched(gate: ReplyGate, source: BinaryIO) -> AsyncIterator[None]:
     """Cancel the block on SIGTERM, or when the driver is gone."""
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
-    source = asyncio.StreamReader()
+    reader = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(source), driver.source
+        lambda: asyncio.StreamReaderProtocol(reader), source
     )
 
-    def alone(_: asyncio.Task[None]) -> None:
+    def driver_gone(_: asyncio.Task[bytes]) -> None:
         gate.salvage = True
         task.cancel()
 
-    listening = asyncio.create_task(driver.listen(source))
-    listening.add_done_callback(alone)
+    listening = asyncio.create_task(reader.read())
+    listening.add_done_callback(driver_gone)
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         yield
     finally:
-        listening.remove_done_callback(alone)
+        listening.remove_done_callback(driver_gone)
         listening.cancel()
         loop.remove_signal_handler(signal.SIGTERM)
         transport.close()
 
 
-@contextlib.contextmanager
-def _reporting(settings: Settings, driver: DriverPipe) -> Iterator[Reporter]:
-    """Report to the log of the instance, to PATCHSHOT_LOG_FILE if set, and stages to the driver."""
+@contextmanager
+def _reporting(settings: Settings) -> Iterator[Reporter]:
+    """Report to the log of the instance, and to PATCHSHOT_LOG_FILE if set."""
     from agent.shared.console import PlainReporter
 
     redact = _redactor()
-    with ExitStack() as stack:
-        plain = cast("Reporter", PlainReporter(verbose=True, redact=redact))
-        if settings.log_file is not None:
-            from agent.llm import LogFile
+    reporter = cast("Reporter", PlainReporter(verbose=True, redact=redact))
+    if settings.log_file is None:
+        yield reporter
+        return
+    from agent.llm import LogFile
 
-            plain = stack.enter_context(LogFile(settings.log_file, plain, redact))
-
-        def report(event: Event, /) -> None:
-            plain(event)
-            if isinstance(event, StageFinished):
-                summary = redact(event.summary)
-                seconds = round(event.seconds, 3)
-                driver.send(StageDone(stage=event.stage, seconds=seconds, summary=summary))
-
-        yield report
+    with LogFile(settings.log_file, reporter, redact) as log:
+        yield log
 
 
 def _redactor() -> Callable[[str], str]:
@@ -398,18 +365,84 @@ def _redactor() -> Callable[[str], str]:
     return Redactor(secret_values())
 
 
-def _diff(patch: AppliedPatch | None) -> bytes:
-    return patch.diff if patch else b""
+class _PacedPayer:
+    """The `Payer` of a worker: model calls keep a distance of `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next = 0.0
+
+    async def ask(self, sha256: str, worst_usd: float | None) -> str:
+        await self.pace()
+        return ""
+
+    async def pace(self) -> None:
+        now = asyncio.get_running_loop().time()
+        turn = max(now, self._next)
+        self._next = turn + self._seconds
+        await asyncio.sleep(turn - now)
+
+    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
+        return
+
+    def dropped(self, sha256: str, *, charged: bool) -> None:
+        return
+
+    def reused(self, exchange: ChatExchange) -> None:
+        say("a reply that was paid before is used again")
 
 
-def _blame(result: RunRecord, gate: ReplyGate) -> Blame:
-    if gate.refused:
-        return "budget"
-    if result.status is Status.INTERRUPTED:
-        return "stopped"
-    if result.status is Status.CRASHED:
-        return "crash"
-    return "environment" if gate.broke or result.status in _ENVIRONMENT else "none"
+class SlotSandbox(WrappedSandbox):
+    """Runs commands while it holds one of `cores` locks, which all workers of a machine share.
+
+    If more tests than cores ran at once, they would all end late, and one that shares its core may
+    exceed its time limit through no fault of its own. `waited` is called with the seconds in which
+    this worker only waited for others.
+    """
+
+    def __init__(
+        self, inner: Sandbox, slots: Path, cores: int, waited: Callable[[float], object]
+    ) -> None:
+        super().__init__(inner)
+        self._slots = slots
+        self._cores = cores
+        self._waited = waited
+        self._running = 0
+
+    def run(
+        self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
+    ) -> RunResult:
+        """Run the command once a slot is free; `cancel` ends the waiting too."""
+        slot = self._take(cancel)
+        self._running += 1
+        try:
+            return self.inner.run(command, workspace, cancel=cancel)
+        finally:
+            self._running -= 1
+            if slot is not None:
+                os.close(slot)
+
+    def _take(self, cancel: threading.Event | None) -> int | None:
+        self._slots.mkdir(parents=True, exist_ok=True)
+        begun, idle = time.monotonic(), not self._running
+        slot = self._free_slot()
+        while slot is None and not (cancel is not None and cancel.is_set()):
+            time.sleep(_LOOK_SECONDS)
+            slot = self._free_slot()
+        if idle:
+            self._waited(time.monotonic() - begun)
+        return slot
+
+    def _free_slot(self) -> int | None:
+        for number in range(self._cores):
+            handle = os.open(self._slots / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(handle)
+            else:
+                return handle
+        return None
 
 
 if __name__ == "__main__":

@@ -1,24 +1,28 @@
-"""`agent report`: show a run folder, or the result of one solve, as one static HTML file.
+"""`agent report`: show a run folder, or the record of one solve, as one static HTML file.
 
-`run_reader.load` reads a small `ReportRow` for each instance, `summary.summarise` computes the
-figures, and `rendering.render` writes the page. It calls `instance`, which reads the files of each
-instance again. All files of a run are untrusted: `records` reads them without following links, and
-`text` masks secrets and shows hidden characters.
+`reading.load` reads a small `ReportRow` for each instance and `summarise` counts them; `rendering`
+writes the page and reads the files of each instance again. All files of a run are untrusted:
+`run_files` follows no links, and `text` masks secrets and shows hidden characters.
 """
 
-from agent.report.evaluations import load_evaluation
-from agent.report.rendering import MARK, render
-from agent.report.run_reader import load
-from agent.report.summary import ReportSummary, summarise
+from agent.report.evaluations import Evaluated, load_evaluation
+from agent.report.reading import ReportRow, ReportRun, ReportSummary, load, summarise
+from agent.report.rendering import MARK, policy, render
+from agent.report.run_files import RunFiles
 from agent.report.text import Cleaner, dollars, seconds
 
 __all__ = [
     "MARK",
     "Cleaner",
+    "Evaluated",
+    "ReportRow",
+    "ReportRun",
     "ReportSummary",
+    "RunFiles",
     "dollars",
     "load",
     "load_evaluation",
+    "policy",
     "render",
     "seconds",
     "summarise",

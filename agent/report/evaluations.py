@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agent.errors import ConfigurationError
-from agent.report.records import LARGEST_DOCUMENT
+from agent.report.run_files import LARGEST_DOCUMENT
 
 
 def _a_list(value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Write the page from Jinja templates with autoescaping.
+"""Write the page from a Jinja template with autoescaping.
 
-The page has a Content-Security-Policy that lists the hashes of the style sheet and the two scripts.
-It loads nothing, and foreign text cannot run a script or add a style.
+The page has a Content-Security-Policy that lists the hashes of its style sheet and its script. It
+loads nothing, and foreign text cannot run a script or add a style.
 """
 
 from __future__ import annotations
@@ -9,32 +9,158 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from agent.report.instance import Pages, limits_for
-from agent.report.plots import (
-    BARS_BOTTOM,
-    BARS_TOP,
-    CURVE_BOTTOM,
-    CURVE_TOP,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    WIDTH,
-)
-from agent.report.rows import GROUPS, ReportRow, ReportRun, shares
-from agent.report.summary import VERDICTS, ReportSummary, plots
-from agent.report.text import Cleaner, count, dollars, percent, seconds, tokens
+from agent.llm.recording import ChatExchange
+from agent.report.reading import ReportRow, ReportRun, ReportSummary, read_exchanges
+from agent.report.text import Clean, Cleaner, count, dollars, percent, seconds
+from agent.results.kept import LOG, PATCH, RESULT
+from agent.run.record import RunRecord, TestCounts, ValidationRecord
 
 MARK = b"<!doctype html>\n<!-- agent report -->\n"
 """The first bytes of every report. A file with them may be replaced without `--force`."""
 
 _CHUNK = 64 * 1024
+_MOST_CALLS = 60  # an iterative solve makes a dozen
+_MOST_ROWS = 60  # of each table and list of an instance
+
+# With these limits of an instance, in characters, 500 make a file below 30 MB, which a phone can
+# open.
+_TOTAL = 13 * 1024 * 1024
+_LEAST, _MOST = 4 * 1024, 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CallView:
+    """A model call, with prompt and reply unless bodies are left out."""
+
+    exchange: ChatExchange
+    prompt: Clean
+    reply: Clean
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePage:
+    """What the page shows of one instance. Unknown parts are empty or None."""
+
+    row: ReportRow
+    record: RunRecord | None
+    issue: Clean
+    diff: Markup
+    calls: tuple[CallView, ...]
+    log: Clean
+
+    @property
+    def test_runs(self) -> list[tuple[str, TestCounts]]:
+        """The test runs behind the verdict, with their letters in the documentation of verdicts."""
+        judged = self.validation
+        if judged is None:
+            return []
+        runs = (
+            ("A: base, selected tests", judged.before),
+            ("B: base, the reply's test", judged.reproduction_before),
+            ("C: the patch's source, selected tests", judged.after),
+            ("C′: the patch's source, the reply's test", judged.reproduction_after),
+            ("D: the whole patch, selected tests", judged.whole),
+        )
+        return [(name, run) for name, run in runs if run is not None]
+
+    @property
+    def validation(self) -> ValidationRecord | None:
+        """The validation that the verdict comes from."""
+        return self.record.deciding if self.record else None
+
+    @property
+    def test_lists(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """Title, tone and names of tests, of the verdict and of the evaluation."""
+        lists: list[tuple[str, str, tuple[str, ...]]] = []
+        if (judged := self.validation) is not None:
+            lists += [
+                ("fail newly", "bad", judged.newly_failing),
+                ("pass newly", "good", judged.newly_passing),
+                ("decide: failed before, pass now", "good", judged.fail_to_pass),
+                ("given, and not as they should be", "bad", judged.known_missed),
+            ]
+        if self.row.evaluated is not None:
+            status = self.row.evaluated.tests_status
+            lists += [
+                ("FAIL_TO_PASS, failed", "bad", status.fail_to_pass.failure),
+                ("FAIL_TO_PASS, passed", "good", status.fail_to_pass.success),
+                ("PASS_TO_PASS, failed", "bad", status.pass_to_pass.failure),
+                ("PASS_TO_PASS, passed", "good", status.pass_to_pass.success),
+            ]
+        return [one for one in lists if one[2]]
+
+
+class Pages:
+    """Makes the pages of a run, one at a time."""
+
+    def __init__(self, run: ReportRun, clean: Cleaner, *, bodies: bool) -> None:
+        self._run = run
+        self._clean = clean
+        self._bodies = bodies
+        self._share = min(_MOST, max(_LEAST, _TOTAL // max(1, len(run.rows))))
+
+    def __iter__(self) -> Iterator[InstancePage]:
+        return map(self.page, self._run.rows)
+
+    def page(self, row: ReportRow) -> InstancePage:
+        """Return the page of one instance."""
+        clean, share, tree = self._clean, self._share, self._run.files
+        record, diff, log = row.record, "", b""
+        exchanges: list[ChatExchange] = []
+        if tree is not None:
+            exchanges = read_exchanges(tree, row.path)[:_MOST_CALLS]
+            log, _ = tree.end(share, *row.path, LOG)
+            diff = (tree.read(*row.path, PATCH) or b"").decode("utf-8", "replace")
+            if record is None and (data := tree.read(*row.path, RESULT)) is not None:
+                try:
+                    record = RunRecord.model_validate_json(data)
+                except ValueError:
+                    record = None  # `reading` has noted it
+        diff = diff or (record.diff if record else "")
+        return InstancePage(
+            row,
+            record,
+            clean.head(row.issue, share // 8),
+            coloured_diff(clean.head(diff, share // 5)),
+            tuple(self._call(one, share // (4 * len(exchanges))) for one in exchanges),
+            clean.tail(log.decode("utf-8", "replace"), share // 8),
+        )
+
+    def _call(self, exchange: ChatExchange, share: int) -> CallView:
+        prompt = reply = Clean()
+        if self._bodies:
+            messages = exchange.request.messages
+            text = "\n\n".join(f"[{one.role}]\n{one.content}" for one in messages)
+            prompt = self._clean.head(text, share)
+            reply = self._clean.head(exchange.reply.text, share)
+        return CallView(exchange, prompt, reply)
+
+
+def coloured_diff(diff: Clean) -> Markup:
+    """Return a diff as escaped HTML with its lines coloured by Pygments."""
+    from pygments.lexers.diff import DiffLexer
+    from pygments.token import Generic
+
+    tones = {
+        Generic.Inserted: "added",
+        Generic.Deleted: "removed",
+        Generic.Heading: "head",
+        Generic.Subheading: "head",
+    }
+    parts = []
+    for token, text in DiffLexer(stripnl=False, ensurenl=False).get_tokens(diff):
+        tone = tones.get(token)
+        span = Markup('<span class="{}">{}</span>')
+        parts.append(span.format(tone, text) if tone else escape(text))
+    return Markup("").join(parts)
 
 
 def render(
@@ -42,59 +168,34 @@ def render(
 ) -> Iterator[bytes]:
     """Yield the page in pieces. Each instance is read while the page is written."""
     yield MARK
-    values = _values(run, summary, clean, bodies=bodies)
-    held: list[str] = []
+    style, script = _asset("style.css"), _asset("script.js")
+    values: dict[str, Any] = {
+        "run": run,
+        "summary": summary,
+        "settings": sorted((name, json.dumps(value)) for name, value in run.settings.items()),
+        "pages": Pages(run, clean, bodies=bodies),
+        "bodies": bodies,
+        "most": _MOST_ROWS,
+        "style": Markup(style),  # noqa: S704  (our own file)
+        "script": Markup(script),  # noqa: S704
+        "policy": policy(style, script),
+    }
+    buffer: list[str] = []
     size = 0
     for text in _environment(clean).get_template("page.html.j2").generate(values):
-        held.append(text)
+        buffer.append(text)
         size += len(text)
         if size >= _CHUNK:
-            yield "".join(held).encode("utf-8", "replace")
-            held, size = [], 0
-    yield "".join(held).encode("utf-8", "replace")
-
-
-def _values(
-    run: ReportRun, summary: ReportSummary, clean: Cleaner, *, bodies: bool
-) -> dict[str, Any]:
-    style, early, script = _asset("style.css"), _asset("early.js"), _asset("script.js")
-    single = run.single is not None
-    return {
-        "run": run,
-        "single": single,
-        "summary": summary,
-        "shares": shares(row.cause for row in run.rows),
-        "tones": dict(GROUPS),
-        "plots": () if single else plots(run.rows),
-        "frame": _FRAME,
-        "settings": _settings(run),
-        "choices": _choices(run.rows),
-        "pages": Pages(run, clean, limits_for(len(run.rows)), bodies=bodies),
-        "bodies": bodies,
-        "style": Markup(style),  # noqa: S704  (our own file)
-        "early": Markup(early),  # noqa: S704
-        "script": Markup(script),  # noqa: S704
-        "policy": policy(style, early, script),
-    }
-
-
-_FRAME = {
-    "width": WIDTH,
-    "height": HEIGHT,
-    "left": LEFT,
-    "right": RIGHT,
-    "bars_top": BARS_TOP,
-    "bars_bottom": BARS_BOTTOM,
-    "curve_top": CURVE_TOP,
-    "curve_bottom": CURVE_BOTTOM,
-}
+            yield "".join(buffer).encode("utf-8", "replace")
+            buffer, size = [], 0
+    yield "".join(buffer).encode("utf-8", "replace")
 
 
 def policy(style: str, *scripts: str) -> str:
     """Return the Content-Security-Policy of a page with this style sheet and these scripts."""
-    ours = " ".join(f"'{_hash(script)}'" for script in scripts)
+    hashes = " ".join(f"'{_hash(script)}'" for script in scripts)
     return (
-        f"default-src 'none'; style-src '{_hash(style)}'; script-src {ours}; "
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src {hashes}; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -118,27 +219,6 @@ def _environment(clean: Cleaner) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(dollars=dollars, seconds=seconds, count=count, tokens=tokens)
+    environment.filters.update(dollars=dollars, seconds=seconds, count=count)
     environment.globals["percent"] = percent
     return environment
-
-
-def _settings(run: ReportRun) -> list[tuple[str, str]]:
-    """Return (name, value) of each setting, sorted by name."""
-    return [
-        (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        for name, value in sorted(run.settings.items())
-    ]
-
-
-def _choices(rows: Sequence[ReportRow]) -> dict[str, list[str]]:
-    """Return the values that the filters of the table offer."""
-    verdicts = {row.verdict for row in rows if row.verdict}
-    known = [verdict for verdict in VERDICTS if verdict in verdicts]
-    groups = {row.cause.group for row in rows}
-    return {
-        "status": sorted({row.status for row in rows}),
-        "verdict": [*known, *sorted(verdicts.difference(VERDICTS))],
-        "cause": [group for group, _ in GROUPS if group in groups],
-        "project": sorted({row.project for row in rows if row.project}),
-    }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.batch.checks import Fingerprint
+
 from agent.batch.journal import (
     Entry,
     Failed,

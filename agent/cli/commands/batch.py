@@ -85,7 +85,7 @@ def batch_command(
     **given: Any,
 ) -> int:
     """Solve many issues of a data set; limits without "total" are those of one instance."""
-    from agent.batch import BatchPlan, Bounds, progress_for, run_batch
+    from agent.batch import BatchPlan, progress_for, run_batch
     from agent.datasets import make_selection
 
     if address is not None and engine != "ray":
@@ -103,7 +103,8 @@ def batch_command(
         form=given["form"],
         selection=make_selection(given["ids"], given["window"], given["match"]),
         workers=given["workers"],
-        bounds=Bounds(given["max_total_cost"], given["max_requests_per_minute"]),
+        total_cost=given["max_total_cost"],
+        per_minute=given["max_requests_per_minute"],
         max_tries=given["max_tries"],
         name=given["name"],
         force=given["force"],

@@ -7,7 +7,6 @@ An instance has `patch_is_None`, `patch_exists`, `patch_successfully_applied`, `
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent.datasets import InputProblem, folder_name
 from agent.errors import Status
-from agent.results.kept import PATCH, VERDICT
+from agent.results.kept import PATCH, read_result
 from agent.types import Verdict
 
 PatchOutcome = Literal["resolved", "unresolved", "empty-patch", "not-applied", "error"]
@@ -191,20 +190,15 @@ _COLUMNS: tuple[PatchOutcome, ...] = (
 def read_own(run: Path, instance_id: str, patch: str) -> OwnVerdict | None:
     """Return the verdict of a run of `agent batch`, None if there is none that can be read."""
     folder = run / "instances" / folder_name(instance_id)
-    try:
-        data = json.loads((folder / VERDICT).read_bytes())
-    except (OSError, ValueError):
+    record = read_result(folder)
+    if record is None:
         return None
-    if not isinstance(data, dict) or not isinstance(data.get("status"), str):
-        return None
-    verdict = data.get("verdict")
     try:
         judged = (folder / PATCH).read_bytes().decode("utf-8", "replace")
     except OSError:
         judged = ""
     same = judged.strip() == patch.strip()
-    text = verdict if isinstance(verdict, str) else None
-    return OwnVerdict(status=data["status"], verdict=text, same_patch=same)
+    return OwnVerdict(status=record.status.value, verdict=record.verdict, same_patch=same)
 
 
 def confusion(scored: Iterable[Scored], own: Mapping[str, OwnVerdict]) -> Confusion:

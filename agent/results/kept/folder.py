@@ -1,15 +1,13 @@
 """Read and write the folder of one solve: an instance of a batch, or a kept run.
 
-result.json          the RunRecord, as `agent solve --json` prints it, without the receipt
-receipt.json         what was retrieved, packed and dropped, and why
-verdict.json         status, verdict and evidence of the best patch
+result.json          the RunRecord, as `agent solve --json` prints it
 patch.diff           the best patch so far, written as soon as there is one
 exchanges.jsonl      every paid reply with its prompt (`agent solve --replay` reads it)
 lock                 held by the process that solves, with its id
 
 A batch adds:
 
-prompts/, replies/   the exchanges for people: 001.md, 001.txt and so on
+attempt.json         how the last attempt ended
 log.txt              the log of the workers of all attempts
 
 A kept run (`keeping`) adds:
@@ -23,23 +21,25 @@ The files may be damaged or foreign: they are read with limits, and links are no
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from agent.errors import ConfigurationError
-from agent.llm.recording import ChatExchange
 from agent.run.record import RunRecord
 from agent.shared.files import read_small_file, replace_file
 
 LARGEST_FILE = 32 * 1024 * 1024
 """Bytes of one file at most. A result takes some ten kilobytes, a receipt some hundred."""
 
-RESULT, RECEIPT, VERDICT = "result.json", "receipt.json", "verdict.json"
-PATCH, EXCHANGES, LOG, LOCK = "patch.diff", "exchanges.jsonl", "log.txt", "lock"
+RESULT, PATCH, EXCHANGES, LOG, LOCK = (
+    "result.json",
+    "patch.diff",
+    "exchanges.jsonl",
+    "log.txt",
+    "lock",
+)
 
 
 def write_patch(folder: Path, diff: bytes) -> None:
@@ -56,10 +56,7 @@ def write_result(folder: Path, result: RunRecord, diff: bytes | None) -> None:
         (folder / PATCH).unlink(missing_ok=True)
     else:
         write_patch(folder, diff)
-    _write_json(folder / RECEIPT, result.model_dump(mode="json", include={"receipt"})["receipt"])
-    _write_json(folder / VERDICT, _verdict(result))
-    short = result.model_copy(update={"receipt": None})
-    replace_file(folder / RESULT, [(short.model_dump_json(indent=2) + "\n").encode()])
+    replace_file(folder / RESULT, [(result.model_dump_json(indent=2) + "\n").encode()])
 
 
 def read_result(folder: Path) -> RunRecord | None:
@@ -96,31 +93,3 @@ def last_log_line(folder: Path, limit: int = 160) -> str:
     except OSError:
         return ""
     return lines[-1].strip()[:limit] if lines else ""
-
-
-def _verdict(result: RunRecord) -> dict[str, object]:
-    judged = result.deciding
-    return {
-        "status": result.status.value,
-        "verdict": result.verdict,
-        "message": result.message,
-        "validation": judged.model_dump(mode="json") if judged else None,
-    }
-
-
-def _write_json(path: Path, value: object) -> None:
-    replace_file(path, [json.dumps(value, indent=2).encode(), b"\n"])
-
-
-def write_texts(folder: Path, exchanges: Sequence[ChatExchange]) -> None:
-    """Write prompts and replies as files for people. Raises OSError."""
-    for name in ("prompts", "replies"):
-        (folder / name).mkdir(exist_ok=True)
-    for number, exchange in enumerate(exchanges, start=1):
-        messages = exchange.request.messages
-        prompt = "\n\n".join(f"# {m.role}\n\n{m.content}" for m in messages)
-        for place, text in (
-            (folder / "prompts" / f"{number:03}.md", prompt),
-            (folder / "replies" / f"{number:03}.txt", exchange.reply.text),
-        ):
-            replace_file(place, [text.encode("utf-8", "replace")])

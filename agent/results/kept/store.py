@@ -18,7 +18,6 @@ from agent.results.kept.folder import (
     EXCHANGES,
     LARGEST_FILE,
     PATCH,
-    RECEIPT,
     read_model,
     read_result,
 )
@@ -58,16 +57,6 @@ class RunOrigin(BaseModel):
     retry_of: str = ""
 
 
-class _ShownPiece(BaseModel):
-    path: str
-
-
-class _ShownFiles(BaseModel):
-    """What is needed of a receipt."""
-
-    pieces: tuple[_ShownPiece, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class KeptRun:
     """One kept run. `result` is None if the run was killed, or is still going."""
@@ -101,7 +90,7 @@ class KeptRun:
 
     def concerns(self, paths: Collection[str]) -> bool:
         """Whether the model was shown one of the files, or the patch changes one."""
-        receipt = read_model(_ShownFiles, self.folder / RECEIPT)
+        receipt = self.result.receipt if self.result else None
         if receipt is None:
             return bool(paths)
         named = {piece.path for piece in receipt.pieces}

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from agent.batch.messages import AttemptEnded, SolveJob
 
 from agent.batch.driver import Driver, DriverOptions
 from agent.batch.journal import Journal, read_entries
-from agent.batch.messages import AttemptEnded, SolveJob
 from agent.batch.progress import QuietProgress, Summary
 from agent.batch.run import summary_of
 from agent.batch.run_folder import TaskFile

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from agent.batch.journal import Finished, Granted, Started, read_entries
 from agent.batch.ray import cluster
 from agent.batch.ray.cluster import join
+
+from agent.batch.journal import Finished, Granted, Started, read_entries
 from agent.cli.commands.common import refuse_overwriting
 from agent.errors import ConfigurationError, Status
 from tests.support.agent_process import call_agent

@@ -10,11 +10,11 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-
 from agent.report.instance import Pages, limits_for
-from agent.report.rendering import MARK, render
 from agent.report.run_reader import load
 from agent.report.summary import summarise
+
+from agent.report.rendering import MARK, render
 from agent.report.text import Cleaner
 from tests.support import run_folders
 from tests.support.hostile_run import OUTSIDE, SECRET, make_hostile_run

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from agent.report.rows import ReportRow, ReportRun, Stage
+from agent.report.run_reader import load
+from agent.report.summary import summarise
 
 from agent.batch.journal import Failed, RunEnded, RunStarted, Settled, StageEntry, Started
 from agent.cli.commands.batch import report_in_words
 from agent.errors import ConfigurationError, Status
 from agent.report.evaluations import Evaluated
-from agent.report.rows import ReportRow, ReportRun, Stage
-from agent.report.run_reader import load
-from agent.report.summary import summarise
 from agent.report.text import Cleaner
 from tests.support.run_folders import ENDS, RunFolder, make_run
 
