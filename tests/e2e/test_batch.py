@@ -89,8 +89,7 @@ def test_kill_9_of_the_driver_pays_nothing_twice(make_bench: MakeBench) -> None:
     assert not lives(worker)
     assert summary["accepted"] == 1
     journal = (bench.folder / "preds.run/journal.jsonl").read_text().splitlines()
-    how = [json.loads(line)["how"] for line in journal if '"settled"' in line]
-    assert how == ["paid", "recovered"]
+    assert summary["replies"] == 1  # of this run: the call that the first left behind
     assert sum('"ended"' in line for line in journal) == 1  # the killed driver has said nothing
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,6 @@ def make_task(number: int = 1, **other: Any) -> SolverTask:
     return SolverTask.model_validate({**values, **other})
 
 
-def make_job(number: int = 1, folder: Path = Path("nowhere")) -> SolveJob:
-    """A first attempt at instance `number`."""
-    task = make_task(number)
-    return SolveJob(task=task, repository="/nowhere", folder=str(folder), flags={})
-
-
 def ended(
     blame: Blame = "none", status: Status = Status.ACCEPTED, message: str = "why"
 ) -> AttemptEnded:
@@ -41,10 +36,10 @@ def ended(
 
 
 class ScriptedEngine:
-    """An engine whose jobs end as `script` says, one after the other, with what workers write.
+    """An engine whose attempts end as `script` says, with what workers write.
 
-    A job with a result leaves a `result.json` whose diff names the instance. `on_submit` and
-    `on_end` are told; `most` is how many ran at once.
+    An attempt with a result leaves a `result.json` whose diff names the instance. `on_end` is
+    called in the thread of the attempt; `most` is how many ran at once.
     """
 
     def __init__(
@@ -53,38 +48,33 @@ class ScriptedEngine:
         *,
         on_end: Callable[[SolveJob], None] = lambda _job: None,
     ) -> None:
-        self._script = script if callable(script) else self._in_order(script)
+        self._rest = [] if callable(script) else list(script)
+        self._script = script if callable(script) else lambda _job: self._rest.pop(0)
         self._on_end = on_end
-        self.running: list[SolveJob] = []
+        self._lock = threading.Lock()
+        self._running = 0
         self.submitted: list[str] = []
         self.most = 0
-        self.cancelled = False
+        self.cancelled = threading.Event()
 
-    @staticmethod
-    def _in_order(words: Sequence[AttemptEnded]) -> Callable[[SolveJob], AttemptEnded]:
-        rest = list(words)
-        return lambda _job: rest.pop(0)
+    def attempt(self, job: SolveJob) -> AttemptEnded:
+        """End as the script says."""
+        with self._lock:
+            self.submitted.append(job.task.instance_id)
+            self._running += 1
+            self.most = max(self.most, self._running)
+            result = self._script(job)
+        time.sleep(0.05)  # attempts that start together are together
+        if result.blame == "none":
+            leave_result(Path(job.folder), job.task.instance_id, result.status)
+        self._on_end(job)
+        with self._lock:
+            self._running -= 1
+        return result
 
-    def submit(self, job: SolveJob) -> None:
-        """Remember the job."""
-        self.running.append(job)
-        self.submitted.append(job.task.instance_id)
-        self.most = max(self.most, len(self.running))
-
-    async def as_completed(self) -> AsyncGenerator[tuple[SolveJob, AttemptEnded], None]:
-        """The oldest job first."""
-        while self.running:
-            await asyncio.sleep(0)
-            job = self.running.pop(0)
-            word = ended("stopped", Status.INTERRUPTED) if self.cancelled else self._script(job)
-            if word.blame == "none":
-                leave_result(Path(job.folder), job.task.instance_id, word.status)
-            self._on_end(job)
-            yield job, word
-
-    async def cancel(self) -> None:
-        """All that run end as stopped."""
-        self.cancelled = True
+    def cancel(self) -> None:
+        """Remember it."""
+        self.cancelled.set()
 
 
 def leave_result(folder: Path, name: str, status: Status = Status.ACCEPTED) -> None:

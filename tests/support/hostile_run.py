@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.support.run_folders import RunFolder, receipt, validation, write_evaluation
+from agent.batch import Started
+from tests.support.run_folders import RunFolder, validation, write_evaluation
 
 ATTACK = (
     "</script></noscript></style></pre></title>--><script>window.pwned=1</script>"
@@ -34,11 +35,13 @@ def make_hostile_run(root: Path, evaluation: Path) -> Path:
         _spoil(root / "instances" / task.folder_name, task.instance_id)
     named = made.task(3, instance_id=ID)
     made.end(named, "not-applied", None, _MARKED)
+    for name in ("linked__folder-1", "linked__files-1"):
+        linked = made.task(4, instance_id=name)
+        made.add(Started(id=linked.instance_id, attempt=1))
     made.write()
     _links(root)
     with (root / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"event": "stage", broken\n\xff\xfe\x00\n' + b'{"event":"started"')
-    (root / "instances" / "stray <b>folder").mkdir()
     return write_evaluation(evaluation, {**made.resolved, ID: False, ATTACK: True})
 
 
@@ -52,7 +55,6 @@ def _spoil(folder: Path, name: str) -> None:
     result["status"], result["verdict"] = "accepted", "verified"
     result["diff"] = ""
     (folder / "result.json").write_text(json.dumps(result))
-    (folder / "receipt.json").write_text(json.dumps(_with_attacks(receipt())))
     (folder / "patch.diff").write_bytes(
         f"diff --git a/{ATTACK} b/x{ATTACK}.py\n@@ -1,2 +1,2 @@ {_MARKED}\n-{_MARKED}\n"
         f"+{_MARKED}\n+# {'x' * 5000}\n".encode()

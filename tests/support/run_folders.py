@@ -11,20 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.batch.checks import Fingerprint
-
-from agent.batch.journal import (
-    Entry,
-    Failed,
-    Finished,
-    Granted,
-    RunStarted,
-    SetAside,
-    Settled,
-    StageEntry,
-    Started,
-)
-from agent.datasets.instances import SolverTask
+from agent.batch import Entry, Failed, Fingerprint, Finished, RunStarted, SetAside, Started
+from agent.datasets import SolverTask
 from agent.errors import Status
 from agent.llm.recording import ChatExchange, ChatReply, ChatRequest, RecordedMessage, RecordedUsage
 from agent.results import kept as files
@@ -125,12 +113,10 @@ class RunFolder:
             self.add(_failed(name, "row", Status.USAGE, message))
             return
         exchange = self.exchange(task)
-        sha256, usage = exchange.sha256, exchange.reply.usage
-        self.add(Granted(id=name, sha256=sha256, worst_usd=0.25))
+        usage = exchange.reply.usage
         if status == "cut-off":
             return
-        self.add(_settled(name, sha256, usage))
-        seconds = self._stages(name)
+        seconds = self._timings()
         folder = self.root / "instances" / task.folder_name
         folder.mkdir(exist_ok=True)
         (folder / "log.txt").write_text(f"attempt 1\nretrieve: done\n\x1b[31m{message}\x1b[0m\n")
@@ -162,15 +148,10 @@ class RunFolder:
             blame = "environment" if status == "provider" else "budget"
             self.add(_failed(name, blame, Status(status), message))
 
-    def _stages(self, name: str) -> dict[str, float]:
+    def _timings(self) -> dict[str, float]:
         draw = self.random.lognormvariate
-        means = {"snapshot": 0.1, "retrieve": 0.4, "pack": 0.3, "call": 9, "apply": 0.02}
-        means["validate"] = 14
-        seconds = {stage: round(mean * draw(0, 0.7), 3) for stage, mean in means.items()}
-        for stage, taken in seconds.items():
-            summary = f"{stage} has done what it should"
-            self.add(StageEntry(id=name, attempt=1, stage=stage, seconds=taken, summary=summary))
-        return seconds
+        means = {"snapshot": 0.1, "retrieve": 0.4, "pack": 0.3, "call": 9, "validate": 14}
+        return {stage: round(mean * draw(0, 0.7), 3) for stage, mean in means.items()}
 
     def exchange(self, task: SolverTask, reply: str = '{"edits": []}') -> ChatExchange:
         """One call about an instance."""
@@ -312,20 +293,7 @@ def receipt() -> dict[str, Any]:
 def _write_result(folder: Path, result: RunRecord) -> None:
     """As `agent.results.kept.folder` does, without waiting for the disk."""
     (folder / files.PATCH).write_text(result.diff)
-    (folder / files.RECEIPT).write_text(json.dumps(receipt()))
-    short = result.model_copy(update={"receipt": None})
-    (folder / files.RESULT).write_text(short.model_dump_json(indent=2))
-
-
-def _settled(name: str, sha256: str, usage: RecordedUsage) -> Settled:
-    return Settled(
-        id=name,
-        sha256=sha256,
-        how="paid",
-        cost_usd=usage.cost_usd,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-    )
+    (folder / files.RESULT).write_text(result.model_dump_json(indent=2))
 
 
 def _failed(name: str, blame: Any, status: Status, reason: str) -> Failed:

@@ -12,14 +12,19 @@ from pathlib import Path
 import pytest
 from agent.batch.messages import AttemptEnded, SolveJob
 
-from agent.batch.driver import Driver, DriverOptions
-from agent.batch.journal import Journal, read_entries
-from agent.batch.progress import QuietProgress, Summary
-from agent.batch.run import summary_of
-from agent.batch.run_folder import TaskFile
-from agent.datasets.instances import SolverTask
-from agent.datasets.predictions import PredictionsWriter
-from agent.datasets.rows import InputProblem
+from agent.batch import (
+    AttemptEnded,
+    Driver,
+    DriverOptions,
+    Journal,
+    QuietProgress,
+    SolveJob,
+    Summary,
+    TaskFile,
+    read_entries,
+    summary_of,
+)
+from agent.datasets import InputProblem, PredictionsWriter, SolverTask
 from agent.errors import Status
 from tests.support.batch import ScriptedEngine, ended, make_task
 from tests.support.full_disk import full_at
@@ -46,20 +51,23 @@ class Bench:
         *,
         workers: int = 1,
         max_tries: int = 2,
+        total_cost: float | None = None,
         before: Callable[[Driver], object] = lambda _: None,
     ) -> Summary:
         run = self.folder / "run"
-        orders = DriverOptions(run, self.folder / "repos", {}, workers, max_tries)
+        options = DriverOptions(
+            run, self.folder / "repos", {}, workers, max_tries, total_cost=total_cost
+        )
         with (
             TaskFile(run / "tasks.jsonl", self.rows) as tasks,
             closing(Journal(run / "journal.jsonl")) as journal,
         ):
             order = self.order or tasks.ids
             predictions = PredictionsWriter(self.folder / "preds.json", "dict", "m", order)
-            driver = Driver(orders, tasks, journal, predictions, QuietProgress(), engine)
+            driver = Driver(options, tasks, journal, predictions, QuietProgress(), engine)
             before(driver)
             asyncio.run(driver.run())
-            return summary_of(driver, cost=0.0, replies=0, seconds=1.0)
+            return summary_of(driver, replies=0, seconds=1.0)
 
     @property
     def predictions(self) -> dict[str, str]:
@@ -74,12 +82,6 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path, [make_task(number) for number in range(1, 5)])
-
-
-@pytest.fixture
-def two_projects(tmp_path: Path) -> Bench:
-    repos = ("owner/shop", "owner/other", "owner/shop", "owner/other")
-    return Bench(tmp_path, [make_task(n, repo=repo) for n, repo in enumerate(repos, start=1)])
 
 
 def names(*numbers: int) -> list[str]:
@@ -213,14 +215,31 @@ def test_a_run_in_which_nothing_works_stops(tmp_path: Path) -> None:
     assert "5 attempts in a row have failed: unreachable" in summary.message
 
 
+def test_workers_share_what_is_left_and_one_that_needs_more_gets_all(bench: Bench) -> None:
+    budgets: list[float | None] = []
+
+    def script(job: SolveJob) -> AttemptEnded:
+        budgets.append(job.budget_usd)
+        small = job.budget_usd is not None and job.budget_usd < 1.0
+        return ended("budget", Status.BUDGET, "too small") if small else ended()
+
+    bench.rows = bench.rows[:1] + bench.rows[1:2]
+    summary = bench.run(ScriptedEngine(script), workers=2, total_cost=1.0)
+    assert sorted(budgets[:2], key=str) == [0.5, 0.5]
+    assert budgets[2:] == [1.0, 1.0]
+    assert (summary.exit_code, summary.finished) == (0, 2)
+
+
 def test_a_total_that_is_spent_ends_the_run_and_raising_it_goes_on(bench: Bench) -> None:
-    refused = ended("budget", Status.BUDGET, "the next call may cost too much")
-    summary = bench.run(ScriptedEngine([ended(), refused]))
-    assert (summary.exit_code, summary.pending) == (8, 3)
-    assert "may cost too much" in summary.message
+    def refused(_: SolveJob) -> AttemptEnded:
+        return ended("budget", Status.BUDGET, "the next call may cost too much")
+
+    summary = bench.run(ScriptedEngine(refused), total_cost=1.0)
+    assert (summary.exit_code, summary.pending) == (8, 4)
+    assert "--max-total-cost 1" in summary.message
     engine = ScriptedEngine(lambda _: ended())
-    assert bench.run(engine).exit_code == 0
-    assert engine.submitted == names(2, 3, 4)
+    assert bench.run(engine, total_cost=2.0).exit_code == 0
+    assert engine.submitted == names(1, 2, 3, 4)
 
 
 def test_what_cannot_be_used_is_told_and_the_others_go_on(bench: Bench) -> None:
@@ -238,35 +257,14 @@ def test_what_cannot_be_used_is_told_and_the_others_go_on(bench: Bench) -> None:
     assert bench.run(ScriptedEngine([ended()])).finished == 4  # the commit has been fetched
 
 
-def test_interrupted_once_what_runs_is_finished(two_projects: Bench) -> None:
+def test_interrupted_once_what_runs_is_finished(bench: Bench) -> None:
     drivers: list[Driver] = []
-
-    def once(job: SolveJob) -> None:
-        if job.task.instance_id == "owner__shop-1":
-            drivers[0].interrupt()
-
-    engine = ScriptedEngine(lambda _: ended(), on_end=once)
-    summary = two_projects.run(engine, workers=2, before=drivers.append)
-    assert engine.submitted == names(1, 2)
-    assert (summary.finished, summary.pending, summary.exit_code) == (2, 2, 130)
+    engine = ScriptedEngine(lambda _: ended(), on_end=lambda _: drivers[0].interrupt())
+    summary = bench.run(engine, before=drivers.append)
+    assert engine.submitted == names(1)
+    assert (summary.finished, summary.pending, summary.exit_code) == (1, 3, 130)
     assert summary.message == "interrupted: the same command goes on from here"
-    assert not engine.cancelled
-
-
-def test_interrupted_twice_it_stops(two_projects: Bench) -> None:
-    drivers: list[Driver] = []
-
-    def twice(_: SolveJob) -> None:
-        drivers[0].interrupt()
-        drivers[0].interrupt()
-
-    engine = ScriptedEngine(lambda _: ended(), on_end=twice)
-    summary = two_projects.run(engine, workers=2, before=drivers.append)
-    assert (engine.cancelled, engine.submitted, summary.finished) == (True, names(1, 2), 1)
-    assert (summary.pending, summary.exit_code) == (3, 130)
-    rest = ScriptedEngine(lambda _: ended())
-    assert two_projects.run(rest).exit_code == 0
-    assert rest.submitted == names(2, 3, 4)
+    assert not engine.cancelled.is_set()
 
 
 def test_being_stopped_costs_no_try(bench: Bench) -> None:
@@ -274,27 +272,6 @@ def test_being_stopped_costs_no_try(bench: Bench) -> None:
     for _ in range(3):
         bench.run(ScriptedEngine([ended("stopped", Status.INTERRUPTED), CRASH, ended()]))
     assert bench.events.count("set-aside") == 0
-
-
-def test_one_instance_of_a_project_indexes_it_for_the_others(tmp_path: Path) -> None:
-    rows: list[SolverTask | InputProblem] = [
-        make_task(1),
-        make_task(2),
-        make_task(3, repo="owner/other"),
-    ]
-    bench = Bench(tmp_path, rows)
-    drivers: list[Driver] = []
-    engine = ScriptedEngine(lambda _: ended())
-    seen: list[list[str]] = []
-
-    def end(job: SolveJob) -> None:
-        seen.append(list(engine.submitted))
-        drivers[0].on_stage(job, "retrieve")
-
-    engine._on_end = end
-    bench.run(engine, workers=3, before=drivers.append)
-    assert seen[0] == names(1, 3)
-    assert engine.submitted == names(1, 3, 2)
 
 
 def test_attempts_are_counted_over_all_runs(bench: Bench) -> None:

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent.batch.ray import cluster
-from agent.batch.ray.cluster import join
 
-from agent.batch.journal import Finished, Granted, Started, read_entries
+from agent.batch import Finished, Started, read_entries
 from agent.cli.commands.common import refuse_overwriting
 from agent.errors import ConfigurationError, Status
 from tests.support.agent_process import call_agent
@@ -124,7 +122,7 @@ def test_a_run_in_which_nothing_was_paid_is_not_bound(
     assert bound["settings"]["context_tokens"] == 3000
 
 
-def add(place: Path, *entries: Granted | Started | Finished) -> None:
+def add(place: Path, *entries: Started | Finished) -> None:
     with (place / "p.run/journal.jsonl").open("a") as file:
         file.writelines(f"{entry.model_dump_json()}\n" for entry in entries)
 
@@ -135,13 +133,17 @@ def finish(place: Path, name: str) -> None:
     add(place, Started(id=name, attempt=1), done)
 
 
-@pytest.mark.parametrize("how", ["granted", "finished"])
+@pytest.mark.parametrize("how", ["paid", "finished"])
 def test_a_run_with_something_in_it_is_bound(
     place: Path, capfd: pytest.CaptureFixture[str], how: str
 ) -> None:
     batch()
-    if how == "granted":
-        add(place, Granted(id="a", sha256="s", worst_usd=None))
+    if how == "paid":
+        add(place, Started(id="a", attempt=1))
+        (place / "p.run/instances/a").mkdir()
+        done = Completion("the reply", "m", "stop", Usage(1, 1, 0.1, 1), 1.0)
+        line = format_exchange(exchange_of(make_prompt("Fix it."), "m", 9, done))
+        (place / "p.run/instances/a/exchanges.jsonl").write_bytes(line)
     else:
         finish(place, "a")
     before = files(place)
@@ -167,19 +169,3 @@ def test_a_known_price_lets_a_total_hold(monkeypatch: pytest.MonkeyPatch, place:
     monkeypatch.setenv("PATCHSHOT_PRICES", "1,1")
     batch(max_total_cost=1.0)
     assert journal(place) == ["run", "ended"]
-
-
-def test_no_cluster_on_this_machine_is_said_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="needs patchshot[ray]")
-    import asyncio
-
-    class Ray:
-        def init(self, **_: Any) -> None:
-            raise ConnectionError("Could not find any running Ray instance. Please specify ...")
-
-    monkeypatch.setattr(cluster, "_ray", Ray)
-    with pytest.raises(ConfigurationError) as raised:
-        asyncio.run(join("auto"))
-    assert "no Ray cluster was found" in str(raised.value)
-    assert "ray start --head" in str(raised.value)
-    assert "RAY_AUTH" not in str(raised.value)

@@ -79,7 +79,7 @@ def test_verdicts_against_outcomes() -> None:
 def test_a_verdict_is_of_the_patch_that_lies_beside_it(tmp_path: Path) -> None:
     folder = tmp_path / "instances" / "o__a-1"
     folder.mkdir(parents=True)
-    (folder / "verdict.json").write_text(json.dumps({"status": "accepted", "verdict": "verified"}))
+    (folder / "result.json").write_text(json.dumps({"status": "accepted", "verdict": "verified"}))
     (folder / "patch.diff").write_text("the patch\n")
 
     accepted = OwnVerdict(status="accepted", verdict="verified")
@@ -87,5 +87,5 @@ def test_a_verdict_is_of_the_patch_that_lies_beside_it(tmp_path: Path) -> None:
     other = read_own(tmp_path, "o__a-1", "another")
     assert other == accepted.model_copy(update={"same_patch": False})
     assert read_own(tmp_path, "o__a-2", "the patch") is None
-    (folder / "verdict.json").write_text("[]")
+    (folder / "result.json").write_text("[]")
     assert read_own(tmp_path, "o__a-1", "the patch") is None
