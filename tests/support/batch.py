@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.batch.messages import AttemptEnded, Blame, SolveJob
-
+from agent.batch import AttemptEnded, Blame, SolveJob
 from agent.datasets.instances import SolverTask
 from agent.errors import Status
 from agent.results import kept as files

@@ -63,7 +63,9 @@ def _spoil(folder: Path, name: str) -> None:
     (folder / "log.txt").write_bytes(b"\xff\x00" + _MARKED.encode() * 400)
     exchange = json.loads((folder / "exchanges.jsonl").read_text())
     usage = exchange["reply"].pop("usage")
-    exchange = _with_attacks(exchange)
+    exchange = {**_with_attacks(exchange), "kind": exchange["kind"]}
+    for message in exchange["request"]["messages"]:
+        message["role"] = "user"  # a call with another role is left out
     exchange["reply"]["usage"] = usage
     exchange["reply"]["text"] = _MARKED * 3000
     (folder / "exchanges.jsonl").write_text(f"{json.dumps(exchange)}\n{{torn\n")

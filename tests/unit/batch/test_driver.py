@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from agent.batch.messages import AttemptEnded, SolveJob
 
 from agent.batch import (
     AttemptEnded,

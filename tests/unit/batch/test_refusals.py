@@ -11,8 +11,11 @@ import pytest
 from agent.batch import Finished, Started, read_entries
 from agent.cli.commands.common import refuse_overwriting
 from agent.errors import ConfigurationError, Status
+from agent.llm.recording import exchange_of, format_exchange
+from agent.types import Completion, Usage
 from tests.support.agent_process import call_agent
 from tests.support.batch import leave_result
+from tests.support.llm import make_prompt
 
 ROW = {"repo": "o/n", "base_commit": "aaaaaaa", "problem_statement": "x"}
 

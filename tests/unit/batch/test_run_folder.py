@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.run_folder import claim_run_folder
+from agent.batch import claim_run_folder
 from agent.errors import ConfigurationError
 from agent.shared.files import locked
 
@@ -36,7 +36,7 @@ def fail(folder: Path, **files: str) -> None:
 
 @pytest.mark.parametrize("name", ["run", "some/where/run"])
 def test_a_refused_command_leaves_nothing(tmp_path: Path, name: str) -> None:
-    fail(tmp_path / name, tasks_jsonl="x", journal_jsonl="", run_json="{}", nodes_key="k")
+    fail(tmp_path / name, tasks_jsonl="x", journal_jsonl="", run_json="{}")
     assert everything(tmp_path) == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.batch.run_folder import TaskFile
+from agent.batch import TaskFile
 from agent.datasets.instances import SolverTask, read_tasks
 from agent.datasets.rows import InputProblem, RowSelection, make_selection
 from agent.errors import ConfigurationError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.progress import Summary, Unsolved
+from agent.batch import Summary, Unsolved
 from agent.cli.commands.batch import batch_in_words
 from tests.support.agent_process import call_agent
 
