@@ -7,26 +7,39 @@ started is dead. Nothing here knows of models, issues or patches.
 """
 
 from sandbox.choose import check_isolation, explain_closed_paths, make_sandbox, other_backends
-from sandbox.container.image import TESTBED, candidate_interpreters, prepare_products
-from sandbox.environment import PATH
-from sandbox.hardened_git import git_environment, git_options
-from sandbox.host_programs import find_interpreter, hide_programs
-from sandbox.mounts import SYSTEM
-from sandbox.protocol import Sandbox, WrappedSandbox
-from sandbox.small_files import SMALL_FILE_BYTES, read_small_file
-from sandbox.types import Command, Ended, Limits, Probe, RunResult, SandboxError, WorkspaceError
-from sandbox.workspace.changed_files import ChangedFiles, find_changed, stamp_files
-from sandbox.workspace.clone import objects_directory
-from sandbox.workspace.copy import Workspace, empty_workspace, prepare_workspace
-from sandbox.workspace.git_directory import (
+from sandbox.container_image import TESTBED, candidate_interpreters, prepare_products
+from sandbox.files import SMALL_FILE_BYTES, open_parent, read_small_file
+from sandbox.git import (
     GitDirectory,
     check_objects,
     check_references,
     find_git_directory,
+    git_environment,
+    git_options,
+    objects_directory,
     read_control_file,
 )
-from sandbox.workspace.nofollow import open_parent
-from sandbox.workspace.private import make_private
+from sandbox.host import PATH, SYSTEM, find_interpreter, hide_programs
+from sandbox.private import make_private
+from sandbox.types import (
+    Command,
+    Ended,
+    Limits,
+    Probe,
+    RunResult,
+    Sandbox,
+    SandboxError,
+    WorkspaceError,
+    WrappedSandbox,
+)
+from sandbox.workspace import (
+    ChangedFiles,
+    Workspace,
+    empty_workspace,
+    find_changed,
+    prepare_workspace,
+    stamp_files,
+)
 
 __all__ = [
     "PATH",

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from sandbox.processes.cgroups import sweep_groups
-from sandbox.protocol import Sandbox
-from sandbox.types import Probe, SandboxError
-from sandbox.workspace.private import sweep_stale
+from sandbox.cgroups import sweep_groups
+from sandbox.private import sweep_stale
+from sandbox.types import Probe, Sandbox, SandboxError
 
 # "auto" is bubblewrap, or a container if an image is named; the others are asked for by name.
 Backend = Literal["auto", "bwrap", "container", "landlock"]
@@ -32,7 +31,7 @@ def check_isolation(sandbox: Sandbox) -> Sandbox:
     if sandbox.name == "process":
         return sandbox
     if sandbox.name == "container":
-        from sandbox.container.backend import ContainerSandbox
+        from sandbox.container import ContainerSandbox
 
         if isinstance(sandbox, ContainerSandbox):
             sandbox.sweep()
@@ -55,7 +54,7 @@ def make_sandbox(*, unsafe: bool, backend: Backend = "auto", image: str | None =
         raise SandboxError(f"an image is for containers, not for {backend}; leave one out")
     if image is not None:
         try:
-            from sandbox.container.backend import ContainerSandbox
+            from sandbox.container import ContainerSandbox
         except ModuleNotFoundError:  # the miner bundle runs in a container and starts none
             raise SandboxError("a bundle starts no containers; unset PATCHSHOT_IMAGE") from None
         return ContainerSandbox(image)
@@ -64,19 +63,19 @@ def make_sandbox(*, unsafe: bool, backend: Backend = "auto", image: str | None =
             "a container needs an image that is on this machine; name it with --image"
         )
     if backend == "landlock":
-        from sandbox.landlock.backend import LandlockSandbox
+        from sandbox.landlock import LandlockSandbox
 
         return LandlockSandbox()
-    from sandbox.bwrap.backend import BwrapSandbox
+    from sandbox.bwrap import BwrapSandbox
 
     return BwrapSandbox()
 
 
 def other_backends(chosen: str, image: str | None = None) -> tuple[Probe, ...]:
     """Probe the isolating backends other than `chosen`, in order of names. Never raises."""
-    from sandbox.bwrap.backend import BwrapSandbox
-    from sandbox.container.backend import ContainerSandbox
-    from sandbox.landlock.backend import LandlockSandbox
+    from sandbox.bwrap import BwrapSandbox
+    from sandbox.container import ContainerSandbox
+    from sandbox.landlock import LandlockSandbox
 
     others: dict[str, Sandbox] = {"bwrap": BwrapSandbox(), "landlock": LandlockSandbox()}
     if image is not None:
@@ -89,7 +88,7 @@ def other_backends(chosen: str, image: str | None = None) -> tuple[Probe, ...]:
 
 def _probe_engine() -> Probe:
     """Find out whether an engine answers; without an image nothing else can be tried."""
-    from sandbox.container.engine import find_engine
+    from sandbox.container_engine import find_engine
 
     try:
         engine = find_engine()

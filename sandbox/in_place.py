@@ -20,15 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from sandbox.environment import is_spare
-from sandbox.processes import killing
-from sandbox.processes.cgroups import ControlGroup, Hierarchy, make_group, usable_hierarchies
-from sandbox.processes.killing import adopt_orphans, kill_everything
-from sandbox.processes.meters import GroupMeter
-from sandbox.processes.supervise import ProcessOutcome
+from sandbox import killing
+from sandbox.cgroups import ControlGroup, Hierarchy, make_group, usable_hierarchies
+from sandbox.host import is_spare
+from sandbox.killing import adopt_orphans, kill_everything
+from sandbox.meters import GroupMeter
 from sandbox.runs import SandboxRun, open_run, prlimit_command
+from sandbox.supervise import ProcessOutcome
 from sandbox.types import Command, Probe, RunResult, SandboxError
-from sandbox.workspace.copy import Workspace
+from sandbox.workspace import Workspace
 
 # The variable that marks the processes of one run.
 MARKER = "SANDBOX_RUN"

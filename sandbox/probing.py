@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.protocol import Sandbox
-from sandbox.types import Command, Ended, Limits, Probe, RunResult, SandboxError
-from sandbox.workspace.copy import empty_workspace
+from sandbox.types import Command, Ended, Limits, Probe, RunResult, Sandbox, SandboxError
+from sandbox.workspace import empty_workspace
 
 # Guarantees without which a run is not isolated.
 REQUIRED = (

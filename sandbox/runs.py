@@ -19,14 +19,21 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.environment import command_environment
-from sandbox.processes.cgroups import Bound
-from sandbox.processes.meters import DiskMeter, MemoryDiskMeter, Meters, TreeMeter
-from sandbox.processes.output import JUNIT_NAME, REPORT_NAME, ReportChannels
-from sandbox.processes.supervise import Meter, ProcessOutcome, run_result, watch
+from sandbox.cgroups import Bound
+from sandbox.host import command_environment
+from sandbox.meters import DiskMeter, MemoryDiskMeter, Meters, TreeMeter
+from sandbox.private import remove_tree
+from sandbox.supervise import (
+    JUNIT_NAME,
+    REPORT_NAME,
+    Meter,
+    ProcessOutcome,
+    ReportChannels,
+    run_result,
+    watch,
+)
 from sandbox.types import Command, Limits, RunResult, SandboxError
-from sandbox.workspace.copy import Workspace
-from sandbox.workspace.private import remove_tree
+from sandbox.workspace import Workspace
 
 # Where the isolating backends show the home and the two channels of a command.
 HOME = Path("/tmp/home")  # noqa: S108 - inside: a private tmpfs
@@ -106,7 +113,7 @@ class SandboxRun:
     def watch(
         self, process: subprocess.Popen[bytes], kill: Callable[[], None], meter: Meter
     ) -> ProcessOutcome:
-        """Wait for the end of `process`; see `sandbox.processes.supervise.watch`."""
+        """Wait for the end of `process`; see `sandbox.supervise.watch`."""
         report = None if self.channels is None else self.channels.pipe
         return watch(process, self.limits, self.cancel, kill, report=report, meter=meter)
 

@@ -1,11 +1,16 @@
-"""Values of the sandbox and its errors. Nothing here knows of models, issues or patches."""
+"""Values, errors and the interface of the sandbox. Nothing here knows of models or patches."""
 
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from sandbox.workspace import Workspace
 
 _MIB = 1024 * 1024
 
@@ -93,3 +98,53 @@ class SandboxError(Exception):
 
 class WorkspaceError(SandboxError):
     """The private copy of a repository cannot be made or changed; the message says why."""
+
+
+# ---- the interface of a backend
+
+
+class Sandbox(Protocol):
+    """Runs untrusted commands: bwrap, container, landlock, process (unsafe), or a fake."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def foreign_root(self) -> bool:
+        """Whether commands see another file system than this machine's (a container image).
+
+        Interpreters and tools must then be looked for inside, not on this machine.
+        """
+        ...
+
+    def probe(self) -> Probe: ...
+    def run(
+        self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
+    ) -> RunResult:
+        """Run a command to its end, a limit, or `cancel`. None of its processes survives the call.
+
+        Raises SandboxError when the backend itself fails (not when the command does).
+        """
+        ...
+
+
+class WrappedSandbox:
+    """Behaves like `inner`. Derive from it to do something before or after each run."""
+
+    def __init__(self, inner: Sandbox) -> None:
+        self.inner = inner
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def foreign_root(self) -> bool:
+        return self.inner.foreign_root
+
+    def probe(self) -> Probe:
+        return self.inner.probe()
+
+    def run(
+        self, command: Command, workspace: Workspace, *, cancel: threading.Event | None = None
+    ) -> RunResult:
+        return self.inner.run(command, workspace, cancel=cancel)

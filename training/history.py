@@ -14,7 +14,7 @@ from itertools import pairwise
 from agent.errors import RepositoryError
 from agent.repository.git_process import batch_contents
 from agent.repository.scope import Location
-from sandbox.hardened_git import git_environment, git_options
+from sandbox.git import git_environment, git_options
 
 GIT_SECONDS = 600.0
 """For one call. The history of a large project takes seconds; minutes mean a hanging disk."""

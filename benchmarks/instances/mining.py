@@ -16,8 +16,7 @@ from agent.types import KnownTests
 from agent.verify.environments.preparing import Environments, Prepared
 from benchmarks.instances.history import Repair, diff, repairs
 from benchmarks.instances.verifying import Rejected, verify
-from sandbox.protocol import Sandbox
-from sandbox.types import SandboxError
+from sandbox.types import Sandbox, SandboxError
 from training.projects import EXAM_PROJECTS
 
 _SHORT = 10  # digits of a commit in an id

@@ -16,8 +16,7 @@ from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import Task, ValidationOptions
 from agent.verify.plan import import_roots
 from benchmarks.instances.history import Repair
-from sandbox.protocol import Sandbox
-from sandbox.types import Ended
+from sandbox.types import Ended, Sandbox
 
 RUN_SECONDS = 120.0
 """Of one run: what takes longer makes evaluations of the whole set a matter of hours."""

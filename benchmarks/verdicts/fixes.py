@@ -19,7 +19,7 @@ from agent.verify.environments.preparing import Environments, Prepared
 from agent.verify.validator import SandboxValidator, ValidationOptions
 from benchmarks.instances.history import Entry, read_log
 from benchmarks.instances.parts import sort_parts
-from sandbox.protocol import Sandbox
+from sandbox.types import Sandbox
 
 _ROWS = Path(__file__).with_name("fixes.csv")
 _SECONDS = 120.0

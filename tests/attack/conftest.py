@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap.backend import BwrapSandbox
-from sandbox.landlock.backend import LandlockSandbox
+from sandbox.bwrap import BwrapSandbox
+from sandbox.landlock import LandlockSandbox
 from tests.attack.cases import BACKENDS
 from tests.support.attack_backends import AttackedBackend
 from tests.support.sandboxes import Runner

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from sandbox.types import Command, Ended, SandboxError
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 from tests.support.sandboxes import SYSTEM_PYTHON, Runner
 
 
@@ -225,9 +225,9 @@ class TestOnThisHost:
 
     def test_nothing_survives_a_killed_agent(self, tmp_path: Path) -> None:
         code = (
-            "import sys; from pathlib import Path; from sandbox.bwrap.backend import BwrapSandbox; "
+            "import sys; from pathlib import Path; from sandbox.bwrap import BwrapSandbox; "
             "from sandbox.types import Command; "
-            "from sandbox.workspace.copy import empty_workspace; "
+            "from sandbox.workspace import empty_workspace; "
             f"w = empty_workspace(mount=Path('/srv/p'), parent=Path({str(tmp_path)!r})); "
             "print('ready', flush=True); "
             "BwrapSandbox().run(Command(('sh', '-c', 'while :; do echo x >>alive; sleep 0.05; "
@@ -247,7 +247,7 @@ class TestOnThisHost:
     def test_root_of_a_user_namespace_is_isolated_too(self, nobody_runner: Runner) -> None:
         """As in a rootless container, uid 0 has no other uid to drop to."""
         code = (
-            "from sandbox.bwrap.backend import BwrapSandbox; p = BwrapSandbox().probe(); "
+            "from sandbox.bwrap import BwrapSandbox; p = BwrapSandbox().probe(); "
             "print(p.isolated, p.problem)"
         )
         done = subprocess.run(

@@ -38,7 +38,7 @@ _AGENT = """
 import fcntl, os, subprocess, sys
 from pathlib import Path
 from sandbox.types import Command
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 fcntl.ioctl(0, 0x540E, 0)  # TIOCSCTTY
 backend, python, attack, word = sys.argv[1:]
 argv = (python, "-I", "-c", attack, word)
@@ -46,13 +46,13 @@ if backend == "none":
     said = subprocess.run(argv, stdout=subprocess.PIPE).stdout
 else:
     if backend == "bwrap":
-        from sandbox.bwrap.backend import BwrapSandbox
+        from sandbox.bwrap import BwrapSandbox
         chosen = BwrapSandbox()
     elif backend == "landlock":
-        from sandbox.landlock.backend import LandlockSandbox
+        from sandbox.landlock import LandlockSandbox
         chosen = LandlockSandbox()
     else:
-        from sandbox.container.backend import ContainerSandbox
+        from sandbox.container import ContainerSandbox
         chosen = ContainerSandbox(os.environ["IMAGE"], "podman")
     with empty_workspace(mount=Path("/srv/project")) as workspace:
         said = chosen.run(Command(argv), workspace).stdout

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.protocol import Sandbox
-from sandbox.types import Command, Ended, Limits, RunResult
-from sandbox.workspace.copy import empty_workspace
+from sandbox.types import Command, Ended, Limits, RunResult, Sandbox
+from sandbox.workspace import empty_workspace
 from tests.support.sandbox_driver import MOUNT
 from tests.support.sandboxes import SYSTEM_PYTHON, Runner
 

@@ -12,9 +12,9 @@ from agent.errors import PatchshotError
 from agent.repository.git import open_repository
 from agent.repository.snapshot import take_snapshot
 from agent.retrieval.history.commits import read_commits
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from sandbox.types import Command, Limits, SandboxError
-from sandbox.workspace.copy import Workspace, prepare_workspace
+from sandbox.workspace import Workspace, prepare_workspace
 from tests.conftest import run_git
 from tests.support.attack_world import Surroundings
 

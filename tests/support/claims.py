@@ -6,7 +6,7 @@ of a guarantee run on those that claim it.
 
 from __future__ import annotations
 
-from sandbox.processes.cgroups import Bound, usable_hierarchies
+from sandbox.cgroups import Bound, usable_hierarchies
 
 BACKENDS = ("bwrap", "bwrap-user", "container", "landlock", "landlock-user", "process")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.container.backend import ContainerSandbox
-from sandbox.landlock.backend import LandlockSandbox
+from sandbox.container import ContainerSandbox
+from sandbox.landlock import LandlockSandbox
 from tests.support.batch_command import Bench
 from tests.support.behaviours import Behaviour
 from tests.support.evaluation import bare_repository

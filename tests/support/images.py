@@ -102,7 +102,7 @@ def _problem() -> str:
         image = _with_some_driver()
     except (OSError, subprocess.SubprocessError) as error:
         return f"the test image cannot be built: {error}"
-    from sandbox.container.backend import ContainerSandbox
+    from sandbox.container import ContainerSandbox
 
     return ContainerSandbox(image, "podman").probe().problem
 

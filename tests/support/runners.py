@@ -14,10 +14,10 @@ from agent.types import TestRun
 from agent.verify.runners import registry
 from agent.verify.runners.base import PYTHON, RunContext, Runner, Suite
 from agent.verify.runners.programs import Interpreter, Tools, find_programs
-from sandbox.bwrap.backend import BwrapSandbox
-from sandbox.host_programs import find_interpreter
+from sandbox.bwrap import BwrapSandbox
+from sandbox.host import find_interpreter
 from sandbox.types import Command, Ended, Limits, RunResult
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 from tests.support.fakes import MemorySnapshot
 from tests.support.sandboxes import require_bwrap
 

@@ -13,12 +13,11 @@ import sys
 import threading
 from pathlib import Path
 
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from sandbox.in_place import ProcessSandbox
-from sandbox.landlock.backend import LandlockSandbox
-from sandbox.protocol import Sandbox
-from sandbox.types import Command, Limits, RunResult
-from sandbox.workspace.copy import empty_workspace
+from sandbox.landlock import LandlockSandbox
+from sandbox.types import Command, Limits, RunResult, Sandbox
+from sandbox.workspace import empty_workspace
 
 BACKENDS = {"bwrap": BwrapSandbox, "landlock": LandlockSandbox, "process": ProcessSandbox}
 MOUNT = Path("/srv/project")

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap.backend import BwrapSandbox
-from sandbox.protocol import Sandbox
-from sandbox.types import Probe, RunResult
+from sandbox.bwrap import BwrapSandbox
+from sandbox.types import Probe, RunResult, Sandbox
 from tests.support.sandbox_driver import BACKENDS, decode, execute
 
 ROOT = Path(__file__).resolve().parents[2]

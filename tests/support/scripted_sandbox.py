@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.types import Command, Ended, Probe, RunResult
-from sandbox.workspace.copy import Workspace
+from sandbox.workspace import Workspace
 
 Answer = RunResult | Callable[[Command, Workspace], RunResult]
 

@@ -14,7 +14,7 @@ from agent.types import AppliedPatch, FileChange, Outcome, TestRun
 from agent.verify import report_lines
 from agent.verify.runners.base import INSIDE
 from sandbox.types import Command, Ended, Probe, RunResult
-from sandbox.workspace.copy import Workspace
+from sandbox.workspace import Workspace
 
 
 def patch_of(*changes: FileChange) -> AppliedPatch:

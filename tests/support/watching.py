@@ -6,7 +6,7 @@ import subprocess
 
 
 def started(*argv: str) -> subprocess.Popen[bytes]:
-    """A process with piped streams, as `sandbox.processes.supervise.watch` takes it."""
+    """A process with piped streams, as `sandbox.supervise.watch` takes it."""
     return subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,

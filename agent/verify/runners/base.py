@@ -153,7 +153,7 @@ ORDER_FILE = ".patchshot-order"
 # The folder of the tree for what a compiler keeps. `path_rules` keeps patches out of it.
 BUILD_CACHE = ".patchshot-build"
 
-# `sandbox.environment` sets 0 for all other runs.
+# `sandbox.host` sets 0 for all other runs.
 _OTHER_HASH_SEED = "1"
 
 # For commands that may start pytest somewhere: pytest then loads our plugin by itself.

@@ -19,7 +19,7 @@ from agent.types import (
     Verdict,
 )
 from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from tests.attack.noop.corpus import NoOp
 from tests.attack.noop.projects import PROJECTS, Project
 from tests.conftest import run_git

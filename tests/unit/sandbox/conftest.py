@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.container.backend import ContainerSandbox
-from sandbox.container.engine import LABEL, container_name, find_engine
+from sandbox.container import ContainerSandbox
+from sandbox.container_engine import LABEL, container_name, find_engine
 from tests.support.claims import BACKENDS
 from tests.support.images import require_container
 from tests.support.sandboxes import Runner

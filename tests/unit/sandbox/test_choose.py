@@ -9,8 +9,8 @@ import pytest
 
 from agent.settings import load
 from sandbox.choose import Backend, check_isolation, make_sandbox, other_backends
-from sandbox.container.backend import ContainerSandbox
-from sandbox.container.engine import find_engine
+from sandbox.container import ContainerSandbox
+from sandbox.container_engine import find_engine
 from sandbox.probing import REQUIRED
 from sandbox.types import SandboxError
 
@@ -47,7 +47,7 @@ def test_without_the_modules_of_containers_an_image_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are not in a miner's bundle."""
-    monkeypatch.setitem(sys.modules, "sandbox.container.backend", None)
+    monkeypatch.setitem(sys.modules, "sandbox.container", None)
     with pytest.raises(SandboxError, match="PATCHSHOT_IMAGE"):
         make_sandbox(unsafe=False, image="some:image")
 

@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.in_place import ProcessSandbox
 from sandbox.types import Command, Ended, SandboxError
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 from tests.support.sandboxes import Runner
 
 MIB = 1024 * 1024

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap.backend import BwrapSandbox
-from sandbox.host_programs import find_interpreter, hide_programs
+from sandbox.bwrap import BwrapSandbox
+from sandbox.host import find_interpreter, hide_programs
 from sandbox.types import Command, SandboxError
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 
 
 @pytest.fixture(scope="module")

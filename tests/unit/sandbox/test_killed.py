@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.processes.cgroups import find_hierarchies, sweep_groups, usable_hierarchies
-from sandbox.workspace.private import sweep_stale
+from sandbox.cgroups import find_hierarchies, sweep_groups, usable_hierarchies
+from sandbox.private import sweep_stale
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -25,11 +25,11 @@ AGENT = """
 import sys
 from pathlib import Path
 import sandbox.in_place
-from sandbox.bwrap.backend import BwrapSandbox
-from sandbox.landlock.backend import LandlockSandbox
+from sandbox.bwrap import BwrapSandbox
+from sandbox.landlock import LandlockSandbox
 from sandbox.in_place import ProcessSandbox
 from sandbox.types import Command
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 if sys.argv[4:] == ["no groups"]:
     sandbox.in_place.usable_hierarchies = lambda: ()
 script = '''

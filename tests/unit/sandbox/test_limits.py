@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sandbox.processes.cgroups import Bound, usable_hierarchies
+from sandbox.cgroups import Bound, usable_hierarchies
 from sandbox.types import Ended, RunResult
 from tests.support.sandboxes import Runner
 

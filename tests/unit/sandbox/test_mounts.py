@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.mounts import (
+from sandbox.host import (
     Bind,
     Link,
     follow_links,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap.backend import BwrapSandbox
-from sandbox.host_programs import find_interpreter
-from sandbox.landlock.backend import LandlockSandbox
+from sandbox.bwrap import BwrapSandbox
+from sandbox.host import find_interpreter
+from sandbox.landlock import LandlockSandbox
 from sandbox.types import Command, RunResult, SandboxError
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 from tests.support.behaviours import Good
 from tests.support.sandboxes import require_bwrap
 from tests.support.scripted_provider import ScriptedProvider

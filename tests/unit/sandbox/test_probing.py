@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.bwrap.backend import BwrapSandbox
-from sandbox.container.backend import ContainerSandbox
+from sandbox.bwrap import BwrapSandbox
+from sandbox.container import ContainerSandbox
 from sandbox.in_place import ProcessSandbox
 from sandbox.probing import (
     REQUIRED,
@@ -16,7 +16,7 @@ from sandbox.probing import (
     probe_by_running,
 )
 from sandbox.types import Command, SandboxError
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 from tests.support.sandboxes import Runner
 
 DENIED = "bwrap: No permissions to create new namespace"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sandbox.processes.cgroups import Bound
+from sandbox.cgroups import Bound
 from sandbox.runs import prlimit_command
 from sandbox.types import Limits
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from sandbox.protocol import Sandbox
-from sandbox.types import Command, Ended, RunResult
-from sandbox.workspace.copy import Workspace, empty_workspace
+from sandbox.types import Command, Ended, RunResult, Sandbox
+from sandbox.workspace import Workspace, empty_workspace
 from tests.support.scripted_sandbox import Run, ScriptedSandbox, exited
 
 

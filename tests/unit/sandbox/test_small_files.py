@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.small_files import read_small_file
+from sandbox.files import read_small_file
 
 
 def test_a_regular_file_is_read(tmp_path: Path) -> None:

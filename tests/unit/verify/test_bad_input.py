@@ -14,7 +14,7 @@ from agent.types import FileChange, Problem, ReproductionTest, ValidationReport,
 from agent.verify.judging.wording import how_it_ended
 from agent.verify.reports import INCOMPLETE, INCONSISTENT
 from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from sandbox.types import Ended
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of, run_of

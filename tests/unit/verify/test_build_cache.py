@@ -15,7 +15,7 @@ from agent.types.events import StageFinished
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import SuiteJob, Task, ValidationOptions
 from agent.verify.path_rules import steers_tests
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from tests.support.runners import require_program
 from tests.support.sandboxes import require_bwrap
 

@@ -22,9 +22,9 @@ from agent.types import (
     Verdict,
 )
 from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from sandbox.in_place import ProcessSandbox
-from sandbox.protocol import Sandbox
+from sandbox.types import Sandbox
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of
 

@@ -11,7 +11,7 @@ import pytest
 from agent.repository.snapshot import take_snapshot
 from agent.types import Problem, ReproductionTest, ValidationReport, Verdict
 from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.container.backend import ContainerSandbox
+from sandbox.container import ContainerSandbox
 from tests.support.images import TESTBED_PYTHON, remove_image, require_container
 from tests.support.validation import edit, patch_of
 

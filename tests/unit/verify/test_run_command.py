@@ -13,9 +13,9 @@ import pytest
 from agent.repository.snapshot import take_snapshot
 from agent.types import AppliedPatch, CommandRun, Problem
 from agent.verify.validator import NullValidator, SandboxValidator, ValidationOptions
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from sandbox.in_place import ProcessSandbox
-from sandbox.protocol import Sandbox
+from sandbox.types import Sandbox
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of
 

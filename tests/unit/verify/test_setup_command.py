@@ -16,7 +16,7 @@ from agent.types import TestRun as Run
 from agent.types.events import Notice
 from agent.verify.executor import SuiteExecutor
 from agent.verify.jobs import SuiteJob, Task, ValidationOptions
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from tests.support.sandboxes import require_bwrap
 
 FILES = {

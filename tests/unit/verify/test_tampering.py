@@ -15,7 +15,7 @@ import pytest
 from agent.repository.snapshot import take_snapshot
 from agent.types import FileChange, Problem, ReproductionTest, ValidationReport, Verdict
 from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of
 

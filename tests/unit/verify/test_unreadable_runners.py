@@ -13,7 +13,7 @@ from agent.types import AppliedPatch, Problem, ReproductionTest, ValidationRepor
 from agent.verify.judging.compare import suspicion
 from agent.verify.judging.reproduction import NameChecks, Standing, judge
 from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of, run_of
 

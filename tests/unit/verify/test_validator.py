@@ -23,7 +23,7 @@ from agent.verify.path_rules import other_path
 from agent.verify.runners.base import ORDER_FILE
 from agent.verify.validator import NullValidator, SandboxValidator, ValidationOptions
 from sandbox.types import Command, Ended, RunResult, SandboxError
-from sandbox.workspace.copy import Workspace
+from sandbox.workspace import Workspace
 from tests.support.validation import ScriptedSandbox, edit, patch_of, plugin_in, result_of
 
 BUG, FIX = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.landlock.backend import LandlockSandbox
+from sandbox.landlock import LandlockSandbox
 from tests.support.agent_process import call_agent
 from tests.support.sandboxes import require_bwrap
 

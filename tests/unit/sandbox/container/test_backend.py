@@ -15,15 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.container.backend import ContainerMeter, ContainerSandbox
-from sandbox.container.engine import Engine, Image, find_engine
-from sandbox.container.image import TESTBED, candidate_interpreters, prepare_products
-from sandbox.container.launch import Controls, ScriptStatus
-from sandbox.container.options import ContainerSetup, run_arguments
-from sandbox.processes.cgroups import Bound, find_group
+from sandbox.cgroups import Bound, find_group
+from sandbox.container import ContainerMeter, ContainerSandbox
+from sandbox.container_engine import Engine, Image, find_engine
+from sandbox.container_image import TESTBED, candidate_interpreters, prepare_products
+from sandbox.container_options import ContainerSetup, Controls, ScriptStatus, run_arguments
 from sandbox.runs import open_run
 from sandbox.types import Command, Ended, Limits, RunResult, SandboxError
-from sandbox.workspace.copy import Workspace, empty_workspace, prepare_workspace
+from sandbox.workspace import Workspace, empty_workspace, prepare_workspace
 from tests.support.images import TESTBED_PYTHON, require_container
 from tests.support.sandboxes import ROOT, Runner
 
@@ -295,9 +294,9 @@ def test_a_full_temporary_directory_is_told(run: Runner) -> None:
 AGENT = """
     import sys
     from pathlib import Path
-    from sandbox.container.backend import ContainerSandbox
+    from sandbox.container import ContainerSandbox
     from sandbox.types import Command
-    from sandbox.workspace.copy import empty_workspace
+    from sandbox.workspace import empty_workspace
     with empty_workspace(mount=Path("/srv/x"), parent=Path(sys.argv[3])) as workspace:
         command = Command(("/bin/sh", "-c", "touch started; sleep " + sys.argv[2]))
         ContainerSandbox(sys.argv[1], "podman").run(command, workspace)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.container.backend import ContainerSandbox
-from sandbox.container.engine import (
+from sandbox.container import ContainerSandbox
+from sandbox.container_engine import (
     Engine,
     Image,
     container_name,
@@ -18,7 +18,7 @@ from sandbox.container.engine import (
     is_stale,
 )
 from sandbox.types import Command, SandboxError
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 
 PODMAN = {
     "host": {

@@ -9,15 +9,15 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from sandbox.container.backend import ContainerSandbox
-from sandbox.container.image import (
+from sandbox.container import ContainerSandbox
+from sandbox.container_image import (
     ImageInterpreter,
     candidate_interpreters,
     is_product,
     prepare_products,
 )
 from sandbox.types import Command, Ended, Probe, RunResult, SandboxError
-from sandbox.workspace.copy import Workspace
+from sandbox.workspace import Workspace
 from tests.support.images import PRODUCTS, TESTBED_PYTHON
 
 

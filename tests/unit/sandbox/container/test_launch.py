@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandbox.container.launch import ScriptStatus, read_status, start_script
+from sandbox.container_options import ScriptStatus, read_status, start_script
 from sandbox.types import SandboxError
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

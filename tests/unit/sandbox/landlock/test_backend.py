@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import explain_closed_paths
+from sandbox import explain_closed_paths, landlock_launch
 from sandbox.in_place import ProcessSandbox
-from sandbox.landlock import launch as landlock_launch
-from sandbox.landlock.backend import (
+from sandbox.landlock import (
     REQUIRED,
     LandlockSandbox,
     judge_facts,
     landlock_abi,
 )
 from sandbox.types import Command, Probe, SandboxError
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 from tests.support.sandboxes import Runner
 
 pytestmark = pytest.mark.usefixtures("landlock_works")
@@ -80,7 +79,7 @@ def test_a_trial_that_prints_nonsense_is_no_guarantee(facts: dict[str, object]) 
 
 def test_a_kernel_without_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """No such kernel is at hand, so the test replaces the one fact about it."""
-    monkeypatch.setattr("sandbox.landlock.backend.landlock_abi", lambda: 1)
+    monkeypatch.setattr("sandbox.landlock.landlock_abi", lambda: 1)
     probe = LandlockSandbox().probe()
     assert (probe.available, probe.guarantees) == (False, {})
     assert "Linux 6.2" in probe.problem
@@ -225,7 +224,7 @@ def test_a_launcher_that_never_began_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the file, or when the interpreter does not start, nothing runs."""
-    monkeypatch.setattr("sandbox.landlock.backend._LAUNCHER", tmp_path / "none.py")
+    monkeypatch.setattr("sandbox.landlock._LAUNCHER", tmp_path / "none.py")
     with (
         empty_workspace(mount=Path("/srv/x")) as workspace,
         pytest.raises(SandboxError, match=r"none\.py"),

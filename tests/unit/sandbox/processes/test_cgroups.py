@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.processes.cgroups import (
+from sandbox.cgroups import (
     Bound,
     ControlGroup,
     Hierarchy,
@@ -336,7 +336,7 @@ def test_removing_ends_what_is_left_inside() -> None:
 
 def test_groups_of_a_killed_agent_are_swept_and_others_stay(real: ControlGroup) -> None:
     code = (
-        "import os, signal, subprocess; from sandbox.processes.cgroups import *; "
+        "import os, signal, subprocess; from sandbox.cgroups import *; "
         "from sandbox.types import Limits; group = make_group(Limits(), usable_hierarchies()); "
         "subprocess.Popen([*group.entry(), 'sleep', '60'], stdout=subprocess.DEVNULL); "
         "print(group.name, flush=True); os.kill(os.getpid(), signal.SIGKILL)"

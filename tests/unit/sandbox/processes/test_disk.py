@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from sandbox.processes.meters import DiskMeter, largest_file
-from sandbox.processes.supervise import Breach
+from sandbox.meters import DiskMeter, largest_file
+from sandbox.supervise import Breach
 from sandbox.types import Ended, Limits
 
 MIB = 1024 * 1024

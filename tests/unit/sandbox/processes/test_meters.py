@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from sandbox.processes.meters import TreeUsage, deleted_bytes, descendants, measure_usage
+from sandbox.meters import TreeUsage, deleted_bytes, descendants, measure_usage
 
 FAMILY = """
 import os, sys, threading, time

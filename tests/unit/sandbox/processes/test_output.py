@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.processes.output import Capture, HeadCapture, ReportChannels, ReportPipe
-from sandbox.processes.supervise import watch
+from sandbox.supervise import Capture, HeadCapture, ReportChannels, ReportPipe, watch
 from sandbox.types import Ended, Limits
 from tests.support.sandboxes import Runner
 from tests.support.watching import started

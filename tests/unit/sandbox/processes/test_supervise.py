@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.processes.meters import Meters
-from sandbox.processes.output import JUNIT_NAME, REPORT_NAME, ReportChannels
-from sandbox.processes.supervise import (
+from sandbox.meters import Meters
+from sandbox.supervise import (
+    JUNIT_NAME,
+    REPORT_NAME,
     Breach,
     Meter,
     ProcessOutcome,
+    ReportChannels,
     explain_status,
     run_result,
     watch,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.types import SandboxError
-from sandbox.workspace.copy import Workspace, WorkspaceError, empty_workspace, prepare_workspace
+from sandbox.workspace import Workspace, WorkspaceError, empty_workspace, prepare_workspace
 from tests.conftest import run_git
 
 Make = Callable[..., Path]
@@ -337,7 +337,7 @@ def test_closing_works_without_privileges_too() -> None:
     (directory / "private").mkdir()
     os.chown(directory / "private", 65534, 65534)
     code = (
-        "from pathlib import Path; from sandbox.workspace.copy import empty_workspace; "
+        "from pathlib import Path; from sandbox.workspace import empty_workspace; "
         f"w = empty_workspace(mount=Path('/x'), parent=Path({str(directory / 'private')!r})); "
         "w.write('a/b/c', b''); (w.path / 'a/b').chmod(0); (w.path / 'a').chmod(0); w.close()"
     )

@@ -14,7 +14,7 @@ from agent.repository.snapshot import take_snapshot
 from agent.types import KnownTests, Problem, ReproductionTest, ValidationReport, Verdict
 from agent.verify.judging.compare import judge_known, known_paths, read_known
 from agent.verify.validator import SandboxValidator, ValidationOptions
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from tests.support.sandboxes import require_bwrap
 from tests.support.validation import edit, patch_of, run_of
 

@@ -8,9 +8,9 @@ from agent.types import Outcome
 from agent.verify.runners import registry
 from agent.verify.runners.base import RunContext, Suite
 from agent.verify.runners.programs import Tools, find_programs
-from sandbox.bwrap.backend import BwrapSandbox
+from sandbox.bwrap import BwrapSandbox
 from sandbox.types import Limits
-from sandbox.workspace.copy import empty_workspace
+from sandbox.workspace import empty_workspace
 from tests.support.fakes import MemorySnapshot
 from tests.support.maven import POM, home_with_store
 from tests.support.runners import command_of, read, require_program

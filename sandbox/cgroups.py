@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from sandbox.processes.killing import remove_group, start_time
+from sandbox.killing import remove_group, start_time
 from sandbox.types import Limits, SandboxError
 
 _PROC = Path("/proc")

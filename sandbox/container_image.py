@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from sandbox.protocol import Sandbox
-from sandbox.types import Command, Limits, RunResult, SandboxError
-from sandbox.workspace.copy import Workspace, empty_workspace
-from sandbox.workspace.nofollow import split_path
+from sandbox.files import split_path
+from sandbox.types import Command, Limits, RunResult, Sandbox, SandboxError
+from sandbox.workspace import Workspace, empty_workspace
 
 # The project's directory in the images of SWE-bench.
 TESTBED = PurePosixPath("/testbed")

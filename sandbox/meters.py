@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.processes.cgroups import Bound, ControlGroup
-from sandbox.processes.supervise import Breach, Meter
+from sandbox.cgroups import Bound, ControlGroup
+from sandbox.supervise import Breach, Meter
 from sandbox.types import Ended, Limits
 
 # A program that goes on after so many refused processes is a fork bomb.

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.processes.cgroups import memory_left
+from sandbox.cgroups import memory_left
 
 _NAME = re.compile(r"patchshot-(\d+)-[0-9a-f]{16}")
 _LOCK = "lock"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.processes.killing import start_time
+from sandbox.killing import start_time
 from sandbox.types import SandboxError
 
 # podman first: it needs no daemon that runs as root.

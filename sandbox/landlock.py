@@ -20,11 +20,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sandbox.environment import find_spare_uid
-from sandbox.host_programs import find_interpreter
+from sandbox.host import Bind, find_interpreter, find_spare_uid, read_only_mounts, system_mounts
 from sandbox.in_place import MARKER, InPlaceRunner, InPlaceSetup, start_program
-from sandbox.landlock.launch import LOCKED
-from sandbox.mounts import Bind, read_only_mounts, system_mounts
+from sandbox.landlock_launch import LOCKED
+from sandbox.private import make_private
 from sandbox.probing import (
     PROBE_LIMITS,
     home_directories,
@@ -32,12 +31,10 @@ from sandbox.probing import (
     run_trial,
     unavailable_probe,
 )
-from sandbox.protocol import Sandbox
 from sandbox.runs import prlimit_command
 from sandbox.seccomp import filter_program
-from sandbox.types import Command, Probe, RunResult, SandboxError
-from sandbox.workspace.copy import Workspace
-from sandbox.workspace.private import make_private
+from sandbox.types import Command, Probe, RunResult, Sandbox, SandboxError
+from sandbox.workspace import Workspace
 
 # Guarantees that a run under Landlock must have. This backend lacks the others.
 REQUIRED = (
@@ -165,7 +162,7 @@ _CREATE_RULESET, _VERSION = 444, 1
 # Older versions do not handle truncate(2), so a command could empty any file of the user.
 _OLDEST_ABI = 3
 
-_LAUNCHER = Path(__file__).with_name("launch.py")
+_LAUNCHER = Path(__file__).with_name("landlock_launch.py")
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 

@@ -1,1 +1,0 @@
-"""The default backend: bubblewrap."""

@@ -1,1 +1,0 @@
-"""The backend that runs commands in containers of podman or docker."""

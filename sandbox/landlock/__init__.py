@@ -1,1 +1,0 @@
-"""The reduced backend for machines that forbid namespaces: Landlock."""

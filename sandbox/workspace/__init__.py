@@ -1,1 +1,0 @@
-"""Private copies of a repository, and private directories on the host."""
