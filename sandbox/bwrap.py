@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from sandbox.cgroups import Bound, ControlGroup, Hierarchy, make_group, usable_hierarchies
+from sandbox.choose import advise_on_bwrap, home_directories, probe_by_running, unavailable_probe
 from sandbox.host import (
     SYSTEM,
     USER_NAME,
@@ -35,7 +36,6 @@ from sandbox.host import (
 )
 from sandbox.killing import adopt_orphans, reap
 from sandbox.meters import GroupMeter
-from sandbox.probing import advise_on_bwrap, home_directories, probe_by_running, unavailable_probe
 from sandbox.runs import (
     HOME,
     JUNIT_DIRECTORY,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from sandbox.cgroups import Bound, find_group
+from sandbox.choose import home_directories, probe_by_running, unavailable_probe
 from sandbox.container_engine import (
     Engine,
     Image,
@@ -44,7 +45,6 @@ from sandbox.container_options import (
 from sandbox.host import PATH, find_spare_uid
 from sandbox.killing import reap_session
 from sandbox.meters import GroupMeter, out_of_memory, too_many_processes
-from sandbox.probing import home_directories, probe_by_running, unavailable_probe
 from sandbox.runs import HOME, SandboxRun, open_run
 from sandbox.seccomp import stricter_profile
 from sandbox.supervise import Breach, Meter, ProcessOutcome

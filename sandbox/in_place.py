@@ -8,6 +8,7 @@ process finds and kills them.
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 import signal
@@ -49,9 +50,6 @@ class ProcessSandbox:
     name = "process"
     foreign_root = False
 
-    def __init__(self) -> None:
-        self._runner = InPlaceRunner()
-
     def probe(self) -> Probe:
         """Report a backend that is always available and never isolated."""
         return Probe(self.name, available=True, isolated=False, guarantees={})
@@ -66,7 +64,7 @@ class ProcessSandbox:
             argv = [*setup.group.entry(), *limits, *command.argv]
             return start_program(argv, cwd=setup.cwd, environment=setup.environment)
 
-        return self._runner.run(command, workspace, cancel, start)
+        return run_in_place(command, workspace, cancel, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,33 +89,32 @@ class InPlaceSetup:
 Start = Callable[[InPlaceSetup], subprocess.Popen[bytes]]
 
 
-class InPlaceRunner:
-    """Runs commands in place. Finds out once where this machine lets us make control groups."""
+@functools.cache
+def _own_hierarchies() -> tuple[Hierarchy, ...]:
+    """Where this machine lets us make control groups; a trial finds out, once."""
+    return usable_hierarchies()
 
-    def __init__(self) -> None:
-        self._hierarchies: tuple[Hierarchy, ...] | None = None
 
-    def run(
-        self,
-        command: Command,
-        workspace: Workspace,
-        cancel: threading.Event | None,
-        start: Start,
-        *,
-        owner: int | None = None,
-    ) -> RunResult:
-        """Run what `start` starts (in a session of its own, streams piped) to its end or a limit.
+def run_in_place(
+    command: Command,
+    workspace: Workspace,
+    cancel: threading.Event | None,
+    start: Start,
+    *,
+    owner: int | None = None,
+) -> RunResult:
+    """Run what `start` starts (in a session of its own, streams piped) to its end or a limit.
 
-        `owner` is the uid that the command runs as, None when it is our own. Raises SandboxError.
-        """
-        with open_run(command, workspace, owner, cancel) as run:
-            if self._hierarchies is None:
-                self._hierarchies = usable_hierarchies()
-            with make_group(command.limits, self._hierarchies) as group:
-                setup = _prepare(run, group)
-                with Guard(setup.mark, group.directories(), owner) as guard:
-                    outcome = _watch(setup, start, guard)
-                return run.result(outcome, outcome.returncode)
+    `owner` is the uid that the command runs as, None when it is our own. Raises SandboxError.
+    """
+    with (
+        open_run(command, workspace, owner, cancel) as run,
+        make_group(command.limits, _own_hierarchies()) as group,
+    ):
+        setup = _prepare(run, group)
+        with Guard(setup.mark, group.directories(), owner) as guard:
+            outcome = _watch(setup, start, guard)
+        return run.result(outcome, outcome.returncode)
 
 
 def _prepare(run: SandboxRun, group: ControlGroup) -> InPlaceSetup:

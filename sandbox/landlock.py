@@ -19,18 +19,19 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from sandbox.host import Bind, find_interpreter, find_spare_uid, read_only_mounts, system_mounts
-from sandbox.in_place import MARKER, InPlaceRunner, InPlaceSetup, start_program
-from sandbox.landlock_launch import LOCKED
-from sandbox.private import make_private
-from sandbox.probing import (
+from sandbox.choose import (
     PROBE_LIMITS,
     home_directories,
     probe_limits,
     run_trial,
     unavailable_probe,
 )
+from sandbox.host import Bind, find_interpreter, find_spare_uid, read_only_mounts, system_mounts
+from sandbox.in_place import MARKER, InPlaceSetup, run_in_place, start_program
+from sandbox.landlock_launch import LOCKED
+from sandbox.private import make_private
 from sandbox.runs import prlimit_command
 from sandbox.seccomp import filter_program
 from sandbox.types import Command, Probe, RunResult, Sandbox, SandboxError
@@ -121,10 +122,9 @@ def probe_landlock(sandbox: Sandbox, python: Path) -> Probe:
     return Probe(sandbox.name, not missing, False, dict(sorted(guarantees.items())), problem)
 
 
-def judge_facts(facts: Mapping[str, object]) -> Mapping[str, bool]:
+def judge_facts(facts: Mapping[str, Any]) -> Mapping[str, bool]:
     """Derive guarantees by name from the trial's facts. Raises LookupError or TypeError."""
-    did = frozenset(_strings(facts["did"]))
-    status, inside = _texts(facts["status"]), _texts(facts["namespaces"])
+    did, status, inside = frozenset(facts["did"]), facts["status"], facts["namespaces"]
     own = {name: inside[name] != str(Path(f"/proc/self/ns/{name}").readlink()) for name in inside}
     powerless = all(set(status[name]) == {"0"} for name in ("CapEff", "CapPrm", "CapInh"))
     return {
@@ -142,18 +142,6 @@ def judge_facts(facts: Mapping[str, object]) -> Mapping[str, bool]:
         "syscall-filter": status["Seccomp"] == "2",
         "usable": "use" in did,
     }
-
-
-def _strings(value: object) -> list[str]:
-    if not isinstance(value, list):
-        raise TypeError("not a list")
-    return [str(item) for item in value]
-
-
-def _texts(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise TypeError("not an object")
-    return {str(name): str(item) for name, item in value.items()}
 
 
 # The system call landlock_create_ruleset and its flag that asks for the version.
@@ -188,7 +176,6 @@ class LandlockSandbox:
 
     def __init__(self, *, homes: tuple[Path, ...] | None = None) -> None:
         self._homes = home_directories() if homes is None else homes
-        self._runner = InPlaceRunner()
 
     def probe(self) -> Probe:
         """Try what must be impossible; available when all of it was. Never raises.
@@ -234,7 +221,7 @@ class LandlockSandbox:
             }
             return _launch(json.dumps(document).encode("ascii"), setup)
 
-        return self._runner.run(command, workspace, cancel, start, owner=uid)
+        return run_in_place(command, workspace, cancel, start, owner=uid)
 
 
 def landlock_abi() -> int:

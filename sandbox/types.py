@@ -132,14 +132,8 @@ class WrappedSandbox:
 
     def __init__(self, inner: Sandbox) -> None:
         self.inner = inner
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def foreign_root(self) -> bool:
-        return self.inner.foreign_root
+        self.name = inner.name
+        self.foreign_root = inner.foreign_root
 
     def probe(self) -> Probe:
         return self.inner.probe()

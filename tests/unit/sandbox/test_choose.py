@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.settings import load
-from sandbox.choose import Backend, check_isolation, make_sandbox, other_backends
+from sandbox.choose import REQUIRED, Backend, check_isolation, make_sandbox, other_backends
 from sandbox.container import ContainerSandbox
 from sandbox.container_engine import find_engine
-from sandbox.probing import REQUIRED
 from sandbox.types import SandboxError
 
 
