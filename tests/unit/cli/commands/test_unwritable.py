@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import run_git
 from tests.support.agent_process import run_agent
 
 # Root may write everywhere; without these two rights it is held to permissions as others are.
@@ -24,6 +25,9 @@ def home(tmp_path: Path) -> Path:
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "a.md").write_text("# Retry policy\n\nRetries happen thrice, always.\n")
+    run_git(docs, "init", "-q")
+    run_git(docs, "add", "-A")
+    run_git(docs, "commit", "-q", "-m", "base")
     return tmp_path
 
 
@@ -49,7 +53,7 @@ def test_an_index_that_cannot_be_kept_is_refused(home: Path, made: bool) -> None
 def test_a_store_that_cannot_be_written_is_read(home: Path) -> None:
     folder = home / "shared"
     store = f"sqlite://{folder}/s.db"
-    asked = ("--repo", "docs", "--corpus", "docs", "--store", store, "--store-fallback", "stop")
+    asked = ("--repo", "docs", "--corpus", "docs", "--store", store)
     filled = agent(home, "index", *asked)
     (folder / "s.db").chmod(0o444)
     folder.chmod(0o555)
@@ -62,4 +66,4 @@ def test_a_store_that_cannot_be_written_is_read(home: Path) -> None:
     assert (listed.returncode, "1 collection in" in listed.stdout) == (0, True)
     assert (found.returncode, "a.md:1-3" in found.stdout) == (0, True)
     assert fresh.returncode == 2
-    assert "make it writable, or name another file" in fresh.stderr
+    assert "check its folder, its permissions and the space on its disk" in fresh.stderr

@@ -126,7 +126,7 @@ def test_labels_are_in_order_once_each_and_only_of_python_files_below() -> None:
     found = registry.runner_of(suite).targets(suite, [*paths, *paths], MemorySnapshot({}))
     assert found == ("shop.tests", "shop")
     argv = command_of(suite, *found).argv
-    assert argv[2:] == (
+    assert argv[argv.index("manage.py") :] == (
         *("manage.py", "test", "--no-input", "--parallel=1", "--verbosity=1"),
         *("shop.tests", "shop"),
     )
