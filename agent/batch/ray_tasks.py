@@ -18,6 +18,7 @@ import platform
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import warnings
@@ -300,7 +301,12 @@ def open_cluster(
         _check_nodes()
         # The settings of this machine become flags, so that a node uses none of its own.
         values = settings.model_dump(mode="json", exclude=set(_HERE_ONLY), exclude_none=True)
-        yield RayEngine(_make_setup(settings), {**values, **flags}, commits)
+        # Ray prints to stdout that a node has died.
+        with (
+            Path(os.devnull).open("w") as nothing,
+            contextlib.redirect_stdout(sys.stderr if verbose else nothing),
+        ):
+            yield RayEngine(_make_setup(settings), {**values, **flags}, commits)
     finally:
         _within(JOIN_SECONDS, _ray().shutdown)
 
@@ -438,5 +444,4 @@ def _init(address: str, *, verbose: bool) -> None:
 
 
 def _line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
+    return (" ".join(str(error).split()) or type(error).__name__)[:300]

@@ -48,6 +48,7 @@ ENDED = "attempt.json"
 _ENVIRONMENT = (Status.PROVIDER, Status.SANDBOX, Status.USAGE)
 
 _OOM_SCORE = "500"  # of 1000, added to the share of memory that a process has
+_PROGRAM = "from agent.batch.worker import main; main()"
 _STOP_SECONDS = 15.0  # between SIGTERM and SIGKILL
 _LOOK_SECONDS = 0.1  # between two attempts to get a core
 
@@ -144,7 +145,7 @@ class LocalEngine:
     def _start(self, folder: Path) -> subprocess.Popen[bytes]:
         with (folder / files.LOG).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "agent.batch.worker"],
+                [sys.executable, "-P", "-c", _PROGRAM],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -443,7 +444,3 @@ class SlotSandbox(WrappedSandbox):
             else:
                 return handle
         return None
-
-
-if __name__ == "__main__":
-    main()

@@ -104,7 +104,7 @@ def place(tmp_path: Path, python: Path) -> Place:
 def verdict(place: Place, name: str, status: str, verdict: str | None, patch: str) -> None:
     folder = place.root / "preds.run" / "instances" / name
     folder.mkdir(parents=True)
-    (folder / files.VERDICT).write_text(json.dumps({"status": status, "verdict": verdict}))
+    (folder / files.RESULT).write_text(json.dumps({"status": status, "verdict": verdict}))
     (folder / files.PATCH).write_text(patch)
 
 

@@ -58,7 +58,8 @@ def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
     with RayCluster(*hidden) as cluster:
         process = bench.start(*on(cluster, bench, "--workers", "4", "--run", "tmp/run"))
         bench.wait(lambda: script.repairs() == 4)
-        assert cluster.second.jobs() >= 1
+        lost = cluster.second.jobs()
+        assert lost >= 1
         cluster.second.kill()
         script.go.set()
         code, summary = bench.finish(process)
@@ -67,12 +68,12 @@ def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
         assert len(bench.predictions()) == 10
         assert len(script.asked) == 20
         again = {prompt: number for prompt, number in script.asked.items() if number > 1}
-        assert list(again.values()) == [2, 2]
+        assert list(again.values()) == [2] * lost
         assert all("no such text" in prompt for prompt in again)  # those that were under way
         assert cluster.head.jobs() == 0
     log = (bench.folder / "tmp/run/instances/owner__shop-1/log.txt").read_text()
     assert log.startswith("attempt 1")
-    assert "node 127.0.0.3" in bench.stderr
+    assert "127.0.0.3" in bench.stderr
 
 
 def test_ctrl_c_twice_leaves_nothing_on_the_nodes(
