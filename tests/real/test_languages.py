@@ -127,8 +127,8 @@ def test_prompt_showed_the_lines_that_the_fix_replaces(run: Run) -> None:
 def test_related_tests_were_run(run: Run) -> None:
     validation = run.solved.result.attempts[-1].validation
     assert validation is not None
-    assert {test["path"] for test in validation.selected} & set(run.project.related_tests)
-    assert validation.newly_failing == []
+    assert {test.path for test in validation.selected} & set(run.project.related_tests)
+    assert validation.newly_failing == ()
 
 
 def test_diff_applies_and_changes_the_files_of_the_fix_alone(run: Run, tmp_path: Path) -> None:

@@ -98,9 +98,9 @@ def test_repository_is_untouched(run: Run) -> None:
 def test_related_tests_were_run(run: Run) -> None:
     attempt = run.solved.result.attempts[-1]
     assert attempt.validation is not None
-    selected = {test["path"] for test in attempt.validation.selected}
+    selected = {test.path for test in attempt.validation.selected}
     assert selected & set(run.project.related_tests), run.solved.explain()
-    assert attempt.validation.newly_failing == []
+    assert attempt.validation.newly_failing == ()
 
 
 def test_files_have_the_line_ends_that_this_suite_is_about(checkout: Checkout) -> None:
