@@ -38,6 +38,7 @@ types: $(VENV)/.ready-$(EXTRAS) ## mypy, strict
 
 layers: $(VENV)/.ready-$(EXTRAS) ## import-linter: layers, and packages used through their face
 	PYTHONPATH=. $(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/unit/test_structure.py
 
 check: lint types layers test test-slow ## all of the above but attacks, models and real projects
 

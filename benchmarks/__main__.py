@@ -153,9 +153,8 @@ def print_table(summary: dict[str, dict[str, Any]]) -> None:
             f"{kind:<18} {row['to_request']:>12.2f} s {row['to_verdict']:>13.2f} s"
             f" {row['peak_mb']:>8.0f}"
         )
-    print("\nwhere the time goes, warm (s):", end="")
-    for stage, seconds in summary["warm"]["stages"].items():
-        print(f"  {stage} {seconds:.2f}", end="")
+    stages = (f"{name} {seconds:.2f}" for name, seconds in summary["warm"]["stages"].items())
+    print("\nwhere the time goes, warm (s):", *stages, end="")
     cold, warm, bare = (summary[k] for k in ("cold", "warm", "warm, no sandbox"))
     print(f"\n\nwarm / cold, start->request:      {warm['to_request'] / cold['to_request']:.2f}")
     print(f"sandboxed / bare, reply->verdict: {warm['to_verdict'] / bare['to_verdict']:.2f}")

@@ -23,18 +23,12 @@ def machine() -> str:
     return f"{os.cpu_count()} x {model}, Python {platform.python_version()}"
 
 
-def print_figures(
-    figures: Mapping[str, float],
-    most: Mapping[str, float],
-    least: Mapping[str, float] | None = None,
-) -> None:
+def print_figures(figures: Mapping[str, float], most: Mapping[str, float]) -> None:
     """One figure a line, marked where it misses its bound."""
     for name, value in figures.items():
         mark = ""
         if name in most:
             mark = f"  (limit {most[name]:g}{', missed' if value > most[name] else ''})"
-        if least and name in least:
-            mark = f"  (at least {least[name]:g}{', missed' if value < least[name] else ''})"
         digits = 0 if value >= 100 else 3 if value >= 0.01 or not value else 6
         print(f"{name:<36} {value:>12,.{digits}f}{mark}")
 

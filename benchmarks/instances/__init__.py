@@ -1,5 +1,1 @@
-"""Real bugs with known tests, mined from the histories of public projects.
-
-`docs/design/benchmarks.md` has the results. Nothing of those projects is kept here: the rows are
-made again from clones of them.
-"""
+"""`python -m benchmarks.instances`: real bugs of public projects, answered and judged."""

@@ -69,8 +69,7 @@ def _mine(given: argparse.Namespace) -> int:
 
 
 def _serve(given: argparse.Namespace) -> int:
-    from benchmarks.instances.book import Book, read_rows
-    from benchmarks.instances.serving import Desk, FromFiles, PromptFolder, serve
+    from benchmarks.instances.serving import Book, Desk, FromFiles, PromptFolder, read_rows, serve
 
     desk = Desk(
         Book(read_rows(given.dataset)),

@@ -11,8 +11,18 @@ import httpx
 import pytest
 
 from agent.errors import ConfigurationError
-from benchmarks.instances.book import Asked, Book, prompt_hash, read_rows
-from benchmarks.instances.serving import FINISH, MODEL, NO_REPLY, Desk, FromFiles, PromptFolder
+from benchmarks.instances.serving import (
+    FINISH,
+    MODEL,
+    NO_REPLY,
+    Asked,
+    Book,
+    Desk,
+    FromFiles,
+    PromptFolder,
+    prompt_hash,
+    read_rows,
+)
 from tests.support.scripted_provider import ScriptedProvider
 
 
