@@ -92,7 +92,7 @@ def joined_reply(
 
 
 def _with_repairs(reply: Reply, reading: Reading) -> PatchProposal:
-    """Add the repair of an unclosed fence, which `--no-repair` can switch off."""
+    """Add the repair of an unclosed fence."""
     last = reply.fences[-1] if reply.fences else None
     starts = [start for start, end in reading.spans if last and start >= last.start]
     if last is None or last.closed or not starts:

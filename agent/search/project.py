@@ -165,7 +165,7 @@ class JsonLines(Generic[_Line]):
             return
         except OSError as error:
             raise ConfigurationError(
-                f"{self.path} cannot be read ({error.strerror}): check PATCHSHOT_DATA_DIR"
+                f"{self.path} cannot be read ({error.strerror}): check XDG_DATA_HOME"
             ) from None
 
     def append(self, line: _Line) -> None:

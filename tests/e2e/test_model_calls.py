@@ -34,7 +34,7 @@ FILES = {
 }
 EDIT = {"path": "calc.py", "search": "return a - b", "replace": "return a + b"}
 REPLY = json.dumps({"thought": "the sign", "edits": [EDIT]})
-QUICK = {"ITERATIVE": "false", "REPAIRS": "0", "TESTS": "false", "ACCEPT_UNVERIFIED": "true"}
+QUICK = {"MAX_STEPS": "0", "REPAIRS": "0", "TESTS": "false", "ACCEPT_UNVERIFIED": "true"}
 
 
 @dataclass(frozen=True, slots=True)

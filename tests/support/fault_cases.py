@@ -26,7 +26,7 @@ from tests.support.behaviours import (
 from tests.support.scripted_provider import Step
 
 # One repair call and no iterative mode: how many requests a case takes is then fixed.
-_ONE_REPAIR = {"REPAIRS": "1", "ITERATIVE": "false"}
+_ONE_REPAIR = {"REPAIRS": "1", "MAX_STEPS": "0"}
 _SLOW_SECONDS = 90.0  # longer than any case may take
 _TIMEOUT = 8.0  # long enough to retrieve and to send the call, on a slow machine too
 

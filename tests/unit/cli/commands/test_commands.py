@@ -72,7 +72,7 @@ def call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Call:
     monkeypatch.setenv("PATCHSHOT_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("PATCHSHOT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return Call(make_repository(FILES), tmp_path)
 
 
