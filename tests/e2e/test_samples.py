@@ -48,21 +48,6 @@ class Several:
         return json_answer({**answers[0], "choices": choices, "usage": usage})
 
 
-def test_a_server_that_can_is_asked_once_for_all_replies(
-    tmp_path: Path, make_repository: Callable[[Mapping[str, str | bytes]], Path]
-) -> None:
-    require_sandbox()
-    user, repository = User(tmp_path / "home"), make_repository(FILES)
-    user.issue.write_text("# add() subtracts\n\nadd(2, 3) gives -1.\n")
-    done, provider = user.solve(repository, [Several()], "--samples", "3", "--json")
-    result = json.loads(done.stdout)
-    assert (done.returncode, result["verdict"]) == (0, "verified"), done.stderr
-    assert [chat.body.get("n") for chat in provider.chats] == [3]
-    assert len(result["attempts"]) == 3
-    used = result["usage"]
-    assert (used["input_tokens"], used["output_tokens"]) == (1000, 90)
-
-
 def test_the_tests_of_all_replies_choose_and_a_replay_chooses_the_same(
     tmp_path: Path, make_repository: Callable[[Mapping[str, str | bytes]], Path]
 ) -> None:
