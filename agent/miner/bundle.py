@@ -47,7 +47,7 @@ LEFT_OUT = (
     "agent/retrieval/embedding/local.py",  # the weights of a local model cannot be carried
     "agent/search",  # other corpora, plans, and the action `find`
     "agent/verify/environments",  # --environments: a miner's container has its own
-    "agent/wiring/search",
+    "agent/wiring/search.py",
 )
 
 # Packages used on a terminal only, or by the target's own interpreter (`agent.verify.inside`).
