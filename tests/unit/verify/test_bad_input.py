@@ -110,7 +110,7 @@ def test_tests_that_want_the_network_or_a_database(judged: Judged) -> None:
     report = judged(wants)
     assert report.verdict is Verdict.NOT_REGRESSED
     assert any("the network: the sandbox has no network" in note for note in report.notes)
-    assert any("nothing of the kind runs in the sandbox" in note for note in report.notes)
+    assert any("a server, and none runs here" in note for note in report.notes)
 
 
 @pytest.mark.slow
