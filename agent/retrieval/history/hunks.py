@@ -138,6 +138,7 @@ class HunkHistory(CachedHistory[CommitHunks]):
 
     stage = "hunks"
     record = CommitHunks
+    most_bytes = 256 * 1024 * 1024
     chosen: HunkFilter = field(default_factory=HunkFilter)
 
     def key_text(self, commit: str) -> str:

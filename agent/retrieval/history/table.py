@@ -72,6 +72,7 @@ class CachedHistory(ABC, Generic[_Commit]):
 
     stage: ClassVar[str]  # names the progress events
     record: ClassVar[type]  # the commits of this kind
+    most_bytes: ClassVar[int] = 64 * 1024 * 1024  # of one record or table once expanded
     path: Path | None
     reporter: Reporter
     limit: int = DEFAULT_COMMITS
@@ -92,7 +93,7 @@ class CachedHistory(ABC, Generic[_Commit]):
     def decode(self, name: str, data: bytes) -> _Commit | None:
         """Return the commit with this id; None for invalid data."""
         try:
-            commit: _Commit = _adapter(self.record).validate_json(expand(data, _MAX_BYTES))
+            commit: _Commit = _adapter(self.record).validate_json(expand(data, self.most_bytes))
         except ValueError:  # raised by `expand` or by pydantic
             return None
         return commit if commit.commit == name else None
@@ -323,8 +324,6 @@ def printable(subject: str) -> str:
 _FORMAT = 2
 """Increase when the facts, terms or the layout change; older records are then ignored."""
 
-_MAX_BYTES = 256 * 1024 * 1024  # limit for one record once expanded
-
 _DTYPES: Mapping[str, type[np.generic]] = {
     "sizes": np.int64, "lengths": np.float64, "vocabulary": np.uint64, "word_commit": np.int64,
     "word": np.int64, "word_count": np.float64, "touch_commit": np.int64, "touch_path": np.int64,
@@ -358,7 +357,7 @@ def encode_table(table: HistoryTable) -> bytes:
 def decode_table(data: bytes) -> HistoryTable | None:
     """Return the table; None if `data` is not a valid one."""
     try:
-        data = expand(data, _MAX_BYTES)
+        data = expand(data, CachedHistory.most_bytes)
         at = 4 + int.from_bytes(data[:4], "little")
         commits, subjects, paths, names, sizes = _head_adapter().validate_json(data[4:at])
         arrays: dict[str, Any] = {}
