@@ -158,8 +158,8 @@ def test_a_command_that_only_fails_never_gives_more_than_unverified(
 
 def test_a_model_that_repeats_one_action_is_stopped(user: User, repository: Path) -> None:
     action = Good(json.dumps({"action": "search", "query": "cart total"}))
-    prices = ("--prices", "2,8")
-    done, provider = user.solve(repository, [Malformed(), Malformed(), action], *prices)
+    script = [Malformed(), Malformed(), action]
+    done, provider = user.solve(repository, script, PATCHSHOT_PRICES="2,8")
     assert (done.returncode, len(provider.chats)) == (3, 5), done.stderr
     assert "at most 1 + 1 + 2 + 1 + 40 + 1 calls, 400,000 tokens, $3.06" in done.stderr
     last = done.stderr.splitlines()[-1]
