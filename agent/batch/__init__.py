@@ -5,7 +5,7 @@ an engine: worker processes of this machine (`worker`) or tasks of a Ray cluster
 `journal` records every decision, and each worker its paid replies, so that a killed run can go on.
 """
 
-from agent.batch.driver import Driver, DriverOptions
+from agent.batch.driver import BatchPlan, Driver, EngineName
 from agent.batch.journal import (
     Entry,
     Failed,
@@ -20,7 +20,7 @@ from agent.batch.journal import (
     read_entries,
 )
 from agent.batch.progress import (
-    QuietProgress,
+    Progress,
     Summary,
     Unsolved,
     cost_in_words,
@@ -28,7 +28,7 @@ from agent.batch.progress import (
     replies_in_words,
     unsolved_in_words,
 )
-from agent.batch.run import BatchPlan, EngineName, run_batch, summary_of
+from agent.batch.run import run_batch, summary_of
 from agent.batch.run_folder import (
     INSTANCES,
     JOURNAL,
@@ -52,7 +52,6 @@ __all__ = [
     "BatchPlan",
     "Blame",
     "Driver",
-    "DriverOptions",
     "EngineName",
     "Entry",
     "Failed",
@@ -61,7 +60,7 @@ __all__ = [
     "History",
     "Journal",
     "LocalEngine",
-    "QuietProgress",
+    "Progress",
     "RunEnded",
     "RunStarted",
     "SetAside",

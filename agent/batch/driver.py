@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agent.batch.journal import Failed, Finished, Journal, SetAside, Started
 from agent.batch.progress import Progress, RunCounts, cost_in_words
 from agent.batch.run_folder import INSTANCES, TaskFile
 from agent.batch.worker import AttemptEnded, BatchEngine, SolveJob
-from agent.datasets import PredictionsWriter, SolverTask, find_repository, folder_name
+from agent.datasets import (
+    PredictionsForm,
+    PredictionsWriter,
+    RowSelection,
+    SolverTask,
+    find_repository,
+    folder_name,
+)
 from agent.errors import Status
 from agent.llm.recording import ChatExchange, parse_exchange
 from agent.results import kept as files
@@ -27,23 +35,39 @@ from agent.results import kept as files
 _HOPELESS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class DriverOptions:
-    """Options of a driver. `run` is the folder of the run; `flags` make the workers' settings.
+EngineName = Literal["local", "ray"]
 
-    `total_cost` (US dollars) and `per_minute` (model calls) are of all workers together, None for
-    no limit. `instance_cost` is the limit of one instance, `seconds` the life of a worker.
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """One invocation. `run` None stands for `preds.run` beside the output.
+
+    `flags` are plain JSON values that make the settings, here and in the workers. `total_cost` (US
+    dollars) and `per_minute` (model calls) are limits of all workers together. `name` becomes
+    `model_name_or_path`. `address` is that of the Ray cluster, whose messages `verbose` shows.
     """
 
-    run: Path
+    dataset: Path
     repositories: Path
-    flags: dict[str, Any]
-    workers: int
-    max_tries: int
+    output: Path
+    flags: Mapping[str, Any]
+    run: Path | None = None
+    form: PredictionsForm | None = None
+    selection: RowSelection = field(default_factory=RowSelection)
+    workers: int = 1
     total_cost: float | None = None
-    instance_cost: float | None = None
     per_minute: float | None = None
-    seconds: float = 3600.0
+    max_tries: int = 2
+    name: str | None = None
+    force: bool = False
+    engine: EngineName = "local"
+    address: str = "auto"
+    verbose: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.run or self.output.with_suffix(".run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +99,19 @@ class _Running:
 
 @dataclass(slots=True)
 class Driver:
-    """One run over the tasks of a file. `stop_reason` and `stop_status` say why it ended early."""
+    """One run over the tasks of a file. `stop_reason` and `stop_status` say why it ended early.
 
-    options: DriverOptions
+    `instance_cost` is the limit of one instance in US dollars, `seconds` the life of a worker.
+    """
+
+    plan: BatchPlan
     tasks: TaskFile
     journal: Journal
     predictions: PredictionsWriter
     progress: Progress
     engine: BatchEngine
+    instance_cost: float | None = None
+    seconds: float = 3600.0
     counts: RunCounts = field(init=False)
     stop_reason: str = ""
     stop_status: Status | None = None
@@ -107,7 +136,7 @@ class Driver:
         """
         self._restore()
         self.predictions.write(now=True)
-        with ThreadPoolExecutor(self.options.workers) as pool:
+        with ThreadPoolExecutor(self.plan.workers) as pool:
             try:
                 self._fill(pool)
                 while self._running:
@@ -193,7 +222,7 @@ class Driver:
             self.predictions.put(name, record.diff)
             if selected:
                 self.counts.finish(finished.status, finished.verdict, fresh=False)
-        elif history.crashes >= self.options.max_tries:
+        elif history.crashes >= self.plan.max_tries:
             self.predictions.put(name, files.read_patch(folder))
             if selected:
                 self.counts.give_up(name, "set-aside", history.reason)
@@ -202,16 +231,14 @@ class Driver:
         return True
 
     def _fill(self, pool: ThreadPoolExecutor) -> None:
-        while (
-            self._pending and self.stop_status is None and len(self._running) < self.options.workers
-        ):
+        while self._pending and self.stop_status is None and len(self._running) < self.plan.workers:
             position = self._pending[0]
             budget = self._budget(position)
             if budget is not None and budget <= self._too_small.get(position, 0.0):
                 if not self._running:
                     self._stop(
                         Status.BUDGET,
-                        f"--max-total-cost {self.options.total_cost:g}: "
+                        f"--max-total-cost {self.plan.total_cost:g}: "
                         f"{self.spent_in_words()} are spent, and the next call may cost more than "
                         "what is left; raise it to go on",
                     )
@@ -224,22 +251,22 @@ class Driver:
 
         The workers share what is left. An instance that needs more gets all of it the next time.
         """
-        total = self.options.total_cost
+        total = self.plan.total_cost
         if total is None:
             return None
         held = sum(running.held_usd for running in self._running.values())
         left = max(0.0, total - self.spent.cost_usd - held)
         if position in self._too_small:
             return left
-        return left / max(1, min(self.options.workers - len(self._running), len(self._pending)))
+        return left / max(1, min(self.plan.workers - len(self._running), len(self._pending)))
 
     def _begin(self, pool: ThreadPoolExecutor, position: int, budget: float | None) -> None:
-        task, options = self.tasks[position], self.options
-        repository = find_repository(options.repositories, task.repo)
+        task, plan = self.tasks[position], self.plan
+        repository = find_repository(plan.repositories, task.repo)
         if repository is None:
-            self._unusable(task, f"no repository {task.repo} in {options.repositories}")
+            self._unusable(task, f"no repository {task.repo} in {plan.repositories}")
             return
-        own = options.instance_cost
+        own = self.instance_cost
         is_less = budget is not None and (own is None or budget < own)
         attempt = self.journal.histories[task.instance_id].attempts + 1
         self.journal.append(Started(id=task.instance_id, attempt=attempt))
@@ -248,18 +275,18 @@ class Driver:
             task=task,
             repository=str(repository.resolve()),
             folder=str(self._folder(task.instance_id).resolve()),
-            flags=options.flags,
+            flags=dict(plan.flags),
             attempt=attempt,
             budget_usd=budget if is_less else None,
-            request_seconds=options.workers * 60 / options.per_minute if options.per_minute else 0,
-            seconds=options.seconds,
+            request_seconds=plan.workers * 60 / plan.per_minute if plan.per_minute else 0,
+            seconds=self.seconds,
         )
         running = asyncio.get_running_loop().run_in_executor(pool, self.engine.attempt, job)
         held = (budget if is_less else own) if budget is not None else 0.0
         self._running[running] = _Running(position, job, held or 0.0)
 
     def _folder(self, name: str) -> Path:
-        return self.options.run / INSTANCES / folder_name(name)
+        return self.plan.folder / INSTANCES / folder_name(name)
 
     # --- judging
 
@@ -319,18 +346,18 @@ class Driver:
         name, reason = job.task.instance_id, _first_line(ended.message)
         crashes = self.journal.histories[name].crashes
         self._in_a_row += 1
-        if ended.blame == "crash" and crashes >= self.options.max_tries:
+        if ended.blame == "crash" and crashes >= self.plan.max_tries:
             self.journal.append(SetAside(id=name, tries=crashes, reason=ended.message))
             self.predictions.put(name, files.read_patch(Path(job.folder)))
             self.counts.give_up(name, "set-aside", reason)
             self._say(name, f"set aside after {crashes} tries: {reason}")
-        elif ended.blame == "environment" and self._tries[position] >= self.options.max_tries:
+        elif ended.blame == "environment" and self._tries[position] >= self.plan.max_tries:
             self.counts.give_up(name, "left", reason)
             self._say(name, f"left for the next run: {reason}")
         else:
             self._pending.append(position)
             self._say(name, f"to be tried again: {reason}")
-        if self._in_a_row >= max(_HOPELESS, 2 * self.options.workers):
+        if self._in_a_row >= max(_HOPELESS, 2 * self.plan.workers):
             self._stop(ended.status, f"{self._in_a_row} attempts in a row have failed: {reason}")
 
     def _unusable(self, task: SolverTask, reason: str) -> None:

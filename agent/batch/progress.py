@@ -10,9 +10,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agent.errors import Status
 from agent.shared.terminal import inert, say, unfiltered
@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 _LAST_FAILURES = 3
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Unsolved(_Model):
+class Unsolved(BaseModel, frozen=True):
     """An instance without a final result, or the place of a row that cannot be read.
 
     "row": the row, its repository or commit cannot be used. "set-aside": its tries are used up.
@@ -40,7 +36,7 @@ class Unsolved(_Model):
     reason: str
 
 
-class Summary(_Model):
+class Summary(BaseModel, frozen=True):
     """The summary that `--json` prints, over all runs in the folder. Dollars and seconds.
 
     `instances` counts the selected ones that have a usable row, `fresh` those that this run
@@ -133,73 +129,40 @@ class RunCounts:
         return None if rate is None or self.draining else max(0, left) * 3600 / rate
 
 
-class Progress(Protocol):
-    """Shows what happens. Its methods do not raise."""
+class Progress:
+    """Prints a line with the state of the run for each attempt that ends; nothing if `quiet`."""
 
-    def begin(self, counts: RunCounts, cost: Callable[[], str]) -> None:
-        """Start. Both arguments are read again whenever something is shown."""
-        ...
-
-    def ended(self, instance: str, outcome: str, *, ok: bool) -> None:
-        """Show that an attempt has ended."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Show a message."""
-        ...
-
-    def close(self) -> None:
-        """End."""
-        ...
-
-
-class QuietProgress:
-    """A `Progress` that shows nothing."""
-
-    def begin(self, counts: RunCounts, cost: Callable[[], str]) -> None:
-        """Do nothing."""
-
-    def ended(self, instance: str, outcome: str, *, ok: bool) -> None:
-        """Do nothing."""
-
-    def note(self, text: str) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class PlainProgress:
-    """Prints a line with the state of the run for each attempt that ends."""
-
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._standing: Callable[[], str] = str
+        self._counts = RunCounts(0)
 
     def begin(self, counts: RunCounts, cost: Callable[[], str]) -> None:
-        """Start the clock."""
+        """Start the clock. Both arguments are read again whenever something is shown."""
         started = time.monotonic()
+        self._counts = counts
         self._standing = lambda: standing(counts, cost(), time.monotonic() - started)
 
     def ended(self, instance: str, outcome: str, *, ok: bool) -> None:
-        """Print the attempt and the state of the run."""
-        say(_one_line(f"{instance}: {outcome} | {self._standing()}"))
+        """Show that an attempt has ended."""
+        self.note(f"{instance}: {outcome} | {self._standing()}")
 
     def note(self, text: str) -> None:
-        """Print the message."""
-        say(_one_line(text))
+        """Show a message."""
+        if not self._quiet:
+            say(_one_line(text))
 
     def close(self) -> None:
-        """Do nothing: the command prints how it ended."""
+        """End."""
 
 
-class TerminalProgress:
+class TerminalProgress(Progress):
     """A live line with the last failures below it; successes and notes scroll above it."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
 
-        self._standing: Callable[[], str] = str
-        self._failures: Callable[[], list[str]] = list
+        super().__init__()
         self._console = console
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=2, transient=True
@@ -207,42 +170,35 @@ class TerminalProgress:
 
     def begin(self, counts: RunCounts, cost: Callable[[], str]) -> None:
         """Show the live line."""
-        started = time.monotonic()
-        self._standing = lambda: standing(counts, cost(), time.monotonic() - started)
-        self._failures = lambda: list(counts.failures)
+        super().begin(counts, cost)
         self._live.start()
 
     def ended(self, instance: str, outcome: str, *, ok: bool) -> None:
         """Print a success; the live part shows failures."""
         if ok:
-            self._above(f"✓ {instance}: {outcome}")
+            self.note(f"✓ {instance}: {outcome}")
 
     def note(self, text: str) -> None:
         """Print the message above the live line."""
-        self._above(text)
+        self._console.print(_one_line(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Remove the live line."""
         self._live.stop()
 
-    def _above(self, text: str) -> None:
-        self._console.print(_one_line(text), markup=False, highlight=False, soft_wrap=True)
-
     def _render(self) -> Text:
         from rich.text import Text
 
         text = Text(self._standing(), style="bold")
-        for failure in self._failures():
+        for failure in self._counts.failures:
             text.append(f"\n  {_one_line(failure)}", style="yellow")
         return text
 
 
 def progress_for(*, quiet: bool) -> Progress:
     """Return the progress that fits where stderr goes."""
-    if quiet:
-        return QuietProgress()
-    if not sys.stderr.isatty():
-        return PlainProgress()
+    if quiet or not sys.stderr.isatty():
+        return Progress(quiet=quiet)
     from rich.console import Console
 
     return TerminalProgress(Console(file=unfiltered(sys.stderr)))

@@ -9,21 +9,17 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from agent import __version__
-from agent.batch.driver import Driver, DriverOptions
+from agent.batch.driver import BatchPlan, Driver
 from agent.batch.journal import Journal, RunEnded, RunStarted
 from agent.batch.progress import Progress, Summary, replies_in_words
 from agent.batch.run_folder import JOURNAL, RUN, TASKS, Fingerprint, TaskFile, claim_run_folder
 from agent.batch.worker import BatchEngine, LocalEngine
 from agent.datasets import (
-    PredictionsForm,
     PredictionsWriter,
-    RowSelection,
     check_folder,
     check_output,
     choose_form,
@@ -41,40 +37,6 @@ _LIVES, _MARGIN_SECONDS = 3.0, 180.0
 
 # Time limit for fetching the list of models, if only the server knows the price.
 _LIST_SECONDS = 10.0
-
-EngineName = Literal["local", "ray"]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPlan:
-    """One invocation. `run` None stands for `preds.run` beside the output.
-
-    `flags` are plain JSON values that make the settings, here and in the workers. `total_cost` (US
-    dollars) and `per_minute` (model calls) are limits of all workers together. `name` becomes
-    `model_name_or_path`. `address` is that of the Ray cluster, whose messages `verbose` shows.
-    """
-
-    dataset: Path
-    repositories: Path
-    output: Path
-    flags: Mapping[str, Any]
-    run: Path | None = None
-    form: PredictionsForm | None = None
-    selection: RowSelection = field(default_factory=RowSelection)
-    workers: int = 1
-    total_cost: float | None = None
-    per_minute: float | None = None
-    max_tries: int = 2
-    name: str | None = None
-    force: bool = False
-    engine: EngineName = "local"
-    address: str = "auto"
-    verbose: bool = False
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the run."""
-        return self.run or self.output.with_suffix(".run")
 
 
 def run_batch(plan: BatchPlan, progress: Progress) -> Summary:
@@ -161,18 +123,10 @@ def _run_claimed(plan: BatchPlan, settings: Settings, model: str, progress: Prog
         predictions = PredictionsWriter(
             plan.output, choose_form(plan.output, plan.form), name, order
         )
-        options = DriverOptions(
-            folder,
-            plan.repositories,
-            dict(plan.flags),
-            plan.workers,
-            plan.max_tries,
-            plan.total_cost,
-            settings.max_cost,
-            plan.per_minute,
-            _LIVES * settings.timeout + _MARGIN_SECONDS,
+        seconds = _LIVES * settings.timeout + _MARGIN_SECONDS
+        driver = Driver(
+            plan, tasks, journal, predictions, progress, LocalEngine(), settings.max_cost, seconds
         )
-        driver = Driver(options, tasks, journal, predictions, progress, LocalEngine())
         _check_same(plan, driver, fingerprint)
         _check_rows(plan, driver)
         return asyncio.run(_drive(plan, settings, fingerprint, driver))
@@ -290,7 +244,7 @@ def summary_of(driver: Driver, *, replies: int, seconds: float) -> Summary:
         replies=replies,
         seconds=round(seconds, 3),
         predictions=driver.predictions.name,
-        run=str(driver.options.run),
+        run=str(driver.plan.folder),
         exit_code=code,
         message=message,
     )

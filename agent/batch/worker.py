@@ -27,7 +27,6 @@ from pydantic import BaseModel, ConfigDict
 from agent.datasets import SolverTask
 from agent.errors import PatchshotError, ProblemError, RepositoryError, Status
 from agent.llm.paid_replies import ReplyGate, ReplyRecording
-from agent.llm.recording import ChatExchange
 from agent.results import kept as files
 from agent.run.record import Ledger, RunRecord, make_record
 from agent.shared.files import locked, replace_file
@@ -36,7 +35,7 @@ from sandbox import Command, RunResult, Sandbox, Workspace, WrappedSandbox
 
 if TYPE_CHECKING:
     from agent.settings import Settings
-    from agent.types import Problem, Usage
+    from agent.types import Problem
     from agent.types.protocols import Reporter, Snapshot
 
 Blame = Literal["none", "row", "environment", "crash", "budget", "stopped"]
@@ -214,7 +213,11 @@ async def _attempt(job: SolveJob, folder: Path, source: BinaryIO) -> AttemptEnde
     say(f"attempt {job.attempt}")
     try:
         with contextlib.closing(ReplyRecording(folder / files.EXCHANGES)) as recording:
-            gate = ReplyGate(recording, _PacedPayer(job.request_seconds))
+            gate = ReplyGate(
+                recording,
+                lambda: say("a reply that was paid before is used again"),
+                job.request_seconds,
+            )
             return await _solve(job, folder, gate, source)
     except (RepositoryError, ProblemError) as error:
         return _ended(error.status, "row", str(error))
@@ -249,10 +252,7 @@ async def _solve(job: SolveJob, folder: Path, gate: ReplyGate, source: BinaryIO)
     ledger = Ledger(on_better=lambda patch: files.write_patch(folder, patch.diff))
     with _reporting(settings) as reporter:
         begun = time.monotonic()
-        snapshot = take_snapshot(
-            Path(job.repository),
-            commit=job.task.base_commit,
-        )
+        snapshot = take_snapshot(Path(job.repository), commit=job.task.base_commit)
         ledger.spend("snapshot", time.monotonic() - begun)
         async with _watched(gate, source):
             record = await _run(problem, snapshot, settings, reporter, ledger, gate, job)
@@ -364,33 +364,6 @@ def _redactor() -> Callable[[str], str]:
     from agent.settings import secret_values
 
     return Redactor(secret_values())
-
-
-class _PacedPayer:
-    """The `Payer` of a worker: model calls keep a distance of `seconds`."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._next = 0.0
-
-    async def ask(self, sha256: str, worst_usd: float | None) -> str:
-        await self.pace()
-        return ""
-
-    async def pace(self) -> None:
-        now = asyncio.get_running_loop().time()
-        turn = max(now, self._next)
-        self._next = turn + self._seconds
-        await asyncio.sleep(turn - now)
-
-    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
-        return
-
-    def dropped(self, sha256: str, *, charged: bool) -> None:
-        return
-
-    def reused(self, exchange: ChatExchange) -> None:
-        say("a reply that was paid before is used again")
 
 
 class SlotSandbox(WrappedSandbox):

@@ -1,7 +1,7 @@
-"""A chat model that pays for each reply once, and only with the payer's permission.
+"""A chat model that pays for each reply once.
 
-A reply that an earlier attempt recorded is served from the recording. Any other call first asks the
-payer, and its reply is on the disk before anybody sees it. All attempts append to the recording.
+A reply that an earlier attempt recorded is served from the recording. Any other reply is on the
+disk before it is used. All attempts append to the recording.
 `agent batch` and the kept runs of `agent solve` (`agent.results.kept`) use it.
 """
 
@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from agent.errors import BudgetExceeded, BudgetRefused, ConfigurationError, ProviderError
+from agent.errors import BudgetRefused, ConfigurationError
 from agent.llm.budget import Budget
 from agent.llm.clients import ChatModelWrapper
 from agent.llm.recording import (
@@ -28,7 +28,7 @@ from agent.llm.recording import (
     recorded_messages,
 )
 from agent.shared.files import AppendFile
-from agent.types import Completion, Prompt, Usage
+from agent.types import Completion, Prompt
 from agent.types.protocols import ChatModel
 
 # Measured times and addresses: "0.12s", "1.5 seconds", "3 ms", "0x7f3a91c0d2e0".
@@ -107,57 +107,42 @@ def _read(path: Path) -> list[ChatExchange]:
     return exchanges
 
 
-class Payer(Protocol):
-    """Permits calls and is told what they cost. In a batch, this is the driver."""
-
-    async def ask(self, sha256: str, worst_usd: float | None) -> str:
-        """Wait for permission to pay a call. Return "" or the reason for a refusal."""
-        ...
-
-    async def pace(self) -> None:
-        """Wait until one more request may be sent."""
-        ...
-
-    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
-        """Report a reply that is on the disk. On return the next attempt will find it."""
-        ...
-
-    def dropped(self, sha256: str, *, charged: bool) -> None:
-        """Report that a permitted call has given no reply; `charged` if it may have cost."""
-        ...
-
-    def reused(self, exchange: ChatExchange) -> None:
-        """Report that an earlier reply is used again, so that nothing is paid."""
-        ...
-
-
 class ReplyGate:
     """Guards the chat models of one solve; passed to `agent.wiring.open_services`.
 
-    With `salvage`, a cancelled run waits for the call under way and keeps its reply. `refused` is
-    the payer's reason for a refusal; `broke` says that the provider's own budget is used up.
+    `reused` is told when an earlier reply is used again. Requests keep a distance of `seconds`.
+    With `salvage`, a cancelled run waits for the call under way and keeps its reply. `broke` says
+    that the provider's own budget is used up.
     """
 
-    def __init__(self, recording: ReplyRecording, payer: Payer) -> None:
+    def __init__(
+        self, recording: ReplyRecording, reused: Callable[[], object], seconds: float = 0.0
+    ) -> None:
         self.recording = recording
-        self.payer = payer
+        self.reused = reused
         self.salvage = False
-        self.refused = ""
         self.broke = False
+        self._seconds = seconds
+        self._next = 0.0
 
     def guard(self, chat: ChatModel, budget: Budget) -> ChatModel:
-        """Return `chat` behind this gate. `budget` supplies prices and worst cases."""
-        return GatedChatModel(chat, budget, self)
+        """Return `chat` behind this gate. `budget` supplies prices."""
+        return _GatedChatModel(chat, budget, self)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait before a request is sent again, which has to keep the pace too."""
+        """Wait before a request is sent again, which has to keep the distance too."""
         await asyncio.sleep(seconds)
-        await self.payer.pace()
+        await self.wait_for_turn()
+
+    async def wait_for_turn(self) -> None:
+        """Wait until one more request may be sent."""
+        now = asyncio.get_running_loop().time()
+        turn = max(now, self._next)
+        self._next = turn + self._seconds
+        await asyncio.sleep(turn - now)
 
 
-class GatedChatModel(ChatModelWrapper):
-    """A `ChatModel` made by `ReplyGate`."""
-
+class _GatedChatModel(ChatModelWrapper):
     def __init__(self, inner: ChatModel, budget: Budget, gate: ReplyGate) -> None:
         super().__init__(inner)
         self._budget = budget
@@ -168,59 +153,34 @@ class GatedChatModel(ChatModelWrapper):
     ) -> Completion:
         """Return the recorded reply or a new one, with its cost in `usage`.
 
-        Raises BudgetExceeded if the payer refuses, whatever the inner model raises, and OSError
-        if the reply cannot be recorded.
+        Raises whatever the inner model raises, and OSError if the reply cannot be recorded.
         """
         gate, asked = self._gate, self._inner.model
         earlier = gate.recording.take(prompt, asked, max_output_tokens)
         if earlier is not None:
-            gate.payer.reused(earlier)
+            gate.reused()
             return completion_of(earlier)
-        worst = self._budget.worst_case(prompt.tokens, max_output_tokens)
-        gate.refused = await self._ask_permission(prompt, worst.cost_usd)
-        if gate.refused:
-            raise BudgetExceeded(gate.refused)
-        done = await self._call(prompt, max_output_tokens, schema)
-        return await self._record(prompt, asked, max_output_tokens, done)
-
-    async def _ask_permission(self, prompt: Prompt, worst_usd: float | None) -> str:
-        """Ask, and give the permission back if the attempt is cancelled meanwhile."""
-        try:
-            return await self._gate.payer.ask(prompt.sha256, worst_usd)
-        except asyncio.CancelledError:
-            self._gate.payer.dropped(prompt.sha256, charged=False)
-            raise
-
-    async def _call(
-        self, prompt: Prompt, max_output_tokens: int, schema: Mapping[str, Any] | None
-    ) -> Completion:
-        """Call the model. With `salvage`, a cancelled call is finished first."""
-        payer, asked = self._gate.payer, self._inner.model
+        await gate.wait_for_turn()
         call = asyncio.create_task(
             self._inner.complete(prompt, max_output_tokens=max_output_tokens, schema=schema)
         )
         try:
-            return await asyncio.shield(call)
-        except ProviderError as error:
-            self._gate.broke = isinstance(error, BudgetRefused)
-            payer.dropped(prompt.sha256, charged=False)
+            return self._record(prompt, asked, max_output_tokens, await asyncio.shield(call))
+        except BudgetRefused:
+            gate.broke = True
             raise
         except asyncio.CancelledError:
-            if not self._gate.salvage:
+            if not gate.salvage:
                 call.cancel()
             await asyncio.wait([call])
-            if call.cancelled() or call.exception() is not None:
-                payer.dropped(prompt.sha256, charged=True)
-            else:
-                await self._record(prompt, asked, max_output_tokens, call.result())
+            if not call.cancelled() and call.exception() is None:
+                self._record(prompt, asked, max_output_tokens, call.result())
             raise
 
-    async def _record(
+    def _record(
         self, prompt: Prompt, asked: str, max_output_tokens: int, done: Completion
     ) -> Completion:
-        """Record the reply and report it. Return it with its cost."""
+        """Record the reply. Return it with its cost."""
         done = replace(done, usage=self._budget.priced(done.usage))
-        exchange = exchange_of(prompt, asked, max_output_tokens, done)
-        self._gate.recording.add(exchange)
-        await self._gate.payer.paid(exchange, done.usage)
+        self._gate.recording.add(exchange_of(prompt, asked, max_output_tokens, done))
         return done

@@ -29,7 +29,6 @@ from agent.types.protocols import (
 from agent.wiring.embedding import make_embedder
 from agent.wiring.model import (
     ChosenModel,
-    Gate,
     Recordings,
     SharedClient,
     dearest,
@@ -55,6 +54,7 @@ from agent.wiring.retrieval import (
 from agent.wiring.validation import open_validator
 
 if TYPE_CHECKING:
+    from agent.llm.paid_replies import ReplyGate
     from agent.run.attempts import Attempt
     from agent.run.pipeline import SolveOptions
     from agent.run.record import Ledger
@@ -163,7 +163,7 @@ async def open_services(
     record: Path | None = None,
     replay: Path | None = None,
     announce: bool = False,
-    gate: Gate | None = None,
+    gate: ReplyGate | None = None,
     sandbox_tried: bool = False,
     trial: Callable[[], Sandbox] | None = None,
     around: Callable[[Sandbox], Sandbox] | None = None,

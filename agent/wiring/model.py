@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from agent.settings import (
     CONTEXT_TOKENS,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Resolved,
         Retrier,
     )
+    from agent.llm.paid_replies import ReplyGate
     from agent.llm.recording import Recorder, Recording
     from agent.types.protocols import TokenCounter
 
@@ -94,20 +95,6 @@ class Recordings:
             self.recording = Recording(replay)
 
 
-class Gate(Protocol):
-    """Wraps the model of a run whose replies are kept, or that shares a budget with others."""
-
-    def guard(self, chat: ChatModel, budget: Budget, /) -> ChatModel:
-        """Return the model to call instead of `chat`; `budget` gives worst-case costs and
-        prices.
-        """
-        ...
-
-    async def sleep(self, seconds: float, /) -> None:
-        """Wait before a request is sent again."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
     """The chat model, the prices that its server reports, and the budget of the run.
@@ -139,7 +126,7 @@ async def make_chat_model(
     reporter: Reporter,
     time_left: Callable[[], float],
     files: Recordings,
-    gate: Gate | None = None,
+    gate: ReplyGate | None = None,
 ) -> ChosenModel:
     """Make the model that the settings choose, or replay a recording in its place.
 
@@ -224,7 +211,7 @@ async def _resolved(
 
 
 def within_budget(
-    settings: Settings, chosen: ChosenModel, gate: Gate | None = None
+    settings: Settings, chosen: ChosenModel, gate: ReplyGate | None = None
 ) -> BudgetedChatModel:
     """Apply the limits on cost, tokens and calls to the model, including those of the run's
     host.
@@ -246,7 +233,7 @@ def within_budget(
     return BudgetedChatModel(_kept(chosen, budget, gate), budget, chosen.host)
 
 
-def _kept(chosen: ChosenModel, budget: Budget, gate: Gate | None) -> ChatModel:
+def _kept(chosen: ChosenModel, budget: Budget, gate: ReplyGate | None) -> ChatModel:
     """Return the model behind the gate and the recording of the run."""
     chat = chosen.chat if gate is None else gate.guard(chosen.chat, budget)
     if chosen.recorder is not None:
@@ -260,7 +247,7 @@ async def make_locator(
     settings: Settings,
     budgeted: BudgetedChatModel,
     choose: Callable[[Settings], Awaitable[ChosenModel]],
-    gate: Gate | None,
+    gate: ReplyGate | None,
 ) -> ChatModel | None:
     """Return the model of the locating call, None if there is to be none.
 
@@ -280,7 +267,7 @@ async def make_escalation(
     settings: Settings,
     budgeted: BudgetedChatModel,
     choose: Callable[[Settings], Awaitable[ChosenModel]],
-    gate: Gate | None,
+    gate: ReplyGate | None,
 ) -> BudgetedChatModel | None:
     """Return the model of repairs and steps, None if it is that of the first call.
 
@@ -293,7 +280,7 @@ async def make_escalation(
 
 
 def _beside(
-    budgeted: BudgetedChatModel, kept: Usage, chosen: ChosenModel, gate: Gate | None
+    budgeted: BudgetedChatModel, kept: Usage, chosen: ChosenModel, gate: ReplyGate | None
 ) -> BudgetedChatModel:
     from agent.llm import find_price
 

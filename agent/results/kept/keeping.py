@@ -25,7 +25,7 @@ from agent.results.kept.folder import EXCHANGES, LARGEST_FILE, LOCK, read_result
 from agent.results.kept.store import ISSUE, ORIGIN, RunOrigin, newest_first, read_origin
 from agent.run.record import RunRecord
 from agent.shared.files import locked
-from agent.types import AppliedPatch, Problem, Usage
+from agent.types import AppliedPatch, Problem
 from agent.types.events import Notice
 from agent.types.protocols import Reporter, Snapshot
 
@@ -169,7 +169,8 @@ class RunKeeper:
         self._report = report
         self._hide = _hider()
         self.replies = _KeptReplies(folder / EXCHANGES, self._hide, self._fail)
-        self.gate = ReplyGate(self.replies, _Alone(folder.name, report))
+        text = f"run {folder.name} has paid for this reply: it is used again, without a call"
+        self.gate = ReplyGate(self.replies, lambda: report(Notice(text)))
         self._failed = False
 
     @property
@@ -207,31 +208,6 @@ class _KeptReplies(ReplyRecording):
             super().add(exchange)
         except OSError as error:
             self._report_failure(error)
-
-
-class _Alone:
-    """The `Payer` of a run that shares its budget with no other."""
-
-    def __init__(self, run: str, report: Reporter) -> None:
-        self._run = run
-        self._report = report
-
-    async def ask(self, sha256: str, worst_usd: float | None) -> str:
-        return ""
-
-    async def pace(self) -> None:
-        return
-
-    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
-        return
-
-    def dropped(self, sha256: str, *, charged: bool) -> None:
-        return
-
-    def reused(self, exchange: ChatExchange) -> None:
-        self._report(
-            Notice(f"run {self._run} has paid for this reply: it is used again, without a call")
-        )
 
 
 def remove_oldest(store: Path, most: int, *, spare: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from agent.batch import (
     AttemptEnded,
+    BatchPlan,
     Driver,
-    DriverOptions,
     Journal,
-    QuietProgress,
+    Progress,
     SolveJob,
     Summary,
     TaskFile,
@@ -54,8 +54,15 @@ class Bench:
         before: Callable[[Driver], object] = lambda _: None,
     ) -> Summary:
         run = self.folder / "run"
-        options = DriverOptions(
-            run, self.folder / "repos", {}, workers, max_tries, total_cost=total_cost
+        plan = BatchPlan(
+            self.folder / "data.jsonl",
+            self.folder / "repos",
+            self.folder / "preds.json",
+            {},
+            run,
+            workers=workers,
+            total_cost=total_cost,
+            max_tries=max_tries,
         )
         with (
             TaskFile(run / "tasks.jsonl", self.rows) as tasks,
@@ -63,7 +70,7 @@ class Bench:
         ):
             order = self.order or tasks.ids
             predictions = PredictionsWriter(self.folder / "preds.json", "dict", "m", order)
-            driver = Driver(options, tasks, journal, predictions, QuietProgress(), engine)
+            driver = Driver(plan, tasks, journal, predictions, Progress(quiet=True), engine)
             before(driver)
             asyncio.run(driver.run())
             return summary_of(driver, replies=0, seconds=1.0)

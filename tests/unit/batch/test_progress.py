@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from agent.batch.progress import (
-    PlainProgress,
-    QuietProgress,
+    Progress,
     RunCounts,
     TerminalProgress,
     duration,
@@ -50,7 +49,7 @@ def test_durations(seconds: float, words: str) -> None:
 
 
 def test_a_line_an_attempt(capfd: pytest.CaptureFixture[str]) -> None:
-    progress = PlainProgress()
+    progress = Progress()
     progress.begin(counts(), lambda: "$0.1000")
     progress.note("one \x1b[2Jnote\n")
     progress.ended("x", "accepted", ok=True)
@@ -63,13 +62,12 @@ def test_a_line_an_attempt(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_where_nothing_is_wanted(capfd: pytest.CaptureFixture[str]) -> None:
     progress = progress_for(quiet=True)
-    assert isinstance(progress, QuietProgress)
     progress.begin(counts(), str)
     progress.note("x")
     progress.ended("x", "y", ok=False)
     progress.close()
     assert capfd.readouterr() == ("", "")
-    assert isinstance(progress_for(quiet=False), PlainProgress)
+    assert type(progress_for(quiet=False)) is Progress
 
 
 def test_on_a_terminal_failures_stand_below_the_line() -> None:

@@ -1,4 +1,4 @@
-"""`agent.llm.recording.paid_replies`: nothing is paid twice, and nothing without leave."""
+"""`agent.llm.paid_replies`: nothing is paid twice."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent.errors import BudgetRefused, ConfigurationError, ProviderUnreachable
+from agent.errors import BudgetRefused, ConfigurationError
 from agent.llm import Budget, Price
 from agent.llm.paid_replies import ReplyGate, ReplyRecording
-from agent.llm.recording import ChatExchange
 from agent.types import Completion, Prompt, Usage
 from tests.support.full_disk import full_at
 from tests.support.llm import make_prompt
@@ -40,67 +39,43 @@ class Model:
         return Completion(f"reply {self.calls}", "scripted-1", "stop", Usage(10, 5, None, 1), 0.5)
 
 
-class ScriptedDriver:
-    """Keeps what it is told, in order."""
-
-    def __init__(self, refusal: str = "") -> None:
-        self.refusal = refusal
-        self.log: list[tuple[object, ...]] = []
-
-    async def ask(self, sha256: str, worst_usd: float | None) -> str:
-        self.log.append(("ask", sha256[:8], worst_usd))
-        return self.refusal
-
-    async def pace(self) -> None:
-        self.log.append(("pace",))
-
-    async def paid(self, exchange: ChatExchange, usage: Usage) -> None:
-        self.log.append(("paid", exchange.sha256[:8], usage.cost_usd))
-
-    def dropped(self, sha256: str, *, charged: bool) -> None:
-        self.log.append(("dropped", sha256[:8], charged))
-
-    def reused(self, exchange: ChatExchange) -> None:
-        self.log.append(("reused", exchange.sha256[:8]))
+def gate_of(recording: ReplyRecording, reused: list[str] | None = None) -> ReplyGate:
+    return ReplyGate(recording, lambda: (reused if reused is not None else []).append("reused"))
 
 
 def ask(
-    path: Path, model: Model, driver: ScriptedDriver, prompt: Prompt = PROMPT, tokens: int = 100
+    path: Path,
+    model: Model,
+    prompt: Prompt = PROMPT,
+    tokens: int = 100,
+    reused: list[str] | None = None,
 ) -> Any:
     async def go() -> Completion:
         with closing(ReplyRecording(path)) as recording:
-            guarded = ReplyGate(recording, driver).guard(model, BUDGET)
+            guarded = gate_of(recording, reused).guard(model, BUDGET)
             return await guarded.complete(prompt, max_output_tokens=tokens)
 
     return asyncio.run(go())
 
 
-def test_leave_then_the_disk_then_the_reply(tmp_path: Path) -> None:
-    path, driver = tmp_path / "t", ScriptedDriver()
-    done = ask(path, Model(), driver)
-    worst = (PROMPT.tokens * 1.0 + 100 * 2.0) / 1e6
-    cost = (10 * 1.0 + 5 * 2.0) / 1e6
-    short = PROMPT.sha256[:8]
-    assert driver.log == [
-        ("ask", short, pytest.approx(worst)),
-        ("paid", short, pytest.approx(cost)),
-    ]
-    assert done.usage.cost_usd == pytest.approx(cost)
+def test_a_reply_is_on_the_disk_with_its_cost(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    done = ask(path, Model())
+    assert done.usage.cost_usd == pytest.approx((10 * 1.0 + 5 * 2.0) / 1e6)
     assert path.read_bytes().count(b"\n") == 1
 
 
-def test_what_was_paid_is_served_without_asking_anybody(tmp_path: Path) -> None:
-    path, model = tmp_path / "t", Model()
-    first = ask(path, model, ScriptedDriver())
-    driver = ScriptedDriver("refused")
-    assert ask(path, model, driver) == first
-    assert (model.calls, driver.log) == (1, [("reused", PROMPT.sha256[:8])])
+def test_what_was_paid_is_served_without_a_call(tmp_path: Path) -> None:
+    path, model, reused = tmp_path / "t", Model(), list[str]()
+    first = ask(path, model)
+    assert ask(path, model, reused=reused) == first
+    assert (model.calls, reused) == (1, ["reused"])
 
 
 def test_a_reply_is_served_once_in_an_attempt(tmp_path: Path) -> None:
     async def twice() -> list[str]:
         with closing(ReplyRecording(tmp_path / "t")) as recording:
-            guarded = ReplyGate(recording, ScriptedDriver()).guard(model, BUDGET)
+            guarded = gate_of(recording).guard(model, BUDGET)
             return [(await guarded.complete(PROMPT, max_output_tokens=100)).text for _ in range(2)]
 
     model = Model()
@@ -123,28 +98,18 @@ def test_measured_times_and_addresses_make_no_other_question(
     tmp_path: Path, before: str, after: str, same: bool
 ) -> None:
     model = Model()
-    ask(tmp_path / "t", model, ScriptedDriver(), make_prompt(before))
-    ask(tmp_path / "t", model, ScriptedDriver(), make_prompt(after))
+    ask(tmp_path / "t", model, make_prompt(before))
+    ask(tmp_path / "t", model, make_prompt(after))
     assert model.calls == (1 if same else 2)
 
 
 def test_another_model_or_limit_is_another_question(tmp_path: Path) -> None:
     model, other = Model(), Model()
     other.model = "other"
-    ask(tmp_path / "t", model, ScriptedDriver())
-    ask(tmp_path / "t", other, ScriptedDriver())
-    ask(tmp_path / "t", model, ScriptedDriver(), tokens=200)
+    ask(tmp_path / "t", model)
+    ask(tmp_path / "t", other)
+    ask(tmp_path / "t", model, tokens=200)
     assert (model.calls, other.calls) == (2, 1)
-
-
-def test_a_refused_call_is_told_and_not_charged(tmp_path: Path) -> None:
-    async def refuse() -> None:
-        raise ProviderUnreachable("gone: come back")
-
-    driver = ScriptedDriver()
-    with pytest.raises(ProviderUnreachable):
-        ask(tmp_path / "t", Model(refuse), driver)
-    assert driver.log[-1] == ("dropped", PROMPT.sha256[:8], False)
 
 
 def test_a_provider_whose_budget_is_spent_is_no_fault_of_the_instance(tmp_path: Path) -> None:
@@ -153,7 +118,7 @@ def test_a_provider_whose_budget_is_spent_is_no_fault_of_the_instance(tmp_path: 
 
     async def go() -> bool:
         with closing(ReplyRecording(tmp_path / "t")) as recording:
-            gate = ReplyGate(recording, ScriptedDriver())
+            gate = gate_of(recording)
             with pytest.raises(BudgetRefused):
                 await gate.guard(Model(refuse), BUDGET).complete(PROMPT, max_output_tokens=9)
             return gate.broke
@@ -162,10 +127,8 @@ def test_a_provider_whose_budget_is_spent_is_no_fault_of_the_instance(tmp_path: 
 
 
 def test_a_reply_that_cannot_be_kept_is_not_used(tmp_path: Path) -> None:
-    driver = ScriptedDriver()
     with full_at(10), pytest.raises(OSError):
-        ask(tmp_path / "t", Model(), driver)
-    assert [entry[0] for entry in driver.log] == ["ask"]  # its worst case stays reserved
+        ask(tmp_path / "t", Model())
 
 
 @pytest.mark.parametrize("salvage", [True, False])
@@ -180,7 +143,7 @@ def test_a_cancelled_call_is_finished_and_kept_where_that_is_wanted(
             await asyncio.sleep(0.05)
 
         with closing(ReplyRecording(tmp_path / "t")) as recording:
-            gate = ReplyGate(recording, driver)
+            gate = gate_of(recording)
             guarded = gate.guard(Model(slowly), BUDGET)
             call = asyncio.create_task(guarded.complete(PROMPT, max_output_tokens=100))
             await started.wait()
@@ -190,25 +153,26 @@ def test_a_cancelled_call_is_finished_and_kept_where_that_is_wanted(
                 await call
             assert len(recording.exchanges) == salvage
 
-    driver = ScriptedDriver()
     asyncio.run(go())
-    assert driver.log[-1][0] == ("paid" if salvage else "dropped")
-    assert driver.log[-1][2] is not False  # dropped in the middle: it may have been charged
 
 
-def test_the_wait_before_another_try_keeps_the_pace(tmp_path: Path) -> None:
-    async def go() -> None:
+def test_calls_and_further_tries_keep_their_distance(tmp_path: Path) -> None:
+    async def go() -> float:
+        clock = asyncio.get_running_loop().time
         with closing(ReplyRecording(tmp_path / "t")) as recording:
-            await ReplyGate(recording, driver).sleep(0.0)
+            gate, begun = ReplyGate(recording, str, 0.05), clock()
+            guarded = gate.guard(Model(), BUDGET)
+            await guarded.complete(PROMPT, max_output_tokens=100)
+            await gate.sleep(0.0)
+            await guarded.complete(make_prompt("another"), max_output_tokens=100)
+            return clock() - begun
 
-    driver = ScriptedDriver()
-    asyncio.run(go())
-    assert driver.log == [("pace",)]
+    assert asyncio.run(go()) >= 0.1
 
 
 def test_a_recording_with_a_torn_end_and_one_that_is_none(tmp_path: Path) -> None:
     path, model = tmp_path / "t", Model()
-    ask(path, model, ScriptedDriver())
+    ask(path, model)
     path.write_bytes(path.read_bytes() * 2 + b'{"format":1,"ki')
     with closing(ReplyRecording(path)) as recording:
         assert [sha for sha, *_ in recording.costs()] == [PROMPT.sha256] * 2
