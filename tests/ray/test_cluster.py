@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.results.kept import EXCHANGES
 from tests.conftest import ROOT
 from tests.support.batch_command import RIGHT, WRONG, Bench, Held
 from tests.support.behaviours import Answer, Behaviour, ChatRequest, Good
@@ -58,6 +59,8 @@ def test_a_node_that_dies_costs_what_was_under_way_and_nothing_that_was_paid(
     with RayCluster(*hidden) as cluster:
         process = bench.start(*on(cluster, bench, "--workers", "4", "--run", "tmp/run"))
         bench.wait(lambda: script.repairs() == 4)
+        instances = bench.folder / "tmp/run/instances"
+        bench.wait(lambda: len(list(instances.glob(f"*/{EXCHANGES}"))) == 4)  # they are sent on
         lost = cluster.second.jobs()
         assert lost >= 1
         cluster.second.kill()
