@@ -3,8 +3,9 @@
 A task gets the repository (once a node, as a pack of the commits that the run needs) and the paid
 replies of its instance, runs the worker of this machine's engine in a private folder, and streams
 each new reply to the driver, then the files. If a node dies, the calls under way there and the
-replies of its last `_LOOK_SECONDS` are lost. This is the only module that uses Ray. Keys are arguments of tasks, so they go from process to
-process and not into Ray's global store, logs or task names.
+replies of its last `_LOOK_SECONDS` are lost. This is the only module that uses Ray. Keys are
+arguments of tasks, so they go from process to process and not into Ray's global store, logs or task
+names.
 """
 
 from __future__ import annotations
