@@ -19,7 +19,6 @@ from agent.llm.budget import Budget
 from agent.llm.clients import ChatModelWrapper
 from agent.llm.recording import (
     ChatExchange,
-    RecordedMessage,
     completion_of,
     exchange_of,
     format_exchange,
@@ -28,7 +27,7 @@ from agent.llm.recording import (
     recorded_messages,
 )
 from agent.shared.files import AppendFile
-from agent.types import Completion, Prompt
+from agent.types import Completion, Message, Prompt
 from agent.types.protocols import ChatModel
 
 # Measured times and addresses: "0.12s", "1.5 seconds", "3 ms", "0x7f3a91c0d2e0".
@@ -88,7 +87,7 @@ class ReplyRecording:
         self._file.close()
 
 
-def _without_varying(messages: Sequence[RecordedMessage]) -> list[tuple[str, str]]:
+def _without_varying(messages: Sequence[Message]) -> list[tuple[str, str]]:
     return [(message.role, _VARYING.sub("0", message.content)) for message in messages]
 
 

@@ -14,12 +14,10 @@ import base64
 import errno
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -27,79 +25,64 @@ from agent.errors import ReplayMismatch, UsageError
 from agent.llm.clients import ChatModelWrapper
 from agent.llm.failures import one_line
 from agent.llm.replies import without_surrogates
-from agent.types import Completion, Prompt, Usage
+from agent.types import Completion, Message, Prompt, Usage
 from agent.types.events import Notice
 from agent.types.protocols import ChatModel, Embedder, Reporter
 
 if TYPE_CHECKING:
+    from io import FileIO
+
     import numpy as np
     from numpy.typing import NDArray
 
 EmbedKind = Literal["query", "document"]
 
 _EXCERPT = 80  # characters of a line that a mismatch shows
+_STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RecordedMessage(_Strict):
-    """One message of a prompt."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-
-
-class ChatRequest(_Strict):
+class ChatRequest(BaseModel):
     """The request of a chat call."""
 
+    model_config = _STRICT
     model: str
-    messages: tuple[RecordedMessage, ...]
+    messages: tuple[Message, ...]
     max_output_tokens: int
 
 
-class RecordedUsage(_Strict):
-    """`agent.types.Usage` as recorded."""
-
-    input_tokens: int = Field(ge=0)
-    output_tokens: int = Field(ge=0)
-    cost_usd: float | None = Field(ge=0)
-    calls: int = Field(ge=0)
-    cache_read_tokens: int = Field(0, ge=0)
-    cache_write_tokens: int = Field(0, ge=0)
-    estimated: bool = False
-
-
-class ChatReply(_Strict):
+class ChatReply(BaseModel):
     """The reply of a chat call. `masked`: it held a secret, so `text` is not what was received."""
 
+    model_config = _STRICT
     text: str
     model: str
     finish_reason: str
-    usage: RecordedUsage
+    usage: Usage
     masked: bool = False
 
 
-class EmbedRequest(_Strict):
+class EmbedRequest(BaseModel):
     """The request of an embedding call; `name` is `Embedder.name`."""
 
+    model_config = _STRICT
     name: str
     kind: EmbedKind
     texts: tuple[str, ...]
 
 
-class EmbedReply(_Strict):
+class EmbedReply(BaseModel):
     """Vectors: base64 of little-endian float32, row by row."""
 
+    model_config = _STRICT
     rows: int = Field(ge=0)
     dimension: int = Field(ge=0)
     vectors: str
 
 
-class ChatExchange(_Strict):
+class ChatExchange(BaseModel):
     """One chat call. `sha256` is `Prompt.sha256`."""
 
+    model_config = _STRICT
     format: Literal[1] = 1
     kind: Literal["chat"] = "chat"
     sha256: str
@@ -108,9 +91,10 @@ class ChatExchange(_Strict):
     seconds: float = Field(ge=0)
 
 
-class EmbedExchange(_Strict):
+class EmbedExchange(BaseModel):
     """One embedding call. `sha256` is that of the JSON of `[kind, texts]`."""
 
+    model_config = _STRICT
     format: Literal[1] = 1
     kind: Literal["embed"] = "embed"
     sha256: str
@@ -133,35 +117,31 @@ def _decode_vectors(reply: EmbedReply) -> NDArray[np.float32] | None:
 
     try:
         raw = base64.b64decode(reply.vectors, validate=True)
+        vectors = np.frombuffer(raw, dtype="<f4").astype(np.float32)
+        vectors = vectors.reshape(reply.rows, reply.dimension)
     except ValueError:
         return None
-    if len(raw) != 4 * reply.rows * reply.dimension:
-        return None
-    vectors = np.frombuffer(raw, dtype="<f4").astype(np.float32)
-    return vectors.reshape(reply.rows, reply.dimension) if np.isfinite(vectors).all() else None
+    return vectors if np.isfinite(vectors).all() else None
 
 
-def recorded_messages(prompt: Prompt) -> tuple[RecordedMessage, ...]:
+def recorded_messages(prompt: Prompt) -> tuple[Message, ...]:
     """The messages of a prompt as a recording holds them."""
-    return tuple(
-        RecordedMessage(role=m.role, content=without_surrogates(m.content)) for m in prompt.messages
-    )
+    return tuple(Message(m.role, without_surrogates(m.content)) for m in prompt.messages)
 
 
 def exchange_of(
     prompt: Prompt, model: str, max_output_tokens: int, done: Completion
 ) -> ChatExchange:
     """The exchange of a completed chat call."""
+    messages = recorded_messages(prompt)
     return ChatExchange(
         sha256=prompt.sha256,
-        request=ChatRequest(
-            model=model, messages=recorded_messages(prompt), max_output_tokens=max_output_tokens
-        ),
+        request=ChatRequest(model=model, messages=messages, max_output_tokens=max_output_tokens),
         reply=ChatReply(
             text=without_surrogates(done.text),
             model=done.model,
             finish_reason=done.finish_reason,
-            usage=RecordedUsage(**asdict(done.usage)),
+            usage=done.usage,
         ),
         seconds=done.seconds,
     )
@@ -170,8 +150,7 @@ def exchange_of(
 def completion_of(exchange: ChatExchange) -> Completion:
     """The completion of a recorded exchange."""
     reply = exchange.reply
-    usage = Usage(**reply.usage.model_dump())
-    return Completion(reply.text, reply.model, reply.finish_reason, usage, exchange.seconds)
+    return Completion(reply.text, reply.model, reply.finish_reason, reply.usage, exchange.seconds)
 
 
 def mask_exchange(exchange: Exchange, hide: Callable[[str], str]) -> Exchange:
@@ -180,10 +159,7 @@ def mask_exchange(exchange: Exchange, hide: Callable[[str], str]) -> Exchange:
         texts = tuple(map(hide, exchange.request.texts))
         request = exchange.request.model_copy(update={"texts": texts})
         return exchange.model_copy(update={"request": request})
-    messages = tuple(
-        message.model_copy(update={"content": hide(message.content)})
-        for message in exchange.request.messages
-    )
+    messages = tuple(Message(m.role, hide(m.content)) for m in exchange.request.messages)
     chat = exchange.request.model_copy(update={"messages": messages})
     reply, text = exchange.reply, hide(exchange.reply.text)
     if text != reply.text:
@@ -198,11 +174,15 @@ def format_exchange(exchange: Exchange) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
 
 
+@cache
+def _adapter() -> TypeAdapter[Exchange]:
+    return TypeAdapter(Annotated[Exchange, Field(discriminator="kind")])
+
+
 def parse_exchange(line: bytes) -> Exchange | str:
     """The exchange of one line, or a text that says what is wrong with it."""
-    adapter: TypeAdapter[Exchange] = TypeAdapter(Annotated[Exchange, Field(discriminator="kind")])
     try:
-        return adapter.validate_json(line)
+        return _adapter().validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -259,8 +239,8 @@ class Recording:
     def _other(
         self,
         number: int,
-        recorded: Sequence[RecordedMessage],
-        actual: Sequence[RecordedMessage],
+        recorded: Sequence[Message],
+        actual: Sequence[Message],
     ) -> ReplayMismatch:
         return ReplayMismatch(
             f"exchange {number} of {self.path} was recorded for another prompt "
@@ -329,13 +309,11 @@ def _load(path: Path) -> list[Exchange]:
     return exchanges
 
 
-def _documents(texts: Sequence[str]) -> list[RecordedMessage]:
-    return [RecordedMessage(role="user", content=without_surrogates(text)) for text in texts]
+def _documents(texts: Sequence[str]) -> list[Message]:
+    return [Message("user", without_surrogates(text)) for text in texts]
 
 
-def _first_difference(
-    recorded: Sequence[RecordedMessage], actual: Sequence[RecordedMessage]
-) -> str:
+def _first_difference(recorded: Sequence[Message], actual: Sequence[Message]) -> str:
     """Describe where two lists of texts first differ."""
     for number, (old, new) in enumerate(zip(recorded, actual, strict=False), start=1):
         olds, news = (f"{one.content}\n".split("\n") for one in (old, new))
@@ -375,7 +353,7 @@ class Recorder:
         self._hide = hide
         self._report = report
         self._has_hidden = False
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def __enter__(self) -> Recorder:
         return self
@@ -405,25 +383,12 @@ class Recorder:
             ) from None
 
     def _write(self, line: bytes) -> None:
-        if self._file is not None:
-            self._file.write(line)
-            self._file.flush()
-            return
-        target = self.path.resolve()  # a link stays one
-        if target.exists() and not target.is_file():
-            raise FileExistsError(errno.EEXIST, "not a regular file")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".recording-", dir=target.parent)
-        file = os.fdopen(descriptor, "wb")
-        try:
-            file.write(line)
-            file.flush()
-            Path(temporary).replace(target)
-        except OSError:
-            file.close()
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        self._file = file  # the open file follows the rename
+        if self._file is None:
+            if self.path.exists() and not self.path.is_file():
+                raise FileExistsError(errno.EEXIST, "not a regular file")
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("wb", buffering=0)
+        self._file.write(line)
 
 
 class RecordingChatModel(ChatModelWrapper):

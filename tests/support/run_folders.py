@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from agent.batch import Entry, Failed, Fingerprint, Finished, RunStarted, SetAside, Started
 from agent.datasets import SolverTask
 from agent.errors import Status
-from agent.llm.recording import ChatExchange, ChatReply, ChatRequest, RecordedMessage, RecordedUsage
+from agent.llm.recording import ChatExchange, ChatReply, ChatRequest
 from agent.results import kept as files
 from agent.run.record import RunRecord
+from agent.types import Message, Usage
 
 ISSUE = """Basket.total_price is one too low
 
@@ -156,15 +158,15 @@ class RunFolder:
     def exchange(self, task: SolverTask, reply: str = '{"edits": []}') -> ChatExchange:
         """One call about an instance."""
         tokens = round(4000 * self.random.lognormvariate(0, 0.4))
-        usage = RecordedUsage(
+        usage = Usage(
             input_tokens=tokens,
             output_tokens=tokens // 9,
             cost_usd=round(tokens * 1.2e-6 + tokens // 9 * 6e-6, 6),
             calls=1,
         )
         messages = (
-            RecordedMessage(role="system", content="You repair programs."),
-            RecordedMessage(role="user", content=f"<issue>\n{task.problem_statement}</issue>\n"),
+            Message("system", "You repair programs."),
+            Message("user", f"<issue>\n{task.problem_statement}</issue>\n"),
         )
         return ChatExchange(
             sha256=f"{len(self._tasks):064x}",
@@ -178,7 +180,7 @@ class RunFolder:
         status: str,
         verdict: str | None,
         message: str,
-        usage: RecordedUsage,
+        usage: Usage,
         timings: Mapping[str, float],
     ) -> RunRecord:
         """The result of an instance."""
@@ -199,7 +201,7 @@ class RunFolder:
                 "reproduction_test": {"path": "tests/test_issue.py",
                                       "content": "def test_empty():\n    assert True\n"},
                 "attempts": [attempt],
-                "usage": usage.model_dump(), "timings": timings, "model": "scripted",
+                "usage": asdict(usage), "timings": timings, "model": "scripted",
                 "commit": "a" * 40, "dirty": False, "receipt": receipt(),
                 "notes": ["a note of the run"],
             }

@@ -424,7 +424,6 @@ def _base(kept: KeptRun) -> str | None:
 def _opening(kept: KeptRun, comment: str) -> OpenPrompt:
     """Return what builds the prompt: the last whole reply of the run, its verdict, the comment."""
     from agent.run.prompting import retry_prompt
-    from agent.types import Message
 
     last = _last_whole_reply(kept)
     result = kept.result
@@ -433,7 +432,7 @@ def _opening(kept: KeptRun, comment: str) -> OpenPrompt:
     stepwise = bool(attempts) and attempts[-1].kind == "iterative"
     return partial(
         retry_prompt,
-        tuple(Message(m.role, m.content) for m in last.request.messages),
+        last.request.messages,
         last.reply.text,
         comment,
         status=attempts[-1].status if attempts else "",
