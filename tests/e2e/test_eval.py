@@ -74,7 +74,7 @@ def test_rows_tables_and_json(folder: Path) -> None:
 
     other = run(folder, *arguments, "--context-tokens", "500")
     assert other.returncode == 2
-    assert b"made with other settings (context_tokens 'auto', now 500)" in other.stderr
+    assert b"made with other settings" in other.stderr
 
 
 @pytest.mark.slow

@@ -34,7 +34,6 @@ from agent.errors import ConfigurationError, Status
 
 if TYPE_CHECKING:
     from agent.evaluation.patches import Means, RunReport
-    from agent.evaluation.retrieval import RetrievalPlan
     from agent.settings import Settings
 
 # Time limit of one test run in seconds, as in the SWE-bench harness.
@@ -225,9 +224,7 @@ def _with_image(settings: Settings, image: str) -> Settings:
 )
 @click.option("--limit", "-n", type=click.IntRange(1), help="Only the first so many.")
 @click.option("--workers", type=click.IntRange(1), help="Processes (one a core).")
-@click.option(
-    "--restart", is_flag=True, help="Overwrite the rows that are there, and their .budgets.jsonl."
-)
+@click.option("--restart", is_flag=True, help="Overwrite the rows that are there.")
 @json_option
 @quiet_option
 def retrieval_command(
@@ -259,7 +256,7 @@ def retrieval_command(
         workers=given["workers"],
         restart=given["restart"],
     )
-    _check_outputs(plan)
+    refuse_overwriting(output, {"--dataset": plan.dataset})
     with reporting(quiet=quiet) as reporter, terminated_as_interrupted():
         evaluation = evaluate(plan, reporter)
     if json:
@@ -269,14 +266,6 @@ def retrieval_command(
     if evaluation.instances == len(evaluation.skipped):
         raise ConfigurationError("every instance was skipped; see the reasons, check --repos")
     return 0
-
-
-def _check_outputs(plan: RetrievalPlan) -> None:
-    """Raise ConfigurationError if the rows would overwrite the data set."""
-    from agent.evaluation.retrieval import written_paths
-
-    for path in written_paths(plan.output):
-        refuse_overwriting(path, {"--dataset": plan.dataset})
 
 
 @contextmanager

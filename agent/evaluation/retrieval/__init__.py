@@ -5,7 +5,6 @@ finds the gold functions (`gold`), and computes the `metrics` that `run.render` 
 """
 
 from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths, split_by_change
-from agent.evaluation.retrieval.rows import written_paths
 from agent.evaluation.retrieval.run import RetrievalPlan, evaluate, render
 
 __all__ = [
@@ -16,5 +15,4 @@ __all__ = [
     "gold_paths",
     "render",
     "split_by_change",
-    "written_paths",
 ]

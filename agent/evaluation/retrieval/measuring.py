@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from agent.datasets import GoldInstance, read_files
 from agent.errors import ConfigurationError, PatchshotError, UsageError
 from agent.evaluation.retrieval.gold import counted_name, find_gold, gold_paths, query_kinds
-from agent.evaluation.retrieval.rows import AnswerRow, BudgetContext, ContextRange, RetrievalRow
+from agent.evaluation.retrieval.rows import BudgetContext, ContextRange, RetrievalRow
 from agent.repository import take_snapshot
 from agent.retrieval.context import PackingOptions, pack
 from agent.retrieval.index import TreeSitterChunker
@@ -83,7 +83,6 @@ class Measurement(_Message):
     """
 
     row: RetrievalRow | None = None
-    answer: AnswerRow | None = None
     skipped: str = ""
     fatal: str = ""
     notices: tuple[str, ...] = ()
@@ -187,7 +186,7 @@ class Measurer:
         self._chunker = TreeSitterChunker()
 
     async def measure(self, job: MeasureJob) -> Measurement:
-        """Return the row and the answer of a job, or why the instance is skipped.
+        """Return the row of a job, or why the instance is skipped.
 
         Raises ConfigurationError if no instance can be measured.
         """
@@ -234,16 +233,13 @@ class Measurer:
             context=_shown(bundle),
             context_tokens=bundle.tokens,
             seconds=round(seconds, 4),
-        )
-        answer = AnswerRow(
-            instance_id=instance.instance_id,
             repo=instance.repo,
             asked=instance.digest(),
             kinds=query_kinds(problem, gold),
             gold=gold,
             budgets=tuple(budgets),
         )
-        return Measurement(row=row, answer=answer)
+        return Measurement(row=row)
 
 
 def function_names(ranking: Ranking) -> tuple[str, ...]:

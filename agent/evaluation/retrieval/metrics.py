@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.evaluation.retrieval.gold import Gold
-    from agent.evaluation.retrieval.rows import AnswerRow, ContextRange, RetrievalRow
+    from agent.evaluation.retrieval.rows import ContextRange, RetrievalRow
 
 FILE_RANKS = (1, 3, 5, 10)
 FUNCTION_RANKS = (5, 10, 20)
@@ -83,13 +83,13 @@ class RetrievalReport:
     tokens_needed_median: float | None = None
 
 
-def score(answer: AnswerRow, row: RetrievalRow) -> Score:
+def score(row: RetrievalRow) -> Score:
     """Score one row, and the contexts of its ranking at further budgets."""
-    gold = answer.gold
+    gold = row.gold
     values = {f"file @{k}": accuracy_at(row.files, gold.files, k) for k in FILE_RANKS}
     values[MRR] = reciprocal_rank(row.files, gold.files)
     contexts = [("", row.context, row.context_tokens)]
-    contexts += [(f", {b.budget:,}", b.context, b.context_tokens) for b in answer.budgets]
+    contexts += [(f", {b.budget:,}", b.context, b.context_tokens) for b in row.budgets]
     if gold.functions:
         values |= _function_values(row.functions, gold.functions)
         values |= {f"{RECALL}{at}": context_recall(shown, gold) for at, shown, _ in contexts}
@@ -99,7 +99,7 @@ def score(answer: AnswerRow, row: RetrievalRow) -> Score:
         sizes = zip(recalls.values(), contexts, strict=True)
         needed = min((size for recall, (*_, size) in sizes if recall), default=np.inf)
         values |= recalls
-    return Score(answer.repo, answer.kinds, values, row.seconds, row.context_tokens, needed)
+    return Score(row.repo, row.kinds, values, row.seconds, row.context_tokens, needed)
 
 
 def _function_values(found: Sequence[str], gold: Sequence[str]) -> dict[str, float]:

@@ -23,7 +23,7 @@ from agent.evaluation.retrieval.metrics import (
     score,
     summarise,
 )
-from agent.evaluation.retrieval.rows import RetrievalOutput, open_output, provenance
+from agent.evaluation.retrieval.rows import RetrievalOutput, embedder_name, made_with, open_output
 from agent.shared.terminal import inert
 from agent.types.events import Notice, StageFinished, StageProgress, StageStarted
 
@@ -89,12 +89,12 @@ def evaluate(plan: RetrievalPlan, reporter: Reporter) -> RetrievalEvaluation:
     instances = part_of(load_dataset(plan.dataset), plan.split)[: plan.limit]
     if not instances:
         raise ConfigurationError(f"{plan.dataset}: no instance in the split {plan.split!r}")
-    made_with = {**provenance(plan.settings), "budgets": list(plan.budgets)}
     order = [instance.instance_id for instance in instances]
-    with open_output(plan.output, made_with, order, restart=plan.restart) as output:
+    inputs = made_with(plan.settings, plan.budgets)
+    with open_output(plan.output, inputs, order, restart=plan.restart) as output:
         _check_issues(output, instances)
         skipped = _measure(plan, instances, output, reporter)
-        return _judge(plan.split, instances, skipped, output, made_with["embedder"])
+        return _judge(plan.split, instances, skipped, output, embedder_name(plan.settings))
 
 
 def _check_issues(output: RetrievalOutput, instances: Sequence[GoldInstance]) -> None:
@@ -102,7 +102,7 @@ def _check_issues(output: RetrievalOutput, instances: Sequence[GoldInstance]) ->
     others = [
         one.instance_id
         for one in instances
-        if output.has(one.instance_id) and output.answers[one.instance_id].asked != one.digest()
+        if output.has(one.instance_id) and output.rows[one.instance_id].asked != one.digest()
     ]
     if others:
         more = f" and {len(others) - _MAX_IDS:,} more" if len(others) > _MAX_IDS else ""
@@ -174,8 +174,8 @@ def _take(
     output.begin()
     for notice in measured.notices:
         reporter(Notice(f"{name}: {notice}"))
-    if measured.row is not None and measured.answer is not None:
-        output.append(measured.row, measured.answer)
+    if measured.row is not None:
+        output.append(measured.row)
     else:
         skipped[name] = measured.skipped
         reporter(Notice(f"{name} skipped: {measured.skipped}", "warning"))
@@ -189,15 +189,14 @@ def _judge(
     embedder: str | None,
 ) -> RetrievalEvaluation:
     order = [one.instance_id for one in instances]
-    answers = [output.answers[name] for name in order if output.has(name)]
-    scored = [answer for answer in answers if answer.gold.files]
-    scores = [score(answer, output.rows[answer.instance_id]) for answer in scored]
+    rows = [output.rows[name] for name in order if output.has(name)]
+    scores = [score(row) for row in rows if row.gold.files]
     return RetrievalEvaluation(
         split=split,
         instances=len(instances),
-        scored=len(scored),
-        unscored=len(answers) - len(scored),
-        absent=sum(len(answer.gold.absent) for answer in answers),
+        scored=len(scores),
+        unscored=len(rows) - len(scores),
+        absent=sum(len(row.gold.absent) for row in rows),
         skipped={
             o.instance_id: skipped[o.instance_id] for o in instances if o.instance_id in skipped
         },

@@ -43,7 +43,7 @@ def test_rows_have_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
 @pytest.mark.parametrize("options", [("--restart",), ()])
 @pytest.mark.parametrize(
     ("output", "dataset"),
-    [("r.jsonl", "r.jsonl"), ("./x/../r.jsonl", "r.jsonl"), ("r.jsonl", "r.jsonl.budgets.jsonl")],
+    [("r.jsonl", "r.jsonl"), ("./x/../r.jsonl", "r.jsonl")],
 )
 def test_the_data_set_is_never_the_output(
     tmp_path: Path,

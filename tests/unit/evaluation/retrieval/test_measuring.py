@@ -57,16 +57,15 @@ def measured(folder: Path, preset: str = "lexical", **row: object) -> Measuremen
 
 def test_a_row_and_the_answer_from_a_bare_repository(tmp_path: Path) -> None:
     reply = measured(tmp_path)
-    assert reply.answer is not None
-    assert reply.answer.gold == Gold(
+    row = reply.row
+    assert row is not None
+    assert row.gold == Gold(
         files=("shop/basket.py",),
         functions=("shop/basket.py:Basket.total_price",),
         places=(GoldLines(path="shop/basket.py", lines=(8, 9)),),
         edits=(GoldEdit(path="shop/basket.py", lines=(9,)),),
     )
-    assert reply.answer.kinds == (SYMBOL,)
-    row = reply.row
-    assert row is not None
+    assert row.kinds == (SYMBOL,)
     assert row.instance_id == "owner__shop-1"
     assert row.files[0] == "shop/basket.py"
     assert row.functions[0] == "shop/basket.py:Basket.total_price"
@@ -78,9 +77,9 @@ def test_a_row_and_the_answer_from_a_bare_repository(tmp_path: Path) -> None:
 
 
 def test_each_further_budget_is_that_budget(tmp_path: Path) -> None:
-    answer = measured(tmp_path).answer
-    assert answer is not None
-    small, large = answer.budgets
+    row = measured(tmp_path).row
+    assert row is not None
+    small, large = row.budgets
     assert (small.budget, large.budget) == (300, 24_000)
     assert small.context_tokens <= 255
     assert BASKET in large.context

@@ -17,7 +17,7 @@ from agent.evaluation.retrieval.metrics import (
     score,
     summarise,
 )
-from agent.evaluation.retrieval.rows import AnswerRow, BudgetContext, ContextRange, RetrievalRow
+from agent.evaluation.retrieval.rows import BudgetContext, ContextRange, RetrievalRow
 
 GOLD = Gold(
     files=("a.py", "b.py"),
@@ -27,17 +27,11 @@ GOLD = Gold(
 )
 
 
-def answer(
-    gold: Gold = GOLD,
-    kinds: tuple[str, ...] = (PROSE,),
-    repo: str = "o/p",
-    budgets: tuple[BudgetContext, ...] = (),
-) -> AnswerRow:
-    return AnswerRow(instance_id="i", repo=repo, asked="", kinds=kinds, gold=gold, budgets=budgets)
-
-
-def row(name: str = "i", **known: object) -> RetrievalRow:
-    blank = {"files": (), "functions": (), "context": (), "context_tokens": 10, "seconds": 1.0}
+def row(name: str = "i", gold: Gold = GOLD, **known: object) -> RetrievalRow:
+    blank = {
+        "files": (), "functions": (), "context": (), "context_tokens": 10, "seconds": 1.0,
+        "repo": "o/p", "asked": "", "kinds": (PROSE,), "gold": gold,
+    }  # fmt: skip
     return RetrievalRow.model_validate({"instance_id": name, **blank, **known})
 
 
@@ -94,7 +88,6 @@ def test_a_function_of_unknown_place_is_never_in_the_context() -> None:
 
 def test_a_score_has_every_metric() -> None:
     found = score(
-        answer(),
         row(
             files=("x.py", "a.py", "b.py"),
             functions=("b.py:C.m", *(f"x.py:f{n}" for n in range(8)), "a.py:f"),
@@ -132,37 +125,40 @@ def test_edit_recall(context: tuple[ContextRange, ...], expected: float) -> None
     assert edit_recall(context, GOLD) == expected
 
 
-def packed(*contexts: tuple[int, tuple[ContextRange, ...]]) -> AnswerRow:
+def packed(*contexts: tuple[int, tuple[ContextRange, ...]]) -> RetrievalRow:
     budgets = (BudgetContext(budget=n, context=c, context_tokens=n - 1) for n, c in contexts)
-    return answer(budgets=tuple(budgets))
+    return row(budgets=tuple(budgets))
 
 
 def test_the_tokens_until_every_edit_is_shown() -> None:
     enough = shown(("a.py", 2, 2), ("c.py", 9, 9))
-    found = score(packed((3000, ()), (6000, enough), (9000, enough)), row())
+    found = score(packed((3000, ()), (6000, enough), (9000, enough)))
     assert found.tokens_needed == 5999
     assert [found.values[f"edit recall, {n:,}"] for n in (3000, 6000, 9000)] == [0.0, 1.0, 1.0]
-    never = score(packed((3000, ())), row())
+    never = score(packed((3000, ())))
     assert summarise([found]).tokens_needed_median == 5999
     assert summarise([found, never, never]).tokens_needed_median is None
 
 
 def test_without_gold_functions_only_files_are_judged() -> None:
-    only = answer(Gold(files=("a.py",)))
-    values = score(only, row(files=("a.py",))).values
+    only = Gold(files=("a.py",))
+    values = score(row(gold=only, files=("a.py",))).values
     assert set(values) == {name for name in METRICS if name.startswith("file")}
-    assert "context recall" not in summarise([score(only, row())]).overall.metrics
+    assert "context recall" not in summarise([score(row(gold=only))]).overall.metrics
 
 
 def test_groups_by_project_and_kind() -> None:
     cases = [
-        answer(GOLD, (PATH, SYMBOL), "o/b"),
-        answer(GOLD, (PROSE,), "o/a"),
-        answer(GOLD, (SYMBOL,), "o/b"),
+        ((PATH, SYMBOL), "o/b", ("a.py", "b.py")),
+        ((PROSE,), "o/a", ("x.py",)),
+        ((SYMBOL,), "o/b", ("a.py",)),
     ]
-    files = {"1": ("a.py", "b.py"), "2": ("x.py",), "3": ("a.py",)}
-    rows = [row(name, files=found, seconds=float(name)) for name, found in files.items()]
-    report = summarise([score(c, r) for c, r in zip(cases, rows, strict=True)])
+    report = summarise(
+        [
+            score(row(kinds=kinds, repo=repo, files=files, seconds=float(number)))
+            for number, (kinds, repo, files) in enumerate(cases, start=1)
+        ]
+    )
     assert report.overall.instances == 3
     assert list(report.by_project) == ["o/a", "o/b"]
     assert report.by_project["o/b"].metrics["file @1"] == Interval(1.0, 1.0, 1.0, 2)
