@@ -1,26 +1,24 @@
 """Measures instances in worker processes: retrieves as `agent context` does, finds the answer.
 
-A crash inside a parser or an embedding library must cost one instance, not the run. `main` is the
-program of a worker: requests and answers are frames of JSON (`agent.shared.workers`).
+A crash inside a parser or an embedding library must cost one instance, not the run.
 """
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import as_completed
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-from pydantic import BaseModel, ConfigDict
+from typing import TYPE_CHECKING, Any, cast
 
 from agent.datasets import GoldInstance, read_files
 from agent.errors import ConfigurationError, PatchshotError, UsageError
@@ -30,7 +28,7 @@ from agent.repository import take_snapshot
 from agent.retrieval.context import PackingOptions, pack
 from agent.retrieval.index import TreeSitterChunker
 from agent.run.problem import problem_from_text
-from agent.shared.workers import WorkerFailed, WorkerPool, WorkerProcess, read_frame, write_frame
+from agent.shared.workers import WorkerPool
 from agent.types.events import Event, Notice
 from agent.wiring import (
     fill_history,
@@ -42,6 +40,9 @@ from agent.wiring import (
 )
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
     from agent.settings import Settings
     from agent.types import ContextBundle, Ranking
     from agent.types.protocols import Reporter, Retriever
@@ -55,27 +56,26 @@ _START_SECONDS = 120.0
 _STOP_SECONDS = 3.0  # to remove temporary folders
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+@dataclass(frozen=True, slots=True)
+class WorkerStart:
+    """Settings as flags, further budgets, and the number of a worker."""
 
-
-class WorkerStart(_Message):
-    """The first frame: settings as flags, further budgets, number of the worker."""
-
-    flags: dict[str, Any]
+    flags: Mapping[str, Any]
     budgets: tuple[int, ...] = ()
     number: int = 0
     workers: int = 1
 
 
-class MeasureJob(_Message):
+@dataclass(frozen=True, slots=True)
+class MeasureJob:
     """One instance and the path of its repository."""
 
     instance: GoldInstance
     repository: str
 
 
-class Measurement(_Message):
+@dataclass(frozen=True, slots=True)
+class Measurement:
     """The reply to a job or to the start.
 
     `skipped` says why there is no row, `fatal` why no job can succeed. `notices` are messages for
@@ -115,7 +115,7 @@ class _Worker:
     def __init__(self, start: WorkerStart, seconds: float) -> None:
         self._start = start
         self._seconds = seconds
-        self._process: WorkerProcess | None = None
+        self._process: BaseProcess | None = None
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -124,26 +124,27 @@ class _Worker:
             opened = self._open()
             if opened.fatal or opened.skipped:
                 return opened
-        return self._ask(job.model_dump_json().encode(), self._seconds)
+        with suppress(OSError):  # a dead process gives no answer
+            self._connection.send(job)
+        return self._answer(self._seconds)
 
     def stop(self) -> None:
         """End the process, from any thread; a job under way is then skipped."""
         with self._lock:
             self._stopped = True
-            process = self._process
-        if process is not None:
-            process.stop()
+            self._end()
 
     def _open(self) -> Measurement:
+        # Forking a process that has threads can deadlock.
+        context = multiprocessing.get_context("spawn")
         with self._lock:
             if self._stopped:
                 return Measurement(skipped="stopped")
-            # The working directory stays: paths and the configuration file are relative to it. The
-            # environment is the user's own, because it holds the keys.
-            self._process = WorkerProcess(
-                "agent.evaluation.retrieval.worker", environment=os.environ, grace=_STOP_SECONDS
-            )
-        reply = self._ask(self._start.model_dump_json().encode(), _START_SECONDS)
+            self._connection, theirs = context.Pipe()
+            self._process = context.Process(target=_work, args=(self._start, theirs), daemon=True)
+            self._process.start()
+            theirs.close()
+        reply = self._answer(_START_SECONDS)
         if reply.skipped and not self._stopped:
             raise PatchshotError(
                 f"a worker process of the evaluation did not start ({reply.skipped}); "
@@ -151,16 +152,28 @@ class _Worker:
             )
         return reply
 
-    def _ask(self, request: bytes, seconds: float) -> Measurement:
-        process = self._process
-        if process is None:
-            return Measurement(skipped="stopped")
+    def _answer(self, seconds: float) -> Measurement:
+        """Wait for an answer. Without one, the process is ended."""
         try:
-            return Measurement.model_validate_json(process.ask([request], seconds))
-        except WorkerFailed as failure:
-            self._process = None
-            late = f"took longer than {seconds:g} s"
-            return Measurement(skipped=late if failure.late else str(failure))
+            if self._connection.poll(seconds):
+                return cast("Measurement", self._connection.recv())
+            reason = f"took longer than {seconds:g} s"
+        except (OSError, EOFError):
+            reason = ""
+        process = self._process
+        with self._lock:
+            self._end()
+        code = process.exitcode if process else None
+        return Measurement(skipped=reason or f"the worker process ended with exit code {code}")
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            process.join(_STOP_SECONDS)
+            process.kill()
+            process.join()
+            self._connection.close()
 
 
 # ------------------------------------------------------------------------------- the worker process
@@ -257,8 +270,22 @@ def _shown(bundle: ContextBundle) -> tuple[ContextRange, ...]:
     )
 
 
-async def serve(start: WorkerStart, source: BinaryIO, sink: BinaryIO) -> None:
-    """Send an empty reply when ready, then answer jobs until the source ends."""
+def _work(start: WorkerStart, connection: Connection) -> None:
+    """Answer when ready, then answer jobs until the parent closes the connection or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
+    signal.signal(signal.SIGTERM, _exit)
+    # Libraries take as many threads as they see cores: each worker sees its share.
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, share_of_cores(cores, start.number, start.workers))
+    try:
+        asyncio.run(_serve(start, connection))
+    except PatchshotError as error:
+        connection.send(Measurement(fatal=str(error)))
+    except (OSError, EOFError):
+        return
+
+
+async def _serve(start: WorkerStart, connection: Connection) -> None:
     from agent.settings import load
 
     notices: dict[str, None] = {}
@@ -270,20 +297,15 @@ async def serve(start: WorkerStart, source: BinaryIO, sink: BinaryIO) -> None:
     settings = load(start.flags)
     async with open_retriever(settings, note, workers=1) as retriever:
         measurer = Measurer(settings, retriever, start.budgets, note)
-        _answer(sink, Measurement())
+        connection.send(Measurement())
         while True:
-            try:
-                job = MeasureJob.model_validate_json(read_frame(source))
-            except EOFError:
-                return
-            measured = await measurer.measure(job)
-            _answer(sink, measured.model_copy(update={"notices": tuple(notices)}))
+            measured = await measurer.measure(connection.recv())
+            connection.send(replace(measured, notices=tuple(notices)))
             notices.clear()
 
 
-def _answer(sink: BinaryIO, measured: Measurement) -> None:
-    write_frame(sink, measured.model_dump_json().encode())
-    sink.flush()
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)  # an orderly exit, which removes temporary folders
 
 
 def share_of_cores(cores: Sequence[int], number: int, workers: int) -> set[int]:
@@ -291,25 +313,3 @@ def share_of_cores(cores: Sequence[int], number: int, workers: int) -> set[int]:
     if workers > len(cores):
         return {cores[number % len(cores)]}
     return set(cores[number * len(cores) // workers : (number + 1) * len(cores) // workers])
-
-
-def _end(_signal: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)  # an orderly exit, which removes temporary folders
-
-
-def main() -> None:
-    """Serve standard input and output."""
-    signal.signal(signal.SIGTERM, _end)
-    source = sys.stdin.buffer
-    sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not become a frame
-    try:
-        start = WorkerStart.model_validate_json(read_frame(source))
-        # Libraries take as many threads as they see cores: each worker sees its share.
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, share_of_cores(cores, start.number, start.workers))
-        asyncio.run(serve(start, source, sink))
-    except PatchshotError as error:
-        _answer(sink, Measurement(fatal=str(error)))
-    except (BrokenPipeError, EOFError):  # the parent is gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())

@@ -152,16 +152,12 @@ def _jobs(
         elif repository is None:
             skipped[instance.instance_id] = f"no repository of {instance.repo}"
         else:
-            yield MeasureJob(instance=instance, repository=str(repository.absolute()))
+            yield MeasureJob(instance, str(repository.absolute()))
 
 
 def _starts(plan: RetrievalPlan, jobs: int) -> list[WorkerStart]:
     workers = max(1, min(plan.workers or os.cpu_count() or 1, jobs))
-    flags = dict(plan.flags)
-    return [
-        WorkerStart(flags=flags, budgets=plan.budgets, number=number, workers=workers)
-        for number in range(workers)
-    ]
+    return [WorkerStart(plan.flags, plan.budgets, number, workers) for number in range(workers)]
 
 
 def _take(

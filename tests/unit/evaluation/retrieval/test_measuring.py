@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import os
-import signal
-import subprocess
-import sys
+import multiprocessing
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -15,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.datasets import GoldInstance
 from agent.errors import ConfigurationError
 from agent.evaluation.retrieval.gold import SYMBOL, Gold, GoldEdit, GoldLines
 from agent.evaluation.retrieval.measuring import (
@@ -28,7 +25,6 @@ from agent.evaluation.retrieval.measuring import (
 )
 from agent.evaluation.retrieval.rows import ContextRange
 from agent.settings import load
-from agent.shared.workers import write_frame
 from agent.types import Chunk, ChunkKind, Ranking, ScoredChunk
 from agent.wiring import open_retriever
 from tests.support.evaluation import bare_repository, dataset_row
@@ -41,7 +37,7 @@ def jobs(folder: Path, count: int = 1, **row: object) -> list[MeasureJob]:
     commit = bare_repository(folder)
     repository = str(folder / "owner__shop.git")
     rows = [dataset_row(commit, number + 1, **row) for number in range(count)]
-    return [MeasureJob.model_validate({"instance": one, "repository": repository}) for one in rows]
+    return [MeasureJob(GoldInstance.model_validate(one), repository) for one in rows]
 
 
 def measured(folder: Path, preset: str = "lexical", **row: object) -> Measurement:
@@ -158,38 +154,10 @@ def test_an_instance_that_takes_too_long_is_skipped(tmp_path: Path) -> None:
 def test_a_worker_that_dies_costs_one_instance(tmp_path: Path) -> None:
     with closing(measure_all(jobs(tmp_path, 6), starts(1))) as measurements:
         next(measurements)
-        os.kill(worker_pid(), signal.SIGKILL)
+        multiprocessing.active_children()[0].kill()
         rest = [reply.skipped for _, reply in measurements]
     lost = "the worker process ended with exit code -9"
     assert sorted(rest) == ["", "", "", "", lost]
-
-
-def worker_pid() -> int:
-    program = b"agent.evaluation.retrieval.worker"
-    for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if program in Path(f"/proc/{child}/cmdline").read_bytes():
-                return int(child)
-    raise AssertionError("no worker")
-
-
-def test_a_worker_whose_parent_is_gone_ends_quietly(tmp_path: Path) -> None:
-    (start,), (job,) = starts(1), jobs(tmp_path)
-    requests = io.BytesIO()
-    for message in (start, job):
-        write_frame(requests, message.model_dump_json().encode())
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "agent.evaluation.retrieval.worker"],
-        input=requests.getvalue(),
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        timeout=60,
-        check=False,
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_setting_with_which_nothing_can_be_measured_ends_it(tmp_path: Path) -> None:
