@@ -7,15 +7,20 @@ writes the result as git would.
 """
 
 from agent.patching.applying import Adopted, adopt_files, apply_proposal
-from agent.patching.conversion import edit_as_json, outdated_tests, wrong_tests
 from agent.patching.diff import unified_diff
 from agent.patching.file_tree import OverlayFiles
-from agent.patching.json_scanning import scan
 from agent.patching.parsing import can_continue, joined_reply, load_json, parse_reply, read_test
 from agent.patching.paths import RefusedPath, check_path, is_allowed
-from agent.patching.schema import reply_schema, schema_of_test
+from agent.patching.schema import (
+    edit_as_json,
+    outdated_tests,
+    reply_schema,
+    schema_of_test,
+    wrong_tests,
+)
 from agent.patching.symbols import with_function
 from agent.patching.syntax import check_syntax, doubtful, parse_python
+from agent.patching.tolerant_json import scan
 
 __all__ = [
     "Adopted",

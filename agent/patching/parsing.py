@@ -11,12 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.patching.conversion import reproduction_test, to_proposal
-from agent.patching.json_scanning import Found, Scan, scan
 from agent.patching.readers import READERS
-from agent.patching.readers.base import SHOWN, Outcome, Reading, Reply, Trouble, truncated
-from agent.patching.readers.fences import is_placeholder_path, says_nothing
 from agent.patching.readers.json_objects import choose, fault_trouble
+from agent.patching.readers.reply import (
+    SHOWN,
+    Reading,
+    Reply,
+    Trouble,
+    is_placeholder_path,
+    says_nothing,
+    truncated,
+)
+from agent.patching.schema import reproduction_test, to_proposal
+from agent.patching.tolerant_json import Found, Scan, scan
 from agent.types import (
     CreateFile,
     Edit,
@@ -92,7 +99,7 @@ def joined_reply(
 
 
 def _with_repairs(reply: Reply, reading: Reading) -> PatchProposal:
-    """Add the repair of an unclosed fence."""
+    """Report a code fence that is not closed as a repair."""
     last = reply.fences[-1] if reply.fences else None
     starts = [start for start, end in reading.spans if last and start >= last.start]
     if last is None or last.closed or not starts:
@@ -143,7 +150,7 @@ def _outcomes(reply: Reply) -> list[Reading | Trouble]:
     found: list[Reading | Trouble] = []
     seen: set[tuple[tuple[int, int], ...]] = set()
     for reader in READERS:
-        outcome: Outcome = reader.read(reply, reader.name)
+        outcome = reader(reply)
         if outcome is None:
             continue
         spans = _spans(outcome)

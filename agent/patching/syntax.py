@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
-import importlib.util
 import json
 import threading
 import tomllib
@@ -96,8 +95,7 @@ def _reader(path: str, data: bytes) -> Callable[[bytes], _Found | None] | None:
         return None if name.name.startswith(_COMMENTED_JSON) else _json
     from agent.retrieval.index import GRAMMARS  # loads numpy
 
-    grammar = None if language in _UNRELIABLE else GRAMMARS.get(language)
-    if grammar is not None and importlib.util.find_spec(grammar.module) is not None:
+    if language in GRAMMARS and language not in _UNRELIABLE:
         return functools.partial(_tree, language)
     return None
 

@@ -1,13 +1,10 @@
-"""A JSON parser that accepts common slips of models but never guesses.
+"""A JSON parser that accepts common slips of models but never guesses, and a scan for objects.
 
-Beyond RFC 8259 it takes trailing and missing commas, `//`, `#` and `/* */` comments, raw line
-breaks and tabs in strings, single, typographic, triple and backtick quotes, unquoted keys,
-strings joined by `+` or inside parentheses, `\\'`, Python's `True`, `False` and `None`, and a
-closing bracket that is missing although the text goes on. Every such slip is named in the result,
-so that a strict reader can refuse it. A text with two possible meanings is a fault instead: an
-unknown escape beside a known one (`\\d`: was `\\n` next to it meant as a line break?), a backslash
-in a string without JSON quotes, a key given twice with different values, an unescaped quote inside
-a string.
+Beyond RFC 8259 it takes trailing commas, `//`, `#` and `/* */` comments, raw line breaks and tabs
+in strings, single quotes, unquoted keys, `\\'`, and Python's `True`, `False` and `None`. Every such
+slip is named in the result. A text with two possible meanings is a fault instead: an unknown escape
+beside a known one (`\\d`: was `\\n` next to it meant as a line break?), a key given twice with
+different values, an unescaped quote inside a string.
 
 The library `json_repair` was tried and not used: it accepts a reply that was cut off, keeps the
 last of two values of a key and changes strings with unknown escapes, all without saying so.
@@ -19,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,23 +35,12 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?")
 _WORD = re.compile(r"[A-Za-z]++")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _BARE_KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_-]{0,60}+)(?=\s*+:)")
-_NEXT_KEY = re.compile(r"[\"'“]?[A-Za-z_][A-Za-z0-9_ -]{0,60}+[\"'”]?\s*+:")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _STRINGS = {
     '"': re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL),
     "'": re.compile(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", re.DOTALL),
-    "“": re.compile(r"[“”]([^“”\\]*+(?:\\.[^“”\\]*+)*+)[“”]", re.DOTALL),
 }
-_STRINGS["”"] = _STRINGS["“"]
-_QUOTE_SLIPS = {"'": "single quotes", "“": "typographic quotes", "”": "typographic quotes"}
-
-# Quotes of other languages, inside which nothing is escaped as in JSON.
-_VERBATIM = ('"""', "'''", "`")
-_QUOTES = frozenset("\"'`“”")
-
-# A code fence that ends proves that the reply was not cut off before its closing brackets.
-_FENCE_CLOSES = re.compile(r"(?:`{3,}+|~{3,}+)[ \t]*+(?:\n|\Z)")
 
 # Escapes of Python and C that mean one thing there and would be another text if taken literally.
 _FOREIGN_ESCAPES = frozenset("xuUN0123456789av\n")
@@ -129,8 +116,8 @@ class _Parser:
     pos: int
     work: Work
     slips: set[str] = field(default_factory=set)
-    keys: list[str] = field(default_factory=list)
-    open: list[str] = field(default_factory=list)  # the brackets that are wanted, outermost first
+    keys: list[str] = field(default_factory=list)  # of the outermost object
+    nested: bool = False
 
     def value(self, depth: int) -> Any:
         self.work.values -= 1
@@ -143,10 +130,8 @@ class _Parser:
                 return self.object(depth)
             case "[":
                 return self.array(depth)
-            case "(":
-                return self.joined_strings()
-            case quote if quote in _QUOTES and quote:
-                return self.strings()
+            case '"' | "'":
+                return self.string()
             case _:
                 return self.scalar()
 
@@ -154,8 +139,7 @@ class _Parser:
 
     def object(self, depth: int) -> dict[str, Any]:
         self.pos += 1
-        outermost = "}" not in self.open
-        self.open.append("}")
+        outermost, self.nested = not self.nested, True
         result: dict[str, Any] = {}
         self.space()
         while not self.closed("}", bool(result)):
@@ -171,24 +155,22 @@ class _Parser:
                 raise _Stop(at, f"the key {key[:40]!r} is given twice in one object")
             if not self.separated("}"):
                 break
-        self.open.pop()
+        self.nested = not outermost
         return result
 
     def array(self, depth: int) -> list[Any]:
         self.pos += 1
-        self.open.append("]")
         result: list[Any] = []
         self.space()
         while not self.closed("]", bool(result)):
             result.append(self.value(depth + 1))
             if not self.separated("]"):
                 break
-        self.open.pop()
         return result
 
     def closed(self, bracket: str, after_comma: bool) -> bool:
         if not self.text.startswith(bracket, self.pos):
-            return after_comma and self.closes_without(bracket)
+            return False
         if after_comma:
             self.slips.add("trailing comma")
         self.pos += 1
@@ -196,46 +178,15 @@ class _Parser:
 
     def separated(self, bracket: str) -> bool:
         """Take a comma (True) or the closing bracket (False)."""
-        ended = self.pos
         self.space()
-        if self.text.startswith(",", self.pos):
-            self.pos += 1
+        sign = self.text[self.pos : self.pos + 1]
+        if sign not in (",", bracket):
+            wanted = f'"," or "{bracket}" after a value (a " inside a string must be written \\")'
+            raise self.unexpected(wanted)
+        self.pos += 1
+        if sign == ",":
             self.space()
-            return True
-        if self.text.startswith(bracket, self.pos):
-            self.pos += 1
-            return False
-        if self.closes_without(bracket):
-            return False
-        if self.comma_forgotten(bracket, ended):
-            return True
-        wanted = f'"," or "{bracket}" after a value (a " inside a string must be written \\")'
-        raise self.unexpected(wanted)
-
-    def closes_without(self, bracket: str) -> bool:
-        """Whether a closing bracket is missing: an outer one or the end of the fence is here."""
-        other = "]" if bracket == "}" else "}"
-        outer = other in self.open[:-1] and self.text.startswith(other, self.pos)
-        if not outer and not self.fence_closes():
-            return False
-        self.slips.add("missing closing bracket")
-        return True
-
-    def fence_closes(self) -> bool:
-        before = self.text.rfind("\n", 0, self.pos) + 1
-        own_line = not self.text[max(before, self.pos - 8) : self.pos].strip(" \t")
-        return own_line and _FENCE_CLOSES.match(self.text, self.pos) is not None
-
-    def comma_forgotten(self, bracket: str, ended: int) -> bool:
-        """Whether a comma is missing: between `}` and `{`, or before a key on a new line."""
-        if bracket == "]":
-            forgotten = self.text[ended - 1] == "}" and self.text.startswith("{", self.pos)
-        else:
-            new_line = "\n" in self.text[ended : self.pos]
-            forgotten = new_line and _NEXT_KEY.match(self.text, self.pos) is not None
-        if forgotten:
-            self.slips.add("missing comma")
-        return forgotten
+        return sign == ","
 
     def expect(self, sign: str, where: str) -> None:
         if not self.text.startswith(sign, self.pos):
@@ -260,64 +211,15 @@ class _Parser:
 
     # ----------------------------------------------------------------------------------- strings
 
-    def strings(self) -> str:
-        """Read one string, or several joined by `+`."""
-        parts = [self.string()]
-        while True:
-            after = self.pos
-            self.space()
-            if not self.text.startswith("+", self.pos):
-                self.pos = after
-                return "".join(parts)
-            self.pos += 1
-            self.space()
-            parts.append(self.another_string())
-
-    def joined_strings(self) -> str:
-        """Read a string that is split over several lines as in Python: ("..." "...")."""
-        self.pos += 1
-        self.space()
-        parts = [self.another_string()]
-        self.space()
-        while not self.text.startswith(")", self.pos):
-            parts.append(self.another_string())
-            self.space()
-        self.pos += 1
-        return "".join(parts)
-
-    def another_string(self) -> str:
-        if self.text[self.pos : self.pos + 1] not in _QUOTES or self.pos >= len(self.text):
-            raise self.unexpected("a string")
-        self.slips.add("concatenated strings")
-        return self.string()
-
     def string(self) -> str:
-        for quote in _VERBATIM:
-            if self.text.startswith(quote, self.pos):
-                return self.verbatim(quote)
         quote = self.text[self.pos]
         match = _STRINGS[quote].match(self.text, self.pos)
         if match is None:
             raise _Stop(self.pos, "the text ends inside an open string", truncated=True)
-        if quote in _QUOTE_SLIPS:
-            self.slips.add(_QUOTE_SLIPS[quote])
+        if quote == "'":
+            self.slips.add("single quotes")
         self.pos = match.end()
         return self.unescaped(match[1], match.start(1))
-
-    def verbatim(self, quote: str) -> str:
-        """Read a string without escapes; a line break after the opening quotes does not count."""
-        start = self.pos + len(quote)
-        end = self.text.find(quote, start)
-        if end < 0:
-            raise _Stop(self.pos, "the text ends inside an open string", truncated=True)
-        body = self.text[start:end]
-        if "\\" in body or body.startswith("``"):
-            raise _Stop(
-                self.pos, f"a string in {quote} with a backslash; write it as a JSON string"
-            )
-        self.slips.add(f"{quote} quotes")
-        self.pos = end + len(quote)
-        return body.removeprefix("\r").removeprefix("\n")
 
     def unescaped(self, body: str, offset: int) -> str:
         if _CONTROL.search(body):
@@ -404,3 +306,125 @@ class _Parser:
                 return
             self.slips.add("comment")
             self.pos = end
+
+
+# -------------------------------------------------------------------------------- objects in a text
+
+# Failed attempts may read the text this many times in total. More means that it is hostile.
+_MAX_REREADING = 8
+
+# Braces that are tried as the start of an object. Prose about code has dozens.
+_MAX_ATTEMPTS = 5_000
+
+# An object begins with a quoted key, a comment, or ends at once; `{x}` in prose does not, unless x
+# is a key that replies have. A list is of objects.
+_START = re.compile(
+    r"\{(?=\s*+(?:[\"'}]|//|/\*|#|\Z|(?:edits|thought|path|file|command|action)\s*:))"
+    r"|\[(?=\s*+\{)"
+)
+_FENCE_OPENS = re.compile(r"^[ \t]*+(?:`{3,}+|~{3,}+)[^\n`]*+\n\s*+(?=[\[{])", re.MULTILINE)
+
+# Levels of wrapping objects ({"arguments": {"edits": ...}}) that are searched.
+_MAX_WRAPPING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A JSON value in a text.
+
+    `whole`: only white space stands around it. `fenced`: it begins a code fence. `slips` names the
+    deviations from JSON that were accepted.
+    """
+
+    value: Any
+    start: int
+    end: int
+    whole: bool
+    fenced: bool
+    slips: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenObject:
+    """An object that cannot be read. `ours`: it has a key that only a reply has."""
+
+    fault: Fault
+    ours: bool
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """All values of a text. `found` are objects with a wanted key, `others` the rest.
+
+    `cut`: where the first object or list begins inside which the text ends.
+    """
+
+    text: str
+    found: tuple[Found, ...]
+    faults: tuple[BrokenObject, ...]
+    others: tuple[Found, ...]
+    cut: int | None = None
+
+
+def scan(text: str, wanted: Set[str], is_ours: Callable[[frozenset[str]], bool]) -> Scan:
+    """Find the objects that have a `wanted` key, in linear time.
+
+    A broken object is kept as a fault if it begins the text or a fence, or if `is_ours` accepts its
+    keys. In the last case the search ends, since the rest lies inside a broken reply.
+    """
+    fences = frozenset(match.end() for match in _FENCE_OPENS.finditer(text))
+    first = len(text) - len(text.lstrip("\ufeff \t\r\n"))
+    found: list[Found] = []
+    faults: list[BrokenObject] = []
+    others: list[Found] = []
+    cut: int | None = None
+    work, reread, position = Work(), 0, 0
+    for _ in range(_MAX_ATTEMPTS):
+        match = _START.search(text, position)
+        if match is None or reread > _MAX_REREADING * len(text):
+            break
+        start = match.start()
+        outcome = parse_at(text, start, work)
+        if isinstance(outcome, Parsed):
+            position = outcome.end
+            inner = _unwrapped(outcome.value, wanted)
+            value = outcome.value if inner is None else inner
+            kind = others if inner is None else found
+            kind.append(_found(text, start, outcome, value, fenced=start in fences))
+            continue
+        ours = is_ours(frozenset(outcome.keys)) and not _is_ellipsis(text, outcome)
+        if ours or start == first or start in fences:
+            faults.append(BrokenObject(outcome, ours, start))
+        if ours:
+            break
+        if outcome.truncated and cut is None:
+            cut = start
+        position = start + 1
+        reread += outcome.reached - start
+    ranked = sorted(faults, key=lambda broken: (not broken.ours, broken.fault.offset))
+    return Scan(text, tuple(found), tuple(ranked), tuple(others), cut)
+
+
+def _found(text: str, start: int, parsed: Parsed, inner: Any, *, fenced: bool) -> Found:
+    whole = not text[:start].strip("\ufeff \t\r\n") and not text[parsed.end :].strip()
+    slips = parsed.slips if inner is parsed.value else (*parsed.slips, "wrapped")
+    return Found(inner, start, parsed.end, whole, fenced, slips)
+
+
+def _unwrapped(value: Any, wanted: Set[str], depth: int = 0) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    if not wanted.isdisjoint(value):
+        return value
+    if depth < _MAX_WRAPPING:
+        for inner in value.values():
+            found = _unwrapped(inner, wanted, depth + 1)
+            if found is not None:
+                return found
+    return None
+
+
+def _is_ellipsis(text: str, fault: Fault) -> bool:
+    """Whether the object is `{"edits": [...]}` in prose, which describes the format."""
+    return text.startswith(("...", "…"), fault.offset)

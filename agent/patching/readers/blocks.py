@@ -7,12 +7,10 @@
     new lines
     >>>>>>> REPLACE
 
-Markers have 5 to 9 signs (`------- SEARCH` and `+++++++ REPLACE` count too). The path stands on the
-line above the block or above its code fence, in the info string of the fence, on its first line, or
-after SEARCH. Otherwise it is the only path that the line above mentions, or that of the previous
-block. An empty search part means a new file. Where no block says SEARCH, blocks of a merge conflict
-(`HEAD` or `ORIGINAL`, then `UPDATED`) are read if a path stands above. A block with two possible
-readings fails the whole reply.
+Markers have 5 to 9 signs. The path stands on the line above the block or above its code fence, in
+the info string of the fence, or after SEARCH. Otherwise it is the only path that the line above
+mentions, or that of the previous block. An empty search part means a new file. A block with two
+possible readings fails the whole reply.
 """
 
 from __future__ import annotations
@@ -21,23 +19,25 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
-from agent.patching.readers.fences import looks_like_path, path_above, path_on_line
+from agent.patching.readers.reply import (
+    Outcome,
+    Reading,
+    Reply,
+    Trouble,
+    looks_like_path,
+    malformed,
+    path_above,
+    path_on_line,
+    truncated,
+)
 from agent.patching.schema import MAX_EDITS
 from agent.types import PatchProposal, SearchReplace
 
 _SHAPE = "SEARCH/REPLACE blocks"
-_SEARCH = re.compile(r"^[ \t]{0,12}(?:<{5,9}|-{5,9}) ?SEARCH\b", re.MULTILINE)
-_CONFLICT = re.compile(r"^<{5,9} ?(?:HEAD|ORIGINAL|OLD)[ \t]*$", re.MULTILINE)
-_UPDATED = re.compile(r"^>{5,9} ?(?:UPDATED?|REPLACE|NEW|MODIFIED)[ \t]*$", re.MULTILINE | re.I)
-_MARKER = re.compile(
-    r"^([ \t]{0,12})(<{5,9}|={5,9}|>{5,9}|-{5,9}|\+{5,9})(?: ?(\w[^\n]{0,299}|)|>)$", re.M
-)
+_SEARCH = re.compile(r"^[ \t]{0,12}<{5,9} ?SEARCH\b", re.MULTILINE)
+_MARKER = re.compile(r"^([ \t]{0,12})(<{5,9}|={5,9}|>{5,9})(?: ?(\w[^\n]{0,299}|)|>)$", re.M)
 _HEAD_WORD = re.compile(r"SEARCH>?(?:\s+block)?(?![\w/])\s*:?\s*(.*)", re.DOTALL)
 _TAIL_WORD = re.compile(r"REPLACE(?!\w)")
-_OLD_WORD = re.compile(r"(?:HEAD|ORIGINAL|OLD)\s*")
-_NEW_WORD = re.compile(r"(?:UPDATED?|REPLACE|NEW|MODIFIED)\s*", re.IGNORECASE)
-_START_LINE = re.compile(r":start_line:[ \t]*(\d{1,7})\n(?::end_line:[^\n]*\n)?(?:-{5,9}[ \t]*\n)?")
 
 # A block with more dividers is not a block. The limit keeps the work on hostile replies small.
 _MAX_DIVIDERS = 50
@@ -62,16 +62,14 @@ class _Block:
     end: int
     search: str
     replace: str
-    line: int | None
     path: str | None  # where the head names it
 
 
-def read_blocks(reply: Reply, name: str) -> Outcome:
+def read_blocks(reply: Reply) -> Outcome:
     """Read all blocks of a reply in order."""
-    family = _family(reply.text)
-    if family is None:
+    if "SEARCH" not in reply.text or not _SEARCH.search(reply.text):
         return None
-    blocks = _find_blocks(reply, family)
+    blocks = _find_blocks(reply)
     if isinstance(blocks, Trouble):
         return blocks
     if not blocks:
@@ -92,35 +90,16 @@ def read_blocks(reply: Reply, name: str) -> Outcome:
                 "the file and nothing else"
             )
             return Trouble(malformed(reply, _SHAPE, block.start, what), whole)
-        edits.append(SearchReplace(path, block.search, block.replace, block.line))
+        edits.append(SearchReplace(path, block.search, block.replace))
         floor, previous = block.end, path
     spans = tuple((block.start, block.end) for block in blocks)
-    return Reading(PatchProposal(tuple(edits), reader=name), spans)
+    return Reading(PatchProposal(tuple(edits), reader="search-replace"), spans)
 
 
 # ----------------------------------------------------------------------------------------- markers
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """The words on the first and the last line of a block."""
-
-    head: re.Pattern[str]
-    tail: re.Pattern[str]
-
-
-_FAMILY = _Family(_HEAD_WORD, _TAIL_WORD)
-_CONFLICT_FAMILY = _Family(_OLD_WORD, _NEW_WORD)
-
-
-def _family(text: str) -> _Family | None:
-    if "SEARCH" in text and _SEARCH.search(text):
-        return _FAMILY
-    conflict = _CONFLICT.search(text) if "<<<<<" in text else None
-    return _CONFLICT_FAMILY if conflict and _UPDATED.search(text, conflict.end()) else None
-
-
-def _find_blocks(reply: Reply, family: _Family) -> list[_Block] | Trouble:
+def _find_blocks(reply: Reply) -> list[_Block] | Trouble:
     blocks: list[_Block] = []
     inside: list[_Marker] = []
     for count, match in enumerate(_MARKER.finditer(reply.text)):
@@ -129,11 +108,13 @@ def _find_blocks(reply: Reply, family: _Family) -> list[_Block] | Trouble:
             return _trouble(reply, marker, f"more than {_MAX_MARKERS} lines of markers")
         if inside and marker.indent != inside[0].indent:
             continue  # content that shows a block
-        if marker.sign in "<-" and family.head.match(marker.word):
+        if marker.sign == "<" and _HEAD_WORD.match(marker.word):
             done = _bare_end(reply, inside, marker) if inside else None
             inside = [marker]
-        elif marker.sign in ">+" and family.tail.match(marker.word):
-            done = _closed(reply, inside, marker)
+        elif marker.sign == ">" and _TAIL_WORD.match(marker.word):
+            if not inside:
+                return _trouble(reply, marker, "a >>>>>>> REPLACE without its <<<<<<< SEARCH")
+            done = _block(reply, inside, marker)
             inside = []
         else:
             done = None
@@ -149,14 +130,6 @@ def _find_blocks(reply: Reply, family: _Family) -> list[_Block] | Trouble:
     if isinstance(last, Trouble):
         return last
     return [*blocks, last] if last else blocks
-
-
-def _closed(reply: Reply, inside: Sequence[_Marker], tail: _Marker) -> _Block | Trouble | None:
-    if inside:
-        return _block(reply, inside, tail)
-    if tail.sign == ">" and _TAIL_WORD.match(tail.word):
-        return _trouble(reply, tail, "a >>>>>>> REPLACE without its <<<<<<< SEARCH")
-    return None
 
 
 def _marker(match: re.Match[str]) -> _Marker:
@@ -200,9 +173,6 @@ def _block(reply: Reply, inside: Sequence[_Marker], tail: _Marker) -> _Block | T
     middle = meant[0]
     search = _content(reply.text, head.body, middle.start, head.indent)
     replace = _content(reply.text, middle.body, tail.start, head.indent)
-    hint = _START_LINE.match(search)
-    if hint:
-        search = search[hint.end() :]
     named = _HEAD_WORD.match(head.word)
     path = path_on_line(named[1]) if named and named[1] else None
     return _Block(
@@ -210,7 +180,6 @@ def _block(reply: Reply, inside: Sequence[_Marker], tail: _Marker) -> _Block | T
         min(tail.body, len(reply.text)),
         "" if not search.strip() else search,
         replace,
-        int(hint[1]) or None if hint else None,
         path if path and looks_like_path(path) else None,
     )
 

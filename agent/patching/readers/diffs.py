@@ -11,9 +11,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
-from agent.patching.readers.fences import find_fences, path_above, path_of_info, path_on_line
 from agent.patching.readers.hunks import Cursor, Hunk, HunkHeader, hunk_edit, read_header, read_hunk
+from agent.patching.readers.reply import (
+    Outcome,
+    Reading,
+    Reply,
+    Trouble,
+    find_fences,
+    malformed,
+    path_above,
+    path_of_info,
+    path_on_line,
+    truncated,
+)
 from agent.patching.schema import MAX_EDITS
 from agent.types import (
     CreateFile,
@@ -41,7 +51,7 @@ _DIFF_FENCES = frozenset({"", "diff", "patch", "udiff", "text", "txt", "git", "p
 _OTHER_MARKERS = re.compile(r"[ \t]*(?:<{5,9} ?\w|\*\*\* )")
 
 
-def read_diffs(reply: Reply, name: str) -> Outcome:
+def read_diffs(reply: Reply) -> Outcome:
     """Read all diffs of a reply as one proposal."""
     text = reply.text
     if "@@" not in text and "+++ " not in text and "diff" not in text:
@@ -79,7 +89,7 @@ def read_diffs(reply: Reply, name: str) -> Outcome:
     if not edits:
         what = f"{_SHAPE}, {reply.place(around[0])}: no hunk of it changes anything"
         return Trouble(ParseFailure("no-edit", what), around)
-    return Reading(PatchProposal(tuple(edits), reader=name), tuple(spans))
+    return Reading(PatchProposal(tuple(edits), reader="unified-diff"), tuple(spans))
 
 
 # ----------------------------------------------------------------------------------------- regions

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import re
 
-from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
 from agent.patching.readers.hunks import Cursor, HunkHeader, hunk_edit, read_header, read_hunk
+from agent.patching.readers.reply import Outcome, Reading, Reply, Trouble, malformed, truncated
 from agent.patching.schema import MAX_EDITS
 from agent.types import CreateFile, DeleteFile, Edit, ParseFailure, PatchProposal, RenameFile
 
@@ -37,7 +37,7 @@ _CLOSED = re.compile(r"(?:`{3,}|~{3,}|EOF|PATCH|END)['\"]?\)?\s*")
 _UNIFIED = re.compile(r"(?:--- |\+\+\+ )(?:/dev/null|\"?[ab]?/?[\w.])")
 
 
-def read_envelopes(reply: Reply, name: str) -> Outcome:
+def read_envelopes(reply: Reply) -> Outcome:
     """Read all envelopes of a reply as one proposal."""
     if "*** " not in reply.text and "***Begin" not in reply.text:
         return None
@@ -58,7 +58,7 @@ def read_envelopes(reply: Reply, name: str) -> Outcome:
             return Trouble(malformed(reply, _SHAPE, first.start(), what), span)
     if not edits:
         return None
-    return Reading(PatchProposal(tuple(edits), reader=name), tuple(spans))
+    return Reading(PatchProposal(tuple(edits), reader="apply-patch"), tuple(spans))
 
 
 class _Envelope:

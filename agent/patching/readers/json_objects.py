@@ -1,22 +1,16 @@
-"""JSON: the reply that the prompt asks for, and edits in other JSON shapes.
+"""JSON: the object with "edits" that the prompt asks for, and edits with the keys of other tools.
 
-The prompt asks for an object with "edits". Without one, objects that are certainly edits are read:
-with the keys of other tools, as a list, one on a line, one in a fence, or as arguments of tool
-calls. Objects that hold a patch as a string are read too.
+Only unambiguous words are taken for the schema's keys. An edit that uses two of them for one key
+with different values is left unchanged, and the schema reports the problem.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.patching.conversion import to_proposal, unknown_keys
-from agent.patching.json_scanning import BrokenObject, Found, Scan
-from agent.patching.readers.base import (
-    EDITS,
+from agent.patching.readers.reply import (
     SHOWN,
     Outcome,
     Reading,
@@ -25,39 +19,56 @@ from agent.patching.readers.base import (
     excerpt,
     truncated,
 )
-from agent.patching.readers.diffs import read_diffs
-from agent.patching.readers.edit_keys import canonical, flattened, is_edit, is_look
-from agent.patching.readers.envelopes import read_envelopes
-from agent.types import CreateFile, Edit, ParseFailure, PatchProposal, ReplaceSymbol, SearchReplace
+from agent.patching.schema import to_proposal, unknown_keys
+from agent.patching.tolerant_json import BrokenObject, Found, Scan
+from agent.types import ParseFailure
 
-# Levels of objects ({"function": {"arguments": {...}}}) that are searched.
-_MAX_WRAPPING = 4
+# Levels of objects and lists ({"edits": [{"file": ..., "changes": [...]}]}) that are searched.
+_MAX_NESTING = 4
 
-# Keys under which other tools give a patch as one string.
-_PATCH_KEYS = frozenset(
-    {"patch", "diff", "input", "cmd", "command", "arguments", "code_response", "content", "text"}
-)
+_WORDS = {
+    "path": "path file filename file_name filepath file_path target_file",
+    "search": "search old old_str old_string old_text old_code original original_code before find"
+    " code_snippet_to_be_modified original_snippet",
+    "replace": "replace new new_str new_string new_text new_code updated updated_code after"
+    " replacement replace_with edited_code_snippet edited_snippet modified_code",
+    "content": "content contents file_content new_content",
+    "line": "line line_number start_line",
+    "edits": "edits changes hunks replacements modifications edited_code",
+    "create": "create file_text",  # `file_text` makes a new file and never replaces one
+    "delete": "delete",
+    "rename": "rename to new_path",
+}
+_CANONICAL = {word: key for key, words in _WORDS.items() for word in words.split()}
+_WORD_BREAKS = re.compile(r"[\s\-]+")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
-
-# ------------------------------------------------------------------------------ objects with edits
-
-
-def json_reader(accepts: Callable[[Found], bool]) -> Callable[[Reply, str], Outcome]:
-    """Return a reader of the one object with "edits", for objects that `accepts` accepts."""
-
-    def read(reply: Reply, name: str) -> Outcome:
-        result = reply.json
-        chosen = choose(reply, result)
-        if chosen is None or isinstance(chosen, Trouble):
-            return chosen
-        return _reading(chosen, name, reply.earlier) if accepts(chosen) else None
-
-    return read
+# A longer key belongs to no format.
+_MAX_KEY = 40
 
 
-def is_clean(found: Found) -> bool:
-    """Whether an object is valid JSON and has the keys of the schema only."""
-    return not found.slips and not unknown_keys(found.value) and not _escaped_twice(found.value)
+def read_json(reply: Reply) -> Outcome:
+    """Read the one object with "edits", or else the objects that are certainly edits."""
+    chosen = choose(reply, reply.json)
+    if chosen is None:
+        return _read_loose(reply)
+    if isinstance(chosen, Trouble):
+        return chosen
+    loose = _read_loose(reply)
+    if isinstance(loose, Trouble):
+        return loose
+    value, foreign = chosen.value, unknown_keys(chosen.value)
+    if foreign:
+        value = {**value, "edits": list(_flattened(value["edits"], _canonical(value).get("path")))}
+    name = "json-lenient" if foreign or chosen.slips else "json"
+    proposal = to_proposal(value, name, reply.earlier)
+    span = (chosen.start, chosen.end)
+    if isinstance(proposal, ParseFailure):
+        return Trouble(proposal, span)
+    if loose is not None and loose.proposal.edits != proposal.edits:
+        what = 'the reply holds edits outside the object with "edits" that differ from those in it'
+        return Trouble(ParseFailure("malformed", what), span)
+    return Reading(proposal, (span,))
 
 
 def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
@@ -69,9 +80,6 @@ def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
     rivals = [f for f in meaningful[1:] if f.value != meaningful[0].value]
     if not rivals:
         return next(iter([*meaningful, *result.found]), None)
-    merged = _one_a_line(reply, meaningful)
-    if merged is not None:
-        return merged
     where = ", ".join(str(reply.line(f.start)) for f in [meaningful[0], *rivals][:5])
     failure = ParseFailure(
         "malformed",
@@ -79,165 +87,6 @@ def choose(reply: Reply, result: Scan) -> Found | Trouble | None:
         advice="give exactly one that has everything",
     )
     return Trouble(failure, (meaningful[0].start, rivals[-1].end))
-
-
-def _one_a_line(reply: Reply, objects: Sequence[Found]) -> Found | None:
-    """Merge objects that have nothing between them and no file in common into one reply."""
-    position, paths = 0, set[str]()
-    edits: list[Any] = []
-    for found in objects:
-        own = found.value.get("edits")
-        between = reply.text[position : found.start].strip(" \t\n,")
-        if between or not isinstance(own, list) or found.value.keys() != EDITS:
-            return None
-        named = {str(one.get("path")) for one in own if isinstance(one, dict)}
-        if paths & named:
-            return None
-        paths |= named
-        edits += own
-        position = found.end
-    if reply.text[position:].strip():
-        return None
-    slips = ("several objects", *(slip for found in objects for slip in found.slips))
-    return Found({"edits": edits}, objects[0].start, position, True, False, slips)
-
-
-def _reading(found: Found, name: str, earlier: PatchProposal | None) -> Reading | Trouble:
-    span = (found.start, found.end)
-    value = found.value
-    if unknown_keys(value):
-        edits = value.get("edits")
-        one_file = isinstance(edits, list) and "path" in canonical(value)
-        value = {**value, "edits": flattened([value] if one_file else edits)}
-    proposal = to_proposal(value, name, earlier)
-    if isinstance(proposal, ParseFailure):
-        return Trouble(proposal, span)
-    return Reading(_with_line_breaks(proposal), (span,))
-
-
-def _with_line_breaks(proposal: PatchProposal) -> PatchProposal:
-    edits = tuple(unescaped_twice(edit) for edit in proposal.edits)
-    if edits == proposal.edits:
-        return proposal
-    return replace(proposal, edits=edits)
-
-
-def _escaped_twice(value: Mapping[str, Any]) -> bool:
-    proposal = to_proposal(value, "")
-    return isinstance(proposal, PatchProposal) and _with_line_breaks(proposal) != proposal
-
-
-# ------------------------------------------------------------------------------------- loose edits
-
-
-def read_loose_edits(reply: Reply, name: str) -> Outcome:
-    """Read objects that are edits but not in the "edits" of a reply."""
-    edits: list[Any] = []
-    spans: list[tuple[int, int]] = []
-    for found in reply.json.others:
-        alone = found.whole or found.fenced
-        inner = [one for value in _looked_through(found.value) for one in _edits_in(value, alone)]
-        if inner:
-            edits += inner
-            spans.append((found.start, found.end))
-    if not edits:
-        return None
-    around = (spans[0][0], spans[-1][1])
-    if reply.cut_off:
-        what = "the reply was cut off at the output limit; further edits may be missing"
-        return Trouble(truncated(what), around)
-    revised = _revised(edits)
-    if revised:
-        what = (
-            f"two edits of {revised} replace the same text differently; give the one that is meant"
-        )
-        return Trouble(ParseFailure("malformed", what), around)
-    proposal = to_proposal({"edits": edits}, name)
-    if isinstance(proposal, ParseFailure):
-        return Trouble(proposal, around)
-    return Reading(_with_line_breaks(proposal), tuple(spans))
-
-
-def _looked_through(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Return the value, or the values in its lists, tool calls and arguments given as strings."""
-    if isinstance(value, str):
-        value = _parsed(value)
-    yield_it = is_edit(value, explicit=True) or is_look(value)
-    if yield_it or depth >= _MAX_WRAPPING or not isinstance(value, (dict, list)):
-        yield value
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _looked_through(inner, depth + 1)
-    elif "path" in canonical(value):
-        yield value  # a file with its edits
-    else:
-        for inner in value.values():
-            if isinstance(inner, (dict, list)) or (
-                isinstance(inner, str) and inner[:1] in ("{", "[")
-            ):
-                yield from _looked_through(inner, depth + 1)
-
-
-def _parsed(text: str) -> Any:
-    """Parse the arguments of a tool call, which are a string of JSON."""
-    try:
-        return json.loads(text) if text.startswith(("{", "[")) else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def _edits_in(value: Any, alone: bool) -> list[Any]:
-    """Return the edits of an object. One in the middle of prose needs a search text."""
-    if is_look(value):
-        return []
-    explicit = alone or (isinstance(value, dict) and "command" in value)
-    return [one for one in flattened([value]) if is_edit(one, explicit=explicit)]
-
-
-def _revised(edits: Sequence[Any]) -> str | None:
-    """Return the path of an edit that contradicts an earlier one."""
-    seen: dict[tuple[str, str], Any] = {}
-    for edit in map(canonical, edits):
-        if edit.get("search"):
-            key = (str(edit.get("path")), str(edit.get("search")))
-            if seen.setdefault(key, edit.get("replace")) != edit.get("replace"):
-                return key[0]
-    return None
-
-
-# ------------------------------------------------------------------------------- patches in strings
-
-
-def read_patch_strings(reply: Reply, name: str) -> Outcome:
-    """Read objects that hold an apply_patch envelope or a unified diff as a string."""
-    for found in reply.json.others:
-        for text in _patch_texts(found.value):
-            inner = type(reply)(text, cut_off=reply.cut_off)
-            for read in (read_envelopes, read_diffs):
-                outcome = read(inner, name)
-                span = (found.start, found.end)
-                if isinstance(outcome, Trouble):
-                    return Trouble(outcome.failure, span)
-                if outcome is not None:
-                    return Reading(outcome.proposal, (span,))
-    return None
-
-
-def _patch_texts(value: Any, depth: int = 0, key: str = "patch") -> Iterator[str]:
-    if isinstance(value, str):
-        if key in _PATCH_KEYS and ("*** Begin Patch" in value or "\n@@" in value):
-            yield value
-        elif value.startswith("{") and "Patch" in value:
-            yield from _patch_texts(_parsed(value), depth + 1, key)
-    elif isinstance(value, list) and depth < _MAX_WRAPPING:
-        for inner in value:
-            yield from _patch_texts(inner, depth + 1, key)
-    elif isinstance(value, dict) and depth < _MAX_WRAPPING and not is_edit(value):
-        for name, inner in value.items():
-            yield from _patch_texts(inner, depth + 1, name)
-
-
-# ---------------------------------------------------------------------------------------- failures
 
 
 def fault_trouble(reply: Reply, broken: BrokenObject) -> Trouble:
@@ -252,50 +101,82 @@ def fault_trouble(reply: Reply, broken: BrokenObject) -> Trouble:
     return Trouble(ParseFailure("malformed", what), span)
 
 
-# ------------------------------------------------------------------------ line breaks escaped twice
-
-_BREAK = re.compile(r"\\n")
-_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'")
-# Beside these characters `\n` belongs to a regular expression or a format.
-_NOT_AFTER = frozenset("/[(|\\^%")
-_NOT_BEFORE = frozenset("/])|*+?{$%")
-_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "'": "'", "\\": "\\", "/": "/", "r": "\r"}
+# -------------------------------------------------------------------------- keys of other tools
 
 
-def unescaped_twice(edit: Edit) -> Edit:
-    """Return the edit with line breaks where its text has only escaped ones, outside of quotes.
+def _read_loose(reply: Reply) -> Outcome:
+    """Read objects that are edits but not in the "edits" of a reply."""
+    edits: list[Any] = []
+    spans: list[tuple[int, int]] = []
+    for found in reply.json.others:
+        alone = found.whole or found.fenced
+        inner = [one for one in _flattened(found.value) if _is_edit(one, alone=alone)]
+        if inner:
+            edits += inner
+            spans.append((found.start, found.end))
+    if not edits:
+        return None
+    around = (spans[0][0], spans[-1][1])
+    if reply.cut_off:
+        what = "the reply was cut off at the output limit; further edits may be missing"
+        return Trouble(truncated(what), around)
+    if reply.json.cut is not None and reply.json.cut < around[1]:
+        what = f"the text ends inside the JSON value of line {reply.line(reply.json.cut)}"
+        return Trouble(truncated(what), (reply.json.cut, around[1]))
+    revised = _revised(edits)
+    if revised:
+        what = (
+            f"two edits of {revised} replace the same text differently; give the one that is meant"
+        )
+        return Trouble(ParseFailure("malformed", what), around)
+    proposal = to_proposal({"edits": edits}, "json-edits")
+    if isinstance(proposal, ParseFailure):
+        return Trouble(proposal, around)
+    return Reading(proposal, tuple(spans))
 
-    Models sometimes escape twice, so that a whole text is one line full of `\\n`. The search text
-    decides for its replacement too. If the guess is wrong, it does not match.
-    """
-    match edit:
-        case SearchReplace(search=search, replace=new) if is_one_line_of_many(search):
-            fixed = new if "\n" in new else _plain(new)
-            return replace(edit, search=_plain(search), replace=fixed)
-        case ReplaceSymbol(replace=new) if is_one_line_of_many(new):
-            return replace(edit, replace=_plain(new))
-        case CreateFile(content=content) if is_one_line_of_many(content):
-            return replace(edit, content=_plain(content))
-        case _:
-            return edit
+
+def _flattened(value: Any, path: Any = None, depth: int = 0) -> Iterator[Any]:
+    """Return the edits in a value with the schema's keys; `path` is that of the object around."""
+    if isinstance(value, list) and depth < _MAX_NESTING:
+        for one in value:
+            yield from _flattened(one, path, depth + 1)
+        return
+    edit = _canonical(value) if isinstance(value, dict) else value
+    if not isinstance(edit, dict):
+        yield edit
+    elif isinstance(edit.get("edits"), list) and "search" not in edit and depth < _MAX_NESTING:
+        yield from _flattened(edit["edits"], edit.get("path", path), depth + 1)
+    else:
+        yield edit if path is None else {"path": path, **edit}
 
 
-def is_one_line_of_many(text: str) -> bool:
-    """Whether a text without a line break has escaped ones that can only mean line breaks."""
-    if "\\n" not in text or "\n" in text:
+def _canonical(edit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the edit with the keys of the schema; unknown keys stay."""
+    result: dict[str, Any] = {}
+    for key, value in edit.items():
+        word = _WORD_BREAKS.sub("_", _CAMEL.sub("_", key.strip())).lower()
+        name = _CANONICAL.get(word, key) if len(key) <= _MAX_KEY else key
+        if value is None:
+            continue
+        if name in result and result[name] != value:
+            return dict(edit)
+        result[name] = value
+    return result
+
+
+def _is_edit(edit: Any, *, alone: bool) -> bool:
+    """Whether an object is certainly an edit. One in the middle of prose needs a search text."""
+    if not isinstance(edit, dict) or not isinstance(edit.get("path"), str):
         return False
-    masked = text
-    for pair in ("\\\\", '\\"', "\\'"):
-        masked = masked.replace(pair, "  ")
-    outside = _QUOTED.sub(lambda match: " " * len(match[0]), masked)
-    breaks = [match.start() for match in _BREAK.finditer(outside)]
-    if not breaks or len(breaks) != len(_BREAK.findall(masked)):
-        return False
-    return all(
-        outside[at - 1 : at] not in _NOT_AFTER and outside[at + 2 : at + 3] not in _NOT_BEFORE
-        for at in breaks
-    )
+    kinds = ("create", "delete", "content", "rename")
+    return {"search", "replace"} <= edit.keys() or (alone and any(key in edit for key in kinds))
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[0]), text)
+def _revised(edits: Sequence[Any]) -> str | None:
+    """Return the path of an edit that contradicts an earlier one."""
+    seen: dict[tuple[str, str], Any] = {}
+    for edit in edits:
+        key = (str(edit["path"]), str(edit.get("search", "")))
+        if key[1] and seen.setdefault(key, edit.get("replace")) != edit.get("replace"):
+            return key[0]
+    return None

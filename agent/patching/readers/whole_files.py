@@ -10,13 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent.patching.readers.base import Outcome, Reading, Reply, Trouble, malformed, truncated
-from agent.patching.readers.fences import (
+from agent.patching.readers.reply import (
     Fence,
+    Outcome,
+    Reading,
+    Reply,
+    Trouble,
     lines_above,
     looks_like_path,
+    malformed,
     path_of_info,
     path_on_line,
+    truncated,
 )
 from agent.patching.schema import MAX_EDITS
 from agent.types import CreateFile, PatchProposal
@@ -49,7 +54,7 @@ _NO_FILES = frozenset(
 )
 
 
-def read_whole_files(reply: Reply, name: str) -> Outcome:
+def read_whole_files(reply: Reply) -> Outcome:
     """Read all fences that name their file."""
     fences = reply.fences
     edits: list[CreateFile] = []
@@ -79,7 +84,7 @@ def read_whole_files(reply: Reply, name: str) -> Outcome:
     if reply.cut_off:
         what = "the reply was cut off at the output limit; further files may be missing"
         return Trouble(truncated(what), (spans[0][0], spans[-1][1]))
-    return Reading(PatchProposal(tuple(edits), reader=name), tuple(spans))
+    return Reading(PatchProposal(tuple(edits), reader="whole-files"), tuple(spans))
 
 
 def _path(text: str, fence: Fence, floor: int) -> str | None:

@@ -70,17 +70,17 @@ def test_reads_every_field() -> None:
         (REPLY, "json"),
         (f"\ufeff\n {REPLY} \n", "json"),
         (f"<think>maybe {{'x': 1}}</think>\n{REPLY}", "json"),
-        (f"```json\n{REPLY}\n```", "json-fenced"),
-        (f"Here it is:\n\n```json\n{REPLY}\n```\nDone.", "json-fenced"),
-        (f"```\n{REPLY}\n```", "json-fenced"),
-        (f"~~~JSON\n{REPLY}\n~~~", "json-fenced"),
-        (f"```json\n{REPLY}", "json-fenced"),
-        (f"The fix is {REPLY} as you see.", "json-prose"),
-        (f"f'{{x}}' and {{'a': 1}} are no reply. {REPLY}", "json-prose"),
-        (f'```python\n{{"a": b}}\n```\nNow: {REPLY}', "json-prose"),
-        (f'Format: {{"edits": [...]}}. Mine: {REPLY}', "json-prose"),
-        (f'{{"edits": []}} was my first thought. {REPLY}', "json-prose"),
-        (f"{REPLY}\nOnce more:\n{REPLY}", "json-prose"),
+        (f"```json\n{REPLY}\n```", "json"),
+        (f"Here it is:\n\n```json\n{REPLY}\n```\nDone.", "json"),
+        (f"```\n{REPLY}\n```", "json"),
+        (f"~~~JSON\n{REPLY}\n~~~", "json"),
+        (f"```json\n{REPLY}", "json"),
+        (f"The fix is {REPLY} as you see.", "json"),
+        (f"f'{{x}}' and {{'a': 1}} are no reply. {REPLY}", "json"),
+        (f'```python\n{{"a": b}}\n```\nNow: {REPLY}', "json"),
+        (f'Format: {{"edits": [...]}}. Mine: {REPLY}', "json"),
+        (f'{{"edits": []}} was my first thought. {REPLY}', "json"),
+        (f"{REPLY}\nOnce more:\n{REPLY}", "json"),
         (REPLY.replace("}]", "},]"), "json-lenient"),
         (REPLY.replace('"a.py"', '"a.py" // here\n'), "json-lenient"),
         (repr({"edits": [EDIT], "reproduction_test": None}), "json-lenient"),
@@ -108,7 +108,7 @@ def test_a_fence_inside_a_string_ends_nothing() -> None:
     create = {"path": "README.md", "create": "```json\n{}\n```\n"}
     fenced = f"```json\n{json.dumps({'edits': [create]}, indent=1)}\n```"
     assert parse_reply(fenced) == PatchProposal(
-        (CreateFile("README.md", "```json\n{}\n```\n"),), reader="json-fenced"
+        (CreateFile("README.md", "```json\n{}\n```\n"),), reader="json"
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from agent.patching.readers import blocks
-from agent.patching.readers.base import Reading, Reply, Trouble
+from agent.patching.readers.reply import Reading, Reply, Trouble
 from agent.types import Edit, ParseFailure, SearchReplace
 
 
 def read_blocks(text: str, *, cut_off: bool = False) -> tuple[Edit, ...] | ParseFailure | None:
-    outcome = blocks.read_blocks(Reply(text, cut_off=cut_off), "search-replace")
+    outcome = blocks.read_blocks(Reply(text, cut_off=cut_off))
     if isinstance(outcome, Reading):
         return outcome.proposal.edits
     return outcome.failure if isinstance(outcome, Trouble) else None
@@ -122,19 +122,11 @@ def test_what_is_no_block_is_left_to_others(text: str) -> None:
         "<<<<<<< SEARCH a.py\nold\n=======\nnew\n>>>>>>> REPLACE\n",
         "a.py\n<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>> REPLACE the call\n",
         "a.py\n<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>>\n",
-        "a.py\n------- SEARCH\nold\n=======\nnew\n+++++++ REPLACE\n",
-        "a.py\n<<<<<<< ORIGINAL\nold\n=======\nnew\n>>>>>>> UPDATED\n",
-        "a.py\n<<<<<<< HEAD\nold\n=======\nnew\n>>>>>>> updated\n",
         "1. a.py\n   ```\n   <<<<<<< SEARCH\n   old\n   =======\n   new\n   >>>>>>> REPLACE\n",
     ],
 )
 def test_variants_of_the_markers(block: str) -> None:
     assert read_blocks(block) == (SearchReplace("a.py", "old\n", "new\n"),)
-
-
-def test_a_line_hint_inside_the_block() -> None:
-    text = "a.py\n" + BLOCK.replace("old", ":start_line:12\n-------\nold")
-    assert read_blocks(text) == (SearchReplace("a.py", "old\n", "new\n", 12),)
 
 
 def test_prose_between_blocks_of_one_file() -> None:

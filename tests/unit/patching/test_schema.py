@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.patching import reply_schema
-from agent.patching.conversion import to_proposal
+from agent.patching.schema import to_proposal
 from agent.types import OutdatedTest, PatchProposal, WrongTest
 
 

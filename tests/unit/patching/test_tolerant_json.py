@@ -38,15 +38,7 @@ def test_agrees_with_the_standard_parser_on_json(value: Any, ascii: bool, indent
         ("[True, False, None]", [True, False, None], ("Python literal",)),
         ("{a: 1, b_c: 2}", {"a": 1, "b_c": 2}, ("unquoted key",)),
         ('{"a": 1 # one\n}', {"a": 1}, ("comment",)),
-        ("{“a”: “it's”}", {"a": "it's"}, ("typographic quotes",)),
-        ('["""\nx = "1"\n"""]', ['x = "1"\n'], ('""" quotes',)),
-        ("[`x = '1'`]", ["x = '1'"], ("` quotes",)),
-        ('["a\\n" + "b"]', ["a\nb"], ("concatenated strings",)),
-        ('[("a\\n"\n "b")]', ["a\nb"], ("concatenated strings",)),
         (r'["\d+\."]', [r"\d+\."], ("backslash that escapes nothing",)),
-        ('{"a": 1\n "b": 2}', {"a": 1, "b": 2}, ("missing comma",)),
-        ('[{"a": 1}\n {"a": 2}]', [{"a": 1}, {"a": 2}], ("missing comma",)),
-        ('{"a": [{"b": 1}}', {"a": [{"b": 1}]}, ("missing closing bracket",)),
         ('{"a": 1, "a": 1}', {"a": 1}, ()),
     ],
 )
@@ -61,9 +53,6 @@ def test_takes_slips_and_names_them(text: str, value: Any, slips: tuple[str, ...
         (r'["\d\n"]', "no JSON escape"),
         (r"['\x41']", "no JSON escape"),
         ('["a\n" "b"]', 'expected "," or "]"'),
-        ('["a" + b]', "expected a string"),
-        ('["""a\\n"""]', "with a backslash"),
-        ("[“a“b”]", 'expected "," or "]"'),
         ('{"a": "x"y"}', 'expected "," or "}"'),
         ("['don't']", 'expected "," or "]"'),
         ('{"a" 1}', 'expected ":"'),
@@ -104,14 +93,6 @@ def test_says_where_and_which_keys_were_seen() -> None:
         reached=38,
         keys=("edits", "thought"),
     )
-
-
-def test_a_closed_fence_shows_that_brackets_were_forgotten_and_not_cut_off() -> None:
-    text = '{"a": [{"b": 1\n```\nDone.'
-    assert parse_at(text, 0) == Parsed({"a": [{"b": 1}]}, 15, ("missing closing bracket",))
-    cut = parse_at(text[:15], 0)
-    assert isinstance(cut, Fault)
-    assert cut.truncated
 
 
 def test_stops_at_the_end_of_the_value() -> None:
