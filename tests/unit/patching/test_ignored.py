@@ -73,7 +73,9 @@ def test_it_agrees_with_git(rules: dict[str, str], tmp_path: Path) -> None:
     assert {path for path in _PATHS if _ours(rules, path)} == _gits(tmp_path, rules, _PATHS)
 
 
-_PART = st.text("ab*?.", min_size=1, max_size=3) | st.just("**")
+# Versions of git disagree about `a**`.
+_NAME = st.text("ab*?.", min_size=1, max_size=3).filter(lambda part: "**" not in part)
+_PART = _NAME | st.just("**")
 _LINE = st.builds(
     lambda negated, anchored, parts, folder: f"{negated}{anchored}{'/'.join(parts)}{folder}",
     st.sampled_from(["", "", "!"]),
