@@ -8,7 +8,7 @@ started is dead. Nothing here knows of models, issues or patches.
 
 from sandbox.choose import check_isolation, explain_closed_paths, make_sandbox, other_backends
 from sandbox.container_image import TESTBED, candidate_interpreters, prepare_products
-from sandbox.files import SMALL_FILE_BYTES, open_parent, read_small_file
+from sandbox.files import SMALL_FILE_BYTES, make_private, open_parent, read_small_file
 from sandbox.git import (
     GitDirectory,
     check_objects,
@@ -20,7 +20,6 @@ from sandbox.git import (
     read_control_file,
 )
 from sandbox.host import PATH, SYSTEM, find_interpreter, hide_programs
-from sandbox.private import make_private
 from sandbox.types import (
     Command,
     Ended,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from sandbox.cgroups import sweep_groups
-from sandbox.private import sweep_stale
+from sandbox.files import sweep_stale
 from sandbox.types import Command, Ended, Limits, Probe, RunResult, Sandbox, SandboxError
 from sandbox.workspace import empty_workspace
 

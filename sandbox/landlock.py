@@ -28,10 +28,10 @@ from sandbox.choose import (
     run_trial,
     unavailable_probe,
 )
+from sandbox.files import make_private
 from sandbox.host import Bind, find_interpreter, find_spare_uid, read_only_mounts, system_mounts
 from sandbox.in_place import MARKER, InPlaceSetup, run_in_place, start_program
 from sandbox.landlock_launch import LOCKED
-from sandbox.private import make_private
 from sandbox.runs import prlimit_command
 from sandbox.seccomp import filter_program
 from sandbox.types import Command, Probe, RunResult, Sandbox, SandboxError

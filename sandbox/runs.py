@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.cgroups import Bound
+from sandbox.files import remove_tree
 from sandbox.host import command_environment
 from sandbox.meters import DiskMeter, MemoryDiskMeter, Meters, TreeMeter
-from sandbox.private import remove_tree
 from sandbox.supervise import (
     JUNIT_NAME,
     REPORT_NAME,

@@ -11,9 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Self
 
-from sandbox.files import delete_file, is_file, make_directory, make_link, split_path, write_file
+from sandbox.files import (
+    PrivateDirectory,
+    choose_directory,
+    delete_file,
+    is_file,
+    make_directory,
+    make_link,
+    make_private,
+    split_path,
+    store_size,
+    write_file,
+)
 from sandbox.git import check_out, objects_directory
-from sandbox.private import PrivateDirectory, choose_directory, make_private, store_size
 from sandbox.types import WorkspaceError
 
 # Byte code in a repository or a patch may belong to another source than it claims.

@@ -27,6 +27,7 @@ from agent.retrieval.history import CommitHistory
 from agent.retrieval.index.chunking import TreeSitterChunker
 from agent.retrieval.index.index import Index
 from agent.retrieval.ranking.evidence import mention_evidence
+from agent.retrieval.ranking.lexical import without_boilerplate
 from agent.retrieval.ranking.mentions import read_mentions
 from agent.retrieval.ranking.signals import (
     FILE_NAMES,
@@ -36,7 +37,6 @@ from agent.retrieval.ranking.signals import (
     piece_matrix,
 )
 from agent.retrieval.ranking.stages import collect_signals
-from agent.retrieval.ranking.texts import without_boilerplate
 from agent.retrieval.weights import read_arrays, write_arrays
 from agent.run.problem import problem_from_text
 from agent.types.protocols import Chunker

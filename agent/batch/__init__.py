@@ -6,19 +6,6 @@ an engine: worker processes of this machine (`worker`) or tasks of a Ray cluster
 """
 
 from agent.batch.driver import BatchPlan, Driver, EngineName
-from agent.batch.journal import (
-    Entry,
-    Failed,
-    Finished,
-    History,
-    Journal,
-    RunEnded,
-    RunStarted,
-    SetAside,
-    Started,
-    parse_entry,
-    read_entries,
-)
 from agent.batch.progress import (
     Progress,
     Summary,
@@ -35,9 +22,20 @@ from agent.batch.run_folder import (
     RUN,
     RUN_LOCK,
     TASKS,
+    Entry,
+    Failed,
     Fingerprint,
+    Finished,
+    History,
+    Journal,
+    RunEnded,
+    RunStarted,
+    SetAside,
+    Started,
     TaskFile,
     claim_run_folder,
+    parse_entry,
+    read_entries,
 )
 from agent.batch.worker import AttemptEnded, BatchEngine, Blame, LocalEngine, SolveJob
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from agent.batch.journal import Failed, Finished, Journal, SetAside, Started
 from agent.batch.progress import Progress, RunCounts, cost_in_words
-from agent.batch.run_folder import INSTANCES, TaskFile
+from agent.batch.run_folder import INSTANCES, Failed, Finished, Journal, SetAside, Started, TaskFile
 from agent.batch.worker import AttemptEnded, BatchEngine, SolveJob
 from agent.datasets import (
     PredictionsForm,

@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from agent import __version__
 from agent.batch.driver import BatchPlan, Driver
-from agent.batch.journal import Journal, RunEnded, RunStarted
 from agent.batch.progress import Progress, Summary, replies_in_words
-from agent.batch.run_folder import JOURNAL, RUN, TASKS, Fingerprint, TaskFile, claim_run_folder
+from agent.batch.run_folder import (
+    JOURNAL,
+    RUN,
+    TASKS,
+    Fingerprint,
+    Journal,
+    RunEnded,
+    RunStarted,
+    TaskFile,
+    claim_run_folder,
+)
 from agent.batch.worker import BatchEngine, LocalEngine
 from agent.datasets import (
     PredictionsWriter,

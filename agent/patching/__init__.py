@@ -18,8 +18,7 @@ from agent.patching.schema import (
     schema_of_test,
     wrong_tests,
 )
-from agent.patching.symbols import with_function
-from agent.patching.syntax import check_syntax, doubtful, parse_python
+from agent.patching.syntax import check_syntax, doubtful, parse_python, with_function
 from agent.patching.tolerant_json import scan
 
 __all__ = [

@@ -18,8 +18,7 @@ from agent.patching.paths import (
     resolve_new,
 )
 from agent.patching.refusals import Miss
-from agent.patching.symbols import find_symbol, fitted
-from agent.patching.syntax import Checker
+from agent.patching.syntax import Checker, find_symbol, fitted
 from agent.repository import language_of
 from agent.types import (
     CreateFile,

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from rapidfuzz import fuzz, process
 
-from agent.patching.ignored import ignoring_rule, is_generated
 from agent.patching.paths import RefusedPath, check_path, folded, is_allowed, parents
+from agent.patching.protected import ignoring_rule, is_generated
 from agent.patching.refusals import Miss
 from agent.repository import blob_id, language_of
 from agent.types import ApplyKind, FileChange, SkippedFile, SourceFile

@@ -4,6 +4,8 @@ A file that did not parse before the patch is not counted against it. For Python
 agree: that of this interpreter, which is exact for one version, and tree-sitter's, which reads
 all versions. Where they disagree, `agent.verify` asks the interpreter of the target. Other
 languages are parsed with tree-sitter.
+
+Finds a whole function by its qualified name, for edits that replace it and leave the rest.
 """
 
 from __future__ import annotations
@@ -12,21 +14,25 @@ import ast
 import functools
 import importlib
 import json
+import re
 import threading
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from agent.patching.file_text import FileText, Spliced
 from agent.patching.matching import Match
+from agent.patching.refusals import Miss
 from agent.repository import language_of
-from agent.types import FileChange, SyntaxProblem
+from agent.types import ChunkKind, FileChange, SyntaxProblem
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
+
+    from agent.retrieval.index import Piece
 
 
 # Macros make valid C and C++ unreadable without its headers; a header may be either language.
@@ -246,3 +252,97 @@ def parse_python(source: str | bytes) -> ast.Module:
     with _ONE_AT_A_TIME, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source)
+
+
+# Names that a refusal lists.
+_SHOWN = 12
+
+_FUNCTIONS = (ChunkKind.FUNCTION, ChunkKind.METHOD)
+
+# A line of a comment in the languages of the outlines; `#[` and `#!` are attributes of Rust.
+_COMMENT = re.compile(r"\s*(?://|/\*|\*|#(?![\[!]))")
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolSite:
+    """A function in a text: its lines (1-based, inclusive) and its offsets."""
+
+    first: int
+    last: int
+    start: int
+    end: int
+
+
+def find_symbol(text: str, language: str, symbol: str) -> SymbolSite | Miss:
+    """Return where a function stands. A name without its class is enough if only one fits."""
+    from agent.retrieval.index import TreeSitterChunker  # loads numpy
+
+    pieces = TreeSitterChunker().pieces(text, language)
+    functions = [piece for piece in pieces if piece.kind in _FUNCTIONS]
+    name = symbol.strip().replace("::", ".").removesuffix("()")
+    found = [piece for piece in functions if piece.symbol == name]
+    if not found and "." not in name:
+        found = [piece for piece in functions if piece.symbol.endswith(f".{name}")]
+    if len(found) == 1:
+        return _site(text, found[0])
+    if found:
+        lines = ", ".join(f"{piece.symbol} at line {piece.start}" for piece in found[:_SHOWN])
+        reason = f"{name} is defined {len(found)} times ({lines})"
+        return Miss("ambiguous", reason, advice='use "search" and "replace" for it')
+    if any(piece.symbol == name for piece in pieces):
+        reason = f"{name} is no function, and only whole functions are replaced by their name"
+        return Miss("no-match", reason, advice="name its methods, or use a search text")
+    return Miss("no-match", f"there is no function {name} in the file{_known(functions)}")
+
+
+def with_function(text: str, language: str, symbol: str, new: str) -> str | None:
+    """Return the text with one function replaced; None if the function cannot be told."""
+    site = find_symbol(text, language, symbol)
+    if isinstance(site, Miss):
+        return None
+    return text[: site.start] + fitted(text[site.start : site.end], new) + text[site.end :]
+
+
+def _known(functions: Sequence[Piece]) -> str:
+    names = sorted({piece.symbol for piece in functions})
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"; it has {', '.join(names[:_SHOWN])}{more}" if names else ""
+
+
+def _site(text: str, piece: Piece) -> SymbolSite:
+    lines, last = text.split("\n"), piece.end
+    while last > piece.start and not lines[last - 1].strip():
+        last -= 1  # blank lines below the function stay
+    start = sum(len(line) + 1 for line in lines[: piece.start - 1])
+    size = sum(len(line) + 1 for line in lines[piece.start - 1 : last])
+    return SymbolSite(piece.start, last, start, min(start + size, len(text)))
+
+
+def fitted(old: str, new: str) -> str:
+    """Return the new text of a function with the indentation and the line end of the old one.
+
+    A comment above the old function stays if the new text does not begin with one.
+    """
+    from agent.retrieval.index import split_lines
+
+    lines = split_lines(new.strip("\n"))
+    kept = "" if lines and _COMMENT.match(lines[0]) else _comments(old)
+    wanted, given = _indent(split_lines(old[len(kept) :])), _indent(lines)
+    if wanted != given and all(line.startswith(given) for line in lines if line.strip()):
+        lines = [wanted + line[len(given) :] if line.strip() else line for line in lines]
+    return kept + "\n".join(lines) + ("\n" if old.endswith("\n") else "")
+
+
+def _comments(old: str) -> str:
+    """Return the lines of comments that the outline counts to the function below them."""
+    kept = []
+    for line in old.splitlines(keepends=True):
+        if not _COMMENT.match(line):
+            break
+        kept.append(line)
+    return "".join(kept)
+
+
+def _indent(lines: Sequence[str]) -> str:
+    first = next((line for line in lines if line.strip()), "")
+    return first[: len(first) - len(first.lstrip())]

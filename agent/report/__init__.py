@@ -2,13 +2,12 @@
 
 `reading.load` reads a small `ReportRow` for each instance and `summarise` counts them; `rendering`
 writes the page and reads the files of each instance again. All files of a run are untrusted:
-`run_files` follows no links, and `text` masks secrets and shows hidden characters.
+`evaluations.RunFiles` follows no links, and `text` masks secrets and shows hidden characters.
 """
 
-from agent.report.evaluations import Evaluated, load_evaluation
+from agent.report.evaluations import Evaluated, RunFiles, load_evaluation
 from agent.report.reading import ReportRow, ReportRun, ReportSummary, load, summarise
 from agent.report.rendering import MARK, policy, render
-from agent.report.run_files import RunFiles
 from agent.report.text import Cleaner, dollars, seconds
 
 __all__ = [

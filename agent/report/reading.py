@@ -28,8 +28,7 @@ from agent.batch import (
 from agent.datasets import SolverTask, folder_name
 from agent.errors import ConfigurationError
 from agent.llm.recording import ChatExchange, parse_exchange
-from agent.report.evaluations import Evaluated
-from agent.report.run_files import LARGEST_DOCUMENT, RunFiles
+from agent.report.evaluations import LARGEST_DOCUMENT, Evaluated, RunFiles
 from agent.report.text import Cleaner
 from agent.results.kept import EXCHANGES, RESULT, KeptRun, read_run
 from agent.run.record import RunRecord

@@ -32,8 +32,16 @@ from agent.repository.languages import (
     is_vendored_path,
     language_of,
 )
-from agent.repository.scope import Location, is_below, locate, narrowed, subtree
-from agent.repository.selection import Selection, checked_path, skipped_in_words
+from agent.repository.scope import (
+    Location,
+    Selection,
+    checked_path,
+    is_below,
+    locate,
+    narrowed,
+    skipped_in_words,
+    subtree,
+)
 from agent.repository.snapshot import MAX_FILE_BYTES, changed_paths, take_snapshot
 from agent.repository.text import decode, is_binary
 from agent.repository.worktree import Kind, blob_id, read_files

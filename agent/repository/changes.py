@@ -22,7 +22,7 @@ from agent.repository.git_process import (
     SYMLINK_MODE,
     TreeEntry,
 )
-from agent.repository.selection import checked_path, is_safe_path, lfs_content_id, shown_path, some
+from agent.repository.scope import checked_path, is_safe_path, lfs_content_id, shown_path, some
 from agent.repository.worktree import DiskFile, Kind, read_files
 
 

@@ -18,8 +18,7 @@ from agent.repository.git_process import (
     SYMLINK_MODE,
     TreeEntry,
 )
-from agent.repository.scope import Location, find_scope
-from agent.repository.selection import Selection, is_safe_path, shown_path, some
+from agent.repository.scope import Location, Selection, find_scope, is_safe_path, shown_path, some
 from agent.repository.text import decode
 from agent.repository.worktree import Kind, blob_id, read_file
 from agent.types import Dirty, SkippedFile, SkipReason, SourceFile

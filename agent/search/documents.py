@@ -17,7 +17,7 @@ from agent.repository import is_test_path, is_vendored_path
 from agent.search.passages import Label, Passage, described
 from agent.search.symbols import Symbol, first_sentence, read_symbols
 from agent.shared.secrets import mask_secrets
-from agent.shared.threads import Cancelled
+from agent.shared.workers import Cancelled
 
 if TYPE_CHECKING:
     from agent.retrieval.index import Index

@@ -17,7 +17,7 @@ from agent.retrieval.index import Terms
 from agent.search.passages import CorpusSource, CorpusUnavailable
 from agent.search.project import JsonLines
 from agent.search.word_index import WordIndexCache, synonyms, word_for
-from agent.shared.threads import in_thread
+from agent.shared.workers import in_thread
 from agent.types.events import Notice
 
 if TYPE_CHECKING:

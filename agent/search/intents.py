@@ -31,7 +31,7 @@ from agent.search.project import JsonLines
 from agent.search.symbols import INTENTS, MAX_INTENT, Symbol, read_symbols, template_intents
 from agent.shared.files import replace_file
 from agent.shared.secrets import mask_secrets
-from agent.shared.threads import Cancelled
+from agent.shared.workers import Cancelled
 from agent.types.events import StageProgress
 
 if TYPE_CHECKING:

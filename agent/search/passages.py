@@ -117,7 +117,7 @@ class CorpusSource(Protocol):
     def passages(self, snapshot: Snapshot, cancel: threading.Event) -> Sequence[Passage]:
         """Return all passages.
 
-        Raises CorpusUnavailable, and `agent.shared.threads.Cancelled` soon after `cancel` is set.
+        Raises CorpusUnavailable, and `agent.shared.workers.Cancelled` soon after `cancel` is set.
         """
         ...
 

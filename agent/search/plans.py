@@ -32,7 +32,7 @@ from agent.search.plan_search import (
     plan_of,
 )
 from agent.settings import WIDER_TOKENS
-from agent.shared.threads import in_thread
+from agent.shared.workers import in_thread
 from agent.types import Message, Problem
 from agent.types.events import Notice
 

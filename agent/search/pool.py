@@ -52,7 +52,7 @@ from agent.search.symbols import load_outline
 from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder
 from agent.search.word_index import WordIndex, WordIndexCache
 from agent.shared.secrets import is_secret_path, mask_secrets
-from agent.shared.threads import in_thread
+from agent.shared.workers import in_thread
 from agent.types import Chunk, ChunkKind, Reason
 from agent.types.events import StageProgress
 

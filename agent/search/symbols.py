@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from agent.retrieval.index import split_lines, target_files
 from agent.shared.secrets import is_secret_path
-from agent.shared.threads import Cancelled
+from agent.shared.workers import Cancelled
 from agent.types import DEFINITIONS, ChunkKind
 
 if TYPE_CHECKING:

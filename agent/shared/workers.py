@@ -8,10 +8,13 @@ losing all others.
 A frame is a little-endian uint32 length and that many bytes. A worker is started as
 `python -m MODULE`, reads requests of one or more frames from its standard input, answers each with
 one frame on its standard output, and exits when its input ends.
+
+Running blocking work in a thread so that cancelling the caller ends the work soon.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
 import struct
@@ -176,3 +179,31 @@ class WorkerPool(Generic[_Worker]):
                 self._idle.put(worker)
 
         return self._executor.submit(work)
+
+
+class Cancelled(Exception):
+    """The work stopped because its `cancel` event was set."""
+
+
+async def in_thread(work: Callable[[threading.Event], _T], *, wait: bool = False) -> _T:
+    """Run `work` in a thread. If this is cancelled, the event given to `work` is set.
+
+    `wait`: the cancellation ends only after `work` has ended, so that nothing that it started
+    outlives this call. Otherwise the thread ends by itself, soon after.
+    """
+    cancel = threading.Event()
+    task = asyncio.ensure_future(asyncio.to_thread(work, cancel))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        cancel.set()
+        if wait:
+            await asyncio.wait({task})
+        # The cancellation is the result; what the work raises when it stops is not.
+        task.add_done_callback(_drop_exception)
+        raise
+
+
+def _drop_exception(task: asyncio.Future[_T]) -> None:
+    if not task.cancelled():
+        task.exception()

@@ -39,13 +39,6 @@ from agent.types.edits import (
     SearchReplace,
     WrongTest,
 )
-from agent.types.repository import (
-    Dirty,
-    Problem,
-    SkippedFile,
-    SkipReason,
-    SourceFile,
-)
 from agent.types.retrieval import (
     DEFINITIONS,
     Chunk,
@@ -53,12 +46,17 @@ from agent.types.retrieval import (
     ContextBundle,
     ContextPiece,
     CutBy,
+    Dirty,
     DroppedChunk,
     PieceForm,
+    Problem,
     Ranking,
     Reason,
     ScoredChunk,
     ScoredFile,
+    SkippedFile,
+    SkipReason,
+    SourceFile,
 )
 from agent.types.validation import (
     BAD_OUTCOMES,

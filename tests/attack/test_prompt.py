@@ -13,7 +13,7 @@ from rich.console import Console
 
 from agent.retrieval.context.receipt import make_receipt, render_receipt
 from agent.retrieval.index.chunking import TreeSitterChunker
-from agent.retrieval.ranking.texts import document_text
+from agent.retrieval.ranking.lexical import document_text
 from agent.run.pipeline import SolveOptions, solve
 from agent.run.policy import PolicyOptions
 from agent.run.record import Ledger, RunRecord

@@ -135,7 +135,7 @@ def test_the_next_run_removes_what_a_killed_one_left(repository: Path, tmp_path:
         assert left, "the killed run had private copies"
         done = subprocess.run(
             [sys.executable, "-c", "import sys; from pathlib import Path; "
-             "from sandbox.private import sweep_stale; sweep_stale(Path(sys.argv[1]))",
+             "from sandbox.files import sweep_stale; sweep_stale(Path(sys.argv[1]))",
              str(run.temporary)],
             cwd=ROOT,
             timeout=60,

@@ -293,7 +293,7 @@ def receipt() -> dict[str, Any]:
 
 
 def _write_result(folder: Path, result: RunRecord) -> None:
-    """As `agent.results.kept.folder` does, without waiting for the disk."""
+    """As `agent.results.kept.store` does, without waiting for the disk."""
     (folder / files.PATCH).write_text(result.diff)
     (folder / files.RESULT).write_text(result.model_dump_json(indent=2))
 

@@ -2,7 +2,7 @@
 
 `run.evaluate` reads predictions and rows, judges each instance in a thread (`instance`: apply the
 patches, prepare the environment; `given_tests`: run and judge the given tests), keeps results in
-`results_folder` and writes the `report`, which has the shape of the SWE-bench harness.
+`report.ResultFolder` and writes the `report`, which has the shape of the SWE-bench harness.
 """
 
 from agent.evaluation.patches.instance import Means, Sandboxes

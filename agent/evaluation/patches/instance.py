@@ -25,8 +25,14 @@ from agent.evaluation.patches.given_tests import (
     judge_runs,
     open_test_runner,
 )
-from agent.evaluation.patches.report import ErrorKind, PatchOutcome, Scored
-from agent.evaluation.patches.results_folder import RecordingSandbox, ResultFolder, key_of
+from agent.evaluation.patches.report import (
+    ErrorKind,
+    PatchOutcome,
+    RecordingSandbox,
+    ResultFolder,
+    Scored,
+    key_of,
+)
 from agent.repository import (
     CommitTree,
     GitRepository,

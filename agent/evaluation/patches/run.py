@@ -29,12 +29,12 @@ from agent.evaluation.patches.instance import Means, Order, score
 from agent.evaluation.patches.report import (
     ErrorKind,
     OwnVerdict,
+    ResultFolder,
     RunReport,
     Scored,
     make_report,
     read_own,
 )
-from agent.evaluation.patches.results_folder import ResultFolder
 from agent.shared.files import locked, replace_file
 from agent.types.events import Notice, StageFinished, StageProgress, StageStarted
 

@@ -5,30 +5,28 @@ keeps a run of `agent solve` while it goes on, and takes up one that was cut off
 runs.
 """
 
-from agent.results.kept.folder import (
+from agent.results.kept.keeping import RunKeeper, changed_files, keep_run, make_origin
+from agent.results.kept.store import (
     EXCHANGES,
+    ISSUE,
     LOCK,
     LOG,
     PATCH,
     RESULT,
-    last_log_line,
-    read_model,
-    read_patch,
-    read_result,
-    write_patch,
-    write_result,
-)
-from agent.results.kept.keeping import RunKeeper, changed_files, keep_run, make_origin
-from agent.results.kept.store import (
-    ISSUE,
     Feedback,
     KeptRun,
     RunOrigin,
     find_run,
     is_id,
+    last_log_line,
     list_runs,
+    read_model,
+    read_patch,
+    read_result,
     read_run,
     runs_folder,
+    write_patch,
+    write_result,
 )
 
 __all__ = [

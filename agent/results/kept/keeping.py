@@ -21,8 +21,18 @@ from typing import Any
 from agent.errors import ConfigurationError, Status
 from agent.llm.paid_replies import ReplyGate, ReplyRecording
 from agent.llm.recording import ChatExchange
-from agent.results.kept.folder import EXCHANGES, LARGEST_FILE, LOCK, read_result, write_result
-from agent.results.kept.store import ISSUE, ORIGIN, RunOrigin, newest_first, read_origin
+from agent.results.kept.store import (
+    EXCHANGES,
+    ISSUE,
+    LARGEST_FILE,
+    LOCK,
+    ORIGIN,
+    RunOrigin,
+    newest_first,
+    read_origin,
+    read_result,
+    write_result,
+)
 from agent.run.record import RunRecord
 from agent.shared.files import locked
 from agent.types import AppliedPatch, Problem

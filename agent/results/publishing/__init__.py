@@ -5,16 +5,16 @@ can be done, and `publish` does it. The repository only names where it comes fro
 to the hosts of GitHub and GitLab, or to the host that the user's environment names.
 """
 
-from agent.results.publishing.forge import Forge
+from agent.results.publishing.forge import Forge, find_forge
 from agent.results.publishing.publication import (
     Publication,
     PublicationOutcome,
     PublicationPlan,
+    commit_message,
+    describe_result,
     prepare,
     publish,
 )
-from agent.results.publishing.remote import find_forge
-from agent.results.publishing.texts import commit_message, describe_result
 
 __all__ = [
     "Forge",

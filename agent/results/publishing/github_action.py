@@ -16,9 +16,8 @@ from pathlib import Path
 
 from agent.errors import ConfigurationError, ForgeError, PatchshotError, Status
 from agent.llm import Redactor
-from agent.results.publishing.forge import Forge
-from agent.results.publishing.remote import find_forge
-from agent.results.publishing.texts import describe_result
+from agent.results.publishing.forge import Forge, find_forge
+from agent.results.publishing.publication import describe_result
 from agent.run.record import RunRecord
 from agent.settings import secret_values
 from agent.shared.terminal import say

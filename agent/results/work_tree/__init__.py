@@ -13,7 +13,7 @@ from agent.results.work_tree.changes import (
     finish_interrupted,
     undo_changes,
 )
-from agent.results.work_tree.operations import FileOperations
+from agent.results.work_tree.journal import FileOperations
 
 __all__ = [
     "FileOperations",

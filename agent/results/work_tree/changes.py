@@ -10,13 +10,13 @@ from pathlib import Path
 from agent.errors import RepositoryError
 from agent.repository import merge_texts
 from agent.results.work_tree.journal import (
+    FileOperations,
     StoredRecord,
     WriteJournal,
     WriteRecord,
     WriteState,
     WrittenFile,
 )
-from agent.results.work_tree.operations import FileOperations
 from agent.results.work_tree.writer import (
     FileRefused,
     PlannedWrite,

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.repository import Kind, read_files
-from agent.results.work_tree.journal import StoredRecord, WrittenFile
-from agent.results.work_tree.operations import FileOperations
+from agent.results.work_tree.journal import FileOperations, StoredRecord, WrittenFile
 from sandbox import open_parent
 
 MOST_BYTES = 64 << 20

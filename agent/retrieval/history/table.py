@@ -27,7 +27,7 @@ from agent.repository import GitRepository, Location, locate, open_repository
 from agent.retrieval.history.commits import CommitFacts, read_commits
 from agent.retrieval.index import Terms
 from agent.shared.cache import RecordStore, compress, expand
-from agent.shared.threads import Cancelled
+from agent.shared.workers import Cancelled
 from agent.types.events import Notice, StageProgress
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ cuts one file.
 from agent.retrieval.index.chunking import Piece, TreeSitterChunker, split_lines
 from agent.retrieval.index.contents import BlockBuilder, PieceEncoder, PieceTerms
 from agent.retrieval.index.corpus import Corpus
-from agent.retrieval.index.grammars import GRAMMARS
 from agent.retrieval.index.index import (
     PROSE_AND_DATA,
     Index,
@@ -18,6 +17,7 @@ from agent.retrieval.index.index import (
     is_target,
     target_files,
 )
+from agent.retrieval.index.outline import GRAMMARS
 from agent.retrieval.index.references import ModuleTable, imports
 from agent.retrieval.index.words import WORD, Terms, WordScanner, term_hash, without_suffix
 

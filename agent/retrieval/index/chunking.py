@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from agent.retrieval.index.grammars import GRAMMARS, Grammar
-from agent.retrieval.index.outline import Definition, Outliner, Role, roles_of
+from agent.retrieval.index.outline import GRAMMARS, Definition, Grammar, Outliner, Role, roles_of
 from agent.types import Chunk, ChunkKind
 
 if TYPE_CHECKING:

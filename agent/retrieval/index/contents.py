@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from agent.retrieval.index.blocks import KINDS, Block, Postings, by_name, by_term, merge, spread
 from agent.retrieval.index.chunking import TreeSitterChunker
-from agent.retrieval.index.grammars import GRAMMARS
+from agent.retrieval.index.corpus import KINDS, Block, Postings, by_name, by_term, merge, spread
+from agent.retrieval.index.outline import GRAMMARS
 from agent.retrieval.index.references import bases, imports
 from agent.retrieval.index.words import (
     DEFINER,

@@ -22,10 +22,9 @@ from zlib import crc32
 import numpy as np
 
 from agent.repository import is_generated_path, is_test_path, is_vendored_path
-from agent.retrieval.index.blocks import decode
 from agent.retrieval.index.contents import FORMAT, PieceEncoder
-from agent.retrieval.index.corpus import Corpus, CorpusBuilder
-from agent.retrieval.index.grammars import GRAMMARS
+from agent.retrieval.index.corpus import Corpus, CorpusBuilder, decode
+from agent.retrieval.index.outline import GRAMMARS
 from agent.retrieval.index.pool import Job, build_here, build_in_workers
 from agent.shared.cache import DEFAULT_LIMIT, RecordStore
 from agent.types.events import StageProgress

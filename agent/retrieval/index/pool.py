@@ -22,10 +22,16 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from agent.retrieval.index.blocks import encode
 from agent.retrieval.index.contents import BlockBuilder, PieceEncoder
-from agent.shared.threads import Cancelled
-from agent.shared.workers import WorkerFailed, WorkerPool, WorkerProcess, read_frame, write_frame
+from agent.retrieval.index.corpus import encode
+from agent.shared.workers import (
+    Cancelled,
+    WorkerFailed,
+    WorkerPool,
+    WorkerProcess,
+    read_frame,
+    write_frame,
+)
 
 _JOB_SECONDS = 120.0  # a job that takes several hundred times longer than usual hangs
 _POLL_SECONDS = 0.01  # delay until a set `cancel` is noticed

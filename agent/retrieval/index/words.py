@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from agent.retrieval.index.blocks import spread
+from agent.retrieval.index.corpus import spread
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

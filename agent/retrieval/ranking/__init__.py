@@ -16,9 +16,11 @@ from agent.retrieval.ranking.lexical import (
     K1,
     NAME_WEIGHT,
     LexicalQuery,
+    document_text,
     inverse_frequency,
     length_norm,
     make_query,
+    without_boilerplate,
 )
 from agent.retrieval.ranking.mentions import (
     Frame,
@@ -32,7 +34,6 @@ from agent.retrieval.ranking.ranker import PRESETS, RetrievalOptions, load_shipp
 from agent.retrieval.ranking.retriever import HybridRetriever, no_words
 from agent.retrieval.ranking.signals import Signals
 from agent.retrieval.ranking.stages import RankingInput, candidate_files, signals_over
-from agent.retrieval.ranking.texts import document_text, without_boilerplate
 
 __all__ = [
     "K1",

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from agent.errors import ProviderError
+from agent.retrieval.ranking.lexical import (
+    FileNames,
+    document_text,
+    query_text,
+    without_boilerplate,
+)
 from agent.retrieval.ranking.mentions import Mentions, read_mentions
 from agent.retrieval.ranking.stages import UNRANKED, Ranked, by_cosine, files_in_order, in_order
-from agent.retrieval.ranking.texts import FileNames, document_text, query_text, without_boilerplate
-from agent.shared.threads import in_thread
+from agent.shared.workers import in_thread
 from agent.types import Ranking, Reason, ScoredChunk, ScoredFile
 from agent.types.events import Notice
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agent.retrieval.index import PROSE_AND_DATA, without_suffix
-from agent.retrieval.ranking.texts import FileNames
+from agent.retrieval.ranking.lexical import FileNames
 from agent.types import ChunkKind
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from agent.retrieval.ranking.signals import (
     piece_matrix,
     words_missed,
 )
-from agent.shared.threads import Cancelled
+from agent.shared.workers import Cancelled
 from agent.types import DEFINITIONS, ChunkKind, Reason, ScoredChunk, ScoredFile
 
 if TYPE_CHECKING:

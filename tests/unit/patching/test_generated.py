@@ -7,7 +7,7 @@ import json
 import pytest
 
 from agent.patching import apply_proposal, parse_reply
-from agent.patching.ignored import is_generated
+from agent.patching.protected import is_generated
 from agent.types import AppliedPatch, ApplyFailure, PatchProposal
 from tests.support.memory_files import MemoryFiles
 

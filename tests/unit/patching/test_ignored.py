@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.patching import apply_proposal
-from agent.patching.ignored import ignoring_rule
+from agent.patching.protected import ignoring_rule
 from agent.types import (
     AppliedPatch,
     ApplyFailure,

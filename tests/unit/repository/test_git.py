@@ -13,7 +13,7 @@ from agent.errors import RepositoryError
 from agent.repository.git import merge_texts, open_repository
 from agent.repository.git_process import IndexEntry, TreeEntry
 from agent.repository.scope import Location, locate
-from sandbox.private import sweep_stale
+from sandbox.files import sweep_stale
 from tests.conftest import run_git
 
 Make = Callable[[Mapping[str, str | bytes]], Path]

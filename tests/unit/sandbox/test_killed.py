@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.cgroups import find_hierarchies, sweep_groups, usable_hierarchies
-from sandbox.private import sweep_stale
+from sandbox.files import sweep_stale
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,7 +14,7 @@ from agent.search.documents import (
     is_document,
 )
 from agent.search.passages import Label, Passage
-from agent.shared.threads import Cancelled
+from agent.shared.workers import Cancelled
 from tests.support.corpora import FILES, small_index
 from tests.support.fakes import MemorySnapshot
 

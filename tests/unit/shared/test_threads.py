@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agent.shared.threads import in_thread
+from agent.shared.workers import in_thread
 
 
 def test_the_result_of_the_work_comes_back() -> None:

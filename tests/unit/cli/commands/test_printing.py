@@ -9,7 +9,7 @@ import pytest
 from agent.cli.commands.common import counted
 from agent.cli.commands.hits import as_json, finding_as_json, render, render_findings
 from agent.search.passages import Label, Passage, PoolHit
-from agent.shared.threads import in_thread
+from agent.shared.workers import in_thread
 from agent.types import Chunk, ChunkKind, Reason, ScoredChunk
 
 DOCUMENT = Passage(Label.DOCS, "Totals", "The total.", "docs/a.md", 3, 9, tags=("section",))

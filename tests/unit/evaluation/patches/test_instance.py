@@ -13,8 +13,7 @@ from agent.datasets.instances import ScoringInstance
 from agent.datasets.predictions import Prediction
 from agent.datasets.repositories import find_repository
 from agent.evaluation.patches.instance import Means, Order, Sandboxes, score
-from agent.evaluation.patches.report import GivenIds, GivenStatus, Scored
-from agent.evaluation.patches.results_folder import ResultFolder
+from agent.evaluation.patches.report import GivenIds, GivenStatus, ResultFolder, Scored
 from agent.verify.environments.preparing import Environments
 from agent.verify.environments.spec import EnvironmentSpec
 from agent.verify.jobs import ValidationOptions

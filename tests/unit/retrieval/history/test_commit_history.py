@@ -17,7 +17,7 @@ from agent.retrieval.index.words import Terms
 from agent.retrieval.ranking.evidence import Evidence
 from agent.retrieval.ranking.history_evidence import history_evidence, score_history
 from agent.retrieval.ranking.lexical import make_query
-from agent.shared.threads import Cancelled
+from agent.shared.workers import Cancelled
 from agent.types import Problem
 from agent.types.events import Event, Notice, StageProgress
 from tests.conftest import run_git

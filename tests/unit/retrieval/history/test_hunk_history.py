@@ -21,7 +21,7 @@ from agent.retrieval.history import (
 from agent.search.history import HunkSource, PullRequest, distinct_passages, passage_of
 from agent.search.passages import CorpusUnavailable, Label, Passage
 from agent.shared.secrets.finding import MASK
-from agent.shared.threads import Cancelled
+from agent.shared.workers import Cancelled
 from agent.types.events import Event, StageProgress
 from tests.conftest import run_git
 from tests.support.fakes import MemorySnapshot

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.retrieval.index.blocks import Block, decode, encode, merge
 from agent.retrieval.index.contents import BlockBuilder
+from agent.retrieval.index.corpus import Block, decode, encode, merge
 
 FIRST = "import os\n\nclass Parser(Base):\n    def parse_url(self, url):\n        return url\n"
 SECOND = "from .a import b\n\ndef main():\n    return parse_url()\n"

@@ -10,7 +10,7 @@ from agent.retrieval.index.chunking import (
     TreeSitterChunker,
     split_lines,
 )
-from agent.retrieval.index.grammars import GRAMMARS
+from agent.retrieval.index.outline import GRAMMARS
 from agent.types import Chunk, ChunkKind, SourceFile
 
 PYTHON = '''\

@@ -12,7 +12,7 @@ from agent.retrieval.index.contents import PieceTerms
 from agent.retrieval.index.corpus import Corpus
 from agent.retrieval.index.index import Index, IndexSummary, all_files, groups_of
 from agent.retrieval.index.words import term_hash
-from agent.shared.threads import Cancelled
+from agent.shared.workers import Cancelled
 from agent.types import SourceFile
 from agent.types.events import Event, StageProgress
 from tests.support.fakes import MemorySnapshot

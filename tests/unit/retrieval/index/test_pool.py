@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.retrieval.index.blocks import encode
 from agent.retrieval.index.contents import BlockBuilder
+from agent.retrieval.index.corpus import encode
 from agent.retrieval.index.pool import Job, build_here, build_in_workers, request_frames, serve
-from agent.shared.threads import Cancelled
-from agent.shared.workers import read_frame, write_frame
+from agent.shared.workers import Cancelled, read_frame, write_frame
 
 
 def jobs(count: int = 12) -> Iterator[Job]:

@@ -13,8 +13,7 @@ import tree_sitter_python
 from tree_sitter import Language, Parser
 
 from agent.retrieval.index.chunking import TreeSitterChunker
-from agent.retrieval.index.grammars import GRAMMARS
-from agent.retrieval.index.outline import MAX_DEPTH, Definition, Outliner, roles_of
+from agent.retrieval.index.outline import GRAMMARS, MAX_DEPTH, Definition, Outliner, roles_of
 from agent.retrieval.index.python_outline import python_outline
 
 pytestmark = pytest.mark.skipif(

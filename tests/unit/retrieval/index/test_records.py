@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.retrieval.index.blocks import Block, encode, merge
 from agent.retrieval.index.chunking import TreeSitterChunker, split_lines
 from agent.retrieval.index.contents import MAX_USES, BlockBuilder
+from agent.retrieval.index.corpus import Block, encode, merge
 from agent.retrieval.index.words import WORD, Terms, WordScanner, term_hash
 from tests.support.models import LengthEncoder
 

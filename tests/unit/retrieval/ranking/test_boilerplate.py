@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.retrieval.ranking.texts import without_boilerplate
+from agent.retrieval.ranking.lexical import without_boilerplate
 from agent.types import Problem
 from tests.support.fakes import MemorySnapshot
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import private
-from sandbox.private import (
+from sandbox import files as private
+from sandbox.files import (
     choose_directory,
     make_private,
     store_size,
@@ -84,7 +84,7 @@ def agent(parent: Path) -> subprocess.Popen[bytes]:
     """Start another agent that holds a private directory and waits to be killed."""
     code = (
         "import time; from pathlib import Path; "
-        "from sandbox.private import make_private; "
+        "from sandbox.files import make_private; "
         f"held = make_private(Path({str(parent)!r})); print(held.path, flush=True); time.sleep(60)"
     )
     return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE)

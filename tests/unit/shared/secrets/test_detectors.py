@@ -12,9 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.shared.secrets import detectors, finding
-from agent.shared.secrets.detectors import known_forms, places_of
-from agent.shared.secrets.finding import MASK, mask_secrets
+from agent.shared.secrets import finding
+from agent.shared.secrets.finding import MASK, known_forms, mask_secrets, places_of
 
 # What begins, continues and ends a secret, and what makes the quick way and the plain one differ:
 # neighbours, other cases, letters that only ignoring case makes ASCII, long runs, line ends.
@@ -59,7 +58,7 @@ def test_named_values_are_those_of_the_patterns(text: str) -> None:
 
 @given(_TEXTS)
 def test_runs_are_those_of_the_pattern(text: str) -> None:
-    assert _spans(detectors._runs(text)) == _spans(detectors._RUN.finditer(text))
+    assert _spans(finding._runs(text)) == _spans(finding._RUN.finditer(text))
 
 
 # Assembled, so that no scanner finds them in this file.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.retrieval.ranking.texts import document_text
+from agent.retrieval.ranking.lexical import document_text
 from agent.types import Chunk, ChunkKind
 
 
