@@ -8,7 +8,6 @@ or any other part of the answer. `GoldInstance` has the answer that retrieval is
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -24,13 +23,7 @@ from pydantic import (
 )
 
 from agent.datasets.changed_lines import parse_patch
-from agent.datasets.rows import (
-    BYTE_ORDER_MARK,
-    DatasetRow,
-    InputProblem,
-    RowSelection,
-    read_rows,
-)
+from agent.datasets.rows import DatasetRow, InputProblem, RowSelection, read_rows
 from agent.errors import ConfigurationError
 from agent.verify import IdList
 from agent.verify.environments import describe_mistake
@@ -229,10 +222,9 @@ def is_for_tuning(repo: str) -> bool:
 
 
 class RowIndex:
-    """An index of a data set that holds ids and places in the file, and no rows.
+    """The rows of a data set that predictions are for, by id.
 
     `ids` are those of all selected rows in their order, `problems` what is wrong with the others.
-    A JSON array is the exception: it is read as a whole, and wanted rows stay in memory.
     """
 
     def __init__(self, path: Path, selection: RowSelection, wanted: Collection[str] | None) -> None:
@@ -240,57 +232,42 @@ class RowIndex:
 
         Raises ConfigurationError when the file cannot be read.
         """
-        self._path = path
-        self._rows: dict[str, DatasetRow] = {}
+        self._rows: dict[str, ScoringInstance | InputProblem] = {}
+        self._places: dict[str, str] = {}
         self.ids: list[str] = []
         self.problems: list[InputProblem] = []
-        seen: dict[str, str] = {}
+        places = self._places
         for number, row in enumerate(read_rows(path)):
             name = row.instance_id
             if not selection.takes(number, name):
                 continue
             if not name:
                 self.problems.append(_without_id(row))
-            elif name in seen:
-                self.problems.append(_repeated(row, name, seen[name]))
-            else:
-                seen[name] = row.place
-                if wanted is None or name in wanted:
-                    self._add(row, name)
-                else:
-                    self._count(row, named=name in selection.ids)
+                continue
+            if places.setdefault(name, row.place) != row.place:
+                self.problems.append(_repeated(row, name, places[name]))
+                continue
+            view = view_of(row, ScoringInstance)
+            if wanted is None or name in wanted:
+                self._rows[name] = view
+                self.ids.append(name)
+                continue
+            if isinstance(view, InputProblem):
+                self.problems.append(view)
+            if name in selection.ids or isinstance(view, ScoringInstance):
+                self.ids.append(name)
 
     def read(self, instance_id: str) -> ScoringInstance | InputProblem:
         """Return the row of a wanted id. Raises KeyError for any other id."""
         row = self._rows[instance_id]
-        if row.length:
-            with self._path.open("rb") as file:
-                file.seek(row.offset)
-                value = json.loads(file.read(row.length).removeprefix(BYTE_ORDER_MARK))
-            row = DatasetRow(row.place, value)
-        found = view_of(row, ScoringInstance)
-        if isinstance(found, InputProblem) or found.fail_to_pass or found.pass_to_pass:
-            return found
+        if isinstance(row, InputProblem) or row.fail_to_pass or row.pass_to_pass:
+            return row
         reason = "FAIL_TO_PASS, PASS_TO_PASS: no test decides"
-        return InputProblem("bad-row", row.place, reason, instance_id)
+        return InputProblem("bad-row", self._places[instance_id], reason, instance_id)
 
     def has(self, instance_id: str) -> bool:
         """Return whether `read` can be asked for this id."""
         return instance_id in self._rows
-
-    def _add(self, row: DatasetRow, name: str) -> None:
-        self.ids.append(name)
-        if row.length:
-            row = DatasetRow(row.place, offset=row.offset, length=row.length)
-        self._rows[name] = row
-
-    def _count(self, row: DatasetRow, *, named: bool) -> None:
-        """Count a row without a prediction, and report it if it could not be judged."""
-        found = view_of(row, ScoringInstance)
-        if isinstance(found, InputProblem):
-            self.problems.append(found)
-        if named or isinstance(found, ScoringInstance):
-            self.ids.append(row.instance_id)
 
 
 def _without_id(row: DatasetRow) -> InputProblem:

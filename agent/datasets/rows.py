@@ -48,15 +48,12 @@ class InputProblem(BaseModel):
 class DatasetRow:
     """One row as it stands in its file, or `mistake`, the reason why it cannot be read.
 
-    `place` names the line ("set.jsonl:7") or the element of an array ("set.json: row 7"). `offset`
-    and `length` say in bytes where the line is; an element of an array has length 0.
+    `place` names the line ("set.jsonl:7") or the element of an array ("set.json: row 7").
     """
 
     place: str
     value: Any = None
     mistake: str = ""
-    offset: int = 0
-    length: int = 0
 
     @property
     def instance_id(self) -> str:
@@ -133,24 +130,22 @@ def read_rows(path: Path, *, longest: int = LONGEST_ROW) -> Iterator[DatasetRow]
 
 def read_json_lines(path: Path, file: BinaryIO, longest: int = LONGEST_ROW) -> Iterator[DatasetRow]:
     """Yield the JSON value of each line of `file` that is not blank. `path` is for the messages."""
-    offset = number = 0
+    number = 0
     while line := file.readline(longest + 1):
         number += 1
-        length, too_long = len(line), False
+        too_long = False
         while len(line) > longest and not line.endswith(b"\n"):
             too_long = True
             line = file.readline(longest + 1)
-            length += len(line)
         place = f"{path}:{number}"
         if too_long:
             size = f"{longest // 2**20} MiB" if longest >= 2**20 else f"{longest} bytes"
             yield DatasetRow(place, mistake=f"longer than {size}; give one row a line")
         elif (text := line.removeprefix(BYTE_ORDER_MARK)).strip():
             try:
-                yield DatasetRow(place, json.loads(text), "", offset, length)
+                yield DatasetRow(place, json.loads(text))
             except (ValueError, RecursionError) as error:
                 yield DatasetRow(place, mistake=f"not valid JSON ({error})")
-        offset += length
 
 
 def _read_array(path: Path, data: bytes) -> Iterator[DatasetRow]:

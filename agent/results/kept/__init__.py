@@ -1,6 +1,6 @@
 """The folder of one solve, and the user's folder of kept runs.
 
-`folder` reads and writes the files of one solve, for `agent batch` and `agent solve`. `keeping`
+`store` reads and writes the files of one solve, for `agent batch` and `agent solve`. `keeping`
 keeps a run of `agent solve` while it goes on, and takes up one that was cut off. `store` finds kept
 runs.
 """

@@ -123,7 +123,7 @@ def test_only_selected_rows_count(tmp_path: Path) -> None:
 
 
 def test_a_large_set_is_never_held(tmp_path: Path) -> None:
-    """Of 5,000 rows of 8 KB (40 MB) ids are kept, and the places of those that are asked for."""
+    """Of 5,000 rows of 8 KB (40 MB) ids and places are kept, and the rows that are asked for."""
     path = tmp_path / "set.jsonl"
     with path.open("w", encoding="ascii") as file:
         for number in range(5_000):

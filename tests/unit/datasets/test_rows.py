@@ -14,9 +14,9 @@ def test_each_row_has_its_place_and_where_its_line_is(tmp_path: Path) -> None:
 
     rows = list(read_rows(path))
 
-    assert rows[0] == DatasetRow(f"{path}:1", {"a": 1}, "", 0, 12)
+    assert rows[0] == DatasetRow(f"{path}:1", {"a": 1})
     assert (rows[1].place, rows[1].mistake[:14]) == (f"{path}:3", "not valid JSON")
-    assert rows[2] == DatasetRow(f"{path}:4", ["é"], "", 21, 6)
+    assert rows[2] == DatasetRow(f"{path}:4", ["é"])
 
 
 def test_a_row_of_an_array_has_its_number_and_no_line(tmp_path: Path) -> None:
@@ -40,10 +40,10 @@ def test_a_line_that_is_too_long_is_refused_as_such_and_the_others_go_on(tmp_pat
 
     too_long = "longer than 16 bytes; give one row a line"
     assert rows == [
-        DatasetRow(f"{path}:1", {"a": 1}, "", 0, 9),
+        DatasetRow(f"{path}:1", {"a": 1}),
         DatasetRow(f"{path}:2", mistake=too_long),
-        DatasetRow(f"{path}:3", "y" * 14, "", 52, 17),
+        DatasetRow(f"{path}:3", "y" * 14),
         DatasetRow(f"{path}:4", mistake=too_long),
-        DatasetRow(f"{path}:5", 7, "", 87, 2),
+        DatasetRow(f"{path}:5", 7),
         DatasetRow(f"{path}:6", mistake=too_long),
     ]
