@@ -64,8 +64,8 @@ class HttpChatModel:
     from then on. A prompt with a schema should contain the word JSON, because some servers insist
     on it. `counter` counts tokens when the server gives no usage. `others` are models to try next
     when the server does not have `endpoint.model` or forbids it; they are given only when the user
-    has not chosen the model. With `on_text`, replies are streamed where the server can, and it is
-    told how long they are so far.
+    has not chosen the model. Replies are streamed where the server can, so that a long one does not
+    run into the time limit of a request, and `on_text` is told how long they are so far.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class HttpChatModel:
         retrier: Retrier | None = None,
         request_seconds: float = REQUEST_SECONDS,
         others: Sequence[str] = (),
-        on_text: OnText | None = None,
+        on_text: OnText = lambda _: None,
     ) -> None:
         self._endpoint = endpoint
         self._counter = counter
@@ -93,6 +93,7 @@ class HttpChatModel:
         self._model = endpoint.model
         self._others = list(others)
         self._on_text = on_text
+        self._streams = True
 
     @property
     def model(self) -> str:
@@ -157,7 +158,7 @@ class HttpChatModel:
                 return outcome
             refused = outcome.status in (400, 404, 405, 422) and "stream" in outcome.wording.lower()
             if stream is not None and refused:
-                self._on_text = None
+                self._streams = False
                 continue
             adapted = protocol.adapted(outcome, body)
             if adapted is None and not self._next_model(model, outcome):
@@ -167,12 +168,12 @@ class HttpChatModel:
 
     def _stream(self, body: dict[str, Any]) -> Callable[[], ReplyStream] | None:
         """Ask for a streamed reply in `body`; return what makes a reader. None: not streamed."""
-        on_text, streaming = self._on_text, self._protocol.streaming
-        if on_text is None or streaming is None:
+        streaming = self._protocol.streaming
+        if not self._streams or streaming is None:
             return None
         fields, assembler = streaming
         body |= fields
-        return lambda: ReplyStream(assembler(), on_text)
+        return lambda: ReplyStream(assembler(), self._on_text)
 
     def _as_failure(self, value: Any) -> Failure | None:
         """The failure that a server sent as if it were an answer."""

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import AsyncIterable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -195,13 +195,14 @@ async def exchange(
 ) -> Outcome:
     """One request and its whole reply within `seconds`; no retries.
 
-    POST with `payload` as JSON, GET without. `stream` reads the reply if the server streams it.
+    POST with `payload` as JSON, GET without. `stream` reads the reply if the server streams it; the
+    time then counts from the last piece.
     `headers` carry the key as the protocol demands. Errors name `endpoint` but not its key. Every
     expected failure is a Failure; cancellation passes through at once.
     """
     try:
-        async with asyncio.timeout(seconds):
-            reply = await _send(client, url, payload, seconds, headers, stream)
+        async with asyncio.timeout(seconds) as limit:
+            reply = await _send(client, url, payload, seconds, headers, stream, limit)
     except (httpx.TransportError, httpx.DecodingError, httpx.InvalidURL, TimeoutError) as error:
         return _translate(error, endpoint, seconds)
     except KeyError:
@@ -228,6 +229,7 @@ async def _send(
     seconds: float,
     headers: Mapping[str, str],
     stream: ReplyStream | None,
+    limit: asyncio.Timeout,
 ) -> RawReply | BadBody | JsonReply:
     """The raw reply with its body decoded, or the JSON that a stream amounts to."""
     if stream is not None:  # compressed events would wait for each other
@@ -250,7 +252,7 @@ async def _send(
     response = await client.send(request, stream=True)
     try:
         if stream is not None and _is_stream(response):
-            value = await stream.read(response.aiter_raw(), _MAX_BODY)
+            value = await stream.read(_extending(response, limit, seconds), _MAX_BODY)
             if value is None:
                 raise httpx.RemoteProtocolError("the stream ended before the reply")
             return JsonReply(value)
@@ -261,6 +263,15 @@ async def _send(
         return body
     names = {name.lower(): value for name, value in response.headers.items()}
     return RawReply(response.status_code, names, body)
+
+
+async def _extending(
+    response: httpx.Response, limit: asyncio.Timeout, seconds: float
+) -> AsyncIterator[bytes]:
+    """The raw pieces of a reply; each one gives `seconds` for the next."""
+    async for piece in response.aiter_raw():
+        limit.reschedule(asyncio.get_running_loop().time() + seconds)
+        yield piece
 
 
 def _is_stream(response: httpx.Response) -> bool:
@@ -282,10 +293,12 @@ def _translate(error: Exception, endpoint: Endpoint, seconds: float) -> Failure:
         check = f"{proxy[0]}, {url}" if proxy else url
         text = f"cannot connect to {host}{through} ({reason}): check {check} and the network"
     elif isinstance(error, httpx.TimeoutException | TimeoutError):
+        # Its reply may still be paid, so it is not asked for again.
         text = (
-            f"{host} did not answer within {seconds:.0f} s: raise PATCHSHOT_REQUEST_TIMEOUT or "
-            "use a faster model"
+            f"{host} did not answer within {seconds:.0f} s and may charge the call: raise "
+            "PATCHSHOT_REQUEST_TIMEOUT or use a faster model"
         )
+        return Failure(ProviderUnreachable(text))
     elif isinstance(error, httpx.ProxyError):
         name, place = proxy or ("HTTPS_PROXY", "of the environment")
         text = f"the HTTP proxy {place} refuses the connection to {host} ({reason}): check {name}"

@@ -55,7 +55,7 @@ class SharedClient:
     """The shared HTTP client. It is created on first use and closed with the stack."""
 
     def __init__(self, stack: AsyncExitStack, *, streaming: bool = False) -> None:
-        """`streaming`: whether replies of models are streamed, to show how long they are."""
+        """`streaming`: whether the length of a streamed reply is shown."""
         self.streaming = streaming
         self._stack = stack
         self._client: httpx.AsyncClient | None = None
@@ -154,7 +154,7 @@ async def _http_model(
     retrier = Retrier(report=counting_tries(reporter), time_left=time_left, sleep=sleep)
     host = ask_remote_budget(chosen, client.get(), reporter)
     resolved = await _resolved(settings, chosen, client, retrier, host)
-    streams = client.streaming and settings.samples == 1
+    shows = client.streaming and settings.samples == 1
     model = HttpChatModel(
         resolved.endpoint,
         client.get(),
@@ -164,7 +164,7 @@ async def _http_model(
         retrier=retrier,
         request_seconds=settings.request_timeout,
         others=resolved.others,
-        on_text=_LiveCount(reporter, settings.max_output_tokens) if streams else None,
+        on_text=_LiveCount(reporter, settings.max_output_tokens) if shows else lambda _: None,
     )
     return ChosenModel(model, resolved.price, host)
 

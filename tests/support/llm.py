@@ -102,7 +102,7 @@ def with_model(
     request_seconds: float = 5.0,
     others: Sequence[str] = (),
     effort: str | None = None,
-    on_text: Callable[[int], None] | None = None,
+    on_text: Callable[[int], None] = lambda _: None,
 ) -> T:
     """Run `use` on a chat model with a client of its own."""
 

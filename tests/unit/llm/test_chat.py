@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,13 +16,23 @@ from agent.errors import (
     AuthenticationFailed,
     BudgetRefused,
     ProviderError,
+    ProviderUnreachable,
 )
-from agent.llm import HttpChatModel
+from agent.llm import HttpChatModel, create_client
 from agent.types import Completion, Usage
-from tests.support.llm import KEY, FakeTime, chat_body, endpoint, make_prompt, with_model
+from tests.support.llm import (
+    KEY,
+    FakeTime,
+    WordCounter,
+    chat_body,
+    endpoint,
+    make_prompt,
+    with_model,
+)
 
 URL = "https://llm.example/v1/chat/completions"
 SCHEMA = {"type": "object"}
+_ALWAYS = {"model", "messages", "stream", "stream_options"}
 
 
 @pytest.fixture
@@ -64,11 +75,89 @@ def test_request_and_completion(route: respx.Route) -> None:
                 {"role": "system", "content": "You fix code."},
                 {"role": "user", "content": "Fix it, as JSON."},
             ],
-            "stream": False,
+            "stream": True,
+            "stream_options": {"include_usage": True},
             "max_tokens": 100,
             "temperature": 0.0,
         }
     ]
+
+
+CHUNKS = (
+    {"model": "m-1", "choices": [{"delta": {"content": "hel"}}]},
+    {"choices": [{"delta": {"content": "lo"}, "finish_reason": "stop"}]},
+    {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7}},
+)
+EVENTS = (
+    {"type": "message_start", "message": {"model": "m-1", "usage": {"input_tokens": 11}}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hel"}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "lo"}},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}},
+)
+
+
+def events(*values: object) -> list[bytes]:
+    return [f"data: {json.dumps(value)}\n\n".encode() for value in values]
+
+
+def event_stream(pieces: list[bytes]) -> httpx.Response:
+    headers = {"content-type": "text/event-stream"}
+    return httpx.Response(200, headers=headers, content=b"".join(pieces))
+
+
+@pytest.mark.parametrize(("kind", "values"), [("openai", CHUNKS), ("anthropic", EVENTS)])
+def test_a_streamed_reply_is_the_whole_one(kind: str, values: tuple[object, ...]) -> None:
+    lengths: list[int] = []
+    with respx.mock:
+        path = "messages" if kind == "anthropic" else "chat/completions"
+        respx.post(URL.replace("chat/completions", path)).mock(
+            return_value=event_stream([*events(*values), b"data: [DONE]\n\n"])
+        )
+        place = replace(endpoint(), kind=kind)
+        done = with_model(place, ask, on_text=lengths.append)
+    assert done == Completion("hello", "m-1", "stop", Usage(11, 7, None, 1), 0.0)
+    assert lengths == [3, 5]
+
+
+def test_a_server_that_refuses_streams_is_asked_without(route: respx.Route) -> None:
+    route.mock(side_effect=[refusal("stream is not supported"), ok()])
+    assert complete().text == "hello"
+    assert [body["stream"] for body in sent(route)] == [True, False]
+
+
+def test_a_stream_that_ends_early_is_asked_for_again(route: respx.Route) -> None:
+    route.mock(side_effect=[event_stream(events(CHUNKS[0])), ok()])
+    assert complete().text == "hello"
+
+
+def test_the_time_of_a_streamed_reply_counts_from_its_last_piece() -> None:
+    """Five pieces, 0.3 s apart, within a limit of 0.8 s; then one that stalls."""
+
+    async def go(pause: float) -> str:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            try:
+                for piece in events(CHUNKS[0], {"choices": []}, {"choices": []}, *CHUNKS[1:]):
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(pause)
+            except ConnectionError:
+                return
+            finally:
+                writer.transport.abort() if pause > 1 else writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, create_client(trust_env=False) as client:
+            place = endpoint(f"http://127.0.0.1:{port}/v1")
+            model = HttpChatModel(place, client, WordCounter(), request_seconds=0.8)
+            return (await ask(model)).text
+
+    assert asyncio.run(go(0.3)) == "hello"
+    with pytest.raises(ProviderUnreachable, match="did not answer within 1 s and may charge"):
+        asyncio.run(go(1.5))
 
 
 def test_json_that_is_no_completion(route: respx.Route) -> None:
@@ -97,7 +186,11 @@ def test_refused_parameters_are_left_out_from_then_on(route: respx.Route) -> Non
     with_model(endpoint(), twice)
 
     optional = [
-        {key: value for key, value in body.items() if key not in ("model", "messages", "stream")}
+        {
+            key: value
+            for key, value in body.items()
+            if key in ("max_completion_tokens", "response_format")
+        }
         for body in sent(route)
     ]
     settled = {"max_completion_tokens": 100, "response_format": {"type": "json_object"}}
