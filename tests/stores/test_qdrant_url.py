@@ -1,24 +1,17 @@
-"""Qdrant by URL, over real HTTP: keys, crashes, slow and broken servers, several writers.
-
-The server is `tests.support.qdrant_http`, a process that speaks Qdrant's REST interface.
-"""
+"""Qdrant by URL, over real HTTP: keys, crashes and broken servers."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from agent.errors import ConfigurationError, StoreError, StoreMismatch, StoreUnreachable
 from agent.search.stores import EntryFilter, open_store
 from agent.types.events import Event
-from tests.support.qdrant_http import Fault
-from tests.support.qdrant_server import QdrantServer, qdrant_server
+from tests.support.qdrant_server import Fault, QdrantServer, qdrant_server
 from tests.support.stores import DIMENSION, MODEL, Engine, entry, ids_of, random_units, unit
 
 pytestmark = pytest.mark.slow
@@ -35,28 +28,6 @@ def engine(server: QdrantServer, tmp_path: Path) -> Engine:
     return Engine("qdrant-url", server.new_url(), tmp_path)
 
 
-@pytest.fixture
-def lasting(tmp_path: Path) -> Iterator[QdrantServer]:
-    """A server that finds its data again when it is killed and started again."""
-    with qdrant_server(tmp_path / "data") as running:
-        yield running
-
-
-@contextmanager
-def reviving(server: QdrantServer) -> Iterator[None]:
-    """Started again half a second after it has ended by itself, which it must within the block."""
-
-    def revive() -> None:
-        server.wait()
-        time.sleep(0.5)
-        server.start()
-
-    thread = threading.Thread(target=revive)
-    thread.start()
-    yield
-    thread.join()
-
-
 def plain_client(url: str) -> Any:
     from qdrant_client import QdrantClient
 
@@ -69,7 +40,7 @@ def plain_client(url: str) -> Any:
 def test_every_request_carries_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[Event] = []
     with qdrant_server(key="s3cret") as server:
-        place = f"127.0.0.1:{server.port}"
+        place = f"127.0.0.1:{server.server_port}"
         with open_store(f"qdrant://:s3cret@{place}", said.append) as store:
             collection = store.collection("things", MODEL, DIMENSION)
             assert collection.upsert([entry("a"), entry("b", unit(0, 1))]) == 2
@@ -99,86 +70,70 @@ def test_a_key_that_no_header_can_carry_is_not_shown(
     assert "s3cret" not in str(caught.value)
 
 
-# ------------------------------------------------------------------------------------- kill -9
+# ------------------------------------------------------------------------- killed, broken servers
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize(
     "route",
-    [
-        "PUT /1/collections/things",
-        "/index",
-        "PUT /1/collections/things/points",
-        "/points/query",
-        "/points/delete",
-    ],
+    ["PUT /{}/collections/things", "/index", "PUT /{}/collections/things/points", "/points/query",
+     "/points/delete"],
     ids=["create", "index", "upsert", "query", "delete"],
-)
+)  # fmt: skip
 def test_a_server_that_is_killed_in_the_middle_of_a_request(
-    lasting: QdrantServer, tmp_path: Path, route: str, moment: str
+    server: QdrantServer, engine: Engine, route: str, moment: Literal["before", "after"]
 ) -> None:
     entries = [entry(f"e{n:02}", v) for n, v in enumerate(random_units(20, seed=1))]
-    engine = Engine("qdrant-url", lasting.new_url(), tmp_path)
-    lasting.fail(Fault(route=route, kill=moment))
-    with engine.open() as store, reviving(lasting):
+    server.faults.append(Fault(route=route.format(engine.url.rpartition("/")[2]), cut=moment))
+    with engine.open() as store:
         collection = store.collection("things", MODEL, DIMENSION)
         assert collection.upsert(entries) == 20
         assert ids_of(collection.search(entries[3].vector[None], 1)[0]) == ["e03"]
         assert collection.delete(EntryFilter(ids=frozenset({"e05"}))) == 1
         assert collection.upsert(entries) == 1
         assert collection.count() == 20
-    assert engine.notices == []
-
-
-# ------------------------------------------------------------------------- slow, busy and broken
+    assert (server.faults, engine.notices) == ([], [])
 
 
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
-        (Fault(status=500, body='{"status": {"error": "oops"}}'), StoreError, "refused .*oops"),
-        (Fault(status=507, body='{"status": {"error": "disk"}}'), StoreError, "refused .*disk"),
-        (Fault(status=401, body="key"), StoreUnreachable, "refused the key"),
-        (Fault(status=200, body="<html>Welcome"), StoreMismatch, "is no Qdrant .*no JSON"),
-        (Fault(status=200, body='{"result": [1]}'), StoreMismatch, "another form"),
-        (Fault(status=404, body="<html>"), StoreMismatch, "no Qdrant .*404.*check host"),
-        (Fault(status=301, headers={"Location": "https://x"}), StoreMismatch, "no Qdrant .*301"),
+        (Fault(500, '{"status": {"error": "oops"}}'), StoreError, "cannot be used .*oops"),
+        (Fault(507, '{"status": {"error": "disk"}}'), StoreError, "cannot be used .*disk"),
+        (Fault(401, "key"), StoreUnreachable, "refused the key"),
+        (Fault(200, "<html>Welcome"), StoreMismatch, "is no Qdrant .*no JSON"),
+        (Fault(200, '{"result": [1]}'), StoreMismatch, "another form"),
+        (Fault(404, "<html>"), StoreMismatch, "no Qdrant .*404.*check host"),
+        (Fault(301, headers={"Location": "https://x"}), StoreMismatch, "no Qdrant .*301"),
     ],
-)  # fmt: skip
+)
 def test_broken_answers_are_one_line(
     server: QdrantServer, engine: Engine, fault: Fault, kind: type[StoreError], said: str
 ) -> None:
     with engine.open() as store:
         collection = store.collection("things", MODEL, DIMENSION)
-        asked = len(server.asked())
-        server.fail(fault)
+        before = len(server.requests)
+        server.faults.append(fault)
         with pytest.raises(kind, match=said) as caught:
             collection.count()
         assert type(caught.value) is kind
         assert "\n" not in str(caught.value)
-        assert len(server.asked()) == asked + 1
-        server.fail(fault)
+        assert len(server.requests) == before + 1
+        server.faults.append(fault)
         with pytest.raises(kind, match=said):
             engine.open()
         assert collection.count() == 0
 
 
-# --------------------------------------------------------------------------------- several writers
-
-
 # ------------------------------------------------------------------------------- what is not ours
 
 
-def make_plainly(client: Any, **options: Any) -> None:
+def test_a_collection_of_somebody_else_is_left_alone(engine: Engine) -> None:
     from qdrant_client import models
 
-    size = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
-    client.create_collection("things", vectors_config=size, **options)
-
-
-def test_a_collection_of_somebody_else_is_left_alone(engine: Engine) -> None:
     client = plain_client(engine.url)
-    make_plainly(client)
+    size = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
+    client.create_collection("things", vectors_config=size)
     with engine.open() as store:
         with pytest.raises(StoreMismatch, match="not ours; name another"):
             store.collection("things", MODEL, DIMENSION)
@@ -190,7 +145,7 @@ def test_a_collection_of_somebody_else_is_left_alone(engine: Engine) -> None:
 
 
 def test_a_server_that_is_too_old_is_left_as_it_was(tmp_path: Path) -> None:
-    with qdrant_server(version="1.15.4") as server:
+    with qdrant_server(keeps_metadata=False) as server:
         engine = Engine("qdrant-url", server.new_url(), tmp_path)
         old = pytest.raises(StoreError, match=r"no metadata of collections.*1\.16")
         with engine.open() as store, old:
@@ -198,9 +153,3 @@ def test_a_server_that_is_too_old_is_left_as_it_was(tmp_path: Path) -> None:
         client = plain_client(engine.url)
         assert client.get_collections().collections == []
         client.close()
-
-
-# ---------------------------------------------------------------------------------- large requests
-
-
-# -------------------------------------------------------------------------------- from the command

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from agent.errors import StoreMismatch, StoreUnreachable
-from agent.search.stores import EVERYTHING, EntryFilter, open_store
+from agent.search.stores import open_store
 from agent.types.events import Event
 from tests.support import store_processes
 from tests.support.full_disk import full_at
@@ -23,7 +23,6 @@ from tests.support.stores import (
     engine_at,
     entry,
     ids_of,
-    plainly,
     random_units,
     require,
     unit,
@@ -99,7 +98,7 @@ def test_a_server_that_stays_away_is_said(
     served: Engine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("agent.search.stores.pgvector._PAUSES", (0.05, 0.05))
+    monkeypatch.setattr("agent.search.stores.base.PAUSES", (0.05, 0.05))
     with served.open() as store:
         collection = store.collection("things", MODEL, DIMENSION)
         collection.upsert([entry("a")])
@@ -125,45 +124,6 @@ def test_a_password_is_never_shown() -> None:
 
 
 # ------------------------------------------------------------------------------------- PostgreSQL
-
-
-def test_an_index_of_the_server_keeps_the_contract(
-    served: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("agent.search.stores.pgvector.INDEX_FROM", 1_000)
-    monkeypatch.setattr("agent.search.stores.pgvector.NARROW", 100)
-    vectors = random_units(3_000, seed=2)
-    entries = [
-        entry(
-            f"e{n:04}",
-            v,
-            language="go" if n % 10 == 0 else "c",
-            tags=("rare",) if n in (7, 8, 9) else (),
-        )
-        for n, v in enumerate(vectors)
-    ]
-    with served.open() as store:
-        collection = store.collection("things", MODEL, DIMENSION)
-        assert collection.upsert(entries) == 3_000
-        assert ways(served, "SELECT indexname FROM pg_indexes WHERE indexname LIKE '%hnsw'")
-        queries = random_units(20, seed=3)
-        for selection in (
-            EVERYTHING,
-            EntryFilter(languages=frozenset({"go"})),
-            EntryFilter(tags=frozenset({"rare"})),
-        ):
-            found = collection.search(queries, 10, selection)
-            hits = total = 0
-            for query, matches in zip(queries, found, strict=True):
-                expected = {name for name, _ in plainly(entries, query, 10, selection)}
-                assert len(matches) == len(expected)
-                hits += len(expected & set(ids_of(matches)))
-                total += len(expected)
-            assert hits / total >= 0.98
-        assert len(collection.search(queries[:1], 4_000)[0]) == 3_000
-        changed = entry("e0001", -vectors[1], content="other")
-        assert collection.upsert([changed]) == 1
-        assert ids_of(collection.search(-vectors[1][None], 1)[0]) == ["e0001"]
 
 
 def ways(engine: Engine, query: str) -> list[tuple[Any, ...]]:

@@ -1,26 +1,29 @@
 """What all vector stores share: their values, the checks of entries, and the order of results.
 
 A store has collections. A collection has entries of one embedding model and dimension, from any
-number of projects. An engine derives from `VectorStore` and `VectorCollection` and implements the
-methods that begin with an underscore. These receive escaped texts and unit vectors only.
+number of projects. An engine implements the methods that begin with an underscore. These receive
+escaped texts and unit vectors only.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Collection as Set
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from agent.errors import StoreError, StoreMismatch
+from agent.errors import StoreError, StoreMismatch, StoreUnreachable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 SCHEMA_VERSION = 1
 """Version of the data that engines write. A store of another version is refused."""
@@ -28,9 +31,11 @@ SCHEMA_VERSION = 1
 META_KEY = "patchshot"
 """Key of this program's metadata in an engine. A collection without it is of another program."""
 
-MAX_PAYLOAD = 64 * 1024  # bytes of UTF-8
-MAX_NAME = 1024  # bytes of an id and of a project: all engines can index such texts
+PAUSES = (0.1, 0.4, 1.0, 2.0, 4.0)
+"""Seconds between the tries of a request: a supervised server is back soon after a crash."""
 
+_MAX_PAYLOAD = 64 * 1024  # bytes of UTF-8
+_MAX_NAME = 1024  # bytes of an id and of a project: all engines can index such texts
 _TIE_ROOM = 16  # results requested beyond the top k, to find equal scores at the cut
 _NEAR = 1e-5  # bound of the rounding error of a float32 product
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
@@ -55,10 +60,9 @@ class Fields:
 class Entry:
     """One vector with its fields and payload.
 
-    `id` is chosen by the caller and unique within a collection. `content` is the SHA-256 (hex) of
-    the embedded text: an entry with the same content, fields and payload is not written again.
-    `vector` is float32 of shape (d,). An entry with a vector of zeros is not stored. `payload` is
-    returned unchanged.
+    `id` is unique within a collection. `content` is the SHA-256 (hex) of the embedded text: an
+    entry with the same content, fields and payload is not written again. `vector` is float32 (d,);
+    an entry with a vector of zeros is not stored. `payload` is returned unchanged.
     """
 
     id: str
@@ -97,19 +101,7 @@ class VectorMatch:
     payload: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionInfo:
-    """The name, model, dimension and size of a collection. `model` is the name of an `Embedder`."""
-
-    name: str
-    model: str
-    dimension: int
-    entries: int
-    version: int = SCHEMA_VERSION
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredEntry:
+class StoredEntry(NamedTuple):
     """An entry with escaped texts, joined tags and a `vector` (d,) of length 1."""
 
     id: str
@@ -123,18 +115,81 @@ class StoredEntry:
     vector: NDArray[np.float32]
 
 
-def entry_of(texts: Iterable[str], vector: NDArray[np.float32]) -> StoredEntry:
-    """Return an entry from the values of `TEXTS` and a vector."""
-    values: tuple[Any, ...] = (*texts, vector)
-    return StoredEntry(*values)
-
-
-TEXTS = ("id", "content", "project", "corpus", "path", "language", "tags", "payload")
+TEXTS = StoredEntry._fields[:-1]
 
 
 def score_of(cosine: float) -> float:
     """Return (1 + cosine) / 2, clipped to [0, 1]. Scores and thresholds use this conversion."""
     return min(1.0, max(0.0, (1.0 + cosine) / 2.0))
+
+
+# ------------------------------------------------------------------------------------ collections
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionInfo:
+    """The name, model, dimension and size of a collection. `model` is the name of an `Embedder`."""
+
+    name: str
+    model: str
+    dimension: int
+    entries: int
+    version: int = SCHEMA_VERSION
+
+    def require(self, model: str, dimension: int) -> None:
+        """Raise StoreMismatch for a collection of another model, dimension or version."""
+        if self.version != SCHEMA_VERSION:
+            advice = "upgrade patchshot, or name another collection"
+            if self.version < SCHEMA_VERSION:
+                advice = f"run agent index --drop {self.name} and index again"
+            raise StoreMismatch(
+                f"collection {self.name} is of version {self.version}, this program reads"
+                f" {SCHEMA_VERSION}; {advice}"
+            )
+        if (self.model, self.dimension) != (model, dimension):
+            raise StoreMismatch(
+                f"collection {self.name} holds vectors of {self.model} ({self.dimension} numbers"
+                f" each), not of {model} ({dimension}); use that model, or drop the collection and"
+                " index again"
+            )
+
+
+class CollectionMeta(BaseModel):
+    """The metadata of a collection, as JSON for engines that store it beside the collection."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: str
+    dimension: int
+    version: int = SCHEMA_VERSION
+
+    def info(self, name: str, entries: int) -> CollectionInfo:
+        """Return the metadata together with a name and a count."""
+        return CollectionInfo(name, self.model, self.dimension, entries, self.version)
+
+
+def checked_name(name: str) -> str:
+    """Return the name if every engine accepts it. Raises StoreError otherwise."""
+    if not _NAME.fullmatch(name):
+        raise StoreError(
+            f"collection name {name!r}: use up to 48 letters, digits, dots, dashes and underscores,"
+            " a letter or digit first"
+        )
+    return name
+
+
+class ServerAway(StoreUnreachable):
+    """A server does not answer now. Another try may help."""
+
+
+def retried(attempt: Callable[[], T], tries: int | None = None) -> T:
+    """Return what `attempt` returns; after ServerAway, try again, at most `tries` times."""
+    for pause in PAUSES[:tries]:
+        try:
+            return attempt()
+        except ServerAway:
+            time.sleep(pause)
+    return attempt()
 
 
 class VectorCollection(ABC):
@@ -206,14 +261,15 @@ class VectorCollection(ABC):
             cosines = np.stack([row.vector for row in rows]).astype(np.float64)
             # Each row is summed separately: a matrix product may differ for two equal rows.
             scores = [score_of(c) for c in (cosines * unit).sum(axis=1).tolist()]
-            order = sorted(zip(scores, map(_restored_id, rows), rows, strict=True), key=_rank)
-            if len(rows) < limit or order[top_k - 1][0] - order[-1][0] > _NEAR:
+            names = [restored(row.id) for row in rows]
+            order = sorted(range(len(rows)), key=lambda at: (-scores[at], names[at]))
+            if len(rows) < limit or scores[order[top_k - 1]] - scores[order[-1]] > _NEAR:
                 break
             limit *= 4
         return tuple(
-            VectorMatch(name, score, _fields(row), restored(row.payload))
-            for score, name, row in order[:top_k]
-            if score >= at_least
+            VectorMatch(names[at], scores[at], _fields(rows[at]), restored(rows[at].payload))
+            for at in order[:top_k]
+            if scores[at] >= at_least
         )
 
     @abstractmethod
@@ -268,88 +324,93 @@ class VectorStore(ABC):
         self.close()
 
 
-class CollectionMeta(BaseModel):
-    """The metadata of a collection, as JSON for engines that store it beside the collection."""
+class MarkedStore(VectorStore):
+    """A store whose engine keeps the metadata of a collection, as JSON, beside it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    @abstractmethod
+    def _names(self) -> Iterable[str]:
+        """Return the names of all collections, those of other programs too."""
 
-    model: str
-    dimension: int
-    version: int = SCHEMA_VERSION
+    @abstractmethod
+    def _mark(self, name: str) -> str | bytes | None:
+        """Return the metadata of a collection; None if it has none of this program."""
 
-    def info(self, name: str, entries: int) -> CollectionInfo:
-        """Return the metadata together with a name and a count."""
-        return CollectionInfo(name, self.model, self.dimension, entries, self.version)
+    @abstractmethod
+    def _create(self, name: str, meta: CollectionMeta) -> None:
+        """Create a collection, unless another process has just created it."""
+
+    @abstractmethod
+    def _remove(self, name: str) -> None: ...
+
+    @abstractmethod
+    def _opened(self, name: str, model: str, dimension: int) -> VectorCollection: ...
+
+    def collection(self, name: str, model: str, dimension: int) -> VectorCollection:
+        """Open or create a collection. Raises StoreMismatch for another model or dimension."""
+        if checked_name(name) not in self._names():
+            self._create(name, CollectionMeta(model=model, dimension=dimension))
+        self._own(name).info(name, 0).require(model, dimension)
+        return self._opened(name, model, dimension)
+
+    def collections(self) -> tuple[CollectionInfo, ...]:
+        """Return the collections of this program by name."""
+        metas = [(name, _parsed(self._mark(name))) for name in sorted(self._names())]
+        return tuple(
+            meta.info(name, self._opened(name, meta.model, meta.dimension).count())
+            for name, meta in metas
+            if meta is not None
+        )
+
+    def drop(self, name: str) -> None:
+        """Remove a collection if it exists. Raises StoreMismatch for a foreign one."""
+        if checked_name(name) in self._names():
+            self._own(name)
+            self._remove(name)
+
+    def _own(self, name: str) -> CollectionMeta:
+        meta = _parsed(self._mark(name))
+        if meta is None:
+            raise StoreMismatch(
+                f"collection {name} in {self.url} is not ours; name another collection, or another"
+                " store"
+            )
+        return meta
 
 
-def own_meta(text: str | bytes | None) -> CollectionMeta | None:
-    """Parse the metadata of a collection; None if it is of another program."""
+def _parsed(mark: str | bytes | None) -> CollectionMeta | None:
     try:
-        return None if text is None else CollectionMeta.model_validate_json(text)
+        return None if mark is None else CollectionMeta.model_validate_json(mark)
     except ValidationError:
         return None
 
 
-def require_own(text: str | bytes | None, place: str) -> CollectionMeta:
-    """Parse metadata. Raises StoreMismatch if the collection is of another program."""
-    meta = own_meta(text)
-    if meta is None:
-        raise StoreMismatch(f"{place} is not ours; name another collection, or another store")
-    return meta
+# -------------------------------------------------------------------- conditions and stored texts
 
 
-def refuse_other(stored: CollectionInfo, model: str, dimension: int) -> None:
-    """Raise StoreMismatch for a collection of another model, dimension or version."""
-    if stored.version > SCHEMA_VERSION:
-        raise StoreMismatch(
-            f"collection {stored.name} is of version {stored.version}, this program knows"
-            f" {SCHEMA_VERSION}; upgrade patchshot, or name another collection"
-        )
-    if stored.version < SCHEMA_VERSION:
-        raise StoreMismatch(
-            f"collection {stored.name} is of version {stored.version}, which this program no longer"
-            f" reads; run agent index --drop {stored.name} and index again"
-        )
-    if (stored.model, stored.dimension) != (model, dimension):
-        raise StoreMismatch(
-            f"collection {stored.name} holds vectors of {stored.model} ({stored.dimension} numbers"
-            f" each), not of {model} ({dimension}); use that model, or drop the collection and"
-            " index again"
-        )
+def sql_condition(selection: EntryFilter, has_tag: str) -> tuple[str, list[str]]:
+    """Return an SQL condition for an escaped filter, with a `?` for each of the values.
 
-
-def checked_name(name: str) -> str:
-    """Return the name if every engine accepts it. Raises StoreError otherwise."""
-    if not _NAME.fullmatch(name):
-        raise StoreError(
-            f"collection name {name!r}: use up to 48 letters, digits, dots, dashes and underscores,"
-            " a letter or digit first"
-        )
-    return name
-
-
-def sql_condition(selection: EntryFilter, bind: Callable[[str], str], has_tag: str) -> str:
-    """Return an SQL condition for an escaped filter.
-
-    `bind` returns the placeholder or the literal of a value. `has_tag` tests the column `tags`.
+    `has_tag` is an expression that tests the column `tags` for its `?`.
     """
-    parts = []
+    parts, values = ["1 = 1"], []
     if selection.project is not None:
-        parts.append(f"project = {bind(selection.project)}")
-    for column, values in (
+        parts.append("project = ?")
+        values.append(selection.project)
+    for column, texts in (
         ("corpus", selection.corpora or None),
         ("language", selection.languages or None),
         ("id", selection.ids),
     ):
-        if values is not None:
-            listed = ", ".join(map(bind, sorted(values)))
-            parts.append(f"{column} IN ({listed})" if values else "1 = 0")
-    parts += [has_tag.format(bind(f"\x1f{tag}\x1f")) for tag in sorted(selection.tags)]
+        if texts is not None:
+            parts.append(f"{column} IN ({', '.join('?' * len(texts))})" if texts else "1 = 0")
+            values += sorted(texts)
+    parts += [has_tag] * len(selection.tags)
+    values += [f"\x1f{tag}\x1f" for tag in sorted(selection.tags)]
     if selection.under:
         # "0" follows "/" in ASCII, and therefore in UTF-8
-        here, first, end = (bind(selection.under + suffix) for suffix in ("", "/", "0"))
-        parts.append(f"(path = {here} OR path >= {first} AND path < {end})")
-    return " AND ".join(parts) or "1 = 1"
+        parts.append("(path = ? OR path >= ? AND path < ?)")
+        values += [selection.under + suffix for suffix in ("", "/", "0")]
+    return " AND ".join(parts), values
 
 
 # Some engines reject or cut texts at NUL and at lone surrogates (undecodable file names), so these
@@ -373,14 +434,6 @@ def split_tags(tags: str) -> list[str]:
     return tags[1:-1].split("\x1f") if tags else []
 
 
-def _restored_id(row: StoredEntry) -> str:
-    return restored(row.id)
-
-
-def _rank(scored: tuple[float, str, StoredEntry]) -> tuple[float, str]:
-    return -scored[0], scored[1]
-
-
 def _fields(row: StoredEntry) -> Fields:
     project, corpus, path, language = map(
         restored, (row.project, row.corpus, row.path, row.language)
@@ -391,9 +444,9 @@ def _fields(row: StoredEntry) -> Fields:
 def _stored(entry: Entry, dimension: int) -> StoredEntry | None:
     """Return the checked entry; None for a vector of zeros. Raises StoreError, StoreMismatch."""
     fields, payload = entry.fields, escaped(entry.payload)
-    if max(len(t.encode("utf-8", "surrogatepass")) for t in (entry.id, fields.project)) > MAX_NAME:
+    if max(len(t.encode("utf-8", "surrogatepass")) for t in (entry.id, fields.project)) > _MAX_NAME:
         raise StoreError(f"entry {entry.id[:80]!r}: id or project of more than 1 KiB; shorten it")
-    if len(payload.encode()) > MAX_PAYLOAD:
+    if len(payload.encode()) > _MAX_PAYLOAD:
         raise StoreError(f"entry {entry.id!r}: a payload of more than 64 KiB; store less of it")
     vector = np.asarray(entry.vector, dtype=np.float32)
     if vector.shape != (dimension,):
@@ -406,11 +459,11 @@ def _stored(entry: Entry, dimension: int) -> StoredEntry | None:
         raise StoreError(f"entry {entry.id!r}: a vector that is not finite; embed it again")
     if not length:
         return None
-    tags = "".join(f"{escaped(tag)}\x1f" for tag in fields.tags)
     texts = (entry.id, entry.content, fields.project, fields.corpus, fields.path, fields.language)
+    tags = "\x1f".join(map(escaped, fields.tags))
+    joined = f"\x1f{tags}\x1f" if fields.tags else ""
     unit = (vector / length).astype(np.float32)
-    joined = f"\x1f{tags}" if tags else ""
-    return entry_of((*map(escaped, texts), joined, payload), unit)
+    return StoredEntry._make((*map(escaped, texts), joined, payload, unit))
 
 
 def _unit_queries(queries: NDArray[np.float32], dimension: int) -> NDArray[np.float32]:
@@ -429,11 +482,12 @@ def _unit_queries(queries: NDArray[np.float32], dimension: int) -> NDArray[np.fl
 def _escaped_filter(selection: EntryFilter) -> EntryFilter:
     """Return the filter with escaped texts and `under` without a final slash."""
     under = selection.under.rstrip("/").removeprefix("./")
-    return EntryFilter(
-        None if selection.project is None else escaped(selection.project),
-        frozenset(map(escaped, selection.corpora)),
-        frozenset(map(escaped, selection.languages)),
-        frozenset(map(escaped, selection.tags)),
-        "" if under == "." else escaped(under),
-        None if selection.ids is None else frozenset(map(escaped, selection.ids)),
+    return replace(
+        selection,
+        project=None if selection.project is None else escaped(selection.project),
+        corpora=frozenset(map(escaped, selection.corpora)),
+        languages=frozenset(map(escaped, selection.languages)),
+        tags=frozenset(map(escaped, selection.tags)),
+        under="" if under == "." else escaped(under),
+        ids=None if selection.ids is None else frozenset(map(escaped, selection.ids)),
     )

@@ -21,17 +21,11 @@ from agent.errors import StoreUnreachable
 from agent.search.stores.base import (
     META_KEY,
     TEXTS,
-    CollectionInfo,
     CollectionMeta,
     EntryFilter,
+    MarkedStore,
     StoredEntry,
     VectorCollection,
-    VectorStore,
-    checked_name,
-    entry_of,
-    own_meta,
-    refuse_other,
-    require_own,
     sql_condition,
 )
 
@@ -39,11 +33,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FRAGMENTS = 32  # a table with more fragments is compacted, because each one is a file to read
-_KEPT = timedelta(hours=1)  # old versions are kept this long for readers that use them
+_RETENTION = timedelta(hours=1)  # of old versions, for readers that use them
 _ALL = 2**31 - 1  # "no limit": LanceDB requires a number of rows
 
 
-class LanceStore(VectorStore):
+class LanceStore(MarkedStore):
     """All collections of a folder. Raises StoreUnreachable if the folder cannot be used."""
 
     def __init__(self, folder: Path) -> None:
@@ -55,7 +49,7 @@ class LanceStore(VectorStore):
             self._database = lancedb.connect(
                 str(self.folder), read_consistency_interval=timedelta(0)
             )
-            self._names()
+        self._names()
 
     @contextmanager
     def using(self, *, writing: str = "") -> Iterator[None]:
@@ -75,36 +69,28 @@ class LanceStore(VectorStore):
             ) from None
 
     def _names(self) -> list[str]:
-        return sorted(self._database.list_tables(limit=10_000).tables)
-
-    def collection(self, name: str, model: str, dimension: int) -> LanceCollection:
-        """Open or create a collection. Raises StoreMismatch for another model or dimension."""
-        with self.using(writing=checked_name(name)):
-            if name in self._names():
-                table = self._database.open_table(name)
-            else:
-                table = self._database.create_table(name, schema=_schema(model, dimension))
-            meta = require_own(_mark(table), f"table {name} in {self.folder}")
-            refuse_other(meta.info(name, 0), model, dimension)
-        return LanceCollection(self, table, model, dimension)
-
-    def collections(self) -> tuple[CollectionInfo, ...]:
-        """Return the collections of this program by name."""
         with self.using():
-            tables = [self._database.open_table(name) for name in self._names()]
-            return tuple(
-                meta.info(table.name, table.count_rows())
-                for table in tables
-                if (meta := own_meta(_mark(table)))
+            return list(self._database.list_tables(limit=10_000).tables)
+
+    def _mark(self, name: str) -> bytes | None:
+        with self.using():
+            metadata = self._database.open_table(name).schema.metadata or {}
+        mark: bytes | None = metadata.get(META_KEY.encode())
+        return mark
+
+    def _create(self, name: str, meta: CollectionMeta) -> None:
+        with self.using(writing=name):
+            self._database.create_table(
+                name, schema=_schema(meta.model, meta.dimension), exist_ok=True
             )
 
-    def drop(self, name: str) -> None:
-        """Remove a collection if it exists. Raises StoreMismatch for a foreign table."""
-        with self.using(writing=checked_name(name)):
-            if name in self._names():
-                table = self._database.open_table(name)
-                require_own(_mark(table), f"table {name} in {self.folder}")
-                self._database.drop_table(name)
+    def _remove(self, name: str) -> None:
+        with self.using(writing=name):
+            self._database.drop_table(name)
+
+    def _opened(self, name: str, model: str, dimension: int) -> VectorCollection:
+        with self.using():
+            return LanceCollection(self, self._database.open_table(name), model, dimension)
 
 
 class LanceCollection(VectorCollection):
@@ -117,17 +103,17 @@ class LanceCollection(VectorCollection):
 
     def _write(self, rows: Sequence[StoredEntry]) -> int:
         """Write all rows in one new version of the table."""
-        texts = [[getattr(row, name) for row in rows] for name in TEXTS]
-        flat = pa.array(np.concatenate([row.vector for row in rows]))
-        vectors = pa.FixedSizeListArray.from_arrays(flat, self.dimension)
-        incoming = pa.table([*texts, vectors], schema=_schema(self.model, self.dimension))
+        *texts, vectors = zip(*rows, strict=True)
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(vectors)), self.dimension)
+        columns = [*map(list, texts), flat]
+        incoming = pa.table(columns, schema=_schema(self.model, self.dimension))
         differs = " OR ".join(f"target.{name} != source.{name}" for name in TEXTS[1:])
         with self._store.using(writing=self.name):
             merge = self._table.merge_insert("id")
             merge.when_matched_update_all(where=differs).when_not_matched_insert_all()
             done = merge.execute(incoming)
             if self._table.stats()["fragment_stats"]["num_fragments"] > _FRAGMENTS:
-                self._table.optimize(cleanup_older_than=_KEPT)
+                self._table.optimize(cleanup_older_than=_RETENTION)
             return int(done.num_inserted_rows + done.num_updated_rows)
 
     def _contents(self, ids: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -144,7 +130,9 @@ class LanceCollection(VectorCollection):
             search = search.where(_condition(selection), prefilter=True).limit(limit)
             rows = search.select([*TEXTS, "vector", "_distance"]).to_arrow().to_pylist()
         return [
-            entry_of((row[name] for name in TEXTS), np.array(row["vector"], dtype=np.float32))
+            StoredEntry._make(
+                (*(row[name] for name in TEXTS), np.array(row["vector"], dtype=np.float32))
+            )
             for row in rows
         ]
 
@@ -164,13 +152,9 @@ def _schema(model: str, dimension: int) -> Any:
     return pa.schema([*texts, vector], metadata={META_KEY: mark})
 
 
-def _mark(table: Any) -> bytes | None:
-    mark: bytes | None = (table.schema.metadata or {}).get(META_KEY.encode())
-    return mark
-
-
 def _condition(selection: EntryFilter) -> str:
     """Return a condition for DataFusion, whose literals only double their quotes."""
-    return sql_condition(
-        selection, lambda text: "'" + text.replace("'", "''") + "'", "contains(tags, {})"
-    )
+    condition, values = sql_condition(selection, "contains(tags, ?)")
+    literals = iter(values)
+    first, *rest = condition.split("?")
+    return first + "".join("'" + next(literals).replace("'", "''") + "'" + part for part in rest)
