@@ -11,13 +11,11 @@ If a corpus fails, only its own results are missing, and a note gives the reason
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import quote
 
 from agent.errors import BudgetExceeded, ConfigurationError, ProviderError, StoreError
 from agent.retrieval.history import HunkFilter, HunkHistory, history_path
@@ -46,7 +44,7 @@ from agent.search.passages import (
     described,
     read_query,
 )
-from agent.search.precomputed import SemanticSettings, VectorSource
+from agent.search.precomputed import ANY_AGENT, SemanticSettings, VectorSource
 from agent.search.project import SearchPaths, project_name
 from agent.search.symbols import load_outline
 from agent.search.vectors import CorpusReport, PassageVectors, StaticEmbedder
@@ -86,17 +84,12 @@ class _Pending:
     problem: Problem
     labels: tuple[Label, ...]
     top_k: int
-    query: Query = field(init=False)
+    query: Query
     vector: NDArray[np.float32] | None = None
     keywords: tuple[str, ...] = ()
-    exact: tuple[PoolHit, ...] = ()
     hits: list[PoolHit] = field(default_factory=list)
     searched: dict[Label, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        # an embedding server may receive it
-        self.query = read_query(mask_secrets(self.problem.text).text)
 
 
 @dataclass(slots=True)
@@ -143,14 +136,15 @@ class Pool:
         """
         labels = self._labels(corpora)
         problem = problem_from_text(query, "<query>") if isinstance(query, str) else query
-        pending = _Pending(problem, labels, top_k)
-        await self._look_up(pending)
-        if len(pending.exact) < top_k and WORD.search(pending.query.text):
+        # an embedding server may receive the query
+        pending = _Pending(problem, labels, top_k, read_query(mask_secrets(problem.text).text))
+        exact = await self._look_up(pending)
+        if len(exact) < top_k and WORD.search(pending.query.text):
             await self._search(pending, expand)
         hits = [hit for hit in pending.hits if hit.relevance >= at_least]
-        rest = await asyncio.to_thread(merged, _after_exact(pending.exact, hits), CORPUS_WEIGHTS)
-        found = (*ordered(pending.exact), *rest)[:top_k]
-        return PoolResults(found, pending.searched, tuple(dict.fromkeys(pending.notes)))
+        rest = await asyncio.to_thread(merged, _after_exact(exact, hits), CORPUS_WEIGHTS)
+        best = (*ordered(exact), *rest)[:top_k]
+        return PoolResults(best, pending.searched, tuple(dict.fromkeys(pending.notes)))
 
     async def fill(self, corpora: Iterable[Label | str] | None = None) -> tuple[CorpusReport, ...]:
         """Store the vectors of whole corpora, except code, which has its own index.
@@ -182,27 +176,27 @@ class Pool:
         except ProviderError as error:
             return CorpusReport(label, count, note=f"nothing was embedded: {error}")
 
-    async def _look_up(self, pending: _Pending) -> None:
-        """Find the symbols that the query names; decide whether a single word is a name."""
+    async def _look_up(self, pending: _Pending) -> tuple[PoolHit, ...]:
+        """Return the symbols that the query names; decide whether a single word is a name."""
+        exact: tuple[PoolHit, ...] = ()
         if pending.query.name and Label.CODE in pending.labels:
             if self._outline is None:
                 self._outline = await in_thread(
                     lambda cancel: load_outline(self.snapshot, self.index, cancel)
                 )
             corpus = self._outline
-            pending.exact = await asyncio.to_thread(
-                find_exact, pending.query, corpus, self.snapshot
-            )
+            exact = await asyncio.to_thread(find_exact, pending.query, corpus, self.snapshot)
             pending.searched[Label.CODE] = len(corpus.piece_file)
         if pending.query.kind == "word":
-            pending.query = pending.query.as_name(defined=bool(pending.exact))
+            pending.query = pending.query.as_name(defined=bool(exact))
+        return exact
 
     async def _search(self, pending: _Pending, expand: Expansion) -> None:
         if expand == "llm":
             await self._add_keywords(pending)
         if self.vectors is not None:
             try:
-                pending.vector = (await self.vectors.queries([pending.query.formatted]))[0]
+                pending.vector = await self.vectors.query(pending.query.formatted)
             except ProviderError as error:
                 pending.notes.append(f"searched by words alone: {error}")
         for label in pending.labels:
@@ -210,11 +204,9 @@ class Pool:
                 await self._search_code(pending)
                 continue
             try:
-                word_index = await self._word_index(label)
+                await self._search_corpus(label, pending, with_synonyms=expand == "project")
             except CorpusUnavailable as error:
                 pending.notes.append(f"[{label.value}] left out: {error}")
-                continue
-            await self._search_corpus(label, word_index, pending, expand)
 
     async def _add_keywords(self, pending: _Pending) -> None:
         if self.keywords is None:
@@ -225,16 +217,15 @@ class Pool:
         except (ProviderError, BudgetExceeded, OSError) as error:
             pending.notes.append(f"searched without a model's keywords: {error}")
 
-    async def _search_corpus(
-        self, label: Label, word_index: WordIndex, pending: _Pending, expand: Expansion
-    ) -> None:
+    async def _search_corpus(self, label: Label, pending: _Pending, *, with_synonyms: bool) -> None:
+        word_index = await self._word_index(label)
         words = await asyncio.to_thread(
-            weights_of, pending.query, pending.keywords, word_index, expand == "project"
+            weights_of, pending.query, pending.keywords, word_index, with_synonyms
         )
         near = await self._by_vectors(label, word_index, words, pending)
         pending.searched[label] = len(word_index.passages)
         vectors, most = self._vectors_of(label), 2 * pending.top_k
-        if isinstance(vectors, VectorSource) and vectors.agent is not None:
+        if isinstance(vectors, VectorSource):
             most = min(vectors.agent.top_k, most)
         by_symbol = label is Label.INTENT  # other intents of a symbol give the same information
         pending.hits += await asyncio.to_thread(
@@ -245,30 +236,22 @@ class Pool:
         self, label: Label, word_index: WordIndex, words: ProjectWords, pending: _Pending
     ) -> Sequence[tuple[int, float]]:
         """Return the results by vectors. If they fail, there are none, and a note says why."""
-        vectors, query = self._vectors_of(label), pending.vector
-        if vectors is None or query is None or not word_index.passages:
+        vectors, query, passages = self._vectors_of(label), pending.vector, word_index.passages
+        if vectors is None or query is None or not passages:
             return ()
         try:
             if isinstance(vectors, PassageVectors) and label not in self._whole:
-                await self._ensure(vectors, label, word_index, words)
-            (near,) = await vectors.search(
-                label, word_index.passages, query[None, :], pending.top_k
-            )
+                if vectors.is_free:
+                    await vectors.fill(label, passages, self._progress)
+                    self._whole.add(label)
+                else:
+                    best = words.best(word_index, _PREFILTER)
+                    await vectors.fill(label, [passages[number] for number in best])
+            near = await vectors.search(label, passages, query, pending.top_k)
         except (StoreError, ProviderError) as error:
             pending.notes.append(f"[{label.value}] searched by words alone: {error}")
             return ()
         return [(number, score) for number, score in near if score > 0.0]
-
-    async def _ensure(
-        self, vectors: PassageVectors, label: Label, word_index: WordIndex, words: ProjectWords
-    ) -> None:
-        """Store the vectors of all passages if that is free, otherwise of the best by words."""
-        if vectors.is_free:
-            await vectors.fill(label, word_index.passages, self._progress)
-            self._whole.add(label)
-        else:
-            best = words.best(word_index, _PREFILTER)
-            await vectors.fill(label, [word_index.passages[number] for number in best])
 
     async def _search_code(self, pending: _Pending) -> None:
         assert self.retriever is not None
@@ -280,19 +263,20 @@ class Pool:
         pending.searched[Label.CODE] = ranking.total_chunks
         pending.notes.extend(ranking.notes)
         matches = matching_chunks(problem.text, ranking)
-        relevance = _relevance_of(matches)
-        for rank, match in enumerate(matches[: 2 * pending.top_k], start=1):
+        scored = list(zip(matches, _relevance_of(matches), strict=True))[: 2 * pending.top_k]
+        for rank, (match, relevance) in enumerate(scored, start=1):
             passage = _code_passage(match.chunk)
-            hit = PoolHit(passage, 0.0, match.reasons, rank=rank, relevance=relevance[rank - 1])
-            pending.hits.append(hit)
+            pending.hits.append(
+                PoolHit(passage, 0.0, match.reasons, rank=rank, relevance=relevance)
+            )
 
     def _labels(self, corpora: Iterable[Label | str] | None) -> tuple[Label, ...]:
         if corpora is None:
             return self.corpora
         labels = tuple(dict.fromkeys(Label(name) for name in corpora))
-        missing = [label.value for label in labels if label not in self.corpora]
-        if missing:
-            raise ValueError(f"this pool was opened without the corpus {missing[0]!r}")
+        for label in labels:
+            if label not in self.corpora:
+                raise ValueError(f"this pool was opened without the corpus {label.value!r}")
         return labels
 
     def _source(self, label: Label) -> CorpusSource:
@@ -307,11 +291,9 @@ class Pool:
         """Read the passages of a corpus and count their words, once. Raises CorpusUnavailable."""
         if label not in self._words:
             source = self._source(label)
-
-            def make(cancel: threading.Event) -> WordIndex:
-                return self.word_indexes.of(source.passages(self.snapshot, cancel))
-
-            self._words[label] = await in_thread(make)
+            self._words[label] = await in_thread(
+                lambda cancel: self.word_indexes.of(source.passages(self.snapshot, cancel))
+            )
         return self._words[label]
 
     def _progress(self, done: int, total: int) -> None:
@@ -435,28 +417,30 @@ def make_pool(
     project = project_name(snapshot)
     index = Index(reporter, paths.index, encoder=encoder)
 
-    def vectors() -> CorpusSource:
+    def source_of(label: Label) -> CorpusSource:
+        match label:
+            case Label.DOCS:
+                return DocumentSource(index)
+            case Label.INTENT:
+                return IntentSource(index, IntentFile(paths.intents(project)))
+            case Label.MEMORY:
+                return MemorySource(Memory(paths.memory(project)))
+            case Label.HISTORY:
+                path, chosen = history_path(paths.index), hunks or HunkFilter()
+                return HunkSource(HunkHistory(path, reporter, chosen=chosen))
         if precomputed is None:
             raise ConfigurationError(
                 "the corpus vectors needs its folder: give --precomputed FOLDER"
             )
-        cache = paths.folder_cache(precomputed)
-        return VectorSource(precomputed, cache, reporter, agent, embedded=embedder is not None)
+        cache, embedded = paths.folder_cache(precomputed), embedder is not None
+        limits = agent or ANY_AGENT
+        return VectorSource(precomputed, cache, reporter, limits, embedded=embedded)
 
-    makers: Mapping[Label, Callable[[], CorpusSource]] = {
-        Label.DOCS: lambda: DocumentSource(index),
-        Label.INTENT: lambda: IntentSource(index, IntentFile(paths.intents(project))),
-        Label.MEMORY: lambda: MemorySource(Memory(paths.memory(project))),
-        Label.HISTORY: lambda: HunkSource(
-            HunkHistory(history_path(paths.index), reporter, chosen=hunks or HunkFilter())
-        ),
-        Label.VECTORS: vectors,
-    }
     chosen = embedder or (None if encoder is None else StaticEmbedder(encoder))
     stored = None if chosen is None or store is None else PassageVectors(store, chosen, project)
     return Pool(
         snapshot,
-        [makers[label]() for label in dict.fromkeys(labels) if label in makers],
+        [source_of(label) for label in dict.fromkeys(labels) if label is not Label.CODE],
         index,
         WordIndexCache(paths.words, reporter),
         reporter,
@@ -497,20 +481,15 @@ async def open_pool(
     from agent.search.stores import open_store
     from agent.settings import data_folder, user_folder
 
-    labels = tuple(dict.fromkeys(Label(name) for name in corpora))
-    paths = SearchPaths(
-        cache or user_folder("cache"),
-        data or data_folder(),
-    )
-    options = preset("default")
-    retriever = None
+    labels = [Label(name) for name in corpora]
+    paths = SearchPaths(cache or user_folder("cache"), data or data_folder())
+    options, retriever = preset("default"), None
     if Label.CODE in labels:
         retriever = HybridRetriever(
             options, embedder=embedder, index_path=paths.index, reporter=reporter
         )
-    url = store or f"sqlite://{quote(str(paths.store.absolute()))}"
     snapshot = take_snapshot(Path(repo), commit=commit)
-    with open_store(url, reporter) as opened:
+    with open_store(store or paths.store_url, reporter) as opened:
         yield make_pool(
             snapshot,
             labels,

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import io
 import json
 import threading
 import tomllib
-import zipfile
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,6 +24,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from agent.errors import SemanticConfigError, SemanticIndexError, SemanticQueryError, StoreError
+from agent.retrieval.weights import read_arrays, write_arrays
 from agent.search.passages import MAX_TEXT, CorpusUnavailable, Label, Passage
 from agent.search.stores import Entry, Fields, VectorCollection, VectorMatch, score_of
 from agent.search.vector_files import (
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from agent.types.protocols import Reporter, Snapshot
 
 __all__ = [
+    "ANY_AGENT",
     "MAX_BYTES",
     "MAX_TOP_K",
     "Invalid",
@@ -79,15 +79,13 @@ __all__ = [
     "write_vector",
 ]
 
-TINY = 1e-30
+_TINY = 1e-30
 """A shorter vector counts as zero, because float32 cannot represent its direction."""
 
 MAX_TOP_K = 10_000
 """A larger number would return most of the index and is probably a mistake."""
 
-_AT_ONCE = 4_000_000  # maximum float32 scores in memory: 16 MB
 _DIGITS = 12  # of a score: removes rounding errors, so that equal directions tie by id
-_ROUNDING = 2.0**-22  # error of a float32 product per component, in both directions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,26 +93,31 @@ class SemanticResult:
     """A search result.
 
     `score` is the cosine in [-1, 1]. `vector` is float32 (d,), read-only, with the numbers of its
-    file.
+    file. `content` is `text`, by the name that it has for passages of other retrievers.
     """
 
     id: str
     score: float
     vector: NDArray[np.float32]
-    tags: tuple[str, ...]
-    metadata: Mapping[str, Any]
     _folder: Path
     _meta: VectorMeta
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Return the tags of the vector."""
+        return self._meta.tags
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Return everything in the metadata file but tags and text."""
+        return self._meta.metadata
 
     @property
     def text(self) -> str:
         """Return the text, "" if there is none. Raises SemanticIndexError for a bad reference."""
         return _text(self._folder, self._meta)
 
-    @property
-    def content(self) -> str:
-        """Return `text`, by the name that it has for passages of other retrievers."""
-        return self.text
+    content = text
 
 
 def _text(folder: Path, meta: VectorMeta) -> str:
@@ -149,13 +152,12 @@ class VectorIndex:
     vectors: NDArray[np.float32]
     metas: Mapping[int, VectorMeta] = field(default_factory=dict)
     skipped: tuple[SkippedVector, ...] = ()
-    _lengths: NDArray[np.float64] = field(init=False, repr=False)  # 0.0 for a vector of zeros
+    _lengths: NDArray[np.float64] = field(init=False, repr=False)  # infinite for zeros
 
     def __post_init__(self) -> None:
         self.vectors.flags.writeable = False
-        sums = np.einsum("ij,ij->i", self.vectors, self.vectors, dtype=np.float64)
-        lengths = np.sqrt(sums)
-        object.__setattr__(self, "_lengths", np.where(lengths > TINY, lengths, 0.0))
+        lengths = np.sqrt(np.einsum("ij,ij->i", self.vectors, self.vectors, dtype=np.float64))
+        object.__setattr__(self, "_lengths", np.where(lengths > _TINY, lengths, np.inf))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -176,9 +178,7 @@ class VectorIndex:
         """Return the best `top_k` for each row of `queries` (m, d), ordered by (-score, id).
 
         Only vectors with all `tags` are searched, and only cosines of at least `at_least` are
-        returned. A zero vector scores 0.0 against everything. Scores do not depend on the other
-        queries of a batch: a float32 product chooses the candidates, which are then scored in
-        float64. Raises SemanticQueryError.
+        returned. A zero vector scores 0.0 against everything. Raises SemanticQueryError.
         """
         if not self.ids:  # an empty index has no dimension to compare with
             return tuple(() for _ in np.atleast_2d(_as_numbers(queries)))
@@ -188,14 +188,14 @@ class VectorIndex:
             return tuple(() for _ in units)
         every = rows.size == len(self.ids)
         vectors, lengths = self.vectors if every else self.vectors[rows], self._lengths[rows]
-        results: list[tuple[SemanticResult, ...]] = []
-        step = max(1, _AT_ONCE // rows.size)
-        for first in range(0, len(units), step):
-            some = units[first : first + step]
-            products = (some.astype(np.float32) @ vectors.T).astype(np.float64)
-            for unit, scores in zip(some, _over(products, lengths), strict=True):
-                near = rows[_candidates(scores, _ROUNDING * self.dimension, top_k, at_least)]
-                results.append(self._best(unit, near, top_k, at_least))
+        results = []
+        for unit in units:
+            # float64, each row summed separately: equal vectors get equal scores
+            cosines = np.einsum("ij,j->i", vectors, unit) / lengths
+            cosines = np.clip(np.round(cosines, _DIGITS), -1.0, 1.0) + 0.0
+            order = np.argsort(-cosines, kind="stable")[:top_k]  # rows are in the order of ids
+            order = order[cosines[order] >= at_least]
+            results.append(tuple(self._result(int(rows[at]), float(cosines[at])) for at in order))
         return tuple(results)
 
     def _tagged(self, tags: frozenset[str]) -> NDArray[np.int64]:
@@ -205,22 +205,9 @@ class VectorIndex:
         rows = [row for row, meta in self.metas.items() if tags <= set(meta.tags)]
         return np.array(sorted(rows), dtype=np.int64)
 
-    def _best(
-        self, unit: NDArray[np.float64], near: NDArray[np.int64], top_k: int, at_least: float
-    ) -> tuple[SemanticResult, ...]:
-        """Score rows in float64, each separately, and return the best."""
-        sums = np.einsum("ij,j->i", self.vectors[near].astype(np.float64), unit)
-        cosines = np.clip(np.round(_over(sums, self._lengths[near]), _DIGITS), -1.0, 1.0) + 0.0
-        order = np.lexsort((near, -cosines))  # rows are in the order of ids
-        order = order[cosines[order] >= at_least][:top_k]
-        return tuple(self._result(int(near[at]), float(cosines[at])) for at in order)
-
     def _result(self, row: int, score: float) -> SemanticResult:
         meta = self.metas.get(row, NO_META)
-        vector = self.vectors[row]
-        return SemanticResult(
-            self.ids[row], score, vector, meta.tags, meta.metadata, self.folder, meta
-        )
+        return SemanticResult(self.ids[row], score, self.vectors[row], self.folder, meta)
 
     def text(self, identifier: str, reporter: Reporter) -> str:
         """Return a vector's text with secrets masked; "" if there is none, or after a notice."""
@@ -231,21 +218,6 @@ class VectorIndex:
             name, reason = in_one_line(identifier), in_one_line(str(error))
             reporter(Notice(f"{name}: without its text: {reason}", "warning"))
             return ""
-
-
-def _candidates(
-    scores: NDArray[np.float64], error: float, top_k: int, at_least: float
-) -> NDArray[np.int64]:
-    """Return the places whose scores may be among the best `top_k`, given their error."""
-    least = at_least
-    if top_k < scores.size:
-        least = max(least, float(np.partition(scores, -top_k)[-top_k]) - error)
-    return np.flatnonzero(scores + error >= least)
-
-
-def _over(products: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide products by lengths; 0.0 for zero lengths."""
-    return np.where(lengths > 0.0, products / np.where(lengths > 0.0, lengths, 1.0), 0.0)
 
 
 def _unit_queries(queries: ArrayLike, dimension: int) -> NDArray[np.float64]:
@@ -259,9 +231,9 @@ def _unit_queries(queries: ArrayLike, dimension: int) -> NDArray[np.float64]:
     if not np.isfinite(values).all():
         raise SemanticQueryError("the query holds NaN or infinity; embed it again")
     largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
-    scaled = values / np.maximum(largest, TINY)
+    scaled = values / np.maximum(largest, _TINY)
     lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
-    return np.where(largest <= TINY, 0.0, scaled / np.maximum(lengths, TINY))
+    return np.where(largest <= _TINY, 0.0, scaled / np.maximum(lengths, _TINY))
 
 
 def cosine_similarity(one: ArrayLike, other: ArrayLike) -> float:
@@ -372,8 +344,8 @@ class SemanticRetriever:
         """Search for each row of `queries` (m, d)."""
         settings = agent if isinstance(agent, SemanticSettings) else self._agents.get(agent)
         if settings is None:
-            known = ", ".join(sorted(self._agents)) or "none"
-            raise SemanticConfigError(f"no settings for the agent {agent!r}; known: {known}")
+            names = ", ".join(sorted(self._agents)) or "none"
+            raise SemanticConfigError(f"no settings for the agent {agent!r}; known: {names}")
         return self._index.search(
             queries,
             settings.top_k,
@@ -404,42 +376,34 @@ def load_vectors(
     """
     if dimension is not None and not 1 <= dimension <= MAX_DIMENSION:
         raise SemanticIndexError(f"dimension {dimension}: give one from 1 to {MAX_DIMENSION:,}")
-    if not strict and not folder.exists():
-        return _empty(folder, f"{in_one_line(str(folder))}: no such folder", reporter)
-    own = "" if cache is None else cache.name
-    files, root = [f for f in list_files(folder) if f.name != own], folder.resolve()
-    mark = _fingerprint(files, dimension)
-    index = None if cache is None else _read_cached(cache, mark, root)
-    if index is None:
-        index = _Loading(root, reporter, dimension).run(files)
-        if cache is not None:
-            _write_cache(cache, mark, index, reporter)
-    _warn(index.skipped, folder, reporter)
+    place = in_one_line(str(folder))
+    index = VectorIndex(folder, (), np.empty((0, 0), dtype=np.float32))
+    problem = f"{place}: no such folder"
+    if strict or folder.exists():
+        own = "" if cache is None else cache.name
+        files = [file for file in list_files(folder) if file.name != own]
+        index = _cached(files, folder.resolve(), dimension, cache, reporter)
+        _warn(index.skipped, place, reporter)
+        problem = f"{place}: no usable vector; each file is a JSON array of numbers"
     if not index.ids:
-        what = f"{in_one_line(str(folder))}: no usable vector; each file is a JSON array of numbers"
         if strict:
-            raise SemanticIndexError(what)
-        return _empty(folder, what, reporter, index.skipped)
+            raise SemanticIndexError(problem)
+        reporter(Notice(f"{problem}; the index is empty", "warning"))
     return index
 
 
-def _empty(
-    folder: Path, what: str, reporter: Reporter, skipped: tuple[SkippedVector, ...] = ()
-) -> VectorIndex:
-    reporter(Notice(f"{what}; the index is empty", "warning"))
-    return VectorIndex(folder, (), np.empty((0, 0), dtype=np.float32), skipped=skipped)
+def _warn(skipped: Sequence[SkippedVector], place: str, reporter: Reporter) -> None:
+    """Report all skipped files in one line, because a folder may be searched often."""
+    if not skipped:
+        return
+    named = [f"{in_one_line(one.name)}: {in_one_line(one.reason)}" for one in skipped[:3]]
+    if len(skipped) > len(named):
+        named.append(f"{len(skipped) - len(named):,} more (--json has all)")
+    files = "1 file" if len(skipped) == 1 else f"{len(skipped):,} files"
+    reporter(Notice(f"{place}: {files} skipped: {'; '.join(named)}", "warning"))
 
 
-def _fingerprint(files: Sequence[ListedFile], dimension: int | None) -> str:
-    """Return the SHA-256 (hex) of names, sizes and modification times, to detect changes."""
-    digest = hashlib.sha256(f"{dimension}\n".encode())
-    for file in files:
-        line = f"{file.size} {file.changed} {file.name}\0"
-        digest.update(line.encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
-
-
-class _Cached(BaseModel):
+class _About(BaseModel):
     """What is cached beside the vectors. `metas` are in the format of metadata files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -450,126 +414,105 @@ class _Cached(BaseModel):
     skipped: tuple[tuple[str, str], ...]
 
 
-def _write_cache(cache: Path, mark: str, index: VectorIndex, reporter: Reporter) -> None:
-    metas = {row: meta.as_json() for row, meta in index.metas.items()}
-    skipped = tuple((one.name, one.reason) for one in index.skipped)
-    about = _Cached(mark=mark, ids=index.ids, metas=metas, skipped=skipped).model_dump_json()
-    arrays = io.BytesIO()
-    np.savez(arrays, vectors=index.vectors, about=np.frombuffer(about.encode(), np.uint8))
+def _cached(
+    files: Sequence[ListedFile],
+    root: Path,
+    dimension: int | None,
+    cache: Path | None,
+    reporter: Reporter,
+) -> VectorIndex:
+    """Return the cached index of these files, or read them and write the cache."""
+    if cache is None:
+        return _read(files, root, dimension, reporter)
+    lines = [f"{dimension}\n", *(f"{file.size} {file.changed} {file.name}\0" for file in files)]
+    mark = hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+    try:
+        arrays = read_arrays(cache.read_bytes()) or {}
+        about = _About.model_validate_json(arrays["about"].tobytes())
+        if about.mark == mark:
+            parsed = (
+                (row, parse_meta(json.dumps(one).encode())) for row, one in about.metas.items()
+            )
+            metas = {row: meta for row, meta in parsed if isinstance(meta, VectorMeta)}
+            skipped = tuple(SkippedVector(*pair) for pair in about.skipped)
+            vectors = np.asarray(arrays["vectors"], dtype=np.float32)
+            return VectorIndex(root, about.ids, vectors, metas, skipped)
+    except (OSError, KeyError, ValueError):
+        pass  # missing or damaged
+    index = _read(files, root, dimension, reporter)
+    about = _About(
+        mark=mark,
+        ids=index.ids,
+        metas={row: meta.as_json() for row, meta in index.metas.items()},
+        skipped=tuple((one.name, one.reason) for one in index.skipped),
+    )
+    text = np.frombuffer(about.model_dump_json().encode(), np.uint8)
+    data = write_arrays({"vectors": index.vectors, "about": text}, packed=False)
     try:
         cache.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(cache, (arrays.getbuffer(),))
+        replace_file(cache, (data,))
     except OSError as error:  # a full disk only makes the next start slower
         reporter(Notice(f"{cache}: not kept ({error.strerror})", "warning"))
+    return index
 
 
-def _read_cached(cache: Path, mark: str, root: Path) -> VectorIndex | None:
-    """Return the cached index; None if it is missing, damaged, or of another state."""
-    try:  # the format has a checksum for each array
-        with cache.open("rb") as file, zipfile.ZipFile(file) as arrays:
-            if arrays.testzip() is not None:
-                return None
-            vectors, about = (_array(arrays.read(f"{name}.npy")) for name in ("vectors", "about"))
-        cached = _Cached.model_validate_json(about.tobytes())
-    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, RuntimeError):
-        return None
-    except zipfile.BadZipFile:
-        return None
-    if cached.mark != mark:
-        return None
-    metas = {row: parse_meta(json.dumps(value).encode()) for row, value in cached.metas.items()}
-    sound = {row: meta for row, meta in metas.items() if isinstance(meta, VectorMeta)}
-    skipped = tuple(SkippedVector(*pair) for pair in cached.skipped)
-    return VectorIndex(root, cached.ids, vectors, sound, skipped)
+def _read(
+    files: Sequence[ListedFile], root: Path, dimension: int | None, reporter: Reporter
+) -> VectorIndex:
+    """Read all files of a folder. Unusable ones are skipped with a reason."""
+    skipped: dict[str, str] = {}
+    metas: dict[str, VectorMeta] = {}
+    for file in (file for file in files if file.name.endswith(META)):
+        data = read_below(root, file.name)
+        meta = data if isinstance(data, Invalid) else parse_meta(data)
+        if isinstance(meta, Invalid):
+            skipped[file.name] = meta.reason
+        else:
+            metas[file.name.removesuffix(META)] = meta
+    texts = frozenset(normpath(meta.text_file or "") for meta in metas.values())
+    others = [f for f in files if not f.name.endswith(META) and f.name not in texts]
+    chosen = {file.identifier: file for file in others}  # `<id>` comes before `<id>.json`
+    vectors: dict[str, NDArray[np.float32]] = {}
+    for done, file in enumerate(others, start=1):
+        used = chosen[file.identifier]
+        vector = _vector(root, file)
+        if used is not file:
+            skipped[file.name] = f"the id is that of {used.name}, which is used"
+        elif isinstance(vector, Invalid):
+            skipped[file.name] = vector.reason
+        else:
+            vectors[file.identifier] = vector
+        if done % 2_000 == 0 or done == len(others):
+            reporter(StageProgress("vectors", done, len(others)))
+    sizes = Counter(vector.size for vector in vectors.values())
+    most = min(sizes, key=lambda size: (-sizes[size], size), default=0)
+    expected, why = (dimension, "declared") if dimension else (most, "those of most files")
+    for name in [name for name, vector in vectors.items() if vector.size != expected]:
+        size = vectors.pop(name).size
+        skipped[chosen[name].name] = f"{size} dimensions; {expected} are {why}"
+    for name in metas.keys() - vectors.keys():
+        skipped[f"{name}{META}"] = "the vector that it belongs to is not used"
+    ids = tuple(sorted(vectors))
+    matrix = np.stack([vectors[name] for name in ids]) if ids else np.empty((0, 0), np.float32)
+    by_row = {row: metas[name] for row, name in enumerate(ids) if name in metas}
+    shown = {n.encode("utf-8", "backslashreplace").decode(): why for n, why in skipped.items()}
+    left_out = tuple(SkippedVector(*pair) for pair in sorted(shown.items()))
+    return VectorIndex(root, ids, matrix, by_row, left_out)
 
 
-def _array(data: bytes) -> NDArray[Any]:
-    array: NDArray[Any] = np.load(io.BytesIO(data), allow_pickle=False)
-    return array
-
-
-def _warn(skipped: Sequence[SkippedVector], folder: Path, reporter: Reporter) -> None:
-    """Report all skipped files in one line, because a folder may be searched often."""
-    if not skipped:
-        return
-    named = [f"{in_one_line(one.name)}: {in_one_line(one.reason)}" for one in skipped[:3]]
-    if len(skipped) > len(named):
-        named.append(f"{len(skipped) - len(named):,} more (--json has all)")
-    files = "1 file" if len(skipped) == 1 else f"{len(skipped):,} files"
-    place = in_one_line(str(folder))
-    reporter(Notice(f"{place}: {files} skipped: {'; '.join(named)}", "warning"))
-
-
-@dataclass(slots=True)
-class _Loading:
-    """One pass over all files of a folder. Unusable files are skipped with a reason."""
-
-    root: Path
-    reporter: Reporter
-    dimension: int | None
-    skipped: dict[str, str] = field(default_factory=dict)
-
-    def run(self, files: Sequence[ListedFile]) -> VectorIndex:
-        metas = self._metas([file for file in files if file.name.endswith(META)])
-        texts = frozenset(normpath(meta.text_file or "") for meta in metas.values())
-        others = [f for f in files if not f.name.endswith(META) and f.name not in texts]
-        vectors = self._of_one_dimension(self._vectors(others))
-        for name in sorted(metas.keys() - vectors.keys()):
-            self.skipped.setdefault(f"{name}{META}", "the vector that it belongs to is not used")
-        ids = tuple(sorted(vectors))
-        matrix = np.stack([vectors[name] for name in ids]) if ids else np.empty((0, 0), np.float32)
-        shown = {n.encode("utf-8", "backslashreplace").decode(): r for n, r in self.skipped.items()}
-        skipped = tuple(SkippedVector(name, shown[name]) for name in sorted(shown))
-        by_row = {row: metas[name] for row, name in enumerate(ids) if name in metas}
-        return VectorIndex(self.root, ids, matrix, by_row, skipped)
-
-    def _metas(self, files: Sequence[ListedFile]) -> dict[str, VectorMeta]:
-        metas: dict[str, VectorMeta] = {}
-        for file in files:
-            data = read_below(self.root, file.name)
-            meta = data if isinstance(data, Invalid) else parse_meta(data)
-            if isinstance(meta, Invalid):
-                self.skipped[file.name] = meta.reason
-            else:
-                metas[file.name.removesuffix(META)] = meta
-        return metas
-
-    def _vectors(self, files: Sequence[ListedFile]) -> dict[str, tuple[str, NDArray[np.float32]]]:
-        """Return file name and numbers by id; `<id>.json` has priority over `<id>`."""
-        vectors: dict[str, tuple[str, NDArray[np.float32]]] = {}
-        chosen = {file.identifier: file for file in files}  # the order by name lists `<id>` first
-        for done, file in enumerate(files, start=1):
-            if chosen[file.identifier] is not file:
-                used = chosen[file.identifier].name
-                self.skipped[file.name] = f"the id is that of {used}, which is used"
-                continue
-            data = read_below(self.root, file.name)
-            vector = data if isinstance(data, Invalid) else parse_vector(data)
-            if isinstance(vector, Invalid):
-                self.skipped[file.name] = vector.reason
-            elif reason := why_no_id(file.identifier):
-                self.skipped[file.name] = f"its name is no id: {reason}"
-            else:
-                vectors[file.identifier] = file.name, vector
-            if done % 2_000 == 0 or done == len(files):
-                self.reporter(StageProgress("vectors", done, len(files)))
-        return vectors
-
-    def _of_one_dimension(
-        self, vectors: Mapping[str, tuple[str, NDArray[np.float32]]]
-    ) -> dict[str, NDArray[np.float32]]:
-        """Return the vectors of the declared or most frequent dimension; the smaller on a tie."""
-        sizes = Counter(numbers.size for _, numbers in vectors.values())
-        most = min(sizes, key=lambda size: (-sizes[size], size), default=0)
-        expected = self.dimension or most
-        for file, numbers in vectors.values():
-            if numbers.size != expected:
-                why = "declared" if self.dimension else "those of most files"
-                self.skipped[file] = f"{numbers.size} dimensions; {expected} are {why}"
-        return {name: v for name, (_, v) in vectors.items() if v.size == expected}
+def _vector(root: Path, file: ListedFile) -> NDArray[np.float32] | Invalid:
+    data = read_below(root, file.name)
+    vector = data if isinstance(data, Invalid) else parse_vector(data)
+    reason = why_no_id(file.identifier)
+    if reason and not isinstance(vector, Invalid):
+        return Invalid(f"its name is no id: {reason}")
+    return vector
 
 
 # -------------------------------------------------------------------------------- stores, corpus
+
+_MAX_PAYLOAD = 64 * 1024  # bytes of a payload in a store
+_BATCH = 1_000  # entries written at a time: a killed import loses at most this many
 
 
 class _Payload(BaseModel):
@@ -589,10 +532,6 @@ def read_payload(match: VectorMatch) -> tuple[str, str, Mapping[str, Any]]:
     except ValidationError:
         return match.id, "", {}
     return payload.id, payload.text, payload.metadata
-
-
-_MAX_PAYLOAD = 64 * 1024  # bytes of a payload in a store
-_BATCH = 1_000  # entries written at a time: a killed import loses at most this many
 
 
 def import_vectors(
@@ -621,15 +560,14 @@ def _entry(index: VectorIndex, row: int, project: str, corpus: str, reporter: Re
     name, meta, vector = index.ids[row], index.metas.get(row, NO_META), index.vectors[row]
     payload = _payload(name, index.text(name, reporter), masked(dict(meta.metadata)))
     content = hashlib.sha256(vector.tobytes() + payload.encode()).hexdigest()
-    path, language = meta.metadata.get("path"), meta.metadata.get("language")
-    fields = Fields(
-        project,
-        corpus,
-        path=path if isinstance(path, str) else "",
-        language=language if isinstance(language, str) else "text",
-        tags=meta.tags,
-    )
+    language = _string(meta, "language") or "text"
+    fields = Fields(project, corpus, _string(meta, "path"), language, meta.tags)
     return Entry(f"{corpus}/{name}", content, vector, fields, payload)
+
+
+def _string(meta: VectorMeta, key: str) -> str:
+    value = meta.metadata.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def _payload(name: str, text: str, metadata: Any) -> str:
@@ -645,18 +583,22 @@ def _payload(name: str, text: str, metadata: Any) -> str:
         shown = f"{text}... [cut]"
 
 
+ANY_AGENT = SemanticSettings(agent_name="any", top_k=MAX_TOP_K, similarity_threshold=-1.0)
+"""Settings that limit nothing."""
+
+
 @dataclass(slots=True)
 class VectorSource:
     """The `CorpusSource` of a folder, which also compares its vectors with a query's.
 
-    `agent`: whose tags, threshold and number of results count; None sets no limits. `embedded`:
-    whether the embedder of the queries may be the model that made the vectors.
+    `agent`: whose tags, threshold and number of results count. `embedded`: whether the embedder of
+    the queries may be the model that made the vectors.
     """
 
     folder: Path
     cache: Path
     reporter: Reporter
-    agent: SemanticSettings | None = None
+    agent: SemanticSettings = ANY_AGENT
     embedded: bool = True
     _index: VectorIndex | None = field(init=False, default=None)
 
@@ -675,23 +617,18 @@ class VectorSource:
             index = load_vectors(self.folder, self.reporter, cache=self.cache, strict=True)
         except SemanticIndexError as error:
             raise CorpusUnavailable(str(error)) from None
-        tags = frozenset(self.agent.filter_by_tags if self.agent else ())
-        passages = tuple(_passages(index, tags, self.reporter))
+        passages = tuple(_passages(index, self.agent.filter_by_tags, self.reporter))
         if not passages:
             raise CorpusUnavailable(f"no vector of {self.folder} has a text and the wanted tags")
         self._index = index
         return passages
 
     async def search(
-        self,
-        label: Label,
-        passages: Sequence[Passage],
-        queries: NDArray[np.float32],
-        top_k: int,
-    ) -> list[list[tuple[int, float]]]:
-        """Return for each query the numbers of passages and their scores, best first.
+        self, label: Label, passages: Sequence[Passage], query: NDArray[np.float32], top_k: int
+    ) -> list[tuple[int, float]]:
+        """Return the numbers of passages and their scores for a query (d,), best first.
 
-        Raises StoreError if the vectors cannot be compared with the queries.
+        Raises StoreError if the vectors cannot be compared with the query.
         """
         del label
         index, agent = self._index, self.agent
@@ -699,28 +636,23 @@ class VectorSource:
             raise StoreError(
                 "no embedder is configured; set PATCHSHOT_EMBED_MODEL to the model of the vectors"
             )
-        numbers = {passage.origin: number for number, passage in enumerate(passages)}
-        least = agent.similarity_threshold if agent else -1.0
-        tags = agent.filter_by_tags if agent else ()
+        least, tags = agent.similarity_threshold, agent.filter_by_tags
         try:  # five times as many, because vectors without a text are dropped
-            results = await asyncio.to_thread(
-                lambda: index.search(queries, top_k * 5, at_least=least, tags=tags)
+            (results,) = await asyncio.to_thread(
+                lambda: index.search(query[None, :], top_k * 5, at_least=least, tags=tags)
             )
         except SemanticQueryError as error:
             raise StoreError(str(error)) from None
-        return [
-            [(numbers[one.id], score_of(one.score)) for one in own if one.id in numbers]
-            for own in results
-        ]
+        numbers = {passage.origin: number for number, passage in enumerate(passages)}
+        return [(numbers[r.id], score_of(r.score)) for r in results if r.id in numbers]
 
 
-def _passages(index: VectorIndex, tags: frozenset[str], reporter: Reporter) -> Iterator[Passage]:
+def _passages(index: VectorIndex, tags: Sequence[str], reporter: Reporter) -> Iterator[Passage]:
     for row, meta in sorted(index.metas.items()):
-        if not tags <= set(meta.tags):
+        if not set(tags) <= set(meta.tags):
             continue
         name = index.ids[row]
         text = index.text(name, reporter)[:MAX_TEXT]
         if text.strip():
-            path = meta.metadata.get("path")
-            place = path if isinstance(path, str) else ""
-            yield Passage(Label.VECTORS, name, text, path=place, origin=name, tags=meta.tags)
+            path = _string(meta, "path")
+            yield Passage(Label.VECTORS, name, text, path=path, origin=name, tags=meta.tags)

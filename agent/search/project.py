@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
@@ -112,9 +113,9 @@ class SearchPaths:
         return self.cache / "words.sqlite"
 
     @property
-    def store(self) -> Path:
-        """Return the path of the embedded vector store."""
-        return self.cache / "passages.sqlite"
+    def store_url(self) -> str:
+        """Return the URL of the embedded vector store."""
+        return f"sqlite://{quote(str((self.cache / 'passages.sqlite').absolute()))}"
 
     @property
     def keywords(self) -> Path:

@@ -52,41 +52,33 @@ class StaticEmbedder:
         self, texts: Sequence[str], *, kind: Literal["query", "document"]
     ) -> NDArray[np.float32]:
         """Return float32 (len(texts), d), rows normalised or zero. Never raises ProviderError."""
-        return await asyncio.to_thread(self._rows, texts, kind)
+        return await asyncio.to_thread(self._queries if kind == "query" else self._documents, texts)
 
-    def _rows(
-        self, texts: Sequence[str], kind: Literal["query", "document"]
-    ) -> NDArray[np.float32]:
-        terms, shape = Terms(), (len(texts), self._encoder.dimension)
-        counts = [terms.count_hashes(without_labels(text)) for text in texts]
-        if kind == "query":
-            rows = [self._encoder.query(_lexical(own)) for own in counts]
-            return np.array(rows, dtype=np.float32).reshape(shape)
-        names = [terms.count_hashes(name_in(text)) for text in texts]
-        data = self._encoder.encode(_piece_terms(list(zip(counts, names, strict=True))))
-        values = np.frombuffer(data, np.int8).reshape(shape).astype(np.float32)
+    def _queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        terms, rows = Terms(), []
+        for text in texts:
+            counts = terms.count_hashes(without_labels(text))
+            hashes = np.array(sorted(counts), dtype=np.uint64)
+            weights = np.array([np.log1p(counts[int(key)]) for key in hashes], dtype=np.float64)
+            none = np.zeros(hashes.size)
+            query = LexicalQuery(("",) * hashes.size, hashes, weights, none, none, none)
+            rows.append(self._encoder.query(query))
+        return np.array(rows, dtype=np.float32).reshape(len(texts), self._encoder.dimension)
+
+    def _documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        terms, rows = Terms(), []
+        for number, text in enumerate(texts):
+            counts = terms.count_hashes(without_labels(text))
+            names = terms.count_hashes(name_in(text))
+            for key in sorted(counts.keys() | names.keys()):
+                rows.append((number, key, counts.get(key, 0), names.get(key, 0)))
+        pieces, hashes, *numbers = zip(*rows, strict=True) if rows else ((),) * 4
+        vocabulary, of_row = np.unique(np.array(hashes, dtype=np.uint64), return_inverse=True)
+        columns = (np.array(values, dtype=np.int64) for values in (pieces, of_row, *numbers))
+        data = self._encoder.encode(PieceTerms(len(texts), vocabulary, *columns))
+        values = np.frombuffer(data, np.int8).reshape(len(texts), -1).astype(np.float32)
         lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
         return np.asarray(values / np.maximum(lengths, 1e-9)[:, None], dtype=np.float32)
-
-
-def _lexical(counts: dict[int, int]) -> LexicalQuery:
-    """Return a query of these term counts. Its other fields are empty."""
-    hashes = np.array(sorted(counts), dtype=np.uint64)
-    weights = np.array([np.log1p(counts[int(key)]) for key in hashes], dtype=np.float64)
-    none = np.zeros(hashes.size)
-    return LexicalQuery(("",) * hashes.size, hashes, weights, none, none, none)
-
-
-def _piece_terms(counted: Sequence[tuple[dict[int, int], dict[int, int]]]) -> PieceTerms:
-    rows = [
-        (number, key, text.get(key, 0), name.get(key, 0))
-        for number, (text, name) in enumerate(counted)
-        for key in sorted(text.keys() | name.keys())
-    ]
-    pieces, hashes, counts, names = zip(*rows, strict=True) if rows else ((), (), (), ())
-    vocabulary, terms = np.unique(np.array(hashes, dtype=np.uint64), return_inverse=True)
-    numbers = (np.array(values, dtype=np.int64) for values in (pieces, terms, counts, names))
-    return PieceTerms(len(counted), vocabulary, *numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +110,6 @@ class PassageVectors:
     embedder: Embedder
     project: str
     _collection: VectorCollection | None = field(init=False, default=None)
-    _ids: dict[Label, tuple[Sequence[Passage], tuple[str, ...]]] = field(
-        init=False, default_factory=dict
-    )
 
     @property
     def is_free(self) -> bool:
@@ -137,15 +126,13 @@ class PassageVectors:
 
         The error of an embedder that fails after the first batch becomes the report's note.
         """
-        texts: dict[str, Passage] = {}
-        for name, passage in zip(self.ids(label, passages), passages, strict=True):
-            texts.setdefault(name, passage)
+        texts = self._first(label, passages)
         missing = await asyncio.to_thread(self._missing, list(texts))
         embedded = done = 0
         for start in range(0, len(missing), _BATCH):
-            some = missing[start : start + _BATCH]
+            some = {name: passages[texts[name]] for name in missing[start : start + _BATCH]}
             try:
-                embedded += await self._embed(label, some, texts)
+                embedded += await self._embed(label, some)
             except ProviderError:
                 if not embedded:
                     raise
@@ -157,54 +144,46 @@ class PassageVectors:
         known = len(texts) - len(missing)
         return CorpusReport(label, len(passages), known, embedded, failed, note)
 
-    async def _embed(self, label: Label, ids: Sequence[str], texts: Mapping[str, Passage]) -> int:
-        """Embed and store these texts; return how many got a vector."""
-        rows = await self.embedder.embed([texts[i].text for i in ids], kind="document")
+    async def _embed(self, label: Label, texts: Mapping[str, Passage]) -> int:
+        """Embed and store these texts by their entry ids; return how many got a vector."""
+        rows = await self.embedder.embed([one.text for one in texts.values()], kind="document")
         entries = [
-            _entry(entry_id, label, texts[entry_id], row, self.project)
-            for entry_id, row in zip(ids, rows, strict=True)
+            _entry(name, label, passage, row, self.project)
+            for (name, passage), row in zip(texts.items(), rows, strict=True)
             if row.any()  # a zero row from a server is a failure: it is embedded again later
         ]
         collection = self._opened(rows.shape[1])
         await asyncio.to_thread(collection.upsert, entries)
-        return len(ids) if self.is_free else len(entries)
+        return len(texts) if self.is_free else len(entries)
 
-    async def queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed queries in one call, float32 (len(texts), d). Raises ProviderError."""
-        return await self.embedder.embed(texts, kind="query")
+    async def query(self, text: str) -> NDArray[np.float32]:
+        """Embed a query, float32 (d,). Raises ProviderError."""
+        rows = await self.embedder.embed([text], kind="query")
+        return np.asarray(rows[0], dtype=np.float32)
 
     async def search(
-        self,
-        label: Label,
-        passages: Sequence[Passage],
-        queries: NDArray[np.float32],
-        top_k: int,
-    ) -> list[list[tuple[int, float]]]:
-        """Return for each query the numbers of passages and their scores, best first.
+        self, label: Label, passages: Sequence[Passage], query: NDArray[np.float32], top_k: int
+    ) -> list[tuple[int, float]]:
+        """Return the numbers of passages and their scores for a query (d,), best first.
 
         If a text occurs several times, its first passage represents all. Raises StoreError.
         """
-        first: dict[str, int] = {}
-        for number, entry in enumerate(self.ids(label, passages)):
-            first.setdefault(entry, number)
-        collection, limit = self._opened(queries.shape[1]), top_k * _OVER_RETRIEVE
-        found = await asyncio.to_thread(collection.search, queries, limit, self._own(label))
-        return [[(first[m.id], m.score) for m in matches if m.id in first] for matches in found]
+        first, limit = self._first(label, passages), top_k * _OVER_RETRIEVE
+        collection, selection = self._opened(query.size), self._own(label)
+        (matches,) = await asyncio.to_thread(collection.search, query[None, :], limit, selection)
+        return [(first[match.id], match.score) for match in matches if match.id in first]
 
     def forget(self, label: Label) -> int:
         """Remove the project's entries of a corpus; return how many. Raises StoreError."""
         collection = self._existing()
         return 0 if collection is None else collection.delete(self._own(label))
 
-    def ids(self, label: Label, passages: Sequence[Passage]) -> tuple[str, ...]:
-        """Return the entry ids of passages. Those of a whole corpus (a tuple) are cached."""
-        cached = self._ids.get(label)
-        if cached is None or cached[0] is not passages:
-            ids = tuple(entry_id(self.project, label, passage.content) for passage in passages)
-            if not isinstance(passages, tuple):
-                return ids  # the list may change
-            cached = self._ids[label] = (passages, ids)
-        return cached[1]
+    def _first(self, label: Label, passages: Sequence[Passage]) -> dict[str, int]:
+        """Return the number of the first passage of each text, by its entry id."""
+        first: dict[str, int] = {}
+        for number, passage in enumerate(passages):
+            first.setdefault(entry_id(self.project, label, passage.content), number)
+        return first
 
     def _own(self, label: Label) -> EntryFilter:
         return EntryFilter(project=self.project, corpora=frozenset({label.value}))
@@ -215,16 +194,16 @@ class PassageVectors:
             return list(ids)
         known: set[str] = set()
         for start in range(0, len(ids), _IDS_AT_ONCE):
-            some = frozenset(ids[start : start + _IDS_AT_ONCE])
-            known |= collection.contents(some).keys()
+            known |= collection.contents(frozenset(ids[start : start + _IDS_AT_ONCE])).keys()
         return [entry for entry in ids if entry not in known]
 
     def _existing(self) -> VectorCollection | None:
         """Return the model's collection; None if the store has none yet."""
+        name = collection_name(self.embedder.name)
         if self._collection is None:
-            name = collection_name(self.embedder.name)
-            infos = [info for info in self.store.collections() if info.name == name]
-            return self._opened(infos[0].dimension) if infos else None
+            for info in self.store.collections():
+                if info.name == name:
+                    self._opened(info.dimension)
         return self._collection
 
     def _opened(self, dimension: int) -> VectorCollection:

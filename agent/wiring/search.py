@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from agent.errors import ConfigurationError, StoreError
 from agent.run.prompting import as_data, make_prompt, render
@@ -104,8 +103,7 @@ def open_vector_store(settings: Settings, reporter: Reporter) -> VectorStore:
     """
     from agent.search.stores import open_store
 
-    embedded = f"sqlite://{quote(str(paths_of(settings).store.absolute()))}"
-    return open_store(settings.store or embedded, reporter)
+    return open_store(settings.store or paths_of(settings).store_url, reporter)
 
 
 @asynccontextmanager

@@ -360,14 +360,14 @@ def _table(results: Sequence[Mapping[str, Any]]) -> str:
 
 def corpus_agent(given: Mapping[str, Any]) -> SemanticSettings | None:
     """Return the settings that limit the corpus `vectors`; None if the options name none."""
-    from agent.search.precomputed import MAX_TOP_K, make_settings
+    from agent.search.precomputed import ANY_AGENT
 
     if given["vector"] is not None:
         raise ConfigurationError("--corpus takes a query in words; leave out --vector")
     agent = _agent(given["agent_name"], given["agents"])
     if given["tag"]:
         if agent is None:
-            agent = make_settings(agent_name="any", top_k=MAX_TOP_K, similarity_threshold=-1.0)
+            agent = ANY_AGENT
         agent = agent.model_copy(update={"filter_by_tags": tuple(given["tag"])})
     return agent
 

@@ -73,12 +73,12 @@ def test_projects_and_corpora_in_one_store_are_apart(tmp_path: Path) -> None:
         one, two = (PassageVectors(store, WordEmbedder(), name) for name in ("p", "q"))
         fill(one, mine)
         fill(two, theirs)
-        query = asyncio.run(one.queries(["red cars"]))
-        (found,) = asyncio.run(one.search(Label.DOCS, mine, query, 5))
+        query = asyncio.run(one.query("red cars"))
+        found = asyncio.run(one.search(Label.DOCS, mine, query, 5))
         assert [number for number, _ in found] == [0]
-        (found,) = asyncio.run(two.search(Label.DOCS, theirs, query, 5))
+        found = asyncio.run(two.search(Label.DOCS, theirs, query, 5))
         assert [number for number, _ in found] == [1, 0]
-        assert asyncio.run(one.search(Label.INTENT, mine, query, 5)) == [[]]
+        assert asyncio.run(one.search(Label.INTENT, mine, query, 5)) == []
         assert one.forget(Label.DOCS) == 1
         assert two.forget(Label.INTENT) == 0
         assert fill(two, theirs) == (2, 0, 0)
