@@ -23,10 +23,15 @@ from pydantic import (
 )
 
 from agent.datasets.changed_lines import parse_patch
-from agent.datasets.rows import DatasetRow, InputProblem, RowSelection, read_rows
+from agent.datasets.rows import (
+    DatasetRow,
+    InputProblem,
+    RowSelection,
+    describe_mistake,
+    read_rows,
+)
 from agent.errors import ConfigurationError
 from agent.verify import IdList
-from agent.verify.environments import describe_mistake
 
 Split = Literal["tune", "held-out", "all"]
 
@@ -132,8 +137,7 @@ def view_of(row: DatasetRow, kind: type[_View]) -> _View | InputProblem:
     try:
         return kind.model_validate(row.value)
     except ValidationError as error:
-        where, what = describe_mistake(error, _EXPECTED, row.value)
-        reason = f"{'.'.join(map(str, where))}: {what}"
+        reason = describe_mistake(error, _EXPECTED, row.value)
         return InputProblem("bad-row", row.place, reason, row.instance_id)
 
 

@@ -18,10 +18,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agent.datasets.rows import BYTE_ORDER_MARK, InputProblem, read_json_lines
+from agent.datasets.rows import BYTE_ORDER_MARK, InputProblem, describe_mistake, read_json_lines
 from agent.errors import ConfigurationError
 from agent.shared.files import replace_file
-from agent.verify.environments import describe_mistake
 
 PredictionsForm = Literal["dict", "list", "jsonl"]
 
@@ -95,8 +94,7 @@ def _prediction(place: str, key: str | None, value: Any) -> Prediction | InputPr
     try:
         return Prediction.model_validate(value)
     except ValidationError as error:
-        where, what = describe_mistake(error, _EXPECTED, value)
-        return problem(f"{'.'.join(map(str, where))}: {what}")
+        return problem(describe_mistake(error, _EXPECTED, value))
 
 
 def _entries(path: Path) -> Iterator[tuple[str, str | None, Any]]:

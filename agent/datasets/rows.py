@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent.errors import ConfigurationError
 from agent.shared.files import LONGEST_ROW
@@ -157,3 +158,22 @@ def _read_array(path: Path, data: bytes) -> Iterator[DatasetRow]:
         ) from None
     for number, value in enumerate(values, start=1):
         yield DatasetRow(f"{path}: row {number}", value)
+
+
+def describe_mistake(
+    error: ValidationError, expected: Mapping[str, str], given: Collection[str] = ()
+) -> str:
+    """Describe the first mistake in a row: its field, and what is wrong there.
+
+    `expected` says what each field takes ("a text"); `given` are the row's fields.
+    """
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = ".".join(map(str, first["loc"]))
+    takes = expected.get(name.partition(".")[0])
+    if first["type"] == "missing":
+        close = get_close_matches(name, sorted(given), 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        return f"{name}: is missing ({takes or 'it is needed'}){hint}"
+    if takes and first["type"] != "value_error":
+        return f"{name}: {takes} is needed"
+    return f"{name}: {first['msg'].removeprefix('Value error, ')}"

@@ -12,13 +12,12 @@ from agent.verify.environments.preparing import (
     make_ancestor_check,
     prepare_target,
 )
-from agent.verify.environments.spec import Environment, describe_mistake, read_spec
+from agent.verify.environments.spec import Environment, read_spec
 
 __all__ = [
     "Environment",
     "Environments",
     "Prepared",
-    "describe_mistake",
     "digest_environment",
     "make_ancestor_check",
     "prepare_target",

@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
 
 from agent.errors import ConfigurationError
 from agent.shared.files import locked, replace_file
@@ -36,18 +35,9 @@ from agent.verify.environments.spec import NO_INDEX
 _FORMAT = 1
 
 # Time for a large stack of scientific wheels over a slow line.
-_PIP_SECONDS = 1800.0
-_VENV_SECONDS = 180.0
-
+_SECONDS = 1800.0
 _POLL_SECONDS = 0.1
 _MOST_CHARACTERS = 300  # of pip's reason in a message
-
-# Words of pip and its resolver when the network is unreachable.
-_NO_NETWORK = re.compile(
-    r"Failed to establish a new connection|Temporary failure in name resolution|"
-    r"Network is unreachable|Name or service not known|Connection refused|ConnectTimeoutError"
-)
-_ONLY_SOURCE = re.compile(r"No matching distribution|Could not find a version")
 
 # The environment variables that builds of packages may see: no keys.
 _PASSED_ON = re.compile(
@@ -55,12 +45,7 @@ _PASSED_ON = re.compile(
     r"|REQUESTS_CA_BUNDLE|(?i:https?_proxy|all_proxy|no_proxy)"
 )
 
-# Lines of pip that do not state the reason.
-_NOISE = re.compile(
-    r"^\[notice\]|^WARNING: (?:Retrying|Running pip as)|^ERROR: ResolutionImpossible|^\s*$"
-)
-
-_PIP_OPTIONS = (
+_PIP_INSTALL = (
     *("-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
     *("--progress-bar=off", "--no-warn-script-location"),
 )
@@ -98,6 +83,19 @@ class Recipe:
         text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
+    @property
+    def pip_arguments(self) -> tuple[str, ...]:
+        """Return the arguments of the interpreter that install the packages."""
+        arguments = list(_PIP_INSTALL)
+        if not self.sdist:
+            arguments.append("--only-binary=:all:")
+        if self.index:
+            arguments.append(
+                "--no-index" if self.index == NO_INDEX else f"--index-url={self.index}"
+            )
+        links = (f"--find-links={link}" for link in self.find_links)
+        return (*arguments, *links, "--", *dict.fromkeys(self.packages))
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltEnvironment:
@@ -120,9 +118,6 @@ def build_environment(
     with pip's last words, also when `cancel` is set meanwhile.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    built = _read(folder, recipe.key)
-    if built is not None:
-        return built
     with locked(folder / f"{recipe.key}.lock", wait=True):
         return _read(folder, recipe.key) or _build(recipe, folder, note, cancel)
 
@@ -152,15 +147,14 @@ def _build(
     if recipe.sdist:
         note("environment: sdist = true, so builds of packages may run their code on this machine")
     try:
-        with (folder / f"{key}.log").open("w+b") as log:
-            installed = _fill(recipe, home, log, cancel)
+        installed = _fill(recipe, home, folder / f"{key}.log", cancel)
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
         raise
+    # `python` and `packages` are for people who look at the file.
     entry = {
         "folder": home.name,
         "installed": installed,
-        # For people who look at the file.
         "python": str(recipe.python.path),
         "packages": sorted(set(recipe.packages)),
     }
@@ -169,91 +163,64 @@ def _build(
     return BuiltEnvironment(home / "bin" / "python", tuple(installed))
 
 
-def _fill(recipe: Recipe, home: Path, log: IO[bytes], cancel: threading.Event | None) -> list[str]:
+def _fill(recipe: Recipe, home: Path, log: Path, cancel: threading.Event | None) -> list[str]:
     """Make the environment and return its packages. Raises ConfigurationError."""
-
-    def run(python: Path, *arguments: str, what: str, seconds: float = _VENV_SECONDS) -> str:
-        begin = log.seek(0, os.SEEK_END)
-        code = _run([str(python), "-I", *arguments], log, seconds, cancel)
-        log.seek(begin)
-        output = log.read().decode("utf-8", "replace")
-        if code == 0:
-            return output
-        ended = "took too long" if code is None else f"failed ({code})"
-        advice = _advice(output, recipe) if what == "pip install" else ""
-        raise ConfigurationError(f"{what} {ended}: {_reason(output)}{advice}")
-
-    made = "making the virtual environment (Debian: python3-venv)"
-    run(recipe.python.path, "-m", "venv", str(home), what=made)
+    log.write_bytes(b"")
+    venv = ("-m", "venv", str(home))
+    _run(recipe.python.path, venv, "making the virtual environment", log, cancel)
     home.chmod(0o755)  # the user of the sandbox has to enter it
     python = home / "bin" / "python"
     if recipe.packages:
-        index = {"": (), NO_INDEX: ("--no-index",)}
-        sources = (
-            *(() if recipe.sdist else ("--only-binary=:all:",)),
-            *index.get(recipe.index, (f"--index-url={recipe.index}",)),
-            *(f"--find-links={link}" for link in recipe.find_links),
-        )
-        argv = (*_PIP_OPTIONS, *sources, "--", *dict.fromkeys(recipe.packages))
-        run(python, *argv, what="pip install", seconds=_PIP_SECONDS)
-    listing = run(python, "-c", _PACKAGE_LIST, what="listing packages")
+        _run(python, recipe.pip_arguments, "pip install", log, cancel)
+    listing = _run(python, ("-c", _PACKAGE_LIST), "listing packages", log, cancel)
     return list(json.loads(listing.strip().splitlines()[-1]))
 
 
-def _advice(output: str, recipe: Recipe) -> str:
-    if _NO_NETWORK.search(output):
-        return (
-            "; the package index cannot be reached from here: go on line once, or name a "
-            'folder of wheels with find_links and index = "none"'
-        )
-    if _ONLY_SOURCE.search(output) and not recipe.sdist:
-        return (
-            "; only wheels are taken: choose a version or Python that has one, or allow "
-            "builds with sdist = true"
-        )
-    return "; correct packages in the spec"
+def _run(
+    python: Path, arguments: tuple[str, ...], what: str, log: Path, cancel: threading.Event | None
+) -> str:
+    """Run an interpreter, add its output to the log and return it; then kill its process group."""
+    passed_on = {name: text for name, text in os.environ.items() if _PASSED_ON.fullmatch(name)}
+    deadline = time.monotonic() + _SECONDS
+    with log.open("a+b") as file:
+        begin = file.seek(0, os.SEEK_END)
+        try:
+            process = subprocess.Popen(
+                [str(python), "-I", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**passed_on, "PIP_REQUIRE_VIRTUALENV": "0", "LC_ALL": "C.UTF-8"},
+                cwd="/",
+                start_new_session=True,
+                umask=0o022,
+            )
+        except OSError as error:
+            raise ConfigurationError(f"{python}: {error.strerror or error}") from None
+        try:
+            while process.poll() is None and time.monotonic() < deadline:
+                if cancel is not None and cancel.is_set():
+                    raise ConfigurationError("the environment was not built: stopped")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_SECONDS)
+            code = process.returncode
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        file.seek(begin)
+        output = file.read().decode("utf-8", "replace")
+    if code == 0:
+        return output
+    ended = "took too long" if code is None else f"failed ({code})"
+    raise ConfigurationError(f"{what} {ended}: {_reason(output)}; correct the spec (output: {log})")
 
 
 def _reason(output: str) -> str:
-    """Return the last line that states a reason, shortened; the rest is in the log."""
-    lines = [line.strip() for line in output.splitlines() if not _NOISE.search(line)]
+    """Return the last line, or the last one that pip calls an error, shortened."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    why = (errors or lines or ["it printed nothing"])[-1]
-    return why if len(why) <= _MOST_CHARACTERS else f"{why[: _MOST_CHARACTERS - 1]}…"
-
-
-def _run(
-    argv: list[str], log: IO[bytes], seconds: float, cancel: threading.Event | None
-) -> int | None:
-    """Run a command and then kill its process group; return its exit code, None after a timeout."""
-    passed_on = {name: text for name, text in os.environ.items() if _PASSED_ON.fullmatch(name)}
-    deadline = time.monotonic() + seconds
-    try:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**passed_on, "PIP_REQUIRE_VIRTUALENV": "0", "LC_ALL": "C.UTF-8"},
-            cwd="/",
-            start_new_session=True,
-            umask=0o022,
-        )
-    except OSError as error:
-        raise ConfigurationError(f"{argv[0]}: {error.strerror or error}") from None
-    try:
-        while process.poll() is None:
-            if time.monotonic() > deadline:
-                return None
-            if cancel is not None and cancel.is_set():
-                raise ConfigurationError("the environment was not built: stopped")
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_POLL_SECONDS)
-        return process.returncode
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    return (errors or lines or ["it printed nothing"])[-1][:_MOST_CHARACTERS]
 
 
 # ------------------------------------------------------------------- interpreters of the host
@@ -268,38 +235,32 @@ _QUESTION = (
 )
 
 
-def find_python(name: str, *, search_path: str | None = None) -> HostPython:
+def find_python(name: str) -> HostPython:
     """Find the Python of a spec: a version ("3.11"), a name on PATH, an absolute path; "": ours.
 
     Looks for a version as `python3.11` on PATH, then among the versions of pyenv. Raises
     ConfigurationError.
     """
-    tried: list[str] = []
     numbers = name.split(".") if _VERSION.fullmatch(name) else []
-    for path in _candidates(name, search_path):
+    for path in _candidates(name, ".".join(numbers[:2])):
         python = _ask_python(path)
         if python is not None and python.version.split(".")[: len(numbers)] == numbers:
             return python
-        tried.append(str(path) if python is None else f"{path} is {python.version}")
-    seen = f" (tried: {', '.join(tried)})" if tried else ""
     raise ConfigurationError(
-        f"python = {name!r}: no such Python here{seen}; install it, or name the path of one"
+        f"python = {name!r}: no such Python here; install it, or name the path of one"
     )
 
 
-def _candidates(name: str, search_path: str | None) -> Iterator[Path]:
-    short = ".".join(name.split(".")[:2]) if _VERSION.fullmatch(name) else ""
-    if not name:
-        yield Path(sys.executable)
-    elif name.startswith(("/", "~")):
+def _candidates(name: str, short: str) -> Iterator[Path]:
+    """Yield paths to try; `short` is the version without its last part, "" for other names."""
+    if name.startswith(("/", "~")):
         yield Path(name).expanduser()
-    elif file := shutil.which(f"python{short}" if short else name, path=search_path):
+    elif name and (file := shutil.which(f"python{short}" if short else name)):
         yield Path(file).absolute()
     if short:
-        roots = [os.environ.get("PYENV_ROOT", ""), str(Path("~/.pyenv").expanduser())]
-        for root in dict.fromkeys(filter(None, roots)):
-            versions = Path(root, "versions").glob(f"{short}*/bin/python{short}")
-            yield from sorted(versions, reverse=True)
+        root = Path(os.environ.get("PYENV_ROOT") or "~/.pyenv").expanduser()
+        yield from sorted(root.glob(f"versions/{short}*/bin/python{short}"), reverse=True)
+    if short or not name:
         yield Path(sys.executable)
 
 

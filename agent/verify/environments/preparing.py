@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -89,19 +89,11 @@ class Environments:
         note: Callable[[str], None] = lambda _: None,
         cancel: threading.Event | None = None,
     ) -> None:
-        self._spec = spec
+        self.environment = spec.environment
         self._folder = cache.absolute() / FOLDER
         self._note = note
         self._cancel = cancel
-        self._lock = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
-        self._built: dict[str, BuiltEnvironment | ConfigurationError] = {}
-
-    def environment(
-        self, project: str, version: str = "", *, holds: Callable[[str], bool] | None = None
-    ) -> Environment:
-        """Return what the spec says about a project; see `EnvironmentSpec.environment`."""
-        return self._spec.environment(project, version, holds=holds)
+        self._failures: dict[str, ConfigurationError] = {}
 
     def prepare(self, environment: Environment, snapshot: Snapshot, version: str = "") -> Prepared:
         """Prepare the environment for the tests of a tree; `version` is that of its data set's row.
@@ -109,7 +101,7 @@ class Environments:
         Raises ConfigurationError for a missing Python, packages that cannot be installed, or an
         unusable test command.
         """
-        surroundings = self.surroundings(environment, snapshot, version)
+        around = self.surroundings(environment, snapshot, version)
         recipe = Recipe(
             find_python(environment.python),
             environment.packages,
@@ -117,9 +109,9 @@ class Environments:
             environment.find_links,
             environment.sdist,
         )
-        built = self._build_once(recipe)
+        built = self._build(recipe)
         words = f"Python {recipe.python.version}, {len(built.installed)} packages ({recipe.key})"
-        return Prepared(built.python, surroundings, words, built.installed)
+        return Prepared(built.python, around, words, built.installed)
 
     def surroundings(
         self, environment: Environment, snapshot: Snapshot, version: str = ""
@@ -130,8 +122,8 @@ class Environments:
         """
         suite = choose_suite(environment.test, snapshot)
         name = environment.metadata
-        known = environment.version or read_static_version(name or "", snapshot) or version
-        number = known or UNKNOWN_VERSION
+        stated = environment.version or read_static_version(name, snapshot)
+        number = stated or version or UNKNOWN_VERSION
         files = {
             path: text.replace("{version}", number).encode("utf-8", "surrogatepass")
             for path, text in environment.files.items()
@@ -140,22 +132,14 @@ class Environments:
             files.update(make_dist_info(name, number, snapshot))
         return ProjectSetup(suite, environment.env, environment.paths, files)
 
-    def _build_once(self, recipe: Recipe) -> BuiltEnvironment:
-        with self._lock:
-            lock = self._locks.setdefault(recipe.key, threading.Lock())
-        with lock:
-            built = self._built.get(recipe.key)
-            if built is None:
-                try:
-                    built = build_environment(
-                        recipe, self._folder, note=self._note, cancel=self._cancel
-                    )
-                except ConfigurationError as error:
-                    built = error
-                self._built[recipe.key] = built
-        if isinstance(built, ConfigurationError):
-            raise built
-        return built
+    def _build(self, recipe: Recipe) -> BuiltEnvironment:
+        if recipe.key in self._failures:
+            raise self._failures[recipe.key]
+        try:
+            return build_environment(recipe, self._folder, note=self._note, cancel=self._cancel)
+        except ConfigurationError as error:
+            self._failures[recipe.key] = error
+            raise
 
 
 def digest_environment(environment: Environment) -> str:
@@ -208,19 +192,18 @@ def choose_suite(command: str, snapshot: Snapshot) -> Suite | None:
     unchanged on all of its tests. Raises ConfigurationError for an invalid command line and for a
     runner that the project lacks.
     """
-    if not command:
-        return None
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise ConfigurationError(f"test = {command!r}: {error}; quote it as for a shell") from None
     if not words:
-        raise ConfigurationError("test: the command is empty; leave it out to choose by the files")
+        return None
     rest = words[1:] if _PYTHON.fullmatch(PurePosixPath(words[0]).name) else words
-    module, options = (rest[1], rest[2:]) if rest[:1] == ["-m"] and rest[1:] else ("", rest[1:])
-    program = module or (PurePosixPath(rest[0]).name if rest else "")
+    if rest[:1] == ["-m"]:
+        rest = rest[1:]
+    program = PurePosixPath(rest[0]).name if rest else ""
     if program in ("pytest", "py.test"):
-        return Suite("pytest", _WHY, tuple(options))
+        return Suite("pytest", _WHY, tuple(rest[1:]))
     if rest[:1] == ["bin/test"]:  # SymPy's own runner; pytest runs its tests too
         return Suite("pytest", _WHY)
     if program == "unittest":
@@ -250,8 +233,10 @@ _VERSION_FILES = ("__init__.py", "__about__.py", "__version__.py", "_version.py"
 def make_dist_info(name: str, version: str, snapshot: Snapshot) -> Mapping[str, bytes]:
     """Make the files of `NAME-VERSION.dist-info`, by path from the root of the tree."""
     folder = f"{re.sub(r'[-_.]+', '_', name)}-{version.replace('-', '_')}.dist-info"
-    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", ""]
-    files = {f"{folder}/METADATA": "\n".join(lines), f"{folder}/INSTALLER": "patchshot\n"}
+    files = {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{folder}/INSTALLER": "patchshot\n",
+    }
     groups = [
         f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in sorted(entries.items()))
         for group, entries in sorted(_entry_points(snapshot).items())
@@ -273,7 +258,7 @@ def read_static_version(name: str, snapshot: Snapshot) -> str:
     spellings = dict.fromkeys((package, package.lower()))
     for folder in (f"{prefix}{each}" for each in spellings for prefix in ("src/", "", "lib/")):
         for path in (f"{folder}/{file}" for file in _VERSION_FILES):
-            match = _ASSIGNED.search(snapshot.text(path)) if path in snapshot.files else None
+            match = _ASSIGNED.search(_text_of(path, snapshot))
             if match:
                 return match[1]
     return ""
@@ -282,36 +267,47 @@ def read_static_version(name: str, snapshot: Snapshot) -> str:
 def _entry_points(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
     """Read groups by name from pyproject.toml (PEP 621 and poetry), else from setup.cfg."""
     project, poetry = _project_tables(snapshot)
-    groups = {
+    groups: dict[str, Any] = {
         "console_scripts": {**_table(poetry, "scripts"), **_table(project, "scripts")},
         "gui_scripts": _table(project, "gui-scripts"),
         **_table(poetry, "plugins"),
         **_table(project, "entry-points"),
     }
-    points = {group: _texts(entries) for group, entries in groups.items()}
+    points = {
+        group: {
+            name: text
+            for name, text in entries.items()
+            if isinstance(text, str) and "\n" not in name + text
+        }
+        for group, entries in groups.items()
+        if isinstance(entries, dict)
+    }
     if any(points.values()):
         return points
     setup = _setup_cfg(snapshot).get("options.entry_points", {})
-    return {group: dict(_pairs(text)) for group, text in setup.items()}
+    pairs = {
+        group: [line.partition("=") for line in text.splitlines()] for group, text in setup.items()
+    }
+    return {
+        group: {name.strip(): value.strip() for name, equals, value in lines if equals}
+        for group, lines in pairs.items()
+    }
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for name, equals, value in (line.partition("=") for line in text.splitlines()):
-        if equals:
-            yield name.strip(), value.strip()
+def _text_of(path: str, snapshot: Snapshot) -> str:
+    return snapshot.text(path) if path in snapshot.files else ""
 
 
 def _project_tables(snapshot: Snapshot) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the tables `project` and `tool.poetry` of pyproject.toml."""
-    path = "pyproject.toml"
-    table = parsed_toml(snapshot.text(path)) if path in snapshot.files else {}
+    table = parsed_toml(_text_of("pyproject.toml", snapshot))
     return _table(table, "project"), _table(_table(table, "tool"), "poetry")
 
 
 def _setup_cfg(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
     parser = configparser.RawConfigParser(strict=False)
     try:
-        parser.read_string(snapshot.text("setup.cfg") if "setup.cfg" in snapshot.files else "")
+        parser.read_string(_text_of("setup.cfg", snapshot))
     except configparser.Error:
         return {}
     return {section: dict(parser.items(section)) for section in parser.sections()}
@@ -320,9 +316,3 @@ def _setup_cfg(snapshot: Snapshot) -> Mapping[str, Mapping[str, str]]:
 def _table(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = value.get(name)
     return table if isinstance(table, dict) else {}
-
-
-def _texts(value: object) -> Mapping[str, str]:
-    """Return the entries of a foreign table that are text of one line."""
-    pairs = value.items() if isinstance(value, dict) else ()
-    return {name: text for name, text in pairs if isinstance(text, str) and "\n" not in name + text}

@@ -36,10 +36,9 @@ case "$3" in
   *) echo '["tiny==1.0"]'; exit ;;
 esac
 case "$*" in
-  *unreachable) echo "WARNING: Retrying"; echo "x: Failed to establish a new connection: y" ;;
   *sourced) echo "ERROR: No matching distribution found for sourced" ;;
-  *chatty) echo "ERROR: Cannot install: $(printf %999d 0)"; echo "[notice] x"
-    echo "ERROR: ResolutionImpossible: for help visit y"; echo "Traceback" ;;
+  *chatty) echo "ERROR: first"; echo "ERROR: Cannot install: $(printf %0999d 0)"
+    echo "Traceback" ;;
   *endless) exec sleep 60 ;;
   *shown) env; exit ;;
   *) exit 0 ;;

@@ -79,18 +79,12 @@ def test_one_that_was_removed_is_built_again(scripted: Recipe, tmp_path: Path) -
     assert len(list(tmp_path.glob("*-*"))) == 1  # nothing is left of the others
 
 
-@pytest.mark.parametrize(
-    ("package", "sdist", "words"),
-    [
-        ("sourced", False, r"pip install failed \(1\): .*for sourced; only wheels.*sdist = true"),
-        ("sourced", True, "for sourced; correct packages in the spec"),
-        ("unreachable", False, "the package index cannot be reached from here"),
-    ],
-)
+@pytest.mark.parametrize(("package", "sdist"), [("sourced", False), ("sourced", True)])
 def test_what_cannot_be_installed_is_told(
-    scripted: Recipe, tmp_path: Path, package: str, sdist: bool, words: str
+    scripted: Recipe, tmp_path: Path, package: str, sdist: bool
 ) -> None:
     notes: list[str] = []
+    words = rf"pip install failed \(1\): .*for sourced; correct the spec \(output: {tmp_path}"
 
     with pytest.raises(ConfigurationError, match=words):
         build_environment(
@@ -101,19 +95,13 @@ def test_what_cannot_be_installed_is_told(
     assert ("run their code on this machine" in notes[-1]) == sdist
 
 
-def test_of_what_pip_said_the_reason_is_told_and_the_rest_is_in_the_log(
+def test_the_last_error_of_pip_is_told_and_the_rest_is_in_the_log(
     scripted: Recipe, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigurationError, match="failed") as caught:
-        build_environment(replace(scripted, packages=("chatty",)), tmp_path)
-
-    why = str(caught.value).partition("failed (1): ")[2].partition(";")[0]
-    assert why.startswith("Cannot install: ")
-    assert len(why) == 300
-    assert (
-        "ResolutionImpossible"
-        in (tmp_path / f"{replace(scripted, packages=('chatty',)).key}.log").read_text()
-    )
+    chatty = replace(scripted, packages=("chatty",))
+    with pytest.raises(ConfigurationError, match=r"failed \(1\): Cannot install: 0{284};"):
+        build_environment(chatty, tmp_path)
+    assert "Traceback" in (tmp_path / f"{chatty.key}.log").read_text()
 
 
 def test_whoever_comes_at_the_same_time_waits(scripted: Recipe, tmp_path: Path) -> None:
@@ -147,17 +135,8 @@ class TestWithPip:
         assert {"tiny==1.0", "smaller==2.0"} <= set(built.installed)
 
     def test_a_source_archive_is_not_built(self, recipe: Recipe, tmp_path: Path) -> None:
-        with pytest.raises(ConfigurationError, match=r"only wheels are taken.*sdist = true"):
+        with pytest.raises(ConfigurationError, match="No matching distribution found for sourced"):
             build_environment(replace(recipe, packages=("sourced",)), tmp_path)
-
-    def test_an_index_that_is_not_there(
-        self, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("PIP_RETRIES", "1")
-        away = replace(recipe, index="http://127.0.0.1:9/simple", find_links=())
-
-        with pytest.raises(ConfigurationError, match="index cannot be reached from here"):
-            build_environment(away, tmp_path)
 
 
 @pytest.fixture
