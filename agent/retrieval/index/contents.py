@@ -7,16 +7,17 @@ language, never on its path or other files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from agent.retrieval.index.chunking import TreeSitterChunker
-from agent.retrieval.index.corpus import KINDS, Block, Postings, by_name, by_term, merge, spread
+from agent.retrieval.index.corpus import KINDS, Block, spread
 from agent.retrieval.index.outline import GRAMMARS
 from agent.retrieval.index.references import bases, imports
 from agent.retrieval.index.words import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from agent.retrieval.index.chunking import Piece
 
-FORMAT = 4
+FORMAT = 5
 """Increase when chunking, terms or the layout change; older records are then ignored."""
 
 
@@ -55,8 +56,7 @@ class Source:
     After each file follow the symbols of its pieces as additional lines, and an empty line. Pieces
     are numbered across files; `sizes` int64 (f,) is the number of pieces of each file. `bounds`
     int64 (f + 1,): the start of each file. `owners` int64 (rows,): the piece of a line; for the
-    line of a symbol that number + `size`; -1 for a line of no piece. `longest`: bytes of the
-    longest text.
+    line of a symbol that number + `size`; -1 for a line of no piece.
     """
 
     def __init__(self, files: Sequence[CutFile]) -> None:
@@ -64,12 +64,16 @@ class Source:
         self.pieces = [piece for file in files for piece in file.pieces]
         self.size = len(self.pieces)
         self.sizes = np.array([len(file.pieces) for file in files], dtype=np.int64)
-        bodies = [file.text.encode("utf-8", "replace") for file in files]
-        texts = zip(bodies, map(_symbols, files), strict=True)
-        parts = [b"%b\n%b\n" % both for both in texts]
+        bodies = [_LONG_LINE.sub(rb"\1", file.text.encode("utf-8", "replace")) for file in files]
+        names = ["".join(f"{piece.symbol}\n" for piece in file.pieces) for file in files]
+        parts = [
+            b"%b\n%b\n" % (body, symbols.encode("utf-8", "replace"))
+            for body, symbols in zip(bodies, names, strict=True)
+        ]
         self.data = b"".join(parts)
         self.bounds = np.cumsum([0, *map(len, parts)])
-        self.longest = max(map(len, bodies), default=0)
+        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
+        self.row_starts = np.concatenate(([0], ends[:-1] + 1)) if ends.size else ends
         rows = np.array([body.count(b"\n") + 1 for body in bodies], dtype=np.int64)
         self.owners = self._owners(rows)
 
@@ -93,26 +97,18 @@ class Source:
         owners[spread(first_row[pieces] + starts - 1, lengths)] = np.repeat(pieces, lengths)
         return owners
 
-    def row_starts(self) -> NDArray[np.int64]:
-        """Offset of the first byte of each line."""
-        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
-        return np.concatenate(([0], ends[:-1] + 1)) if ends.size else ends
-
     def code(self) -> NDArray[np.bool_]:
         """Whether each piece is in a language that has a grammar, bool (n,)."""
         code = [file.language in GRAMMARS for file in self.files]
         return np.repeat(np.array(code, dtype=np.bool_), self.sizes)
 
 
-def _symbols(file: CutFile) -> bytes:
-    return "".join(f"{piece.symbol}\n" for piece in file.pieces).encode("utf-8", "replace")
-
-
 MAX_USES = 200
 """Most names that one piece uses: a longer list is a registry, not a caller."""
 
-_MAX_INDEXED_BYTES = 200_000  # for one piece; the rest of a longer one is data
-_COUNT_BITS = 18  # enough for the number of words in that many bytes
+_LONG_LINE = re.compile(rb"^([^\n]{200000}[\w\x80-\xff]*)[^\n]+", re.MULTILINE)
+"""What follows 200,000 bytes and the end of a word in a line is data."""
+_COUNT_BITS = 18  # greater counts are cut
 _OPEN, _DOT, _COLON, _ARROW = b"(.:>"
 
 
@@ -138,13 +134,6 @@ Runs = tuple["NDArray[np.int64]", "NDArray[np.uint64]"]
 """Sizes (n,) of runs, and the hashes of all runs."""
 
 
-def _capped_runs(owners: NDArray[np.int64], hashes: NDArray[np.uint64], size: int) -> Runs:
-    """Return the first `MAX_USES` hashes of each owner; owners ascend."""
-    sizes = np.bincount(owners, minlength=size)
-    rank = np.arange(owners.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.minimum(sizes, MAX_USES), hashes[rank < MAX_USES]
-
-
 class Contents:
     """The words of several files and their positions."""
 
@@ -152,53 +141,34 @@ class Contents:
         self._source = source
         self._scanner = scanner
         self._vocabulary = vocabulary
-        self._row_starts = source.row_starts()
         words = scanner.scan(source.data)
-        bounds = np.searchsorted(words.starts, self._row_starts)
-        per_row = np.diff(bounds, append=words.starts.size)
-        owners = np.repeat(source.owners, per_row)
-        kept = self._indexed(words, owners, per_row)
-        self._words = Words(words.starts[kept], words.ends[kept], words.hashes[kept])
-        self._owners = owners[kept]
+        bounds = np.searchsorted(words.starts, source.row_starts)
+        owners = np.repeat(source.owners, np.diff(bounds, append=words.starts.size))
+        inside = owners >= 0
+        self._words = Words(words.starts[inside], words.ends[inside], words.hashes[inside])
+        self._owners = owners[inside]
         self._numbers = vocabulary.numbers(source.data, self._words)
-        self._flags = vocabulary.flags(self._numbers)
-
-    def _indexed(
-        self, words: Words, owners: NDArray[np.int64], per_row: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """Return the words inside pieces, up to the first `_MAX_INDEXED_BYTES` of each piece."""
-        kept = owners >= 0
-        if self._source.longest <= _MAX_INDEXED_BYTES:
-            return kept
-        lengths = np.diff(self._row_starts, append=len(self._source.data))
-        order = np.argsort(self._source.owners, kind="stable")
-        running = np.cumsum(lengths[order]) - lengths[order]
-        own = self._source.owners[order]
-        begins = np.flatnonzero(np.diff(own, prepend=-2))
-        running -= np.repeat(running[begins], np.diff(begins, append=own.size))
-        before = np.empty_like(running)
-        before[order] = running
-        offset = np.repeat(before - self._row_starts, per_row) + words.starts
-        return kept & (offset < _MAX_INDEXED_BYTES)
+        self._flags = vocabulary.flags[self._numbers]
 
     def terms(self) -> PieceTerms:
         """Count the words of each piece, then the terms of those words."""
-        size, width = self._source.size, _bits(int(self._numbers.max(initial=0)) + 1)
+        size, width = self._source.size, int(self._numbers.max(initial=0)).bit_length()
         pairs, counts = _counted(self._owners << width | self._numbers)
         words, owners = pairs & ((1 << width) - 1), pairs >> width
         named = owners >= size
         slots = (owners - size * named) << 1 | named
-        sizes = self._vocabulary.term_counts(words)
         terms = self._vocabulary.terms(words)
         vocabulary, ranks = _ranked(terms, self._vocabulary.term_hashes)
         # Sorting keys with the counts in their low bits is several times faster than sorting
         # positions.
-        width = _bits(size)
+        width = size.bit_length()
+        most = (1 << _COUNT_BITS) - 1
+        sizes = self._vocabulary.sizes[words]
         keys = (ranks << (width + 1) | np.repeat(slots, sizes)) << _COUNT_BITS
-        keys = np.sort(keys | np.repeat(counts, sizes))
-        found, weights = keys >> _COUNT_BITS, keys & ((1 << _COUNT_BITS) - 1)
-        named = (found & 1).astype(np.bool_)
-        entries = found >> 1
+        keys = np.sort(keys | np.repeat(np.minimum(counts, most), sizes))
+        entries, weights = keys >> _COUNT_BITS, keys & most
+        named = (entries & 1).astype(np.bool_)
+        entries >>= 1
         begins = np.flatnonzero(np.diff(entries, prepend=-1))
         entries = entries[begins]
         return PieceTerms(
@@ -206,8 +176,10 @@ class Contents:
             vocabulary,
             entries & ((1 << width) - 1),
             entries >> width,
-            _run_sums(np.where(named, 0, weights), begins),
-            _run_sums(np.where(named, weights, 0), begins),
+            *(
+                np.add.reduceat(np.where(chosen, weights, 0), begins) if begins.size else begins
+                for chosen in (~named, named)
+            ),
         )
 
     def leaves(self) -> NDArray[np.uint64]:
@@ -222,10 +194,13 @@ class Contents:
         chosen = self._used()
         owners, numbers = self._owners[chosen], self._numbers[chosen]
         foreign = self._words.hashes[chosen] != leaves[owners]
-        names, ranks = _ranked(numbers[foreign], self._vocabulary.hashes)
-        width = _bits(names.size)
+        names, ranks = _ranked(numbers[foreign], self._vocabulary.words)
+        width = names.size.bit_length()
         keys, _ = _counted(owners[foreign] << width | ranks)
-        return _capped_runs(keys >> width, names[keys & ((1 << width) - 1)], leaves.size)
+        sizes = np.bincount(keys >> width, minlength=leaves.size)
+        rank = np.arange(keys.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        hashes = names[keys & ((1 << width) - 1)]
+        return np.minimum(sizes, MAX_USES), hashes[rank < MAX_USES]
 
     def _used(self) -> NDArray[np.int64]:
         """Find the words of code that are `name(`, `.name`, `->name`, `::name`, or names of
@@ -246,21 +221,21 @@ class Contents:
 
     def bases(self) -> Runs:
         """Return the hashes of the names of each class's bases."""
-        found = [
+        names = [
             bases(piece.signature, piece.symbol.rpartition(".")[2])
             if piece.kind is ChunkKind.CLASS
             else ()
             for piece in self._source.pieces
         ]
-        text = "\n".join(name for names in found for name in names)
+        text = "\n".join(chain.from_iterable(names))
         hashes = self._scanner.scan(text.encode("utf-8", "replace")).hashes
-        return np.array([len(names) for names in found], dtype=np.int64), hashes
+        return np.array([len(some) for some in names], dtype=np.int64), hashes
 
-    def imports(self) -> list[str]:
+    def imports(self) -> list[bytes]:
         """Return the imports of each file, read from lines that begin with an importing word."""
         at = np.flatnonzero((self._flags & IMPORTER) != 0)
-        starts = self._words.starts[at]
-        lines = self._row_starts[np.searchsorted(self._row_starts, starts, side="right") - 1]
+        starts, rows = self._words.starts[at], self._source.row_starts
+        lines = rows[np.searchsorted(rows, starts, side="right") - 1]
         before = np.where(at > 0, self._words.ends[at - 1], 0)
         lines = lines[before <= lines]  # first words only
         bounds = self._source.bounds
@@ -272,30 +247,24 @@ class Contents:
         ]
 
 
-def _imports(language: str, data: bytes, lines: NDArray[np.int64]) -> str:
+def _imports(language: str, data: bytes, lines: NDArray[np.int64]) -> bytes:
     if not lines.size:
-        return ""
+        return b""
     text = data.decode("latin-1")  # one character per byte, so that positions agree
-    found = "\n".join(imports(text, lines.tolist(), language))
-    return found.encode("latin-1").decode("utf-8", "replace")
+    return "\n".join(imports(text, lines.tolist(), language)).encode("latin-1")
 
 
 def _ranked(
-    numbers: NDArray[np.int64], hashes_of: Callable[[NDArray[np.int64]], NDArray[np.uint64]]
+    numbers: NDArray[np.int64], hashes: NDArray[np.uint64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Return the distinct hashes of the numbers, ascending, and each number's index among them."""
     present = np.zeros(int(numbers.max(initial=-1)) + 1, dtype=np.bool_)
     present[numbers] = True
     distinct = np.flatnonzero(present)
-    hashes, places = np.unique(hashes_of(distinct), return_inverse=True)
+    values, places = np.unique(hashes[distinct], return_inverse=True)
     ranks = np.zeros(present.size, dtype=np.int64)
     ranks[distinct] = places
-    return hashes, ranks[numbers]
-
-
-def _bits(count: int) -> int:
-    """Return the number of bits that hold 0 .. count."""
-    return count.bit_length()
+    return values, ranks[numbers]
 
 
 def _counted(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -305,41 +274,28 @@ def _counted(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     return keys[begins], np.diff(begins, append=keys.size)
 
 
-def _run_sums(values: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.add.reduceat(values, begins) if begins.size else np.empty(0, dtype=np.int64)
-
-
 # ------------------------------------------------------------------------------------------ blocks
 
 
 class PieceEncoder(Protocol):
     """Computes a vector for every piece from its terms alone. Pure; `dimension` is above 0.
 
-    `fingerprint` is part of the records' keys. A worker process loads its own encoder from `path`.
+    `fingerprint` changes with anything that changes a vector. A worker process loads its own
+    encoder from the file `path`.
     """
 
     @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-        ...
+    def dimension(self) -> int: ...  # noqa: D102
 
     @property
-    def fingerprint(self) -> str:
-        """Changes with anything that changes a vector."""
-        ...
+    def fingerprint(self) -> str: ...  # noqa: D102
 
     @property
-    def path(self) -> Path:
-        """The file that a worker process loads the encoder from."""
-        ...
+    def path(self) -> Path: ...  # noqa: D102
 
     def encode(self, terms: PieceTerms, /) -> bytes:
         """Return the vectors as bytes: int8 of shape (terms.size, dimension), C order."""
         ...
-
-
-_AT_ONCE = 400_000  # characters: arrays for so many fit in the processor's cache
-_KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 
 
 class BlockBuilder:
@@ -353,65 +309,49 @@ class BlockBuilder:
 
     def build(self, files: Sequence[tuple[str, str]]) -> Block:
         """Return the block of files, each a language and a decoded text."""
-        blocks = [self._build(some) for some in batches(files, _AT_ONCE)]
-        return blocks[0] if len(blocks) == 1 else merge(blocks)
-
-    def _build(self, files: Sequence[tuple[str, str]]) -> Block:
         source = Source([CutFile(lang, t, self._chunker.pieces(t, lang)) for lang, t in files])
-        contents = Contents(source, self._scanner, self._vocabulary)
-        return _block(source, contents, self._encoder)
-
-
-def batches(files: Iterable[tuple[str, str]], limit: int) -> Iterator[list[tuple[str, str]]]:
-    """Yield runs of files with about `limit` characters of text each."""
-    batch: list[tuple[str, str]] = []
-    size = 0
-    for file in files:
-        batch.append(file)
-        size += len(file[1])
-        if size >= limit:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+        return _block(source, Contents(source, self._scanner, self._vocabulary), self._encoder)
 
 
 def _block(source: Source, contents: Contents, encoder: PieceEncoder | None) -> Block:
     terms, leaves = contents.terms(), contents.leaves()
     use_sizes, uses = contents.uses(leaves)
     base_sizes, base_names = contents.bases()
-    postings = Postings(terms.terms, terms.pieces, terms.counts, terms.name_counts)
-    pieces = source.pieces
-    size = source.size
-    text_lengths = np.bincount(terms.pieces, terms.counts, size)
-    name_lengths = np.bincount(terms.pieces, terms.name_counts, size)
-    symbols = [piece.symbol.encode("utf-8", "replace") for piece in pieces]
-    signatures = [piece.signature.encode("utf-8", "replace") for piece in pieces]
+    pieces, size = source.pieces, source.size
+    names, places = np.unique(np.concatenate((leaves, uses, base_names)), return_inverse=True)
+    leaf_places, use_places, base_places = np.split(places, np.cumsum((leaves.size, uses.size)))
     holes = [[line for hole in piece.holes for line in hole] for piece in pieces]
-    imported = [text.encode("utf-8", "replace") for text in contents.imports()]
-    return Block(
-        **by_term(terms.vocabulary, postings),
-        **by_name(leaves, uses, base_names),
-        file_sizes=_unsigned(source.sizes),
-        starts=_unsigned([piece.start for piece in pieces]),
-        ends=_unsigned([piece.end for piece in pieces]),
-        kinds=_unsigned([_KIND_NUMBERS[piece.kind] for piece in pieces]),
-        text_lengths=_unsigned(text_lengths),
-        name_lengths=_unsigned(name_lengths),
-        symbol_sizes=_unsigned([len(symbol) for symbol in symbols]),
-        symbols=np.frombuffer(b"".join(symbols), np.uint8),
-        signature_sizes=_unsigned([len(signature) for signature in signatures]),
-        signatures=np.frombuffer(b"".join(signatures), np.uint8),
-        hole_sizes=_unsigned([len(lines) for lines in holes]),
-        holes=_unsigned([line for lines in holes for line in lines]),
-        use_sizes=_unsigned(use_sizes),
-        base_sizes=_unsigned(base_sizes),
-        import_sizes=_unsigned([len(text) for text in imported]),
-        imports=np.frombuffer(b"".join(imported), np.uint8),
-        vectors=np.frombuffer(encoder.encode(terms) if encoder else b"", np.uint8),
-        dimension=encoder.dimension if encoder else 0,
-    )
+    return {
+        "vocabulary": terms.vocabulary,
+        "names": names,
+        "postings": np.bincount(terms.terms, minlength=terms.vocabulary.size),
+        "posting_pieces": terms.pieces,
+        "counts": terms.counts,
+        "name_counts": terms.name_counts,
+        "file_sizes": source.sizes,
+        "starts": _column([piece.start for piece in pieces]),
+        "ends": _column([piece.end for piece in pieces]),
+        "kinds": _column([KINDS.index(piece.kind) for piece in pieces]),
+        "text_lengths": np.bincount(terms.pieces, terms.counts, size),
+        "name_lengths": np.bincount(terms.pieces, terms.name_counts, size),
+        **_texts("symbol", [piece.symbol.encode("utf-8", "replace") for piece in pieces]),
+        **_texts("signature", [piece.signature.encode("utf-8", "replace") for piece in pieces]),
+        "hole_sizes": _column([len(lines) for lines in holes]),
+        "holes": _column([line for lines in holes for line in lines]),
+        "leaves": leaf_places,
+        "use_sizes": use_sizes,
+        "uses": use_places,
+        "base_sizes": base_sizes,
+        "bases": base_places,
+        **_texts("import", contents.imports()),
+        "vectors": np.frombuffer(encoder.encode(terms) if encoder else b"", np.uint8),
+    }
 
 
-def _unsigned(values: Sequence[int] | NDArray[np.generic]) -> NDArray[np.uint32]:
-    return np.asarray(values).astype(np.uint32)
+def _column(values: list[int]) -> NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
+
+
+def _texts(name: str, texts: list[bytes]) -> Block:
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    return {f"{name}_sizes": _column([len(text) for text in texts]), f"{name}s": data}

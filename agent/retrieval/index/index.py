@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import metadata
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -25,7 +24,7 @@ from agent.repository import is_generated_path, is_test_path, is_vendored_path
 from agent.retrieval.index.contents import FORMAT, PieceEncoder
 from agent.retrieval.index.corpus import Corpus, CorpusBuilder, decode
 from agent.retrieval.index.outline import GRAMMARS
-from agent.retrieval.index.pool import Job, build_here, build_in_workers
+from agent.retrieval.index.pool import build_here, build_in_workers
 from agent.shared.cache import DEFAULT_LIMIT, RecordStore
 from agent.types.events import StageProgress
 
@@ -39,6 +38,7 @@ GROUP_FILES = 32
 """Mean number of files in a group. Smaller groups make changes cheaper and queries slower."""
 
 _SMALLEST_GROUP, _LARGEST_GROUP = GROUP_FILES // 4, GROUP_FILES * 2
+_GROUP_BYTES = 400_000  # arrays for so much text fit in the processor's cache
 
 PROSE_AND_DATA = frozenset(
     {
@@ -78,10 +78,11 @@ def is_target(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Consecutive files: the number of the first, their number, and the key of their block."""
+    """Consecutive files: number of the first, how many, their bytes, the key of their block."""
 
     first: int
     size: int
+    text_bytes: int
     key: bytes
 
 
@@ -91,20 +92,23 @@ def groups_of(files: Sequence[SourceFile], encoder: PieceEncoder | None = None) 
     The key of a group depends on the format, the parsers, the encoder, and the languages and
     contents of its files, never on their paths.
     """
-    bounds = [0]
-    for number in range(1, len(files)):
-        size = number - bounds[-1]
-        ends = crc32(files[number].path.encode("utf-8", "replace")) % GROUP_FILES == 0
-        if size >= _LARGEST_GROUP or (ends and size >= _SMALLEST_GROUP):
-            bounds.append(number)
-    if files:
-        bounds.append(len(files))
     model = "" if encoder is None else encoder.fingerprint
-    prefixes = {
-        language: f"{_fingerprint(language)}|{model}" for language in {f.language for f in files}
-    }
-    names = [f"{prefixes[file.language]}|{file.blob}" for file in files]
-    return [Group(a, b - a, _key("\n".join(names[a:b]))) for a, b in pairwise(bounds)]
+    languages = {file.language for file in files}
+    prefixes = {language: f"{_fingerprint(language)}|{model}" for language in languages}
+    groups: list[Group] = []
+    first = text_bytes = 0
+    for end, file in enumerate(files, 1):
+        size = end - first
+        text_bytes += file.size
+        last = end == len(files) or (
+            crc32(files[end].path.encode("utf-8", "replace")) % GROUP_FILES == 0
+            and size >= _SMALLEST_GROUP
+        )
+        if last or size >= _LARGEST_GROUP or text_bytes >= _GROUP_BYTES:
+            names = [f"{prefixes[some.language]}|{some.blob}" for some in files[first:end]]
+            groups.append(Group(first, size, text_bytes, _key("\n".join(names))))
+            first, text_bytes = end, 0
+    return groups
 
 
 def _key(text: str) -> bytes:
@@ -183,14 +187,15 @@ class Index:
     ) -> tuple[Corpus, int]:
         """Return the corpus, and the number of files that were cut."""
         builder = CorpusBuilder(files, query)
+        dimension = 0 if self.encoder is None else self.encoder.dimension
         with RecordStore(self.path, reporter=self.reporter, limit=self.limit) as store:
-            missing = _add_stored(builder, store, groups_of(files, self.encoder))
+            missing = _add_stored(builder, store, groups_of(files, self.encoder), dimension)
             # Largest first, so that the last jobs, which leave other workers idle, are small.
-            missing.sort(key=lambda group: (-_bytes(files, group), group.first))
+            missing.sort(key=lambda group: (-group.text_bytes, group.first))
             total, done = sum(group.size for group in missing), 0
             with closing(self._built(snapshot, files, missing, cancel)) as blocks:
                 for data, group in zip(blocks, missing, strict=True):
-                    block = decode(data, trusted=True)
+                    block = decode(data, dimension)
                     assert block is not None, "a block that was just made can be read"
                     builder.add(group.first, block)
                     store.put([(group.key, data)])
@@ -206,33 +211,32 @@ class Index:
         cancel: threading.Event | None,
     ) -> Generator[bytes, None, None]:
         """Yield the encoded block of each group, in order."""
-
-        def jobs() -> Iterator[Job]:
-            for group in groups:
-                some = files[group.first : group.first + group.size]
-                yield [(file.language, snapshot.text(file.path)) for file in some]
-
+        jobs = (
+            [
+                (file.language, snapshot.text(file.path))
+                for file in files[g.first : g.first + g.size]
+            ]
+            for g in groups
+        )
         cancel = cancel or threading.Event()
         count = (os.cpu_count() or 1) if self.workers is None else self.workers
-        if count > 1 and sum(_bytes(files, group) for group in groups) >= _POOL_MIN_BYTES:
-            return build_in_workers(jobs(), cancel, count, self.encoder)
-        return build_here(jobs(), cancel, self.encoder)
+        if count > 1 and sum(group.text_bytes for group in groups) >= _POOL_MIN_BYTES:
+            return build_in_workers(jobs, cancel, count, self.encoder)
+        return build_here(jobs, cancel, self.encoder)
 
 
-def _add_stored(builder: CorpusBuilder, store: RecordStore, groups: Sequence[Group]) -> list[Group]:
+def _add_stored(
+    builder: CorpusBuilder, store: RecordStore, groups: Sequence[Group], dimension: int
+) -> list[Group]:
     """Add the stored blocks to the corpus. Returns the groups whose block is missing or damaged."""
     missing = []
     for start in range(0, len(groups), _GROUPS_AT_ONCE):
         some = groups[start : start + _GROUPS_AT_ONCE]
         stored = store.get([group.key for group in some])
         for group in some:
-            block = decode(stored[group.key]) if group.key in stored else None
-            if block is None or block.file_sizes.size != group.size:
+            block = decode(stored.get(group.key, b""), dimension)
+            if block is None or block["file_sizes"].size != group.size:
                 missing.append(group)
             else:
                 builder.add(group.first, block)
     return missing
-
-
-def _bytes(files: Sequence[SourceFile], group: Group) -> int:
-    return sum(file.size for file in files[group.first : group.first + group.size])

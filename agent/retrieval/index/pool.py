@@ -1,8 +1,8 @@
 """Cuts and encodes groups of files, in this process or in worker processes on all cores.
 
-A worker is this module as a program. A request is two frames (`agent.shared.workers`): a JSON array
-of `[language, bytes of the text]`, and the texts (UTF-8 with lone surrogates allowed). The answer
-is the encoded block of these files. `--static PATH` names the encoder of the pieces.
+A worker is this module as a program. A request is one frame (`agent.shared.workers`): a JSON array
+of `[language, text]`. The answer is the encoded block of these files. `--static PATH` names the
+encoder of the pieces.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -64,89 +63,53 @@ def build_in_workers(
     if not workers:
         yield from build_here(jobs, cancel, encoder)
         return
-    waiting: deque[tuple[Job, Future[bytes | None]]] = deque()
+    waiting: deque[tuple[Job, Future[bytes]]] = deque()
     with WorkerPool(workers, "index") as pool:
         for job in jobs:
-            waiting.append((job, pool.submit(partial(_Worker.build, job=job))))
+            ask = partial(
+                WorkerProcess.ask, frames=[json.dumps(job).encode()], seconds=_JOB_SECONDS
+            )
+            waiting.append((job, pool.submit(ask)))
             if len(waiting) >= len(workers) * _AHEAD:
-                yield from _result(*waiting.popleft(), cancel, encoder)
+                yield _result(*waiting.popleft(), cancel, encoder)
         while waiting:
-            yield from _result(*waiting.popleft(), cancel, encoder)
+            yield _result(*waiting.popleft(), cancel, encoder)
 
 
 def _result(
-    job: Job,
-    future: Future[bytes | None],
-    cancel: threading.Event,
-    encoder: PieceEncoder | None,
-) -> Iterator[bytes]:
-    while not future.done():
-        if cancel.wait(_POLL_SECONDS):
-            break
+    job: Job, future: Future[bytes], cancel: threading.Event, encoder: PieceEncoder | None
+) -> bytes:
+    while not future.done() and not cancel.wait(_POLL_SECONDS):
+        pass
     if cancel.is_set():
         raise Cancelled
-    block = future.result()
-    if block is None:
-        yield from build_here([job], cancel, encoder)
-    else:
-        yield block
+    try:
+        return future.result()
+    except WorkerFailed:
+        return encode(BlockBuilder(encoder).build(job))
 
 
-@dataclass(slots=True)
-class _Worker:
-    process: WorkerProcess
-    broken: bool = False
-
-    def build(self, job: Job) -> bytes | None:
-        """Return the block of a job; None from the first failure on."""
-        if self.broken:
-            return None
-        try:
-            return self.process.ask(request_frames(job), _JOB_SECONDS)
-        except WorkerFailed:
-            self.broken = True
-            return None
-
-    def stop(self) -> None:
-        self.process.stop()
-
-
-def _start(count: int, encoder: PieceEncoder | None) -> list[_Worker]:
+def _start(count: int, encoder: PieceEncoder | None) -> list[WorkerProcess]:
     model = () if encoder is None else ("--static", str(encoder.path.resolve()))
-    variables = ("PATH", "LD_LIBRARY_PATH")
-    workers: list[_Worker] = []
+    names = ("PATH", "LD_LIBRARY_PATH")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    workers: list[WorkerProcess] = []
     for _ in range(count):
         try:
-            process = WorkerProcess(
+            worker = WorkerProcess(
                 "agent.retrieval.index.pool",
                 *model,
-                environment={name: os.environ[name] for name in variables if name in os.environ},
+                environment=environment,
                 folder="/",
                 stderr=subprocess.DEVNULL,
             )
         except OSError:
             break  # process limit, no memory, no /dev/null: fewer workers, or none
-        workers.append(_Worker(process))
+        workers.append(worker)
     return workers
 
 
 # ---------------------------------------------------------------------------------------- a worker
-
-
-def request_frames(job: Job) -> tuple[bytes, bytes]:
-    """Return the two frames that request the block of these files."""
-    texts = [text.encode("utf-8", "surrogatepass") for _, text in job]
-    sizes = [(language, len(text)) for (language, _), text in zip(job, texts, strict=True)]
-    return json.dumps(sizes).encode(), b"".join(texts)
-
-
-def _read_request(stream: BinaryIO) -> Iterator[tuple[str, str]]:
-    """Read a request. Raises EOFError at the end of the stream."""
-    sizes = json.loads(read_frame(stream))
-    texts, start = read_frame(stream), 0
-    for language, size in sizes:
-        yield language, texts[start : start + size].decode("utf-8", "surrogatepass")
-        start += size
 
 
 def serve(source: BinaryIO, sink: BinaryIO, encoder: PieceEncoder | None = None) -> None:
@@ -154,7 +117,7 @@ def serve(source: BinaryIO, sink: BinaryIO, encoder: PieceEncoder | None = None)
     builder = BlockBuilder(encoder)
     while True:
         try:
-            request = list(_read_request(source))
+            request = json.loads(read_frame(source))
         except EOFError:
             return
         write_frame(sink, encode(builder.build(request)))

@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from types import MappingProxyType
+from itertools import takewhile
 
 MAX_IMPORTS = 200
 """Most imports of one file: files with more are registries or generated."""
@@ -37,12 +37,9 @@ def bases(signature: str, leaf: str) -> tuple[str, ...]:
     keyword = _CLASS_WORDS.search(signature)
     if keyword is None:
         return ()
-    found: dict[str, None] = {}
-    for match in _NAME.finditer(signature, keyword.end()):
-        name = match[1]
-        if name and name != leaf and name not in _NOT_BASES and not name.isdigit():
-            found[name] = None
-    return tuple(found)[:MAX_BASES]
+    names = (match[1] for match in _NAME.finditer(signature, keyword.end()))
+    fit = (n for n in names if n and n != leaf and n not in _NOT_BASES and not n.isdigit())
+    return tuple(dict.fromkeys(fit))[:MAX_BASES]
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -76,12 +73,8 @@ def imports(text: str, starts: Iterable[int], language: str) -> tuple[str, ...]:
     reader = _READERS.get(language)
     if reader is None:
         return ()
-    found: dict[str, None] = {}
-    for start in starts:
-        found.update(dict.fromkeys(reader(text, start)))
-        if len(found) >= MAX_IMPORTS:
-            break
-    return tuple(name for name in found if name.strip("./"))[:MAX_IMPORTS]
+    names = dict.fromkeys(name for start in starts for name in reader(text, start))
+    return tuple(name for name in names if name.strip("./"))[:MAX_IMPORTS]
 
 
 def _python(text: str, at: int) -> Iterator[str]:
@@ -118,14 +111,10 @@ def _from_path(path: str, relative: bool) -> str:
     up = sum(1 for part in parts if part == "..")
     local = relative or (parts[:1] in (["."], [".."]))
     names = [part for part in parts if part not in {".", ".."}]
-    if names:
-        names[-1] = _without_suffix(names[-1])
+    stem, _, suffix = names[-1].rpartition(".") if names else ("", "", "")
+    if stem and len(suffix) <= 4:
+        names[-1] = stem
     return ("." * (up + 1) + "/" if local else "") + "/".join(names)
-
-
-def _without_suffix(name: str) -> str:
-    stem, dot, suffix = name.rpartition(".")
-    return stem if dot and len(suffix) <= 4 else name
 
 
 def _dotted(text: str, at: int) -> Iterator[str]:
@@ -164,22 +153,14 @@ def _php(text: str, at: int) -> Iterator[str]:
         yield from _quoted(text, at)
 
 
-_READERS: Mapping[str, Callable[[str, int], Iterator[str]]] = MappingProxyType(
-    {
-        "python": _python,
-        "javascript": _quoted,
-        "typescript": _quoted,
-        "tsx": _quoted,
-        "c": _quoted,
-        "cpp": _quoted,
-        "ruby": _quoted,
-        "go": _go,
-        "java": _dotted,
-        "csharp": _dotted,
-        "rust": _rust,
-        "php": _php,
-    }
-)
+_READERS: Mapping[str, Callable[[str, int], Iterator[str]]] = {
+    "python": _python,
+    **dict.fromkeys(("javascript", "typescript", "tsx", "c", "cpp", "ruby"), _quoted),
+    "go": _go,
+    **dict.fromkeys(("java", "csharp"), _dotted),
+    "rust": _rust,
+    "php": _php,
+}
 
 # --------------------------------------------------------------------------------------- resolving
 
@@ -196,41 +177,40 @@ class ModuleTable:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = paths
-        self._found: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._matches: dict[tuple[str, str], tuple[int, ...]] = {}
         self._by_leaf: defaultdict[str, list[int]] = defaultdict(list)
-        for number, path in enumerate(paths):
-            folder, _, name = path.rpartition("/")
-            if leaf := _leaf_of(folder, name):
+        for number in range(len(paths)):
+            if leaf := self.leaf(number):
                 self._by_leaf[leaf].append(number)
 
     @cached_property
     def _in_folder_of(self) -> Mapping[str, list[int]]:
         """File numbers by folder."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
+        numbers: defaultdict[str, list[int]] = defaultdict(list)
         for number, path in enumerate(self._paths):
-            found[path.rpartition("/")[0]].append(number)
-        return found
+            numbers[path.rpartition("/")[0]].append(number)
+        return numbers
 
     @cached_property
     def _by_last_folder(self) -> Mapping[str, list[str]]:
         """Folders by the last part of their path."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
+        folders: defaultdict[str, list[str]] = defaultdict(list)
         for folder in self._in_folder_of:
-            if folder:
-                found[folder.rpartition("/")[2]].append(folder)
-        return found
+            folders[folder.rpartition("/")[2]].append(folder)
+        return folders
 
     def leaf(self, number: int) -> str:
-        """Return the last part of a file's module name."""
+        """Return the last part of a file's module name; for a package's own file, its folder's."""
         folder, _, name = self._paths[number].rpartition("/")
-        return _leaf_of(folder, name)
+        stem = name.rpartition(".")[0] or name
+        return folder.rpartition("/")[2] if stem in _PACKAGE_FILES else stem
 
     def _folder(self, number: int) -> tuple[str, ...]:
         return _parts(self._paths[number].rpartition("/")[0])
 
     def _module(self, number: int) -> tuple[str, ...]:
         folder, _, name = self._paths[number].rpartition("/")
-        stem = _stem(name)
+        stem = name.rpartition(".")[0] or name
         return _parts(folder) if stem in _PACKAGE_FILES else (*_parts(folder), stem)
 
     def find(self, line: str, importer: int) -> tuple[int, ...]:
@@ -240,13 +220,11 @@ class ModuleTable:
         `a/b/c` may be the module c or a name c in module a/b. If several files match, the nearest
         to the importer are returned. A folder (a Go package) means all its files.
         """
-        # The cache key has only the importer's folder, because files of one folder import much the
-        # same.
+        # The key has only the importer's folder, because files of one folder import much the same.
         key = line, self._paths[importer].rpartition("/")[0]
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self._find(line, importer)
-        return found
+        if key not in self._matches:
+            self._matches[key] = self._find(line, importer)
+        return self._matches[key]
 
     def _find(self, line: str, importer: int) -> tuple[int, ...]:
         prefix, _, rest = line.partition("/") if line.startswith(".") else ("", "", line)
@@ -257,24 +235,22 @@ class ModuleTable:
                 return ()
             base = folder[: len(folder) - (len(prefix) - 1)]
             return self._exact((*base, *parts)) or (self._exact((*base, *parts[:-1])))
-        for length in (len(parts), len(parts) - 1):
-            if length > 0:
-                found = self._ending(parts[:length], importer)
-                if found:
-                    return found
-        return self._in_folder(parts)
+        candidates = (self._ending(parts[:size], importer) for size in (len(parts), len(parts) - 1))
+        return next(filter(None, candidates), ()) or self._in_folder(parts)
 
     def _exact(self, parts: tuple[str, ...]) -> tuple[int, ...]:
-        found = self._by_leaf.get(parts[-1], ()) if parts else ()
-        return tuple(number for number in found if self._module(number) == parts)
+        numbers = self._by_leaf.get(parts[-1], ()) if parts else ()
+        return tuple(number for number in numbers if self._module(number) == parts)
 
     def _ending(self, parts: tuple[str, ...], importer: int) -> tuple[int, ...]:
         size = len(parts)
-        found = [n for n in self._by_leaf.get(parts[-1], ()) if self._module(n)[-size:] == parts]
+        if not size:
+            return ()
+        numbers = [n for n in self._by_leaf.get(parts[-1], ()) if self._module(n)[-size:] == parts]
         if size == 1:
-            found = [n for n in found if self._is_top(n, importer)]
-        nearest = max((self._closeness(n, importer) for n in found), default=0)
-        return tuple(n for n in found if self._closeness(n, importer) == nearest)
+            numbers = [n for n in numbers if self._is_top(n, importer)]
+        nearest = max((self._closeness(n, importer) for n in numbers), default=0)
+        return tuple(n for n in numbers if self._closeness(n, importer) == nearest)
 
     def _is_top(self, number: int, importer: int) -> bool:
         """Whether a one-part name can mean the file: at the top, below `src`, or beside."""
@@ -283,33 +259,19 @@ class ModuleTable:
 
     def _closeness(self, number: int, importer: int) -> int:
         """Return the number of leading folders that both paths share."""
-        count = 0
-        for a, b in zip(self._folder(number), self._folder(importer), strict=False):
-            if a != b:
-                break
-            count += 1
-        return count
+        pairs = zip(self._folder(number), self._folder(importer), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
     def _in_folder(self, parts: tuple[str, ...]) -> tuple[int, ...]:
         """Return files of a folder that ends in all parts but the first (a host, a project)."""
         for first in range(len(parts) - 1):
-            tail = parts[first:]
-            ending = self._by_last_folder.get(tail[-1], ())
-            folders = [folder for folder in ending if _parts(folder)[-len(tail) :] == tail]
+            tail = "/" + "/".join(parts[first:])
+            ending = self._by_last_folder.get(parts[-1], ())
+            folders = [folder for folder in ending if f"/{folder}".endswith(tail)]
             if folders:
                 return tuple(sorted(n for f in folders for n in self._in_folder_of[f]))
         return ()
 
 
-def _stem(name: str) -> str:
-    return name.rpartition(".")[0] or name
-
-
 def _parts(folder: str) -> tuple[str, ...]:
     return tuple(folder.split("/")) if folder else ()
-
-
-def _leaf_of(folder: str, name: str) -> str:
-    """Return the last part of a module's name; for a package's own file, its folder's name."""
-    stem = _stem(name)
-    return folder.rpartition("/")[2] if stem in _PACKAGE_FILES else stem

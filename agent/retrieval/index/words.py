@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -234,8 +234,6 @@ def _powers(base: int) -> NDArray[np.uint64]:
     return np.multiply.accumulate(factors)
 
 
-_Scalar = TypeVar("_Scalar", bound=np.generic)
-
 TYPE_NAME = 1
 """Flag: several capitalised parts, which always name a class (`HTTPError`)."""
 KEYWORD = 2
@@ -260,13 +258,17 @@ _FLAGS = {
     word: sum(flag for flag, words in _WORDS_OF_FLAG.items() if word in words.split())
     for word in " ".join(_WORDS_OF_FLAG.values()).split()
 }
-_MAX_WORDS = 1 << 20  # distinct words cached; beyond it, the cache is emptied
+_MAX_WORDS = 1 << 19  # distinct words cached; beyond it, the cache is emptied
 _FIRST_BITS = 16  # the initial hash table has 2**16 slots
 _MIX = np.uint64(0xD6E8FEB86659FD93)  # odd; multiplying by it mixes the hash's high bits
 
 
 class Vocabulary:
-    """Terms of words by the words' hashes. Not thread-safe."""
+    """Terms of words by the words' numbers, which are valid until the next call of `numbers`.
+
+    `words` uint64 (w,): hashes, as in `Words`. `flags` uint8 (w,). `sizes` int64 (w,): number of
+    terms of each word. `term_hashes` uint64 (t,): `term_hash` by term number. Not thread-safe.
+    """
 
     def __init__(self) -> None:
         self._forget()
@@ -275,105 +277,78 @@ class Vocabulary:
         self._terms = Terms()
         self._term_ids: dict[str, int] = {}
         self._slots = np.full(1 << _FIRST_BITS, -1, dtype=np.int32)
-        self._words = _Column(np.uint64)
-        self._flags = _Column(np.uint8)
-        self._first = _Column(np.int64)  # start of a word's terms in `_flat`
-        self._sizes = _Column(np.int64)
-        self._flat = _Column(np.int64)  # term numbers
-        self._hashes = _Column(np.uint64)  # term hashes
+        # Number 0 is no word, so that no array is ever empty.
+        self.words = np.zeros(1, dtype=np.uint64)
+        self.flags = np.zeros(1, dtype=np.uint8)
+        self.sizes = np.zeros(1, dtype=np.int64)
+        self.term_hashes = np.empty(0, dtype=np.uint64)
+        self._first = np.zeros(1, dtype=np.int64)  # start of a word's terms in `_flat`
+        self._flat = np.empty(0, dtype=np.int64)  # term numbers
 
     def numbers(self, data: bytes, words: Words) -> NDArray[np.int64]:
-        """Return the number of each word, valid until the next call. New words are added."""
-        if self._words.size > _MAX_WORDS:
+        """Return the number of each word. New words are added."""
+        if self.words.size > _MAX_WORDS:
             self._forget()
-        found = self._find(words.hashes)
-        new = np.flatnonzero(found < 0)
+        numbers = self._find(words.hashes)
+        new = np.flatnonzero(numbers < 0)
         if new.size:
             hashes, first, places = np.unique(
                 words.hashes[new], return_index=True, return_inverse=True
             )
-            known, at = self._words.size, new[first]
+            size, at = self.words.size, new[first]
             spans = zip(words.starts[at].tolist(), words.ends[at].tolist(), strict=True)
             self._learn([data[a:b] for a, b in spans], hashes)
-            found[new] = known + places
-        return found
-
-    def flags(self, numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return the flags of words by number."""
-        return self._flags[numbers]
-
-    def hashes(self, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the hashes of words, as in `Words`."""
-        return self._words[numbers]
-
-    def term_counts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of terms of each word."""
-        return self._sizes[numbers]
+            numbers[new] = size + places
+        return numbers
 
     def terms(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the term numbers of all the words, one word after another."""
-        sizes = self._sizes[numbers]
-        return self._flat[spread(self._first[numbers], sizes)]
-
-    def term_hashes(self, terms: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the `term_hash` of terms by number."""
-        return self._hashes[terms]
+        return self._flat.take(spread(self._first[numbers], self.sizes[numbers]))
 
     def _find(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Return the numbers of words, -1 for unknown: open addressing with linear probing."""
-        found = np.full(hashes.size, -1, dtype=np.int64)
+        numbers = np.full(hashes.size, -1, dtype=np.int64)
         pending = np.arange(hashes.size)
         slots = self._slot_of(hashes)
         while pending.size:
-            numbers = self._slots[slots[pending]].astype(np.int64)
-            hit = (numbers >= 0) & (self._words[numbers] == hashes[pending])
-            found[pending[hit]] = numbers[hit]
-            pending = pending[~hit & (numbers >= 0)]
+            there = self._slots[slots[pending]].astype(np.int64)
+            hit = (there >= 0) & (self.words.take(there) == hashes[pending])
+            numbers[pending[hit]] = there[hit]
+            pending = pending[~hit & (there >= 0)]
             slots[pending] = (slots[pending] + 1) & (self._slots.size - 1)
-        return found
+        return numbers
 
     def _slot_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         shift = np.uint64(64 - (self._slots.size.bit_length() - 1))
         return ((hashes * _MIX) >> shift).astype(np.int64)
 
     def _learn(self, texts: list[bytes], hashes: NDArray[np.uint64]) -> None:
-        flags: list[int] = []
-        sizes: list[int] = []
-        flat: list[int] = []
-        fresh: list[int] = []
-        known = self._term_ids
-        for text in texts:
-            word, terms = self._read(text)
-            flags.append(_flags(word))
-            sizes.append(len(terms))
-            for term in terms:
-                number = known.get(term)
-                if number is None:
-                    number = known[term] = len(known)
-                    fresh.append(term_hash(term))
-                flat.append(number)
-        widths = np.array(sizes, dtype=np.int64)
-        self._first.extend(self._flat.size + np.cumsum(widths) - widths)
-        self._sizes.extend(widths)
-        self._flags.extend(np.array(flags, dtype=np.uint8))
-        self._flat.extend(np.array(flat, dtype=np.int64))
-        self._hashes.extend(np.array(fresh, dtype=np.uint64))
-        self._words.extend(hashes)
+        words = [text.decode("utf-8", "replace") for text in texts]
+        terms = [self._read(word) for word in words]
+        numbers = self._term_ids
+        before = len(numbers)
+        flat = [numbers.setdefault(term, len(numbers)) for own in terms for term in own]
+        fresh = [term_hash(term) for term in list(numbers)[before:]]
+        sizes = np.array([len(own) for own in terms], dtype=np.int64)
+        self._first = np.append(self._first, self._flat.size + np.cumsum(sizes) - sizes)
+        self.sizes = np.append(self.sizes, sizes)
+        self.flags = np.append(self.flags, np.array([_flags(w) for w in words], dtype=np.uint8))
+        self._flat = np.append(self._flat, np.array(flat, dtype=np.int64))
+        self.term_hashes = np.append(self.term_hashes, np.array(fresh, dtype=np.uint64))
+        self.words = np.append(self.words, hashes)
         self._index(hashes)
 
-    def _read(self, text: bytes) -> tuple[str, tuple[str, ...]]:
-        if text.isascii():
-            word = text.decode("ascii")
-            return word, self._terms.split(word)
-        word = text.decode("utf-8", "replace")
-        return word, tuple(t for part in WORD.findall(word) for t in self._terms.of_word(part))
+    def _read(self, word: str) -> tuple[str, ...]:
+        if word.isascii():
+            return self._terms.split(word)
+        return tuple(t for part in WORD.findall(word) for t in self._terms.of_word(part))
 
     def _index(self, hashes: NDArray[np.uint64]) -> None:
         """Insert the words just added. The table stays at most half full."""
-        if self._words.size * 2 > self._slots.size:
+        if self.words.size * 2 > self._slots.size:
             self._slots = np.full(self._slots.size * 4, -1, dtype=np.int32)
-            hashes = self._words.values
-        numbers = np.arange(self._words.size - hashes.size, self._words.size, dtype=np.int32)
+            hashes = self.words[1:]
+        numbers = np.arange(self.words.size - hashes.size, self.words.size, dtype=np.int32)
         slots = self._slot_of(hashes)
         while numbers.size:
             free = self._slots[slots] < 0
@@ -388,28 +363,3 @@ def _flags(word: str) -> int:
     if "A" <= first <= "Z":  # true for every match of the pattern
         return flags | TYPE_NAME if _TYPE_NAME.match(word) else flags
     return flags | NUMBER if first.isdigit() else flags
-
-
-class _Column(Generic[_Scalar]):
-    """A growing array."""
-
-    def __init__(self, dtype: type[_Scalar]) -> None:
-        self._data: NDArray[_Scalar] = np.zeros(1024, dtype=dtype)
-        self.size = 0
-
-    def __getitem__(self, numbers: NDArray[np.int64]) -> NDArray[_Scalar]:
-        """Return values by number. Any number below the capacity, and -1, returns some value."""
-        return self._data.take(numbers)
-
-    @property
-    def values(self) -> NDArray[_Scalar]:
-        return self._data[: self.size]
-
-    def extend(self, values: NDArray[_Scalar]) -> None:
-        size = self.size + values.size
-        if size > self._data.size:
-            grown = np.zeros(max(size, 2 * self._data.size), dtype=self._data.dtype)
-            grown[: self.size] = self.values
-            self._data = grown
-        self._data[self.size : size] = values
-        self.size = size

@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -67,19 +67,28 @@ def write_arrays(arrays: Mapping[str, NDArray[np.generic]], *, packed: bool = Tr
 # ----------------------------------------------------------------------------------- arrays as text
 
 SUFFIX = ".arrays.json"
-_A_LINE = 12  # numbers: no line becomes long
 
 
 def arrays_to_text(data: bytes) -> str:
-    """The arrays of a `.npz` file as JSON in short lines, exact to the last bit.
+    """The arrays of a `.npz` file as JSON, a number a line, exact to the last bit.
 
     Raises ValueError for bytes that are no such file.
     """
     arrays = read_arrays(data)
     if arrays is None:
         raise ValueError("not a file of arrays")
-    parts = (f"{json.dumps(name)}: {_part(array)}" for name, array in sorted(arrays.items()))
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+    parts = {
+        name: {
+            "dtype": array.dtype.str,
+            "shape": array.shape,
+            # `str` gives as few digits as the array's own type needs.
+            "values": [float(str(n)) for n in array.ravel()]
+            if array.dtype.kind == "f"
+            else array.ravel().tolist(),
+        }
+        for name, array in sorted(arrays.items())
+    }
+    return json.dumps(parts, indent=0) + "\n"
 
 
 def text_to_arrays(text: str) -> bytes:
@@ -98,20 +107,3 @@ def restore(folder: Path) -> None:
         target = source.with_name(source.name.removesuffix(SUFFIX))
         if not target.exists():
             target.write_bytes(text_to_arrays(source.read_text("utf-8")))
-
-
-def _part(array: NDArray[np.generic]) -> str:
-    """One array; numbers in short lines, floats with as few digits as their own type needs."""
-    described = f'{{"dtype": {json.dumps(array.dtype.str)}, "shape": {json.dumps(array.shape)}'
-    if array.dtype.kind == "U":
-        return f'{described}, "values": {json.dumps(array.ravel().tolist())}}}'
-    kind, numbers = array.dtype.kind, array.ravel()
-    lines = (
-        ",".join(_number(kind, value) for value in numbers[start : start + _A_LINE])
-        for start in range(0, numbers.size, _A_LINE)
-    )
-    return described + ', "values": [\n' + ",\n".join(lines) + "]}"
-
-
-def _number(kind: str, value: Any) -> str:
-    return json.dumps(float(str(value)) if kind == "f" else int(value))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import threading
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.retrieval.index.contents import BlockBuilder
+from agent.retrieval.index import BlockBuilder
 from agent.retrieval.index.corpus import encode
-from agent.retrieval.index.pool import Job, build_here, build_in_workers, request_frames, serve
+from agent.retrieval.index.pool import Job, build_here, build_in_workers, serve
 from agent.shared.workers import Cancelled, read_frame, write_frame
 
 
@@ -93,15 +94,10 @@ def test_closing_early_leaves_no_worker() -> None:
 FILES = [("python", "def f():\n    pass\n"), ("text", "é \udc80\n"), ("python", "")]
 
 
-def write_request(stream: io.BytesIO) -> None:
-    for frame in request_frames(FILES):
-        write_frame(stream, frame)
-
-
 def test_each_request_is_answered_until_the_input_ends() -> None:
     source, sink = io.BytesIO(), io.BytesIO()
     for _ in range(2):
-        write_request(source)
+        write_frame(source, json.dumps(FILES).encode())
     source.seek(0)
     serve(source, sink)
     sink.seek(0)
