@@ -39,6 +39,7 @@ from agent.repository import open_repository
 from agent.results import kept as files
 from agent.settings import Settings
 from agent.shared.files import AppendFile, locked, replace_file
+from agent.shared.terminal import install_command
 from sandbox import WorkspaceError, git_environment, git_options, objects_directory
 
 JOIN_SECONDS = 20.0
@@ -428,7 +429,7 @@ def _init(address: str, *, verbose: bool) -> None:
             from ray.exceptions import RayError
         except ImportError:
             raise ConfigurationError(
-                "--engine ray needs Ray: pip install 'patchshot[ray]', the same on all nodes"
+                f"--engine ray needs Ray: {install_command('ray')}, the same on all nodes"
             ) from None
         try:
             ray.init(

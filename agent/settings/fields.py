@@ -165,7 +165,7 @@ class Settings(BaseModel):
     # Embeddings.
     embed: Literal["auto", "off", "local", "remote"] = setting(
         "auto",
-        "Where embeddings come from; `local` needs patchshot[local]. auto: remote where an "
+        "Where embeddings come from; `local` needs the extra `local`. auto: remote where an "
         "embedding model is set, or behind a miner's proxy.",
         EMBEDDINGS,
         presets=EMBEDDED,

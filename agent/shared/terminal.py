@@ -9,6 +9,7 @@ and the diff (`agent.cli.commands.common.write_diff`).
 from __future__ import annotations
 
 import io
+import shlex
 import sys
 from typing import TextIO
 
@@ -71,3 +72,15 @@ def protect_streams() -> None:
 def unfiltered(stream: TextIO) -> TextIO:
     """Return what an `InertStream` writes to, for output that steers the terminal by intention."""
     return stream.plain if isinstance(stream, InertStream) else stream
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra for this interpreter.
+
+    It names the packages, because this program's own name is not in a package index.
+    """
+    from importlib import metadata
+
+    lines = [line.partition(";") for line in metadata.requires("patchshot") or ()]
+    needed = [name.strip() for name, _, marker in lines if f'"{extra}"' in marker.replace("'", '"')]
+    return shlex.join([sys.executable, "-m", "pip", "install", *needed])

@@ -15,6 +15,7 @@ from agent.cli.commands.hits import as_json
 from agent.cli.options import SOLVE_SETTINGS
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError, PatchshotError
+from agent.shared.terminal import install_command
 from agent.types.events import Event, Notice, StageFinished, StageStarted
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _run(repo: Path, flags: Mapping[str, Any]) -> int:
         server = make_server(repo, flags)
     except ModuleNotFoundError:
         raise ConfigurationError(
-            "the MCP server needs an extra: pip install 'patchshot[mcp]'"
+            f"the MCP server needs a package that is not installed: {install_command('mcp')}"
         ) from None
     server.run("stdio")
     return 0

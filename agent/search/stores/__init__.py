@@ -30,6 +30,7 @@ from agent.search.stores.base import (
     checked_name,
     score_of,
 )
+from agent.shared.terminal import install_command
 
 if TYPE_CHECKING:
     from agent.types.protocols import Reporter
@@ -85,8 +86,8 @@ def open_store(url: str, reporter: Reporter) -> VectorStore:
     except ModuleNotFoundError as error:
         extra = {"lancedb": "lancedb", **dict.fromkeys(_QDRANT, "qdrant")}.get(scheme, "pgvector")
         raise ConfigurationError(
-            f"a {extra} store needs a package that is not installed ({error.name});"
-            f" pip install 'patchshot[{extra}]'"
+            f"a {extra} store needs a package that is not installed ({error.name}): "
+            f"{install_command(extra)}"
         ) from None
     from agent.search.stores.embedded import EmbeddedStore
 

@@ -82,7 +82,7 @@ def test_nothing_heavy_is_imported_before_the_first_call() -> None:
 
 def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'patchshot\[local\]'"):
+    with pytest.raises(ConfigurationError, match=r"-m pip install 'onnxruntime<"):
         LocalEmbedder()
 
 
@@ -91,5 +91,5 @@ def test_a_damaged_model_is_a_provider_error(tmp_path: Path) -> None:
     bad = tmp_path / "model.onnx"
     bad.write_bytes(b"not a model")
     embedder = LocalEmbedder(bad)
-    with pytest.raises(ProviderError, match=r"reinstall .* `pip install 'patchshot\[local\]'`"):
+    with pytest.raises(ProviderError, match=r"reinstall .*-m pip install 'onnxruntime<"):
         asyncio.run(embedder.embed_batch(["x"], kind="query"))
