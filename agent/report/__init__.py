@@ -7,11 +7,10 @@ writes the page and reads the files of each instance again. All files of a run a
 
 from agent.report.evaluations import Evaluated, RunFiles, load_evaluation
 from agent.report.reading import ReportRow, ReportRun, ReportSummary, load, summarise
-from agent.report.rendering import MARK, policy, render
+from agent.report.rendering import policy, render
 from agent.report.text import Cleaner, dollars, seconds
 
 __all__ = [
-    "MARK",
     "Cleaner",
     "Evaluated",
     "ReportRow",

@@ -22,9 +22,7 @@ from agent.report.reading import ReportRow, ReportRun, ReportSummary, read_excha
 from agent.report.text import Clean, Cleaner, count, dollars, percent, seconds
 from agent.results.kept import LOG, PATCH, RESULT
 from agent.run.record import RunRecord, TestCounts, ValidationRecord
-
-MARK = b"<!doctype html>\n<!-- agent report -->\n"
-"""The first bytes of every report. A file with them may be replaced without `--force`."""
+from agent.shared.files import REPORT_MARK
 
 _CHUNK = 64 * 1024
 _MOST_CALLS = 60  # an iterative solve makes a dozen
@@ -167,7 +165,7 @@ def render(
     run: ReportRun, summary: ReportSummary, clean: Cleaner, *, bodies: bool
 ) -> Iterator[bytes]:
     """Yield the page in pieces. Each instance is read while the page is written."""
-    yield MARK
+    yield REPORT_MARK
     style, script = _asset("style.css"), _asset("script.js")
     values: dict[str, Any] = {
         "run": run,

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from agent.errors import ConfigurationError
 
+REPORT_MARK = b"<!doctype html>\n<!-- agent report -->\n"
+"""The first bytes of a report of `agent report`, which may be replaced and is no code."""
+
 LONGEST_ROW = 256 * 1024 * 1024
 """Bytes of a SWE-bench row at most; the rows of published data sets are far smaller."""
 
@@ -30,6 +33,14 @@ def read_small_file(path: Path, most: int | None = None) -> bytes | None:
         if error.errno != errno.EFBIG:
             raise
         raise ConfigurationError(f"{path}: {error.strerror}") from None
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a report of `agent report`."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(REPORT_MARK)) == REPORT_MARK
 
 
 def replace_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:

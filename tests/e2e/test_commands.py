@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from agent.shared.files import REPORT_MARK
 from tests.conftest import ROOT, run_git
-from tests.support.agent_process import run_agent
+from tests.support.agent_process import AGENT, agent_environment, run_agent
 from tests.support.behaviours import Good, Malformed
 from tests.support.fingerprint import fingerprint
 from tests.support.scripted_provider import ScriptedProvider
@@ -296,3 +297,14 @@ def test_a_dead_embedding_server_is_said_once_and_words_decide(
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["results"][0]["symbol"] == "Cart.total"
     assert done.stderr.count("ranked by words alone") == 1
+
+
+def test_what_the_program_wrote_is_no_part_of_the_project(user: User, repository: Path) -> None:
+    (repository / "report.html").write_bytes(REPORT_MARK + b"<p>cart total</p>")
+    with (repository / "fix.diff").open("w") as output:
+        done = subprocess.run(
+            [*AGENT, "search", "cart total", "--repo", "."],
+            cwd=repository, env=agent_environment(user.home), stdout=output,
+            stderr=subprocess.PIPE, text=True, timeout=60, check=True,
+        )  # fmt: skip
+    assert " clean" in done.stderr

@@ -29,6 +29,7 @@ from agent.cli.options import (
 )
 from agent.cli.options import command as declare
 from agent.errors import ConfigurationError
+from agent.shared.files import is_report
 from agent.shared.terminal import say
 
 if TYPE_CHECKING:
@@ -210,12 +211,12 @@ def _checked(given: Path | None, inputs: Mapping[str, Path | None]) -> Path:
         raise ConfigurationError(f"--output {output}: is a folder; give the name of a file in it")
     if not output.parent.is_dir():
         raise ConfigurationError(f"--output {output}: there is no folder {output.parent}; make it")
-    if given is None and output.exists() and not _is_report(output):
+    if given is None and output.exists() and not is_report(output):
         raise ConfigurationError(
             f"{output} exists and is not a report of this command: name it with --output to "
             "replace it"
         )
-    if output.is_file() and not (_is_page(output) or _is_report(output)):
+    if output.is_file() and not (_is_page(output) or is_report(output)):
         raise ConfigurationError(
             f"--output {output}: exists, and is not a report of this command: give another name, "
             "such as report.html"
@@ -226,15 +227,6 @@ def _checked(given: Path | None, inputs: Mapping[str, Path | None]) -> Path:
 def _is_page(path: Path) -> bool:
     """Whether the existing file is HTML by its name or empty, so that `--output` may replace it."""
     return path.suffix.lower() in (".html", ".htm") or not path.stat().st_size
-
-
-def _is_report(path: Path) -> bool:
-    from agent.report import MARK
-
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(MARK)) == MARK
 
 
 def _write(output: Path, parts: Iterator[bytes]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json as json_module
 import os
+import stat
 import sys
 import time
 import traceback
@@ -252,7 +253,8 @@ def load_snapshot(
     """Read the repository and report what was found.
 
     `exclude` lists files of the command itself (the issue, the output). They do not count as files
-    of the project even if they are inside it. `scope` is as for `take_snapshot`.
+    of the project even if they are inside it, nor do the file that stdout goes to and a report of
+    this program. `scope` is as for `take_snapshot`.
     """
     from agent.repository import skipped_in_words, take_snapshot
 
@@ -261,7 +263,7 @@ def load_snapshot(
     ok = False
     summary = ""
     try:
-        own = [path.resolve() for path in exclude if path is not None]
+        own = [path.resolve() for path in (*exclude, *_own_outputs(repo)) if path is not None]
         if commit is None:
             finish_writes(repo, reporter)
         mode = cast("Dirty", dirty)
@@ -279,6 +281,18 @@ def load_snapshot(
     for note in snapshot.notes:
         reporter(Notice(note))
     return snapshot
+
+
+def _own_outputs(repo: Path) -> Iterator[Path]:
+    """Yield the file that stdout goes to, and the report of an earlier command."""
+    from agent.shared.files import is_report
+
+    with suppress(OSError, ValueError):  # a stdout without a descriptor
+        if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+            yield Path(f"/proc/self/fd/{sys.stdout.fileno()}").readlink()
+    for folder in (repo, Path()):
+        if is_report(folder / "report.html"):
+            yield folder / "report.html"
 
 
 def finish_writes(repo: Path, reporter: Reporter) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.report import MARK, Cleaner, load, render, summarise
+from agent.report import Cleaner, load, render, summarise
+from agent.shared.files import REPORT_MARK
 from tests.support.hostile_run import OUTSIDE, SECRET, SHOWN, make_hostile_run
 from tests.support.run_folders import make_run
 
@@ -29,7 +30,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_policy_allows_our_style_and_script_alone(page: str) -> None:
-    assert page.startswith(MARK.decode())
+    assert page.startswith(REPORT_MARK.decode())
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     text = policy[1].replace("&#39;", "'")
