@@ -1,4 +1,4 @@
-"""Plans: intents read from an issue, their grounding in a snapshot, and a search for the best plan.
+"""Intents of an issue, their grounding in a snapshot, and a search for the best plan of them.
 
 An intent is one search: `text` is an imperative sentence for people and models, `query` has the
 words to search for. All intents are scored over one corpus by the retriever's signals. It is loaded
@@ -21,12 +21,12 @@ import numpy as np
 
 from agent.retrieval.index import Terms
 from agent.retrieval.ranking import (
-    Frame,
     LexicalQuery,
     MentionPlace,
     RankingInput,
     candidate_files,
     make_query,
+    mention_evidence,
     neighbours,
     read_mentions,
     signals_over,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from agent.retrieval.index import Corpus, Index
-    from agent.retrieval.ranking import EvidenceSource, RetrievalOptions, Signals
+    from agent.retrieval.ranking import Signals
     from agent.types import Ranking
     from agent.types.protocols import Snapshot
 
@@ -51,14 +51,11 @@ MAX_INTENT_CHARS = 240
 It is cut, because its beginning usually names the subject.
 """
 
+# Maximum intents from each origin: each one costs a ranking, and later ones are rarely relevant.
 MAX_SENTENCES = 16
-MAX_NAMES = 8
-MAX_FRAMES = 4
-MAX_ERRORS = 3
-"""Maximum intents from each origin.
-
-Each one costs a ranking, and later ones are rarely relevant.
-"""
+_MAX_NAMES = 8
+_MAX_FRAMES = 4
+_MAX_ERRORS = 3
 
 _MIN_WORDS = 3  # minimum words of a sentence: excludes "Steps to reproduce" and "Thanks!"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`'\"(\[])|\n+")
@@ -77,30 +74,21 @@ class Intent:
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class IntentPlan:
-    """Intents in display order. No two have the same query."""
-
-    intents: tuple[Intent, ...]
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Return the queries: they identify and order plans."""
-        return tuple(intent.query for intent in self.intents)
+Plan = tuple[Intent, ...]
+"""Intents in display order. No two have the same query."""
 
 
-def plan_of(intents: Iterable[Intent]) -> IntentPlan:
-    """Return the plan of these intents. Each query is kept once, at its first position."""
-    found: dict[str, Intent] = {}
+def plan_of(intents: Iterable[Intent]) -> Plan:
+    """Return the plan of these intents. Each query stays once, at its first position."""
+    by_query: dict[str, Intent] = {}
     for intent in intents:
-        found.setdefault(intent.query, intent)
-    return IntentPlan(tuple(found.values()))
+        by_query.setdefault(intent.query, intent)
+    return tuple(by_query.values())
 
 
-def intent_of(words: str, origin: Origin) -> Intent:
-    """Return an intent to find these words, cut to the length of a sentence."""
-    words = _shortened(" ".join(words.split()))
-    return Intent(_WORDING[origin].format(words), words, origin)
+def key_of(plan: Plan) -> tuple[str, ...]:
+    """Return the queries: they identify and order plans."""
+    return tuple(intent.query for intent in plan)
 
 
 _WORDING: dict[Origin, str] = {
@@ -115,117 +103,41 @@ _WORDING: dict[Origin, str] = {
 }
 
 
-def intents_in(problem: Problem) -> tuple[Intent, ...]:
+def intent_of(words: str, origin: Origin) -> Intent:
+    """Return an intent to find these words, cut to the length of a sentence."""
+    words = " ".join(words.split())
+    if len(words) > MAX_INTENT_CHARS:
+        words = words[:MAX_INTENT_CHARS].rpartition(" ")[0] or words[:MAX_INTENT_CHARS]
+    return Intent(_WORDING[origin].format(words), words, origin)
+
+
+def intents_in(problem: Problem) -> Plan:
     """Return the intents of an issue: title, errors, frames, names, sentences; each query once."""
-    return plan_of(_intents(problem)).intents
-
-
-def _intents(problem: Problem) -> Iterator[Intent]:
-    yield intent_of(problem.title, "title")
     prose, code = text_parts(problem.body)
-    for found in list(_ERROR.findall(f"{prose}\n{code}"))[-MAX_ERRORS:]:
-        yield intent_of(found, "error")
     mentions = read_mentions(problem)
-    for frame in sorted(mentions.frames, key=lambda frame: frame.rank)[:MAX_FRAMES]:
-        yield intent_of(_frame_words(frame), "frame")
-    names = [m.name for m in mentions.names if m.place is not MentionPlace.CODE]
-    yield from (intent_of(name, "name") for name in names[:MAX_NAMES])
-    yield from (intent_of(text, "sentence") for text in sentences(prose)[:MAX_SENTENCES])
-
-
-def _frame_words(frame: Frame) -> str:
-    name = frame.path.replace("\\", "/").rpartition("/")[2]
-    return f"{frame.function} in {name}" if frame.function else name
+    frames = sorted(mentions.frames, key=lambda frame: frame.rank)[:_MAX_FRAMES]
+    files = [frame.path.replace("\\", "/").rpartition("/")[2] for frame in frames]
+    texts: Mapping[Origin, Iterable[str]] = {
+        "title": [problem.title],
+        "error": _ERROR.findall(f"{prose}\n{code}")[-_MAX_ERRORS:],
+        "frame": [
+            f"{frame.function} in {file}" if frame.function else file
+            for frame, file in zip(frames, files, strict=True)
+        ],
+        "name": [m.name for m in mentions.names if m.place is not MentionPlace.CODE][:_MAX_NAMES],
+        "sentence": sentences(prose)[:MAX_SENTENCES],
+    }
+    return plan_of(intent_of(text, origin) for origin, own in texts.items() for text in own)
 
 
 def sentences(prose: str) -> list[str]:
     """Return the distinct sentences of a text in order, without Markdown marks and links."""
     parts = _SENTENCE_END.split(_LINK.sub(r"\1", prose))
     cleaned = (_MARKS.sub("", part) for part in parts)
-    return list(dict.fromkeys(part for part in cleaned if _says_something(part)))
+    return list(dict.fromkeys(one for one in cleaned if len(_WORDS.findall(one)) >= _MIN_WORDS))
 
 
-def _says_something(text: str) -> bool:
-    return len(_WORDS.findall(text)) >= _MIN_WORDS
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= MAX_INTENT_CHARS:
-        return text
-    return text[:MAX_INTENT_CHARS].rpartition(" ")[0] or text[:MAX_INTENT_CHARS]
-
-
-@dataclass(slots=True)
-class SeveralQueries:
-    """Scores texts over the candidate files of the problem `about`. Not thread-safe.
-
-    History and neighbours are not used: they describe what an issue changes, and the intents of a
-    plan are parts of one issue.
-    """
-
-    about: Problem
-    snapshot: Snapshot
-    index: Index
-    sources: tuple[EvidenceSource, ...]
-    options: RetrievalOptions
-    cancel: threading.Event = field(default_factory=threading.Event)
-    _terms: Terms = field(default_factory=Terms)
-    _corpus: Corpus | None = None
-    _known: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
-
-    @property
-    def corpus(self) -> Corpus:
-        """Return the loaded corpus. Its pieces and their numbers never change."""
-        return self._loaded(self._known)
-
-    def prepare(self, text: str) -> None:
-        """Load the terms of a text. Later queries may use any of these terms."""
-        self._loaded(np.array(sorted(self._hashes(text)), dtype=np.uint64))
-
-    def signals(self, problems: Sequence[Problem]) -> list[Signals]:
-        """Return the signals of each problem over the same pieces. Raises Cancelled."""
-        queries = [make_query(problem, self._terms) for problem in problems]
-        wanted = [query.hashes for query in queries]
-        corpus = self._loaded(np.unique(np.concatenate(wanted)) if wanted else self._known)
-        found = []
-        for problem, query in zip(problems, queries, strict=True):
-            own = replace(self._source(corpus), corpus=narrowed(corpus, self._known, query))
-            mentions = read_mentions(problem)
-            found.append(signals_over(problem, mentions, own, query, self._terms, neighbours=False))
-        return found
-
-    def _hashes(self, text: str) -> set[int]:
-        return set(make_query(Problem(text, ""), self._terms).hashes.tolist())
-
-    def _source(self, corpus: Corpus) -> RankingInput:
-        return RankingInput(self.snapshot, corpus, self.index.encoder, None, self.sources)
-
-    def _loaded(self, wanted: NDArray[np.uint64]) -> Corpus:
-        if self._corpus is None or not np.isin(wanted, self._known).all():
-            self._known = np.union1d(self._known, wanted)
-            files = candidate_files(self.snapshot, self.about, read_mentions(self.about))
-            self._corpus = self.index.load(self.snapshot, files, self._known, self.cancel)
-        return self._corpus
-
-
-def narrowed(corpus: Corpus, known: NDArray[np.uint64], query: LexicalQuery) -> Corpus:
-    """Return the corpus with only the postings of the query's terms, numbered as in the query.
-
-    `known` uint64 (k,), ascending: the terms that the corpus was loaded with. They include the
-    query's terms.
-    """
-    numbers = np.full(known.size, -1, dtype=np.int64)
-    numbers[np.searchsorted(known, query.hashes)] = np.arange(query.hashes.size)
-    terms = numbers[corpus.term]
-    kept = terms >= 0
-    return replace(
-        corpus,
-        piece=corpus.piece[kept],
-        term=terms[kept],
-        counts=corpus.counts[kept],
-        name_counts=corpus.name_counts[kept],
-    )
-
+# -------------------------------------------------------------------------------------- grounding
 
 HITS = 6
 """Number of best pieces that count as the result of an intent.
@@ -234,10 +146,6 @@ A longer list is too vague to use.
 """
 
 _BACKGROUND = 4  # in multiples of HITS: ranks that the first hits are compared with
-TOKENS_A_TERM = 2.0
-"""Estimated prompt tokens for each term that the index counts in a piece (median of ten
-projects).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,80 +169,116 @@ class Grounded:
 
 @dataclass(slots=True)
 class Grounder:
-    """Grounds intents and ranks each distinct query once, up to `limit` queries."""
+    """Ranks queries over the candidate files of the issue `about`. Not thread-safe.
 
-    queries: SeveralQueries
-    limit: int
-    _known: dict[str, Grounded] = field(default_factory=dict)
+    History and neighbours are not used: they describe what an issue changes, and the intents of a
+    plan are parts of one issue. Each distinct query is ranked once, up to `limit` queries.
+    """
+
+    about: Problem
+    snapshot: Snapshot
+    index: Index
+    limit: int = 40
+    cancel: threading.Event = field(default_factory=threading.Event)
+    _terms: Terms = field(default_factory=Terms)
+    _corpus: Corpus | None = None
+    _loaded: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
+    _grounded: dict[str, Grounded] = field(default_factory=dict)
 
     @property
     def spent(self) -> int:
         """Return the number of queries ranked so far."""
-        return len(self._known)
+        return len(self._grounded)
 
     @property
     def corpus(self) -> Corpus:
-        """Return the corpus whose piece numbers the results use."""
-        return self.queries.corpus
+        """Return the loaded corpus. Its pieces and their numbers never change."""
+        return self._load(self._loaded)
+
+    def prepare(self, text: str) -> None:
+        """Load the terms of a text. Later queries may use any of these terms."""
+        self._load(make_query(Problem(text, ""), self._terms).hashes)
 
     def ground(self, intents: Sequence[Intent]) -> tuple[Grounded, ...] | None:
         """Return the result of each intent, or None if that would exceed the limit."""
-        fresh = {i.query: i for i in intents if i.query not in self._known}
+        fresh = {i.query: i for i in intents if i.query not in self._grounded}
         if self.spent + len(fresh) > self.limit:
             return None
-        signals = self.queries.signals([Problem(query, "") for query in fresh])
+        signals = self.signals([Problem(query, "") for query in fresh])
         for intent, own in zip(fresh.values(), signals, strict=True):
-            self._known[intent.query] = grounded(intent, own)
-        return tuple(self._known[intent.query] for intent in intents)
+            self._grounded[intent.query] = _grounded(intent, own)
+        return tuple(self._grounded[intent.query] for intent in intents)
+
+    def signals(self, problems: Sequence[Problem]) -> list[Signals]:
+        """Return the signals of each problem over the same pieces. Raises Cancelled."""
+        queries = [make_query(problem, self._terms) for problem in problems]
+        corpus = self._load(np.concatenate([self._loaded[:0], *(one.hashes for one in queries)]))
+        signals = []
+        for problem, query in zip(problems, queries, strict=True):
+            own = RankingInput(
+                self.snapshot,
+                _narrowed(corpus, self._loaded, query),
+                self.index.encoder,
+                None,
+                (mention_evidence,),
+            )
+            mentions = read_mentions(problem)
+            signals.append(
+                signals_over(problem, mentions, own, query, self._terms, neighbours=False)
+            )
+        return signals
+
+    def _load(self, terms: NDArray[np.uint64]) -> Corpus:
+        if self._corpus is None or not np.isin(terms, self._loaded).all():
+            self._loaded = np.union1d(self._loaded, terms)
+            files = candidate_files(self.snapshot, self.about, read_mentions(self.about))
+            self._corpus = self.index.load(self.snapshot, files, self._loaded, self.cancel)
+        return self._corpus
 
 
-def grounded(intent: Intent, signals: Signals) -> Grounded:
+def _narrowed(corpus: Corpus, loaded: NDArray[np.uint64], query: LexicalQuery) -> Corpus:
+    """Return the corpus with only the postings of the query's terms, numbered as in the query.
+
+    `loaded` uint64 (k,), ascending: the terms of the corpus. They include the query's terms.
+    """
+    numbers = np.full(loaded.size, -1, dtype=np.int64)
+    numbers[np.searchsorted(loaded, query.hashes)] = np.arange(query.hashes.size)
+    terms = numbers[corpus.term]
+    own = terms >= 0
+    return replace(
+        corpus,
+        piece=corpus.piece[own],
+        term=terms[own],
+        counts=corpus.counts[own],
+        name_counts=corpus.name_counts[own],
+    )
+
+
+def _grounded(intent: Intent, signals: Signals) -> Grounded:
     """Compute the result of an intent from the signals of its query."""
     scores = signals.pieces
-    best = _best(scores, HITS * (1 + _BACKGROUND))
+    best = np.argsort(-scores, kind="stable")[: HITS * (1 + _BACKGROUND)]
+    best = best[scores[best] > 0.0]
     if not best.size:
         return Grounded(intent, (), 0.0, 0.0)
     coverage = signals.piece_columns["coverage"][best[:HITS]]
-    hits = tuple(best[:HITS].tolist())
-    return Grounded(intent, hits, float(coverage.max()), _standing_out(scores[best]))
-
-
-def _best(scores: NDArray[np.float64], limit: int) -> NDArray[np.int64]:
-    """Return positions of the `limit` highest scores above 0; ties by position."""
-    positions = np.flatnonzero(scores > 0.0)
-    if positions.size > limit:
-        least = np.partition(scores[positions], -limit)[-limit]
-        positions = positions[scores[positions] >= least]
-    order = np.argsort(-scores[positions], kind="stable")
-    return positions[order][:limit].astype(np.int64)
-
-
-def _standing_out(scores: NDArray[np.float64]) -> float:
-    """Return 1 - mean score of the following ranks / mean score of the hits."""
-    after = scores[HITS : HITS * (1 + _BACKGROUND)]
-    first = float(scores[:HITS].mean())
-    return 1.0 - float(after.mean()) / first if after.size and first > 0.0 else 1.0
+    first, after = scores[best[:HITS]].mean(), scores[best[HITS:]]
+    specificity = 1.0 - float(after.mean()) / float(first) if after.size else 1.0
+    return Grounded(intent, tuple(best[:HITS].tolist()), float(coverage.max()), specificity)
 
 
 def numbers_of(ranking: Ranking, corpus: Corpus) -> dict[int, int]:
     """Return the rank (from 0) by piece number, for ranked pieces of the corpus."""
-    places = {
-        (c.path, c.start, c.end, c.symbol): rank
-        for rank, c in enumerate(scored.chunk for scored in ranking.chunks)
-    }
-    paths = {place[0] for place in places}
-    found: dict[int, int] = {}
+    chunks = [scored.chunk for scored in ranking.chunks]
+    ranks = {(c.path, c.start, c.end, c.symbol): rank for rank, c in enumerate(chunks)}
+    paths = {chunk.path for chunk in chunks}
+    numbers: dict[int, int] = {}
     for file, source in enumerate(corpus.files):
         for number, piece in corpus.pieces_of(file) if source.path in paths else ():
-            rank = places.get((source.path, piece.start, piece.end, piece.symbol))
+            rank = ranks.get((source.path, piece.start, piece.end, piece.symbol))
             if rank is not None:
-                found[number] = rank
-    return found
-
-
-def tokens_of(corpus: Corpus, pieces: Sequence[int] | frozenset[int]) -> float:
-    """Estimate the prompt tokens of the pieces."""
-    return float(corpus.text_lengths[sorted(pieces)].sum()) * TOKENS_A_TERM
+                numbers[number] = rank
+    return numbers
 
 
 def mentioned(signals: Signals) -> Mapping[int, float]:
@@ -343,68 +287,17 @@ def mentioned(signals: Signals) -> Mapping[int, float]:
     return {n: sum(sorted(r.value for r in pieces[n].values())) for n in sorted(pieces)}
 
 
-GROUNDING, MENTIONS, SUPPORT, PRICE = 1.0, 0.5, 1.0, 0.3
-"""Weights of the parts of a plan's value.
+# ------------------------------------------------------------------------------------- the search
 
-They were set by judgement, so that no part decides alone; no parameter sweep has been run.
+TOKENS_A_TERM = 2.0
+"""Estimated prompt tokens for each term that the index counts in a piece (median of ten
+projects).
 """
 
-_RANK_OFFSET = 10
-"""Offset of the support formula. It makes the first ranks nearly equal."""
+# Weights of the parts of a plan's value. They were set by judgement, so that no part decides alone.
+_GROUNDING, _MENTIONS, _SUPPORT, _PRICE = 1.0, 0.5, 1.0, 0.3
 
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """The data of one issue from which plans are scored.
-
-    `ranks`: rank in the issue's ranking, from 0, by piece. `mentioned`: evidence by piece.
-    `tokens`: size of the context to fill.
-    """
-
-    corpus: Corpus
-    ranks: Mapping[int, int]
-    mentioned: Mapping[int, float]
-    tokens: int
-
-    def value(self, plan: Sequence[Grounded]) -> float:
-        """Return the value of a plan. It depends on the order of the intents.
-
-            GROUNDING * (1 - product over intents of (1 - quality * novelty / 2))
-            + MENTIONS * share of the names in the issue that the hits cover
-            + SUPPORT  * how high the hits rank in the issue's own ranking
-            - PRICE    * tokens of all hits / available tokens
-
-        Novelty is the share of an intent's hits that no earlier intent found. In the product (a
-        noisy-or in which each intent counts at most half) each further intent adds less, until
-        its price exceeds its gain. All parts except the price are in [0, 1].
-        """
-        hits = frozenset(piece for intent in plan for piece in intent.hits)
-        gains = GROUNDING * _grounding(plan) + MENTIONS * _share(self.mentioned, hits)
-        price = tokens_of(self.corpus, hits) / max(1, self.tokens)
-        return gains + SUPPORT * self._support(hits) - PRICE * price
-
-    def _support(self, hits: frozenset[int]) -> float:
-        """Return the mean over hits of offset / (offset + rank); 0 for an unranked hit."""
-        ranks = sorted(self.ranks[piece] for piece in hits if piece in self.ranks)
-        return sum(_RANK_OFFSET / (_RANK_OFFSET + rank) for rank in ranks) / max(1, len(hits))
-
-
-def _grounding(plan: Sequence[Grounded]) -> float:
-    seen: set[int] = set()
-    doubt = 1.0
-    for intent in plan:
-        fresh = sum(piece not in seen for piece in intent.hits)
-        novelty = fresh / len(intent.hits) if intent.hits else 0.0
-        doubt *= 1.0 - intent.quality * novelty / 2.0
-        seen.update(intent.hits)
-    return 1.0 - doubt
-
-
-def _share(weights: Mapping[int, float], hits: frozenset[int]) -> float:
-    whole = sum(weights.values())
-    found = sum(weights[piece] for piece in sorted(hits) if piece in weights)
-    return found / whole if whole > 0.0 else 0.0
-
+_RANK_OFFSET = 10  # of the support formula: it makes the first ranks nearly equal
 
 MAX_INTENTS = 8
 """Maximum intents of a plan.
@@ -417,99 +310,46 @@ _ADDED = 2  # further intents from each source that one expansion tries
 
 
 @dataclass(frozen=True, slots=True)
-class Mutator:
-    """Changes plans over one corpus. `pool`: the issue's intents that may be added to a plan."""
-
-    corpus: Corpus
-    pool: tuple[Intent, ...]
-
-    def mutated(self, plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
-        """Yield neighbours of a plan, possibly repeated, but never the plan itself."""
-        yield from _dropped(plan)
-        if len(plan) < MAX_INTENTS:
-            yield from self._added(plan)
-        yield from self._rephrased(plan)
-
-    def _added(self, plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
-        """Yield plans with one more intent of the issue, or one for code near the hits."""
-        mine = _intents_of(plan)
-        there = {intent.query for intent in mine}
-        unused = [intent for intent in self.pool if intent.query not in there]
-        around = [intent for intent in self._around(plan) if intent.query not in there]
-        for intent in (*unused[:_ADDED], *around[:_ADDED]):
-            yield plan_of((*mine, intent))
-
-    def _around(self, plan: Sequence[Grounded]) -> list[Intent]:
-        """Return intents for callers, callees and relatives of the best hits, most shared first."""
-        hits = {grounded.hits[0]: 1.0 for grounded in plan if grounded.hits}
-        if not hits:
-            return []
-        found = neighbours(self.corpus, hits, {}).pieces
-        worth = {n: sum(sorted(r.value for r in found[n].values())) for n in found}
-        shown = {piece for grounded in plan for piece in grounded.hits}
-        best = sorted((n for n in worth if n not in shown), key=lambda n: (-worth[n], n))
-        return [intent_of(self._name(n), "neighbour") for n in best if self.corpus.symbols[n]]
-
-    def _rephrased(self, plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
-        """Yield plans in which one intent also has the names of its first hits."""
-        intents = _intents_of(plan)
-        for at, grounded in enumerate(plan):
-            names = [self._name(n) for n in grounded.hits if self.corpus.symbols[n]][:_NAMES]
-            query = " ".join((grounded.intent.query, *names))
-            if names and grounded.intent.origin != "mutation":
-                yield _with(intents, at, intent_of(query, "mutation"))
-
-    def _name(self, piece: int) -> str:
-        return f"{self.corpus.symbols[piece]} in {self.corpus.path_of(piece).rpartition('/')[2]}"
-
-
-def _intents_of(plan: Sequence[Grounded]) -> tuple[Intent, ...]:
-    return tuple(grounded.intent for grounded in plan)
-
-
-def _with(intents: Sequence[Intent], at: int, *others: Intent) -> IntentPlan:
-    """Return the plan with one intent replaced by others."""
-    return plan_of((*intents[:at], *others, *intents[at + 1 :]))
-
-
-def _dropped(plan: Sequence[Grounded]) -> Iterator[IntentPlan]:
-    intents = _intents_of(plan)
-    if len(intents) > 1:
-        yield from (_with(intents, at) for at in range(len(intents)))
-
-
-@dataclass(frozen=True, slots=True)
 class ScoredPlan:
-    """A plan, the results of its intents, and its value."""
+    """A plan as the results of its intents, and its value."""
 
-    plan: IntentPlan
     grounded: tuple[Grounded, ...] = ()
     value: float = 0.0
 
     @property
+    def plan(self) -> Plan:
+        """Return the intents."""
+        return tuple(one.intent for one in self.grounded)
+
+    @property
     def order(self) -> tuple[float, tuple[str, ...]]:
         """Return a sort key with a total order: highest value first, then the queries."""
-        return (-self.value, self.plan.key)
+        return (-self.value, key_of(self.plan))
 
 
 @dataclass(slots=True)
 class PlanSearch:
     """One search. `expansions`: maximum number of plans whose neighbours are tried.
 
+    `pool`: the issue's intents that may be added to a plan. `ranks`: rank in the issue's ranking,
+    from 0, by piece. `mentions`: evidence by piece. `tokens`: size of the context to fill.
+
     Without `width` the search is best-first. With it, it is a beam search: each round tries the
     neighbours of the best `width` plans, and forgets all others.
     """
 
-    scene: Scene
     grounder: Grounder
-    mutator: Mutator
+    pool: Plan
+    ranks: Mapping[int, int]
+    mentions: Mapping[int, float]
+    tokens: int
     expansions: int = 6
     width: int | None = None
     _seen: set[tuple[str, ...]] = field(default_factory=set)
-    _judged: list[ScoredPlan] = field(default_factory=list)
+    _best: ScoredPlan | None = None
     _frontier: list[tuple[tuple[float, tuple[str, ...]], ScoredPlan]] = field(default_factory=list)
 
-    def best(self, *starts: IntentPlan) -> ScoredPlan:
+    def best(self, *starts: Plan) -> ScoredPlan:
         """Return the plan with the highest value that has been found.
 
         The search tries `starts` too. A later call continues it with as many expansions again, and
@@ -522,19 +362,86 @@ class PlanSearch:
             chosen = [heapq.heappop(self._frontier)[1] for _ in range(count)]
             if self.width is not None:
                 self._frontier.clear()
-            for judged in chosen:
-                self._offer(self.mutator.mutated(judged.grounded))
+            for scored in chosen:
+                self._offer(self.neighbours(scored.grounded))
             left -= count
-        return min(self._judged, key=lambda one: one.order, default=ScoredPlan(IntentPlan(())))
+        return self._best or ScoredPlan()
 
-    def _offer(self, plans: Iterable[IntentPlan]) -> None:
+    def _offer(self, plans: Iterable[Plan]) -> None:
         """Score new plans within the budget."""
         for plan in plans:
-            if plan.key in self._seen or not plan.intents:
+            key = key_of(plan)
+            if key in self._seen or not plan:
                 continue
-            self._seen.add(plan.key)
-            found = self.grounder.ground(plan.intents)
-            if found is not None:
-                judged = ScoredPlan(plan, found, self.scene.value(found))
-                self._judged.append(judged)
-                heapq.heappush(self._frontier, (judged.order, judged))
+            self._seen.add(key)
+            grounded = self.grounder.ground(plan)
+            if grounded is not None:
+                scored = ScoredPlan(grounded, self.value(grounded))
+                heapq.heappush(self._frontier, (scored.order, scored))
+                if self._best is None or scored.order < self._best.order:
+                    self._best = scored
+
+    def value(self, plan: Sequence[Grounded]) -> float:
+        """Return the value of a plan. It depends on the order of the intents.
+
+            _GROUNDING * (1 - product over intents of (1 - quality * novelty / 2))
+            + _MENTIONS * share of the names in the issue that the hits cover
+            + _SUPPORT  * mean over hits of offset / (offset + rank in the issue's own ranking)
+            - _PRICE    * tokens of all hits / available tokens
+
+        Novelty is the share of an intent's hits that no earlier intent found. In the product (a
+        noisy-or in which each intent counts at most half) each further intent adds less, until
+        its price exceeds its gain. All parts except the price are in [0, 1].
+        """
+        seen: set[int] = set()
+        doubt = 1.0
+        for intent in plan:
+            fresh = sum(piece not in seen for piece in intent.hits)
+            doubt *= 1.0 - intent.quality * (fresh / max(1, len(intent.hits))) / 2.0
+            seen.update(intent.hits)
+        hits = sorted(seen)
+        named = sum(self.mentions[piece] for piece in hits if piece in self.mentions)
+        gains = _GROUNDING * (1.0 - doubt) + _MENTIONS * (
+            named / sum(self.mentions.values()) if named > 0.0 else 0.0
+        )
+        ranks = sorted(self.ranks[piece] for piece in hits if piece in self.ranks)
+        support = sum(_RANK_OFFSET / (_RANK_OFFSET + rank) for rank in ranks) / max(1, len(hits))
+        tokens = float(self.grounder.corpus.text_lengths[hits].sum()) * TOKENS_A_TERM
+        return gains + _SUPPORT * support - _PRICE * (tokens / max(1, self.tokens))
+
+    def neighbours(self, plan: Sequence[Grounded]) -> Iterator[Plan]:
+        """Yield changed plans, possibly repeated, but never the plan itself.
+
+        One intent is dropped, one of the issue or for code near the hits is added, or the names of
+        its first hits are added to one.
+        """
+        intents = tuple(one.intent for one in plan)
+        if len(intents) > 1:
+            yield from (intents[:at] + intents[at + 1 :] for at in range(len(intents)))
+        if len(intents) < MAX_INTENTS:
+            queries = {intent.query for intent in intents}
+            for source in (self.pool, self._around(plan)):
+                unused = [intent for intent in source if intent.query not in queries]
+                yield from (plan_of((*intents, intent)) for intent in unused[:_ADDED])
+        for at, grounded in enumerate(plan):
+            symbols = self.grounder.corpus.symbols
+            names = [self._name(n) for n in grounded.hits if symbols[n]][:_NAMES]
+            if names and grounded.intent.origin != "mutation":
+                other = intent_of(" ".join((grounded.intent.query, *names)), "mutation")
+                yield plan_of((*intents[:at], other, *intents[at + 1 :]))
+
+    def _around(self, plan: Sequence[Grounded]) -> list[Intent]:
+        """Return intents for callers, callees and relatives of the best hits, most shared first."""
+        hits = {grounded.hits[0]: 1.0 for grounded in plan if grounded.hits}
+        if not hits:
+            return []
+        corpus = self.grounder.corpus
+        related = neighbours(corpus, hits, {}).pieces
+        worth = {n: sum(sorted(r.value for r in related[n].values())) for n in related}
+        shown = {piece for grounded in plan for piece in grounded.hits}
+        best = sorted((n for n in worth if n not in shown), key=lambda n: (-worth[n], n))
+        return [intent_of(self._name(n), "neighbour") for n in best if corpus.symbols[n]]
+
+    def _name(self, piece: int) -> str:
+        corpus = self.grounder.corpus
+        return f"{corpus.symbols[piece]} in {corpus.path_of(piece).rpartition('/')[2]}"

@@ -8,25 +8,23 @@ iterative mode.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agent.errors import BudgetExceeded, ProviderError
 from agent.patching import scan
-from agent.retrieval.ranking import mention_evidence, without_boilerplate
+from agent.retrieval.ranking import without_boilerplate
 from agent.run.prompting import as_data, make_prompt, render
 from agent.search.plan_search import (
     MAX_INTENTS,
     Grounder,
-    IntentPlan,
-    Mutator,
+    Plan,
     PlanSearch,
-    Scene,
     ScoredPlan,
-    SeveralQueries,
     intent_of,
     intents_in,
+    key_of,
     mentioned,
     numbers_of,
     plan_of,
@@ -38,7 +36,6 @@ from agent.types.events import Notice
 
 if TYPE_CHECKING:
     from agent.retrieval.index import Corpus, Index
-    from agent.retrieval.ranking import RetrievalOptions
     from agent.types import Chunk, Prompt, Ranking
     from agent.types.protocols import ChatModel, Reporter, Retriever, Snapshot, TokenCounter
 
@@ -47,36 +44,10 @@ _MAX_RANKED = 150  # symbols in the prompt; only their names are sent: about 1,5
 _PLAN_TOKENS = 1_500  # four plans take about 500; a model that writes its reasoning needs more
 _PLACES = 4  # pieces of each step that people and models are shown
 _FIRST_INTENTS = 4  # of the first plan: title, errors and frames come before sentences
-_PLAN_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "plans": {
-            "type": "array",
-            "items": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_INTENTS},
-        }
-    },
-    "required": ["plans"],
-    "additionalProperties": False,
-}
 _HEAD = (
     "A plan that a search made from the issue: how well code matches (0 to 1), what to look for, "
     "and where it probably is. It is data, and may be wrong."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
-    """Limits of a search.
-
-    `rankings`: distinct intents that are ranked, and `expansions`: plans whose neighbours are
-    tried, first and again after each of at most `calls` model calls; `width`: of a beam search,
-    None for best-first.
-    """
-
-    rankings: int = 40
-    expansions: int = 6
-    calls: int = 0
-    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +75,25 @@ class Planned:
 
     winner: ScoredPlan
     steps: tuple[PlanStep, ...]
-    rankings: int
     calls: int = 0
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Searches plans for issues over one index."""
+    """Searches plans for issues over one index.
+
+    `rankings`: distinct intents that are ranked, and `expansions`: plans whose neighbours are
+    tried, first and again after each of at most `calls` model calls; `width`: of a beam search,
+    None for best-first.
+    """
 
     index: Index
-    retrieval: RetrievalOptions
     counter: TokenCounter
-    options: PlanOptions = PlanOptions()
+    rankings: int = 40
+    expansions: int = 6
+    calls: int = 0
+    width: int | None = None
 
     async def plan(
         self,
@@ -131,19 +108,16 @@ class Planner:
         from them too. That ends after `calls` calls, or when one has failed or found nothing
         better.
         """
-        search, intents = await in_thread(
-            lambda cancel: self._prepared(problem, snapshot, ranking, cancel)
-        )
-        corpus = search.grounder.queries.corpus
-        best = await self._extended(search, (plan_of(intents[:_FIRST_INTENTS]),))
+        search = await in_thread(lambda cancel: self._prepared(problem, snapshot, ranking, cancel))
+        corpus = search.grounder.corpus
+        best = await self._extended(search, (search.pool[:_FIRST_INTENTS],))
         calls, note = 0, ""
-        while chat is not None and calls < self.options.calls:
+        while chat is not None and calls < self.calls:
             prompt = _plan_prompt(problem, ranking, self.counter, _steps(best, corpus))
             calls += 1
             try:
-                reply = await chat.complete(
-                    prompt, max_output_tokens=_PLAN_TOKENS, schema=_PLAN_SCHEMA
-                )
+                schema = _schema("plans", {"maxItems": MAX_INTENTS})
+                reply = await chat.complete(prompt, max_output_tokens=_PLAN_TOKENS, schema=schema)
             except (ProviderError, BudgetExceeded) as error:
                 note = f"plan call {calls} has failed: {error}"
                 break
@@ -155,41 +129,37 @@ class Planner:
             if extended.value <= best.value:
                 break
             best = extended
-        return Planned(best, _steps(best, corpus), search.grounder.spent, calls, note)
+        return Planned(best, _steps(best, corpus), calls, note)
 
-    async def _extended(self, search: PlanSearch, plans: Sequence[IntentPlan]) -> ScoredPlan:
+    async def _extended(self, search: PlanSearch, plans: Sequence[Plan]) -> ScoredPlan:
         """Continue a search from further plans, in a thread."""
 
         def best(cancel: threading.Event) -> ScoredPlan:
-            grounder = search.grounder
-            grounder.queries.cancel = cancel
-            grounder.limit = grounder.spent + self.options.rankings
+            search.grounder.cancel = cancel
+            search.grounder.limit = search.grounder.spent + self.rankings
             return search.best(*plans)
 
         return await in_thread(best)
 
     def _prepared(
         self, problem: Problem, snapshot: Snapshot, ranking: Ranking, cancel: threading.Event
-    ) -> tuple[PlanSearch, Sequence[Any]]:
-        """Return a search over the loaded corpus, and the issue's intents."""
+    ) -> PlanSearch:
+        """Return a search over the loaded corpus."""
         problem = without_boilerplate(problem, snapshot)
-        queries = SeveralQueries(
-            problem, snapshot, self.index, (mention_evidence,), self.retrieval, cancel
-        )
+        grounder = Grounder(problem, snapshot, self.index, self.rankings, cancel)
         # rephrased intents may use the names of ranked symbols
         names = (f"{s.chunk.symbol} {s.chunk.path.rpartition('/')[2]}" for s in ranking.chunks)
-        queries.prepare("\n".join((problem.text, *names)))
-        (signals,) = queries.signals([problem])
-        intents = intents_in(problem)
-        ranks = numbers_of(ranking, queries.corpus)
-        search = PlanSearch(
-            Scene(signals.corpus, ranks, mentioned(signals), WIDER_TOKENS),
-            Grounder(queries, self.options.rankings),
-            Mutator(queries.corpus, intents),
-            self.options.expansions,
-            self.options.width,
+        grounder.prepare("\n".join((problem.text, *names)))
+        (signals,) = grounder.signals([problem])
+        return PlanSearch(
+            grounder,
+            intents_in(problem),
+            numbers_of(ranking, grounder.corpus),
+            mentioned(signals),
+            WIDER_TOKENS,
+            self.expansions,
+            self.width,
         )
-        return search, intents
 
 
 def _plan_prompt(
@@ -212,33 +182,49 @@ def _plan_prompt(
     return make_prompt([Message("system", render("plan_system")), Message("user", user)], counter)
 
 
-def read_plans(text: str) -> tuple[IntentPlan, ...]:
+def _schema(key: str, limits: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the JSON schema of an object with lists of texts under `key`."""
+    texts = {"type": "array", "items": {"type": "string"}, **limits}
+    return {
+        "type": "object",
+        "properties": {key: {"type": "array", "items": texts}},
+        "required": [key],
+        "additionalProperties": False,
+    }
+
+
+def _read_lists(text: str, key: str) -> Iterator[list[list[str]]]:
+    """Yield the lists of texts under `key` of each object in a reply; [] for other values."""
+    for reply in scan(text, {key}, lambda keys: key in keys).found:
+        lists = reply.value.get(key) if isinstance(reply.value, dict) else None
+        if isinstance(lists, list):
+            of_lists = (one if isinstance(one, list) else [] for one in lists)
+            yield [[text for text in one if isinstance(text, str)] for one in of_lists]
+
+
+def read_plans(text: str) -> tuple[Plan, ...]:
     """Return the distinct plans of a reply, each a list of sentences; () if there is none."""
-    for reply in scan(text, {"plans"}, lambda keys: "plans" in keys).found:
-        plans = reply.value.get("plans") if isinstance(reply.value, dict) else None
-        made = [_plan(one) for one in plans[: 4 * _PLANS]] if isinstance(plans, list) else []
-        distinct = {plan.key: plan for plan in made if plan.intents}
-        if distinct:
-            return tuple(distinct.values())
+    for lists in _read_lists(text, "plans"):
+        plans: dict[tuple[str, ...], Plan] = {}
+        for texts in lists[: 4 * _PLANS]:
+            plan = plan_of(intent_of(one, "model") for one in texts if one.strip())[:MAX_INTENTS]
+            if plan:
+                plans.setdefault(key_of(plan), plan)
+        if plans:
+            return tuple(plans.values())
     return ()
 
 
-def _plan(value: Any) -> IntentPlan:
-    texts = value if isinstance(value, list) else ()
-    sentences = (text for text in texts if isinstance(text, str) and text.strip())
-    return IntentPlan(plan_of(intent_of(text, "model") for text in sentences).intents[:MAX_INTENTS])
-
-
-def _successors(best: IntentPlan, proposed: Sequence[IntentPlan]) -> tuple[IntentPlan, ...]:
+def _successors(best: Plan, proposed: Sequence[Plan]) -> tuple[Plan, ...]:
     """Return a model's plans, and the best plan with each of their intents.
 
     An intent that the model repeated from the best plan is the one there.
     """
-    shown = {intent_of(intent.text, "model").query: intent for intent in best.intents}
-    plans = [plan_of(shown.get(i.query, i) for i in plan.intents) for plan in proposed]
-    intents = plan_of(intent for plan in plans for intent in plan.intents).intents
-    longer = (plan_of((*best.intents, intent)) for intent in intents)
-    return (*plans, *(plan for plan in longer if len(plan.intents) <= MAX_INTENTS))
+    shown = {intent_of(intent.text, "model").query: intent for intent in best}
+    plans = [plan_of(shown.get(i.query, i) for i in plan) for plan in proposed]
+    intents = plan_of(intent for plan in plans for intent in plan)
+    longer = (plan_of((*best, intent)) for intent in intents)
+    return (*plans, *(plan for plan in longer if len(plan) <= MAX_INTENTS))
 
 
 def _steps(winner: ScoredPlan, corpus: Corpus) -> tuple[PlanStep, ...]:
@@ -272,35 +258,22 @@ class PlanBackground:
     async def find(
         self, problem: Problem, snapshot: Snapshot, ranking: Ranking, tokens: int
     ) -> str:
-        """Return the steps of the best plan that fit into `tokens`."""
+        """Return the steps of the best plan that fit into `tokens`, as data of a prompt."""
         planned = await self.planner.plan(problem, snapshot, ranking)
         if planned.note:
             self.reporter(Notice(planned.note, "warning"))
-        return plan_text(planned, self.planner.counter, tokens)
-
-
-def plan_text(planned: Planned, counter: TokenCounter, tokens: int) -> str:
-    """Return the first steps of a plan that fit into `tokens`, as data of a prompt."""
-    lines = _in_lines(planned.steps)
-    while lines and counter.count("\n".join((_HEAD, *lines))) > tokens:
-        lines.pop()
-    return "\n".join((_HEAD, *lines)) if lines else ""
+        lines = _in_lines(planned.steps)
+        while lines and self.planner.counter.count("\n".join((_HEAD, *lines))) > tokens:
+            lines.pop()
+        return "\n".join((_HEAD, *lines)) if lines else ""
 
 
 # ------------------------------------------------------------------------------ the action `find`
 
-_HITS = 6  # chunks shown for each intent; several intents share one answer
+_CHUNKS = 6  # chunks shown for each intent; several intents share one answer
 _OVER_RETRIEVED = 5  # enough chunks remain after removing duplicates (as in MutaGReP)
 _MAX_WORDS = 8
 _KEYWORD_TOKENS = 400
-_KEYWORD_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "keywords": {"type": "array", "items": {"type": "array", "items": {"type": "string"}}}
-    },
-    "required": ["keywords"],
-    "additionalProperties": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,10 +309,10 @@ class FindAction:
         """Return the first chunks not in `seen`. Those without a symbol are identified by line."""
         ranking = await self.retriever.rank(query, snapshot)
         chunks: list[Chunk] = []
-        for scored in ranking.chunks[: _HITS * _OVER_RETRIEVED]:
+        for scored in ranking.chunks[: _CHUNKS * _OVER_RETRIEVED]:
             chunk = scored.chunk
             key = (chunk.path, chunk.symbol or f"L{chunk.start}")
-            if key not in seen and len(chunks) < _HITS:
+            if key not in seen and len(chunks) < _CHUNKS:
                 seen.add(key)
                 chunks.append(chunk)
         return chunks
@@ -352,7 +325,7 @@ class FindAction:
         )
         try:
             reply = await self.chat.complete(
-                prompt, max_output_tokens=_KEYWORD_TOKENS, schema=_KEYWORD_SCHEMA
+                prompt, max_output_tokens=_KEYWORD_TOKENS, schema=_schema("keywords", {})
             )
         except (ProviderError, BudgetExceeded) as error:
             return {}, f"[without keywords: {error}]"
@@ -362,9 +335,6 @@ class FindAction:
 
 def read_keywords(text: str) -> Mapping[int, tuple[str, ...]]:
     """Return the words of a reply by line number; empty if the reply cannot be parsed."""
-    for reply in scan(text, {"keywords"}, lambda keys: "keywords" in keys).found:
-        lists = reply.value.get("keywords") if isinstance(reply.value, dict) else None
-        if isinstance(lists, list) and all(isinstance(words, list) for words in lists):
-            texts = [[word for word in words if isinstance(word, str)] for words in lists]
-            return {n: tuple(words[:_MAX_WORDS]) for n, words in enumerate(texts) if words}
+    for lists in _read_lists(text, "keywords"):
+        return {n: tuple(words[:_MAX_WORDS]) for n, words in enumerate(lists) if words}
     return {}

@@ -74,11 +74,10 @@ def make_planner(
 ) -> Planner:
     """Make the plan search: best-first, or with a `beam`. Raises ConfigurationError if missing."""
     try:
-        from agent.search.plans import Planner, PlanOptions
+        from agent.search.plans import Planner
     except ModuleNotFoundError:  # the miner bundle leaves plan search out
         raise ConfigurationError("plan search is not in this bundle; leave out --plan") from None
-    planned = PlanOptions(calls=calls, width=beam)
-    return Planner(make_index(settings, reporter), retrieval_options(settings), counter, planned)
+    return Planner(make_index(settings, reporter), counter, calls=calls, width=beam)
 
 
 def make_finder(retriever: Retriever, chat: ChatModel) -> IntentFinder | None:

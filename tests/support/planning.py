@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from agent.retrieval.index.index import Index
-from agent.retrieval.ranking.evidence import mention_evidence
 from agent.retrieval.ranking.ranker import RetrievalOptions
 from agent.retrieval.ranking.retriever import HybridRetriever
-from agent.search.plan_search import Grounded, Intent, SeveralQueries, intent_of
-from agent.search.plans import Planner, PlanOptions
+from agent.search.plan_search import Grounded, Grounder, Intent, intent_of
+from agent.search.plans import Planner
 from agent.types import Problem, Ranking
 from tests.support.fakes import MemorySnapshot
 from tests.support.ignored_events import ignore
@@ -63,16 +62,14 @@ def make_index() -> Index:
     return Index(ignore, None, 1)
 
 
-def make_queries(problem: Problem = PROBLEM) -> SeveralQueries:
+def make_grounder(limit: int = 40) -> Grounder:
     """Over the project's files."""
-    return SeveralQueries(
-        problem, MemorySnapshot(FILES), make_index(), (mention_evidence,), OPTIONS
-    )
+    return Grounder(PROBLEM, MemorySnapshot(FILES), make_index(), limit)
 
 
 def make_planner(**options: int) -> Planner:
     """With these budgets."""
-    return Planner(make_index(), OPTIONS, ApproximateCounter(), PlanOptions(**options))
+    return Planner(make_index(), ApproximateCounter(), **options)
 
 
 def rank(problem: Problem = PROBLEM) -> Ranking:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import BudgetExceeded, ProviderUnreachable
-from agent.search.plan_search import MAX_INTENTS
+from agent.search.plan_search import MAX_INTENTS, key_of
 from agent.search.plans import Planned, read_plans
 from agent.types import Problem
 from tests.support.fakes import MemorySnapshot
@@ -45,7 +45,7 @@ def test_the_prompt_names_what_is_ranked() -> None:
     ],
 )
 def test_replies_are_read_in_the_shapes_that_models_give(text: str) -> None:
-    assert [plan.key for plan in read_plans(text)] == KEYS
+    assert [key_of(plan) for plan in read_plans(text)] == KEYS
 
 
 @pytest.mark.parametrize("text", ["", "no", "{}", '{"plans": 3}', '{"plans": [[1]]}', REPLY[:30]])
@@ -58,7 +58,7 @@ def test_what_holds_no_plan_gives_none(text: str) -> None:
 ))  # fmt: skip
 def test_any_reply_can_be_read(text: str) -> None:
     for plan in read_plans(text):
-        assert 1 <= len(plan.intents) <= MAX_INTENTS
+        assert 1 <= len(plan) <= MAX_INTENTS
 
 
 def planned(*replies: Reply, calls: int = 1, **limits: int) -> Planned:
@@ -77,13 +77,13 @@ BETTER = proposing("zzz", "price_of total items coupon discount")
 
 
 def test_calls_are_made_until_one_finds_nothing_better() -> None:
-    said = [intent.text for intent in planned(calls=0).winner.plan.intents]
+    said = [intent.text for intent in planned(calls=0).winner.plan]
     best = json.dumps({"plans": [[*said, "price_of items"]]})
     found = [planned(BETTER, best, proposing("zzz"), best, calls=calls) for calls in range(5)]
     values = [one.winner.value for one in found]
     assert [one.calls for one in found] == [0, 1, 2, 3, 3]
     assert values[0] < values[1] < values[2] == values[3] == values[4]
-    assert found[2].winner.plan.intents[-1].text == "price_of items"
+    assert found[2].winner.plan[-1].text == "price_of items"
     assert not any(one.note for one in found)
 
 
@@ -97,7 +97,7 @@ def test_more_calls_never_give_a_plan_of_less_value(limits: dict[str, int]) -> N
 
 def test_an_intent_that_the_model_repeats_is_not_another_one() -> None:
     first = planned(calls=0)
-    said = [intent.text for intent in first.winner.plan.intents]
+    said = [intent.text for intent in first.winner.plan]
     again = planned(json.dumps({"plans": [said]}), calls=3)
     assert (again.winner, again.calls) == (first.winner, 1)
 
